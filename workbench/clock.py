@@ -1,0 +1,42 @@
+"""Time as a parameter: what a device is timed by.
+
+A real GPU is timed by the machine's monotonic clock; a simulated one by its own, which may run faster or be stepped
+by a test. Whoever needs the time takes a `Clock` and never calls `time` itself.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds since an arbitrary start that never go back."""
+
+    def __call__(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return when `seconds` of this clock have passed."""
+
+    def unix_s(self, at_s: float) -> float:
+        """The civil time (seconds since 1970) of a reading of this clock."""
+
+
+class MonotonicClock:
+    """The machine's own clock."""
+
+    def __init__(self) -> None:
+        self._unix_offset_s = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            time.sleep(seconds)
+
+    def unix_s(self, at_s: float) -> float:
+        return self._unix_offset_s + at_s
+
+
+MONOTONIC = MonotonicClock()

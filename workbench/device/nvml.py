@@ -1,0 +1,511 @@
+"""The door to the driver: NVML through pynvml. Nothing else in the workbench imports it.
+
+Every reading is probed once when a device is opened and is from then on either there or absent with its reason. A sample is
+one batched field query; what that query cannot give comes from single calls. Driver codes become our errors here, and
+milliwatts and millijoules are converted on the line that calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pynvml as nvml
+
+from ..clock import MONOTONIC, Clock
+from ..errors import (
+    DeviceError,
+    DriverError,
+    GpuLost,
+    NoDriver,
+    NotPermitted,
+    NotSupported,
+    OutOfRange,
+    Transient,
+    UnknownGpu,
+)
+from ..records import Capability, Limits, Process, Sample, Setting
+
+T = TypeVar("T")
+NAN = float("nan")
+
+ARCHITECTURES = {2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
+                 10: "Blackwell", 13: "Rubin"}  # fmt: skip
+THROTTLE_REASONS = {
+    0x2: "clocks set by user",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+_RIGHTS = "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN); a simulated GPU can be had with `%gpu simulate A100`"
+
+# NVML code -> our error and the sentence that follows what was being done
+ERRORS: dict[int, tuple[type[DeviceError], str]] = {
+    nvml.NVML_ERROR_UNINITIALIZED: (Transient, "NVML was shut down (after a fork?); open the device again"),
+    nvml.NVML_ERROR_INVALID_ARGUMENT: (OutOfRange, "the driver does not take that value"),
+    nvml.NVML_ERROR_NOT_SUPPORTED: (NotSupported, "this GPU, driver or virtual machine does not support it"),
+    nvml.NVML_ERROR_NO_PERMISSION: (NotPermitted, _RIGHTS),
+    nvml.NVML_ERROR_ALREADY_INITIALIZED: (DriverError, "NVML was initialised already"),
+    nvml.NVML_ERROR_NOT_FOUND: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
+    nvml.NVML_ERROR_INSUFFICIENT_SIZE: (DriverError, "the answer was longer than expected"),
+    nvml.NVML_ERROR_INSUFFICIENT_POWER: (GpuLost, "a power cable of the GPU is not attached"),
+    nvml.NVML_ERROR_DRIVER_NOT_LOADED: (NoDriver, "the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot"),
+    nvml.NVML_ERROR_TIMEOUT: (Transient, "the driver did not answer in time"),
+    nvml.NVML_ERROR_IRQ_ISSUE: (GpuLost, "the kernel has an interrupt problem with this GPU"),
+    nvml.NVML_ERROR_LIBRARY_NOT_FOUND: (NoDriver, "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)"),
+    nvml.NVML_ERROR_FUNCTION_NOT_FOUND: (NotSupported, "the installed driver is too old for it"),
+    nvml.NVML_ERROR_CORRUPTED_INFOROM: (DriverError, "the GPU's infoROM is corrupted"),
+    nvml.NVML_ERROR_GPU_IS_LOST: (GpuLost, "the GPU is lost (fell off the bus); a reboot brings it back"),
+    nvml.NVML_ERROR_RESET_REQUIRED: (GpuLost, "the GPU needs a reset: `nvidia-smi --gpu-reset` as root"),
+    nvml.NVML_ERROR_OPERATING_SYSTEM: (NotPermitted, "the operating system (a cgroup?) keeps the GPU from this process"),
+    nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (NoDriver, "the driver was upgraded and is not loaded yet; reboot"),
+    nvml.NVML_ERROR_IN_USE: (Transient, "the GPU is in use by somebody who excludes others"),
+    nvml.NVML_ERROR_MEMORY: (Transient, "the driver ran out of memory"),
+    nvml.NVML_ERROR_NO_DATA: (Transient, "the driver has no data yet"),
+    nvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: (NotSupported, "not with ECC in a virtual GPU"),
+    nvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (Transient, "the driver is out of resources"),
+    nvml.NVML_ERROR_FREQ_NOT_SUPPORTED: (OutOfRange, "the card has no such clock"),
+    nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: (NotSupported, "the installed driver is too old for this pynvml"),
+    nvml.NVML_ERROR_DEPRECATED: (NotSupported, "the driver no longer has it"),
+    nvml.NVML_ERROR_NOT_READY: (Transient, "the GPU is not ready yet"),
+    nvml.NVML_ERROR_GPU_NOT_FOUND: (NoDriver, "the driver finds no GPU"),
+    nvml.NVML_ERROR_INVALID_STATE: (DriverError, "the GPU is in the wrong state for it"),
+    nvml.NVML_ERROR_RESET_TYPE_NOT_SUPPORTED: (NotSupported, "this GPU cannot be reset that way"),
+    nvml.NVML_ERROR_UNKNOWN: (DriverError, "the driver reports an unknown error"),
+}
+
+_ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
+_GPU_SCOPE, _MODULE_SCOPE = 0, 1
+
+
+def error_for(code: int, doing: str) -> DeviceError:
+    """Our error for an NVML return code met while `doing` something; never a bare number."""
+    kind, sentence = ERRORS.get(code, (DriverError, ""))
+    if not sentence:
+        with contextlib.suppress(Exception):
+            sentence = str(nvml.NVMLError(code))
+    return kind(f"{doing}: {sentence or 'an error this version does not know'} (NVML {code})", code=code)
+
+
+@contextlib.contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """NVML's errors inside become ours."""
+    try:
+        yield
+    except nvml.NVMLError as error:
+        raise error_for(error.value, doing) from error
+
+
+_initialised_library: Any = None
+
+
+def initialise() -> None:
+    """Start NVML once for the library that this process has. Raises NoDriver where there is none that works."""
+    global _initialised_library
+    if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library:
+        return
+    if not hasattr(nvml, "_nvmlGetFunctionPointer"):
+        raise NoDriver("an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py")
+    with translated("no NVIDIA GPU can be used"):
+        nvml.nvmlInit()
+    _initialised_library = nvml.nvmlLib
+
+
+def library_is_simulated() -> bool:
+    """Whether what answers in NVML's place is the simulated machine."""
+    return bool(getattr(nvml.nvmlLib, "simulated", False))
+
+
+def driver_version() -> str:
+    initialise()
+    with translated("asking the driver's version"):
+        return str(nvml.nvmlSystemGetDriverVersion())
+
+
+def count() -> int:
+    """How many GPUs the driver shows this process."""
+    initialise()
+    with translated("counting the GPUs"):
+        return int(nvml.nvmlDeviceGetCount())
+
+
+class NvmlDevice:
+    """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with `workbench.open_device`.
+
+    Attributes:
+        capabilities: What was probed, each present or absent with its reason.
+        power_window_s: Averaging window behind one reading of power (arXiv 2312.02741, by architecture).
+        note: Something to know about all of its readings, such as that they are the whole module's.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.simulated = library_is_simulated()
+        self.clock: Clock = getattr(nvml.nvmlLib, "clock", MONOTONIC)
+        self.note = ""
+        with translated("opening a GPU"):
+            self.name = str(nvml.nvmlDeviceGetName(handle))
+            self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
+            self.index = int(nvml.nvmlDeviceGetIndex(handle))
+            self.pci_bus_id = str(nvml.nvmlDeviceGetPciInfo(handle).busId)
+        self._found: dict[str, Capability] = {}
+        self.architecture = ARCHITECTURES.get(self._probe("architecture", self._read_architecture) or 0, "unknown")
+        self.compute_capability = self._probe("compute_capability", self._read_compute_capability) or (0, 0)
+        self.power_window_s = self._power_window_s()
+        self._locked: dict[str, int] = {}
+        self._choose_readings()
+        self._choose_status()
+        self.limits = self._read_limits()
+        self._probe_setters()
+        self.capabilities = tuple(self._found.values())
+
+    def __repr__(self) -> str:
+        return f"<GPU {self.index}: {self.name}, {self.uuid}>"
+
+    def can(self, name: str) -> bool:
+        return name in self._found and self._found[name].present
+
+    def why_not(self, name: str) -> str:
+        """Why a capability is absent; empty where it is present."""
+        return self._found[name].reason if name in self._found else "never probed"
+
+    # probing
+
+    def _probe(self, name: str, read: Callable[[], T]) -> T | None:
+        for attempt in range(3):
+            try:
+                value = read()
+            except (nvml.NVMLError, DeviceError, AttributeError) as error:
+                if isinstance(error, AttributeError):
+                    failure: DeviceError = NotSupported("this pynvml is too old for it")
+                elif isinstance(error, DeviceError):
+                    failure = error
+                else:
+                    failure = error_for(error.value, name)
+                if isinstance(failure, GpuLost):
+                    raise failure from error
+                if isinstance(failure, Transient) and attempt < 2:
+                    continue
+                self._found[name] = Capability(name, False, str(failure))
+                return None
+            self._found[name] = Capability(name, True)
+            return value
+        raise AssertionError("unreachable")
+
+    def _read_architecture(self) -> int:
+        return int(nvml.nvmlDeviceGetArchitecture(self._handle))
+
+    def _read_compute_capability(self) -> tuple[int, int]:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(self._handle)
+        return int(major), int(minor)
+
+    def _power_window_s(self) -> float:
+        if self.architecture in ("Pascal", "Volta"):
+            return 0.010
+        if self.compute_capability == (8, 0) or self.architecture in ("Hopper", "Blackwell"):
+            return 0.025
+        return 0.100
+
+    def _choose_readings(self) -> None:
+        """Decide once how energy and power are read: one batched query where the driver has the fields."""
+        fields: list[Any] = []
+        self._energy_in_batch = self._probe("energy", lambda: self._field(_ENERGY)) is not None
+        if self._energy_in_batch:
+            fields.append(_ENERGY)
+        else:
+            self._probe("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        self._power_in_batch = self._probe("power", lambda: self._field(_INSTANT)) is not None
+        if self._power_in_batch:
+            fields.append(_INSTANT)
+        elif self._probe("power", lambda: self._field(_INSTANT, _MODULE_SCOPE)) is not None:
+            self._power_in_batch = True
+            fields.append((_INSTANT, _MODULE_SCOPE))
+            self.note = "power and energy are those of the whole module (GPU, CPU and memory)"
+        else:
+            self._probe("power", lambda: nvml.nvmlDeviceGetPowerUsage(self._handle))
+        self.power_field = "instant" if self._power_in_batch else "power usage"
+        if not self._power_in_batch and self.architecture in ("Ada", "Hopper", "Blackwell"):
+            self.power_window_s = 1.0
+        self._limit_in_batch = bool(fields) and self._probe("enforced_limit", lambda: self._field(_ENFORCED)) is not None
+        if self._limit_in_batch:
+            fields.append(_ENFORCED)
+        self._fields = fields
+
+    def _choose_status(self) -> None:
+        handle = self._handle
+        temperature = [lambda: nvml.nvmlDeviceGetTemperatureV(handle, 0), lambda: nvml.nvmlDeviceGetTemperature(handle, 0)]
+        reasons = [
+            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        ]
+        limit = [
+            lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle),
+            lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle),
+        ]
+        self._read_limit = None if self._limit_in_batch else self._first("enforced_limit", limit)
+        self._read_sm = self._first("sm_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)])
+        self._read_mem = self._first("mem_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)])
+        self._read_busy = self._first("utilisation", [lambda: nvml.nvmlDeviceGetUtilizationRates(handle)])
+        self._read_temperature = self._first("temperature", temperature)
+        self._read_reasons = self._first("throttle", reasons)
+
+    def _first(self, name: str, ways: list[Callable[[], Any]]) -> Callable[[], Any] | None:
+        for way in ways:
+            if self._probe(name, way) is not None:
+                return way
+        return None
+
+    def _read_limits(self) -> Limits:
+        handle = self._handle
+        low_high = self._probe("limits", lambda: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
+        default = self._probe("default_limit", lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+        clocks: dict[int, tuple[int, ...]] = {}
+        for mem in self._probe("clocks", lambda: nvml.nvmlDeviceGetSupportedMemoryClocks(handle)) or ():
+            with contextlib.suppress(nvml.NVMLError):
+                clocks[int(mem)] = tuple(int(sm) for sm in nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mem))
+        return Limits(
+            min_power_limit_w=low_high[0] / 1000 if low_high else None,
+            max_power_limit_w=low_high[1] / 1000 if low_high else None,
+            default_power_limit_w=default / 1000 if default else None,
+            sm_clocks_mhz=clocks,
+        )
+
+    def _probe_setters(self) -> None:
+        """What could be set here, told without setting anything: rights show only when one tries."""
+        limit = self._probe("power_limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(self._handle))
+        volta = self.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
+        ampere = volta and self.architecture not in ("Volta", "Turing")
+        for name, present, reason in (
+            ("set_power_limit", limit is not None and self.can("limits"), self.why_not("power_limit")),
+            ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
+            ("lock_mem_clock", ampere and len(self.limits.sm_clocks_mhz) > 1, "locked memory clocks need Ampere or newer"),
+        ):
+            self._found[name] = Capability(name, present, "" if present else reason)
+
+    # reading
+
+    def _field(self, field: int, scope: int = _GPU_SCOPE) -> int:
+        value = nvml.nvmlDeviceGetFieldValues(self._handle, [(field, scope)])[0]
+        if value.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(value.nvmlReturn)
+        return _number(value)
+
+    def energy_j(self) -> float:
+        try:
+            return nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000  # type: ignore[no-any-return]
+        except nvml.NVMLError as error:
+            raise error_for(error.value, f"reading the energy counter of {self.name}") from error
+
+    def sample(self, status: Sample | None = None) -> Sample:
+        """One look at the GPU; see `protocol.Device`. A reading that is refused this once is NaN, a lost GPU raises."""
+        handle = self._handle
+        energy_j = power_w = limit_w = NAN
+        try:
+            at_s = self.clock()
+            if self._fields:
+                for value in nvml.nvmlDeviceGetFieldValues(handle, self._fields):
+                    if value.nvmlReturn != nvml.NVML_SUCCESS:
+                        continue
+                    if value.fieldId == _ENERGY:
+                        energy_j = _number(value) / 1000
+                    elif value.fieldId == _INSTANT:
+                        power_w = _number(value) / 1000
+                    else:
+                        limit_w = _number(value) / 1000
+            if not self._energy_in_batch and self.can("energy"):
+                energy_j = self._try(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) / 1000
+            if not self._power_in_batch and self.can("power"):
+                power_w = self._try(nvml.nvmlDeviceGetPowerUsage, handle) / 1000
+            if status is not None:
+                limit_w = status.power_limit_w if math.isnan(limit_w) else limit_w
+                return Sample(at_s, energy_j, power_w or NAN, limit_w, *status[4:])
+            if self._read_limit:
+                limit_w = self._try(self._read_limit) / 1000
+            busy = self._try(self._read_busy) if self._read_busy else None
+            known = busy is not None and not isinstance(busy, float)
+            reasons = self._try(self._read_reasons) if self._read_reasons else 0
+            return Sample(
+                at_s,
+                energy_j,
+                power_w or NAN,  # 0 mW is what some drivers answer when asked too fast
+                limit_w,
+                self._try(self._read_sm) if self._read_sm else NAN,
+                self._try(self._read_mem) if self._read_mem else NAN,
+                busy.gpu / 100 if known else NAN,
+                busy.memory / 100 if known else NAN,
+                self._try(self._read_temperature) if self._read_temperature else NAN,
+                0 if isinstance(reasons, float) else int(reasons),
+            )
+        except nvml.NVMLError as error:
+            raise error_for(error.value, f"reading {self.name}") from error
+
+    def _try(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """A reading, or NaN where the driver refuses it this once."""
+        try:
+            return read(*arguments)
+        except nvml.NVMLError as error:
+            failure = error_for(error.value, f"reading {self.name}")
+            if isinstance(failure, (GpuLost, NoDriver)):
+                raise
+            return NAN
+
+    def processes(self) -> tuple[Process, ...]:
+        found: dict[int, int | None] = {}
+        for read in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
+            with contextlib.suppress(nvml.NVMLError):
+                for row in read(self._handle):
+                    found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
+        return tuple(Process(pid, _process_name(pid), memory) for pid, memory in sorted(found.items()))
+
+    # setting
+
+    def setting(self) -> Setting:
+        limit_w = None
+        if self.can("power_limit"):
+            with translated(f"reading the power limit of {self.name}"):
+                limit_w = nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000
+        return Setting(limit_w, self._locked.get("sm_clock_mhz"), self._locked.get("mem_clock_mhz"))
+
+    def apply(self, setting: Setting) -> Setting:
+        """Put the device to a setting; returns what was read back.
+
+        Raises:
+            OutOfRange: a limit or clock that this card does not take; nothing was changed.
+            NotSupported, NotPermitted: with the way out; knobs set before the one that failed are put back.
+        """
+        self._check(setting)
+        before = self.setting()
+        try:
+            self._set(setting)
+        except DeviceError:
+            with contextlib.suppress(DeviceError):
+                self._set(Setting(before.power_limit_w if setting.power_limit_w is not None else None))
+                self.reset(tuple(k for k in ("sm_clock_mhz", "mem_clock_mhz") if getattr(setting, k) is not None))
+            raise
+        after = self.setting()
+        asked_w = setting.power_limit_w
+        if asked_w is not None and after.power_limit_w is not None and abs(after.power_limit_w - asked_w) > 1:
+            raise DriverError(
+                f"the driver took {asked_w:g} W for {self.name} and shows {after.power_limit_w:g} W: "
+                "another program is changing the limit too"
+            )
+        return after
+
+    def _check(self, setting: Setting) -> None:
+        low_w, high_w = self.limits.min_power_limit_w, self.limits.max_power_limit_w
+        limit_w = setting.power_limit_w
+        if limit_w is not None:
+            if not self.can("set_power_limit") or low_w is None or high_w is None:
+                raise NotSupported(f"the power limit of {self.name} cannot be set: {self.why_not('set_power_limit')}")
+            if not low_w <= limit_w <= high_w:  # NaN fails too
+                raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {self.name}")
+        mem = setting.mem_clock_mhz
+        if mem is not None:
+            if not self.can("lock_mem_clock"):
+                raise NotSupported(f"the memory clock of {self.name} cannot be locked: {self.why_not('lock_mem_clock')}")
+            if mem not in self.limits.sm_clocks_mhz:
+                have = ", ".join(str(clock) for clock in self.limits.mem_clocks_mhz)
+                raise OutOfRange(f"{self.name} has no memory clock of {mem} MHz; it has {have}")
+        sm = setting.sm_clock_mhz
+        if sm is not None:
+            if not self.can("lock_sm_clock"):
+                raise NotSupported(f"the SM clock of {self.name} cannot be locked: {self.why_not('lock_sm_clock')}")
+            clocks = self.limits.sm_clocks_mhz.get(mem or self.limits.mem_clocks_mhz[0], ())
+            if sm not in clocks:
+                near = min(clocks, key=lambda clock: abs(clock - sm))
+                raise OutOfRange(
+                    f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the nearest is {near}"
+                )
+
+    def _set(self, setting: Setting) -> None:
+        if setting.power_limit_w is not None:
+            with translated(f"setting the power limit of {self.name} to {setting.power_limit_w:g} W"):
+                nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * setting.power_limit_w))
+        if setting.mem_clock_mhz is not None:
+            with translated(f"locking the memory clock of {self.name} to {setting.mem_clock_mhz} MHz"):
+                nvml.nvmlDeviceSetMemoryLockedClocks(self._handle, setting.mem_clock_mhz, setting.mem_clock_mhz)
+            self._locked["mem_clock_mhz"] = setting.mem_clock_mhz
+        if setting.sm_clock_mhz is not None:
+            with translated(f"locking the SM clock of {self.name} to {setting.sm_clock_mhz} MHz"):
+                nvml.nvmlDeviceSetGpuLockedClocks(self._handle, setting.sm_clock_mhz, setting.sm_clock_mhz)
+            self._locked["sm_clock_mhz"] = setting.sm_clock_mhz
+
+    def reset(self, knobs: tuple[str, ...]) -> None:
+        for knob in knobs:
+            with translated(f"resetting {knob} of {self.name}"):
+                if knob == "sm_clock_mhz":
+                    nvml.nvmlDeviceResetGpuLockedClocks(self._handle)
+                elif knob == "mem_clock_mhz":
+                    nvml.nvmlDeviceResetMemoryLockedClocks(self._handle)
+                elif self.limits.default_power_limit_w is not None:
+                    nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * self.limits.default_power_limit_w))
+            self._locked.pop(knob, None)
+
+
+def open_index(index: int) -> NvmlDevice:
+    """The device at an NVML index (PCI order)."""
+    initialise()
+    with translated(f"opening GPU {index}"):
+        return NvmlDevice(nvml.nvmlDeviceGetHandleByIndex(index))
+
+
+def open_uuid(uuid: str) -> NvmlDevice:
+    """The device with a full UUID; a MIG instance's gives its parent GPU, whose power and energy it shares."""
+    initialise()
+    with translated(f"opening GPU {uuid}"):
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        if not uuid.startswith("MIG-"):
+            return NvmlDevice(handle)
+        device = NvmlDevice(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
+    device.note = "this is a MIG instance: power and energy are those of its whole GPU"
+    return device
+
+
+def open_pci(pci_bus_id: str) -> NvmlDevice:
+    """The device at a PCI bus id such as 00000000:3B:00.0 or 3b:00.0."""
+    initialise()
+    with translated(f"opening GPU {pci_bus_id}"):
+        return NvmlDevice(nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id))
+
+
+def identities() -> list[tuple[str, str, str]]:
+    """(UUID, PCI bus id, name) of every GPU that can be opened, in NVML order. One that is lost or hidden is left out."""
+    rows = []
+    for index in range(count()):
+        with contextlib.suppress(nvml.NVMLError):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            pci = nvml.nvmlDeviceGetPciInfo(handle).busId
+            rows.append((str(nvml.nvmlDeviceGetUUID(handle)), str(pci), str(nvml.nvmlDeviceGetName(handle))))
+    return rows
+
+
+def throttle_names(bits: int) -> tuple[str, ...]:
+    """NVML's clock event reasons in words; idling is none."""
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
+
+def _number(value: Any) -> int:
+    """A field value's number by its type (0 double, 1 uint, 2 ulong, 3 ulonglong, 4 longlong, 5 int)."""
+    kind = value.valueType
+    if kind == 0:
+        return round(value.value.dVal)
+    if kind == 1:
+        return int(value.value.uiVal)
+    if kind == 5:
+        return int(ctypes.c_int(value.value.uiVal).value)
+    return int(value.value.ullVal)
+
+
+def _process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return "?"

@@ -1,0 +1,44 @@
+"""What a device is, to everybody who is not a driver."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..clock import Clock
+from ..records import Capability, Limits, Process, Sample, Setting
+
+
+class Device(Protocol):
+    """A GPU that can be measured and, with the right to, changed. Watts, joules, seconds, MHz."""
+
+    name: str
+    uuid: str
+    pci_bus_id: str
+    index: int
+    architecture: str
+    simulated: bool
+    limits: Limits
+    capabilities: tuple[Capability, ...]
+    power_window_s: float
+    clock: Clock
+
+    def can(self, name: str) -> bool:
+        """Whether a capability ("energy", "power", "set_power_limit", ...) is present."""
+
+    def energy_j(self) -> float:
+        """The energy counter: joules since the driver was loaded. Raises NotSupported without one."""
+
+    def sample(self, status: Sample | None = None) -> Sample:
+        """One look: energy and power in one driver call, the rest too unless an earlier sample is given to take it from."""
+
+    def setting(self) -> Setting:
+        """The power limit in force and the clocks that this process has locked (NVML does not tell others' locks)."""
+
+    def apply(self, setting: Setting) -> Setting:
+        """Put the device to a setting, knobs that are None left alone; returns what was read back."""
+
+    def reset(self, knobs: tuple[str, ...]) -> None:
+        """Give knobs ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w") back to the driver's default."""
+
+    def processes(self) -> tuple[Process, ...]:
+        """Who computes on this GPU now."""

@@ -1,0 +1,109 @@
+"""Which GPU is meant: an index as CUDA counts, a UUID or its beginning, a PCI id, an entry of CUDA_VISIBLE_DEVICES.
+
+CUDA counts the fastest GPU first unless told to go by PCI bus, NVML always goes by PCI bus. Where the two can differ, an index
+is looked up through a UUID that a running CUDA has given, or refused: measuring the wrong GPU is worse than an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from ..errors import UnknownGpu
+
+Identity = tuple[str, str, str]  # UUID, PCI bus id, name
+_PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IGNORECASE)
+
+
+def visible(identities: Sequence[Identity], environment: Mapping[str, str] | None = None) -> list[str]:
+    """UUIDs that CUDA_VISIBLE_DEVICES leaves visible, in CUDA's order; all of them where it is not set.
+
+    As CUDA does, the list ends at its first entry that names no GPU. MIG entries are kept as they are.
+
+    Raises:
+        UnknownGpu: GPUs of several models are counted by number, and nothing says in which order.
+    """
+    env = os.environ if environment is None else environment
+    entries = env.get("CUDA_VISIBLE_DEVICES")
+    uuids = [uuid for uuid, _, _ in identities]
+    if entries is None:
+        return uuids
+    chosen: list[str] = []
+    for entry in (part.strip() for part in entries.split(",")):
+        if entry.startswith("MIG-GPU-"):  # the older form: MIG-GPU-<uuid>/<instance>/<instance>
+            found = _starting_with(uuids, entry[4:].split("/")[0])
+        elif entry.startswith("MIG-"):
+            found = entry
+        elif entry.startswith("GPU-"):
+            found = _starting_with(uuids, entry)
+        elif entry.lstrip("-").isdigit():
+            number = int(entry)
+            found = cuda_order(identities, env)[number] if 0 <= number < len(uuids) else None
+        else:
+            found = None
+        if found is None:
+            break
+        chosen.append(found)
+    return chosen
+
+
+def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -> list[str]:
+    """UUIDs in the order in which CUDA numbers the GPUs of this machine."""
+    uuids = [uuid for uuid, _, _ in identities]
+    if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({name for _, _, name in identities}) <= 1:
+        return uuids
+    known = _torch_uuids() if "CUDA_VISIBLE_DEVICES" not in environment else []
+    if sorted(known) == sorted(uuids):
+        return known
+    models = ", ".join(sorted({name for _, _, name in identities}))
+    raise UnknownGpu(
+        f"GPUs of several models are here ({models}) and CUDA's numbering of them is not known; "
+        "set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID"
+    )
+
+
+def resolve(which: int | str, identities: Sequence[Identity], environment: Mapping[str, str] | None = None) -> str:
+    """The UUID of the GPU that is meant.
+
+    Raises:
+        UnknownGpu: nothing, or more than one GPU, answers to it; the message lists what there is.
+    """
+    env = os.environ if environment is None else environment
+    text = str(which).strip()
+    if text.lstrip("-").isdigit():
+        seen = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)
+        if 0 <= int(text) < len(seen):
+            return seen[int(text)]
+        hidden = f" (CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']})" if "CUDA_VISIBLE_DEVICES" in env else ""
+        span = f"0..{len(seen) - 1}" if seen else "none at all"
+        raise UnknownGpu(f"there is no GPU {text} here; there is {span}{hidden}")
+    if _PCI.match(text):
+        matches = [uuid for uuid, pci, _ in identities if pci.lower().split(".")[0].endswith(text.lower().split(".")[0])]
+    elif text.startswith("MIG-"):
+        return text
+    else:
+        wanted = text if text.startswith("GPU-") else f"GPU-{text}"
+        matches = [uuid for uuid, _, _ in identities if uuid.lower().startswith(wanted.lower())]
+    if len(matches) == 1:
+        return matches[0]
+    have = "; ".join(f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities)) or "none"
+    problem = "no GPU answers" if not matches else f"{len(matches)} GPUs answer"
+    raise UnknownGpu(f"{problem} to {text!r}; there is {have}")
+
+
+def _starting_with(uuids: Sequence[str], prefix: str) -> str | None:
+    matches = [uuid for uuid in uuids if uuid.startswith(prefix)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _torch_uuids() -> list[str]:
+    """UUIDs in CUDA's order as a torch that already runs CUDA tells them; it is never imported for this."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is None or not torch.cuda.is_initialized():
+            return []
+        return [f"GPU-{torch.cuda.get_device_properties(i).uuid}" for i in range(torch.cuda.device_count())]
+    except Exception:
+        return []

@@ -1,0 +1,189 @@
+"""The nouns: frozen values that cross rooms. They compute nothing but a derived property."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a device is put to; `None` leaves that knob to the driver."""
+
+    power_limit_w: float | None = None
+    sm_clock_mhz: int | None = None
+    mem_clock_mhz: int | None = None
+
+    def __str__(self) -> str:
+        words = []
+        if self.power_limit_w is not None:
+            words.append(f"{self.power_limit_w:g} W")
+        if self.sm_clock_mhz is not None:
+            words.append(f"SM {self.sm_clock_mhz} MHz")
+        if self.mem_clock_mhz is not None:
+            words.append(f"memory {self.mem_clock_mhz} MHz")
+        return ", ".join(words) or "left to the driver"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device takes: power limits in watts, and the SM clocks supported at each memory clock."""
+
+    min_power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    max_power_limit_w: float | None = None
+    sm_clocks_mhz: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def mem_clocks_mhz(self) -> tuple[int, ...]:
+        """Memory clocks, highest first."""
+        return tuple(sorted(self.sm_clocks_mhz, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Whether a device answers one question; `reason` says why not."""
+
+    name: str
+    present: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """How a device's readings behave, found by watching them (nvml.h; Yang et al., arXiv 2312.02741).
+
+    Update periods in seconds; `power_window_s` is the averaging window behind one reading of instantaneous power.
+    """
+
+    power_update_s: float
+    power_window_s: float
+    counter_update_s: float | None
+    power_field: str = "power.draw.instant"
+
+
+class Sample(NamedTuple):
+    """One look at a GPU. NaN marks what this GPU does not tell; `throttle` holds NVML's clock event reason bits."""
+
+    time_s: float
+    energy_j: float
+    power_w: float
+    power_limit_w: float
+    sm_clock_mhz: float
+    mem_clock_mhz: float
+    utilisation: float
+    memory_utilisation: float
+    temperature_c: float
+    throttle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that uses a GPU; memory in bytes where the driver tells."""
+
+    pid: int
+    name: str
+    memory_bytes: int | None = None
+
+
+class Edge(NamedTuple):
+    """One GPU's energy counter at one side of a window: when it was read (device clock) and what it said."""
+
+    time_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time to be measured; `closed` is empty while it is open.
+
+    `opened` and `closed` hold one `Edge` per GPU, in the meter's order; times are the device clock's.
+    """
+
+    label: str
+    start_s: float
+    opened: tuple[Edge, ...]
+    end_s: float | None = None
+    closed: tuple[Edge, ...] = ()
+    host_opened: dict[str, float] = field(default_factory=dict)
+    host_closed: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMeasurement:
+    """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
+
+    `energy_uncertainty_j` is the half width of a 95 % interval from the counter's update steps and the sampled edges.
+    The card's own calibration (typically +-5 %) comes on top and is the same for every window on one card.
+    """
+
+    name: str
+    uuid: str
+    energy_j: float | None
+    energy_uncertainty_j: float | None
+    source: str
+    simulated: bool
+    mean_power_w: float | None = None
+    peak_power_w: float | None = None
+    idle_share: float | None = None
+    mean_utilisation: float | None = None
+    setting: Setting = Setting()
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    other_processes: tuple[Process, ...] = ()
+    samples: int = 0
+    gaps: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A window, measured: time, energy per GPU and in sum, and how sure that is.
+
+    `started_unix_s` is civil time; `time_s` wall time on the device's clock. With `repeats` > 1 the values are means over
+    runs and `time_sd_s`, `energy_sd_j` their standard deviations.
+    """
+
+    id: str
+    label: str
+    started_unix_s: float
+    time_s: float
+    gpus: tuple[GpuMeasurement, ...] = ()
+    cpu_energy_j: float | None = None
+    dram_energy_j: float | None = None
+    repeats: int = 1
+    time_sd_s: float | None = None
+    energy_sd_j: float | None = None
+    outcome: str = "ok"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def energy_j(self) -> float | None:
+        """Energy of all GPUs together, or None where one of them could not be measured."""
+        if not self.gpus or any(gpu.energy_j is None for gpu in self.gpus):
+            return None
+        return sum(gpu.energy_j for gpu in self.gpus if gpu.energy_j is not None)
+
+    @property
+    def energy_uncertainty_j(self) -> float | None:
+        """95 % half width of `energy_j`; the GPUs' edges are independent, so the squares add."""
+        parts = [gpu.energy_uncertainty_j for gpu in self.gpus]
+        if not parts or any(part is None for part in parts):
+            return None
+        return float(sum(part**2 for part in parts if part is not None) ** 0.5)
+
+    @property
+    def mean_power_w(self) -> float | None:
+        return None if self.energy_j is None or self.time_s <= 0 else self.energy_j / self.time_s
+
+    @property
+    def simulated(self) -> bool:
+        return any(gpu.simulated for gpu in self.gpus)
+
+    @property
+    def source(self) -> str:
+        """How the energy was had: counter, integrated, both, or none; simulated GPUs say so."""
+        sources = sorted({gpu.source for gpu in self.gpus}) or ["none"]
+        return "+".join(sources) + (", simulated" if self.simulated else "")

@@ -1,0 +1,547 @@
+"""The GPUs and the training workloads the simulator knows.
+
+Numbers marked *fitted* come out of `python -m benchmarks.fit_catalogue`; where a card's numbers are stated or scaled
+instead, its comment says so, and it should be trusted for shape rather than for watts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from workbench.simulation.physics import Card, Load
+
+GIB = 1 << 30
+
+
+def _steps(highest_mhz: int, lowest_mhz: int, step_mhz: float) -> tuple[int, ...]:
+    """Clocks from highest to lowest, as whole numbers like the driver's list."""
+    count = round((highest_mhz - lowest_mhz) / step_mhz)
+    return tuple(math.floor(highest_mhz - i * step_mhz) for i in range(count + 1))
+
+
+# Four cards have numbers fitted to the Zeus NSDI'23 traces (epoch time and mean power over 25 W steps of the limit), on
+# the workloads cifar100, librispeech and squad; the errors are those of every second limit, of workloads that took no
+# part in the fit, with time first. Those traces have no clock column: relative clocks are inferred through the power.
+_V100 = Card(
+    # Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are lower than an SXM2 board's usual 300 W.
+    key="V100",
+    name="Tesla V100-SXM2-32GB",
+    architecture="volta",
+    compute_capability=(7, 0),
+    memory_bytes=32 * GIB,
+    power_limit_w=(100.0, 250.0, 250.0),
+    sm_clocks_mhz=_steps(1530, 135, 7.5),
+    mem_clocks_mhz=(877,),
+    idle_w=26.0,
+    gap_w=38.3,
+    static_w=35.5,
+    knee=0.741,
+    v_knee=0.827,
+    x_min=0.114,
+    degrees_per_w=0.16,
+)
+_P100 = Card(
+    # Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit says 39 W). `gap_w` here is NCF's.
+    key="P100",
+    name="Tesla P100-PCIE-16GB",
+    architecture="pascal",
+    compute_capability=(6, 0),
+    memory_bytes=16 * GIB,
+    power_limit_w=(125.0, 250.0, 250.0),
+    sm_clocks_mhz=_steps(1328, 544, 784 / 62),
+    mem_clocks_mhz=(715,),
+    idle_w=27.0,
+    gap_w=35.0,
+    static_w=50.0,
+    knee=0.385,
+    v_knee=0.796,
+    x_min=0.341,
+    degrees_per_w=0.17,
+    slowdown_c=82.0,
+)
+_A40 = Card(
+    # Fitted; 5.3 % and 1.6 %, worst (11 % of time) at 125 W. What its memory clocks draw is assumed.
+    key="A40",
+    name="NVIDIA A40",
+    architecture="ampere-ga10x",
+    compute_capability=(8, 6),
+    memory_bytes=48 * GIB,
+    power_limit_w=(100.0, 300.0, 300.0),
+    sm_clocks_mhz=_steps(1740, 210, 15),
+    mem_clocks_mhz=(7251, 6251, 5001, 810, 405),
+    idle_w=31.0,
+    gap_w=82.5,
+    static_w=76.3,
+    knee=0.650,
+    v_knee=0.826,
+    x_min=0.131,
+    mem_static_w=(30.0, 25.0, 19.0, 1.0, 0.0),
+    mem_top_sm_mhz=(1740, 1740, 1740, 1740, 420),
+    degrees_per_w=0.16,
+    slowdown_c=92.0,
+)
+_RTX6000 = Card(
+    # Fitted; 2.6 % and 0.7 %. What its memory clocks draw is assumed.
+    key="RTX6000",
+    name="Quadro RTX 6000",
+    architecture="turing",
+    compute_capability=(7, 5),
+    memory_bytes=24 * GIB,
+    power_limit_w=(100.0, 260.0, 260.0),
+    sm_clocks_mhz=_steps(2100, 300, 15),
+    mem_clocks_mhz=(7001, 6501, 5001, 810, 405),
+    idle_w=22.0,
+    gap_w=54.6,
+    static_w=82.0,
+    knee=0.755,
+    v_knee=0.714,
+    x_min=0.080,
+    mem_static_w=(25.0, 23.0, 16.0, 1.0, 0.0),
+    mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
+    degrees_per_w=0.19,
+    slowdown_c=91.0,
+)
+_A100 = Card(
+    # V/f curve and static power fitted to 16 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM (Perseus,
+    # SOSP'24), each at 34 clocks of 855..1350 MHz: 0.5 % mean error of time and power. Above 1350 MHz those cards sat
+    # at their limit. Gap and idle power are stated; limits are the data sheet's 400 W, the measured cards drew 475 W.
+    key="A100",
+    name="NVIDIA A100-SXM4-80GB",
+    architecture="ampere",
+    compute_capability=(8, 0),
+    memory_bytes=80 * GIB,
+    power_limit_w=(100.0, 400.0, 400.0),
+    sm_clocks_mhz=_steps(1410, 210, 15),
+    mem_clocks_mhz=(1593,),
+    idle_w=58.0,
+    gap_w=78.0,
+    static_w=51.4,
+    knee=0.783,
+    v_knee=0.815,
+    x_min=0.149,
+    degrees_per_w=0.09,
+    slowdown_c=89.0,
+)
+_H100 = Card(
+    # Not fitted: limits and clocks as published (data sheet, DCGM reports), the A100's V/f curve, static and gap power
+    # in proportion to its 700 W. Good for shape only.
+    key="H100",
+    name="NVIDIA H100 80GB HBM3",
+    architecture="hopper",
+    compute_capability=(9, 0),
+    memory_bytes=80 * GIB,
+    power_limit_w=(200.0, 700.0, 700.0),
+    sm_clocks_mhz=_steps(1980, 345, 15),
+    mem_clocks_mhz=(2619,),
+    idle_w=70.0,
+    gap_w=116.0,
+    static_w=105.0,
+    knee=0.70,
+    v_knee=0.78,
+    x_min=0.174,
+    degrees_per_w=0.055,
+    slowdown_c=87.0,
+)
+_RTX3080TI = Card(
+    # Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.8 % mean error of time, 3.8 % of power.
+    # Static power at the lower memory clocks is part of that fit; idle power is stated.
+    key="RTX3080TI",
+    name="NVIDIA GeForce RTX 3080 Ti",
+    architecture="ampere-ga10x",
+    compute_capability=(8, 6),
+    memory_bytes=12 * GIB,
+    power_limit_w=(100.0, 350.0, 350.0),
+    sm_clocks_mhz=_steps(2100, 210, 15),
+    mem_clocks_mhz=(9501, 9251, 5001, 810, 405),
+    idle_w=18.0,
+    gap_w=88.0,
+    static_w=86.5,
+    knee=0.819,
+    v_knee=0.50,
+    x_min=0.10,
+    overlap=3.51,
+    clocked_share=0.346,
+    mem_dynamic_w=66.0,
+    mem_static_w=(54.9, 54.9, 30.6, 2.7, 0.0),
+    mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
+    degrees_per_w=0.135,
+    slowdown_c=93.0,
+)
+_RTX4090 = Card(
+    # Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing power
+    # between cores and memory, a voltage curve as steep. Good for shape only.
+    key="RTX4090",
+    name="NVIDIA GeForce RTX 4090",
+    architecture="ada",
+    compute_capability=(8, 9),
+    memory_bytes=24 * GIB,
+    power_limit_w=(150.0, 450.0, 600.0),
+    sm_clocks_mhz=_steps(3105, 210, 15),
+    mem_clocks_mhz=(10501, 10251, 5001, 810, 405),
+    idle_w=22.0,
+    gap_w=75.0,
+    static_w=78.0,
+    knee=0.72,
+    v_knee=0.60,
+    x_min=0.08,
+    overlap=3.5,
+    clocked_share=0.35,
+    mem_dynamic_w=60.0,
+    mem_static_w=(45.0, 44.0, 25.0, 2.0, 0.0),
+    mem_top_sm_mhz=(3105, 3105, 3105, 3105, 420),
+    degrees_per_w=0.10,
+    slowdown_c=90.0,
+)
+
+CARDS: dict[str, Card] = {
+    each.key: each for each in (_V100, _P100, _A40, _RTX6000, _A100, _H100, _RTX3080TI, _RTX4090)
+}
+
+
+def card(name: str) -> Card:
+    """The card of that name, however it is spelled.
+
+    >>> card("rtx 3080 ti").key, card("a100-80gb").key, card("Tesla V100-SXM2-32GB").key
+    ('RTX3080TI', 'A100', 'V100')
+    """
+    wanted = _bare(name)
+    for known in CARDS.values():
+        if wanted == _bare(known.key):
+            return known
+    from workbench.errors import UnknownGpu
+
+    raise UnknownGpu(f"no simulated GPU is called {name!r}; there are {', '.join(CARDS)}")
+
+
+_TRIMMINGS = re.compile(r"nvidia|geforce|quadro|tesla|rtx|sxm\d?|pcie|hbm\d|\d+ ?gb|[^a-z0-9]")
+
+
+def _bare(name: str) -> str:
+    """A card's name without maker, form factor, memory size and separators."""
+    return _TRIMMINGS.sub("", name.casefold())
+
+
+PhaseKind = Literal["forward", "backward", "optimizer", "data", "evaluation", "checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of a training run in which the card does one thing.
+
+    Attributes:
+        time_s: Time at the highest clocks; a `load` of None takes that long at any clock.
+        load: What the card is asked to do, or None while it waits.
+        utilisation: What the driver's GPU utilisation would show, 0..1.
+        memory_utilisation: What its memory utilisation would show, 0..1.
+    """
+
+    name: str
+    kind: PhaseKind
+    time_s: float
+    load: Load | None
+    utilisation: float
+    memory_utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A training job; the six are those of Zeus (NSDI'23).
+
+    Attributes:
+        samples: Training samples of an epoch.
+        evaluation_samples: Samples of the evaluation after it.
+        batch_sizes: What the job can be trained with.
+        fixed_bytes: Device memory whatever the batch size: weights, gradients, optimizer state, context.
+        sample_bytes: Device memory for each sample of a batch.
+        checkpoint_bytes: Size of a checkpoint.
+    """
+
+    key: str
+    title: str
+    network: str
+    dataset: str
+    samples: int
+    evaluation_samples: int
+    default_batch_size: int
+    batch_sizes: tuple[int, ...]
+    fixed_bytes: int
+    sample_bytes: int
+    checkpoint_bytes: int
+
+    def memory_bytes(self, batch_size: int) -> int:
+        """Device memory the job needs at a batch size."""
+        return self.fixed_bytes + batch_size * self.sample_bytes
+
+    def iterations(self, batch_size: int) -> int:
+        """Iterations of an epoch, the last one of a smaller batch included."""
+        return -(-self.samples // batch_size)
+
+    def evaluation_batches(self, batch_size: int) -> int:
+        """Batches of the evaluation after an epoch."""
+        return -(-self.evaluation_samples // batch_size)
+
+
+def _powers(low: int, high: int) -> tuple[int, ...]:
+    return tuple(1 << i for i in range(low.bit_length() - 1, high.bit_length()))
+
+
+# Samples per epoch are the datasets' published sizes. SQuAD counts the features its 384-token windows make; NCF sees
+# four sampled negatives with each of 994,169 positives; Sentiment140 is taken whole, the only size at which the traces'
+# time per sample fits a 60-token BERT. Memory is chosen so that the largest batch Zeus ran on the 32 GB V100 and on the
+# 16 GB P100 fits there and the next larger one does not.
+WORKLOADS: dict[str, Workload] = {
+    each.key: each
+    for each in (
+        Workload(
+            key="cifar100",
+            title="ShuffleNetV2 on CIFAR-100",
+            network="shufflenetv2",
+            dataset="cifar100",
+            samples=50_000,
+            evaluation_samples=10_000,
+            default_batch_size=1024,
+            batch_sizes=_powers(8, 4096),
+            fixed_bytes=900_000_000,
+            sample_bytes=5_500_000,
+            checkpoint_bytes=12_000_000,
+        ),
+        Workload(
+            key="imagenet",
+            title="ResNet-50 on ImageNet",
+            network="resnet50",
+            dataset="imagenet",
+            samples=1_281_167,
+            evaluation_samples=50_000,
+            default_batch_size=256,
+            batch_sizes=(8, 16, 32, 64, 128, 192, 256, 360),
+            fixed_bytes=1_200_000_000,
+            sample_bytes=87_500_000,
+            checkpoint_bytes=205_000_000,
+        ),
+        Workload(
+            key="librispeech",
+            title="DeepSpeech2 on LibriSpeech",
+            network="deepspeech2",
+            dataset="librispeech",
+            samples=281_241,
+            evaluation_samples=2_703,
+            default_batch_size=192,
+            batch_sizes=(2, 4, 8, 12, 16, 24, 32, 48, 56, 64, 72, 96, 128, 156, 192),
+            fixed_bytes=1_100_000_000,
+            sample_bytes=168_000_000,
+            checkpoint_bytes=350_000_000,
+        ),
+        Workload(
+            key="movielens",
+            title="NCF on MovieLens-1M",
+            network="ncf",
+            dataset="movielens-1m",
+            samples=4_970_845,
+            evaluation_samples=604_000,
+            default_batch_size=1024,
+            batch_sizes=_powers(4, 16384),
+            fixed_bytes=1_000_000_000,
+            sample_bytes=10_000,
+            checkpoint_bytes=30_000_000,
+        ),
+        Workload(
+            key="sentiment140",
+            title="BERT on Sentiment140",
+            network="bert_base_uncased",
+            dataset="sentiment140",
+            samples=1_600_000,
+            evaluation_samples=498,
+            default_batch_size=128,
+            batch_sizes=_powers(8, 128),
+            fixed_bytes=2_000_000_000,
+            sample_bytes=200_000_000,
+            checkpoint_bytes=1_310_000_000,
+        ),
+        Workload(
+            key="squad",
+            title="BERT on SQuAD",
+            network="bert_base_uncased",
+            dataset="squad",
+            samples=88_524,
+            evaluation_samples=10_784,
+            default_batch_size=32,
+            batch_sizes=(4, 8, 12, 16, 24, 32, 48, 56),
+            fixed_bytes=2_000_000_000,
+            sample_bytes=500_000_000,
+            checkpoint_bytes=1_310_000_000,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How an iteration's time and power depend on the batch size b.
+
+    The host launches an iteration's kernels in `overhead_s` while the GPU works on those before, and the slower of the
+    two sets the pace; what it does for each sample (`host_s`) the GPU waits for.
+
+        busy = sample_s * (b + floor_samples)
+        iteration = (overhead_s**5 + busy**5) ** (1/5) + host_s * b
+        dynamic power = base_w + batch_w * b / (b + half_samples)
+
+    Attributes:
+        compute: Share of the busy time bound by the SM clock.
+    """
+
+    overhead_s: float
+    host_s: float
+    floor_samples: float
+    sample_s: float
+    compute: float
+    base_w: float
+    batch_w: float
+    half_samples: float
+    host_exponent: float = 1.0
+
+    def at(self, batch_size: int) -> tuple[float, float, Load]:
+        """Gap and busy time of an iteration at the highest clocks, and the mean load of the busy part."""
+        busy_s = self.sample_s * (batch_size + self.floor_samples)
+        paced_s = (self.overhead_s**5 + busy_s**5) ** 0.2
+        dynamic_w = self.base_w + self.batch_w * batch_size / (batch_size + self.half_samples)
+        load = Load(self.compute, _MEMORY_OF_REST * (1.0 - self.compute), dynamic_w)
+        return paced_s - busy_s + self.host_s * batch_size**self.host_exponent, busy_s, load
+
+
+# How much of the time that no SM clock changes the memory clock decides; the traced cards have one memory clock, so
+# this is a guess that only the other cards feel.
+_MEMORY_OF_REST = 0.6
+
+# Fitted to all batch sizes and limits of the traces (CIFAR-100 with Adadelta); mean error of time and of power, %:
+#   V100  cifar100 3.8 7.3, imagenet 1.6 1.9, librispeech 4.2 4.3, movielens 4.4 2.0, sentiment140 2.4 1.9, squad 1.7 1.7
+#   P100  cifar100 2.6 8.1, imagenet 0.7 2.1, librispeech 1.3 4.1, movielens 3.4 2.0, sentiment140 2.5 2.0, squad 2.2 1.7
+# Worst: the power of cifar100 at batch sizes 8 to 64 (up to 21 %), the time of librispeech at 32 and 192 (9 %).
+LAWS: dict[tuple[str, str], Law] = {
+    ("V100", "cifar100"): Law(0.03828, 4.158e-05, 127.6, 0.0001003, 0.2679, 0.0, 375.0, 230.6),
+    ("V100", "imagenet"): Law(4.71e-07, 0.000265, 6.968, 0.002275, 0.5954, 139.8, 131.0, 17.58),
+    ("V100", "librispeech"): Law(0.2675, 0.005443, 20.24, 0.01079, 0.4036, 136.3, 375.0, 144.3),
+    ("V100", "movielens"): Law(0.00295, 1.206e-06, 1057.0, 2.079e-07, 0.0, 0.0, 0.0, 1.211e+05),
+    ("V100", "sentiment140"): Law(0.02315, 0.0002103, 7.388, 0.001915, 0.4846, 163.0, 316.5, 100.7),
+    ("V100", "squad"): Law(3.888e-05, 0.001297, 0.04979, 0.01661, 0.7279, 147.7, 193.0, 18.66),
+    ("P100", "cifar100"): Law(0.06433, 6.979e-05, 80.73, 0.0002444, 0.1904, 0.0, 113.5, 30.0),
+    ("P100", "imagenet"): Law(0.04598, 0.001016, 6.991, 0.003666, 0.2923, 122.9, 30.83, 37.56),
+    ("P100", "librispeech"): Law(1.534, 0.02591, 20.78, 0.03165, 0.5211, 99.73, 375.0, 532.0),
+    ("P100", "movielens"): Law(0.005828, 2.201e-06, 0.04981, 1.603e-08, 1.0, 0.0, 0.003013, 1.211e+05),
+    ("P100", "sentiment140"): Law(0.04171, 0.0005464, 4.28, 0.00365, 0.2319, 0.0, 144.7, 1.938),
+    ("P100", "squad"): Law(4.29e-06, 0.004752, 0.04979, 0.02728, 0.3549, 130.7, 92.02, 54.93),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """A card relative to the V100: how fast it trains, and its dynamic power."""
+
+    speed: float
+    dynamic: float
+
+
+# Scaled, not measured. Speed is a round figure of published FP32/TF32 training throughput of ResNet-50 and BERT
+# relative to the V100; the dynamic power brings heavy work to 100-110 % of the default limit at the highest clocks
+# (the RTX cards' highest clocks, which no load ever reaches, draw more).
+_SCALES = {
+    "A40": _Scale(1.2, 1.05),
+    "RTX6000": _Scale(0.95, 0.84),
+    "A100": _Scale(2.2, 1.62),
+    "H100": _Scale(4.0, 2.75),
+    "RTX3080TI": _Scale(1.3, 1.85),
+    "RTX4090": _Scale(2.2, 2.1),
+}
+
+
+def law(card: Card, workload: Workload) -> Law:
+    """The batch-size law of a workload on a card: fitted where it was traced, scaled from the V100 elsewhere."""
+    if fitted := LAWS.get((card.key, workload.key)):
+        return fitted
+    base = LAWS["V100", workload.key]
+    scale = _SCALES.get(card.key, _Scale(1.0, 1.0))
+    return Law(
+        base.overhead_s,
+        base.host_s,
+        base.floor_samples,
+        base.sample_s / scale.speed,
+        base.compute,
+        base.base_w * scale.dynamic,
+        base.batch_w * scale.dynamic,
+        base.half_samples,
+    )
+
+
+# Shares of an iteration's busy time, and how SM-bound and how hungry each phase is relative to the mean load. A
+# backward pass does twice the arithmetic of a forward pass; an optimizer step streams the weights through the memory.
+_FORWARD_SHARE, _FORWARD_COMPUTE, _FORWARD_POWER = 0.31, 1.0, 0.97
+_OPTIMIZER_SHARE, _OPTIMIZER_COMPUTE, _OPTIMIZER_POWER = 0.07, 0.3, 0.75
+_BACKWARD_SHARE = 1.0 - _FORWARD_SHARE - _OPTIMIZER_SHARE
+
+
+def _backward(forward: float, optimizer: float) -> float:
+    """The factor of the backward pass that leaves the mean load as it is."""
+    return (1.0 - _FORWARD_SHARE * forward - _OPTIMIZER_SHARE * optimizer) / _BACKWARD_SHARE
+
+
+@lru_cache(maxsize=1024)
+def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, ...]:
+    """One training iteration: forward, backward, optimizer, and the wait for host and data."""
+    gap_s, busy_s, load = law(card, workload).at(batch_size)
+    forward = _scaled(load, _FORWARD_COMPUTE, _FORWARD_POWER)
+    backward = _scaled(
+        load,
+        _backward(_FORWARD_COMPUTE, _OPTIMIZER_COMPUTE),
+        _backward(_FORWARD_POWER, _OPTIMIZER_POWER),
+    )
+    optimizer = _scaled(load, _OPTIMIZER_COMPUTE, _OPTIMIZER_POWER)
+    return (
+        _busy("forward", "forward", _FORWARD_SHARE * busy_s, forward),
+        _busy("backward", "backward", _BACKWARD_SHARE * busy_s, backward),
+        _busy("optimizer", "optimizer", _OPTIMIZER_SHARE * busy_s, optimizer),
+        Phase("data", "data", gap_s, None, 0.0, 0.0),
+    )
+
+
+@lru_cache(maxsize=1024)
+def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, ...]:
+    """One batch of the evaluation after an epoch, `workload.evaluation_batches(batch_size)` times: forward only.
+
+    The host has only the forward pass to launch, so the wait for it shrinks by as much; reading the data does not.
+    """
+    numbers = law(card, workload)
+    gap_s, busy_s, load = numbers.at(batch_size)
+    read_s = numbers.host_s * batch_size
+    forward = _scaled(load, _FORWARD_COMPUTE, _FORWARD_POWER)
+    return (
+        _busy("evaluation", "evaluation", _FORWARD_SHARE * busy_s, forward),
+        Phase("data", "data", read_s + _FORWARD_SHARE * (gap_s - read_s), None, 0.0, 0.0),
+    )
+
+
+_CHECKPOINT_BYTES_PER_S = 1.0e9
+
+
+def checkpoint(workload: Workload) -> tuple[Phase, ...]:
+    """Writing a checkpoint at a local disk's 1 GB/s, during which the card waits."""
+    return (Phase("checkpoint", "checkpoint", workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S, None, 0.0, 0.01),)
+
+
+def fits(card: Card, workload: Workload, batch_size: int) -> bool:
+    """Whether the job at this batch size fits the card's memory, of which the driver keeps some."""
+    return workload.memory_bytes(batch_size) <= card.memory_bytes - _DRIVER_BYTES
+
+
+_DRIVER_BYTES = 500_000_000
+
+
+def _scaled(load: Load, compute: float, power: float) -> Load:
+    compute = min(1.0, load.compute * compute)
+    return Load(compute, _MEMORY_OF_REST * (1.0 - compute), load.dynamic_w * power)
+
+
+def _busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> Phase:
+    return Phase(name, kind, time_s, load, 1.0, round(min(1.0, 0.15 + load.memory), 3))

@@ -1,0 +1,232 @@
+"""Simulated machines: made, attached to, stepped, hurt and removed.
+
+    machine = simulate(["A100", "V100"])          # real time; other processes find it through the environment
+    machine = simulate("H100", stepped=True)      # time moves when a test says so
+
+A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). Nothing here is ever
+chosen for the user: without a call, or the environment variable, there are no simulated GPUs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SimulationError
+from . import catalogue, nvml_library
+from .nvml_library import MachineClock, SimulatedLibrary
+from .physics import Card
+from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, State
+
+
+@dataclass(frozen=True, slots=True)
+class SensorModel:
+    """How an architecture's sensors update (Yang et al., arXiv 2312.02741, table of >70 GPUs; nvml.h). Seconds."""
+
+    nvml_architecture: int
+    power_update_s: float
+    power_window_s: float
+    average_window_s: float
+    counter_update_s: float
+    lacks: tuple[str, ...] = ()
+
+
+SENSORS = {
+    "pascal": SensorModel(4, 0.020, 0.010, 0.0, 0.0, ("energy", "average_field", "sm_lock", "mem_lock")),
+    "volta": SensorModel(5, 0.020, 0.010, 0.0, 0.020, ("average_field", "mem_lock")),
+    "turing": SensorModel(6, 0.100, 0.100, 0.0, 0.100, ("average_field", "mem_lock")),
+    "ampere": SensorModel(7, 0.101, 0.025, 0.0, 0.101, ("average_field",)),
+    "ampere-ga10x": SensorModel(7, 0.100, 0.100, 1.0, 0.100),
+    "ada": SensorModel(8, 0.100, 0.100, 1.0, 0.100),
+    "hopper": SensorModel(9, 0.100, 0.025, 1.0, 0.100),
+}
+# Reading over truth as published for these models or their nearest relative (same source); 1.0 where nothing is known.
+GAIN = {"P100": 1.005, "A100": 0.945, "A40": 0.95, "RTX6000": 0.938, "RTX3080TI": 0.955, "RTX4090": 0.957}
+NOISE = 0.003  # per update; without it readings repeat exactly and tools that drop repeats go blind
+UTILISATION_WINDOW_S = 1 / 6
+GOVERNOR_DELAY_S = 0.1
+
+
+class Machine:
+    """A simulated machine of this process: its state, its clock, and what can be done to it."""
+
+    def __init__(self, library: SimulatedLibrary) -> None:
+        self.library = library
+        self.state: State = library.state
+        self.clock: MachineClock = library.clock
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """Keys of the simulated cards, by index."""
+        return tuple(self.state.card(gpu, "key") for gpu in range(self.state.count))
+
+    def card(self, gpu: int) -> Card:
+        return catalogue.card(self.state.card(gpu, "key"))
+
+    def gain(self, gpu: int) -> float:
+        """What the card's sensors show over what is true."""
+        return float(self.state.card(gpu, "gain"))
+
+    def true_energy_j(self, gpu: int, from_s: float, to_s: float) -> float:
+        """The exact integral of true power between two times of the machine's clock."""
+        return self.state.true_energy_j(gpu, to_s) - self.state.true_energy_j(gpu, from_s)
+
+    def step(self, seconds: float) -> None:
+        """Move a stepped clock."""
+        self.clock.step(seconds)
+
+    def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
+        """Make an NVML function (or `field:186`) answer with an error code; see `State.inject`."""
+        self.state.inject(function, code, times=times, after=after, gpu=gpu)
+
+    def lose(self, gpu: int, code: int = 15) -> None:
+        """Let a GPU fall off the bus (15) or need a reset (16); 0 brings it back."""
+        self.state.set_control(gpu, "lost", code)
+
+    def close(self) -> None:
+        """Take the simulated GPUs away again: from this process, the environment, and, if this process made it, the disk."""
+        path, owner = self.state.path, self.state.header("owner_pid")
+        if os.environ.get(ENVIRONMENT_VARIABLE) == str(path):
+            del os.environ[ENVIRONMENT_VARIABLE]
+        if nvml_library.installed() is self.library:
+            nvml_library.uninstall()
+        if owner == os.getpid():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def create(
+    cards: str | Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    stepped: bool = False,
+    scale: float = 1.0,
+    latency_s: float = 0.0,
+    privileged: bool = True,
+    seed: int | None = None,
+) -> None:
+    """Write the file of a new machine with these cards, idle since its time 0.
+
+    Args:
+        cards: Names of the catalogue ("A100"), separated by commas or as a list.
+        stepped: The clock moves only when stepped.
+        scale: How much faster than real time the clock runs.
+        latency_s: Time that every driver call takes, in real seconds.
+        privileged: Whether power limits and clocks may be set.
+        seed: Of sensor noise and phases; None draws one.
+
+    Raises:
+        UnknownGpu: a card that the catalogue does not have.
+        SimulationError: no card, too many, or a scale that is no positive number.
+    """
+    names = [name for name in (cards.split(",") if isinstance(cards, str) else list(cards)) if name.strip()]
+    if not 1 <= len(names) <= MAX_GPUS:
+        raise SimulationError(f"{len(names)} simulated GPUs asked for; 1 to {MAX_GPUS} can be had, for example `A100,V100`")
+    if not scale > 0:
+        raise SimulationError(f"the clock's speed must be a positive number, not {scale:g}")
+    models = [catalogue.card(name) for name in names]
+    rng = random.Random(seed)
+    state = State.create(path, len(models))
+    try:
+        state.set_header("stepped", int(stepped))
+        state.set_header("scale", scale)
+        state.set_header("origin_s", time.monotonic())
+        state.set_header("unix_s", time.time())
+        state.set_header("latency_s", latency_s)
+        state.set_header("unprivileged", int(not privileged))
+        state.set_header("owner_pid", os.getpid())
+        state.set_header("seed", rng.getrandbits(63))
+        state.set_header("driver_version", "580.00 simulated")
+        for gpu, card in enumerate(models):
+            _write_card(state, gpu, card, rng)
+    finally:
+        state.close()
+
+
+def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
+    sensor = SENSORS[card.architecture]
+    lacks = set(sensor.lacks) | ({"mem_lock"} if len(card.mem_clocks_mhz) < 2 else set())
+    low_w, default_w, high_w = card.power_limit_w
+    values = {
+        "name": f"{card.name} (simulated)",
+        "uuid": f"GPU-{uuid.UUID(int=rng.getrandbits(128), version=4)}",
+        "pci": f"00000000:{0x10 + gpu:02X}:00.0",
+        "key": card.key,
+        "architecture": sensor.nvml_architecture,
+        "cc_major": card.compute_capability[0],
+        "cc_minor": card.compute_capability[1],
+        "index": gpu,
+        "memory_bytes": card.memory_bytes,
+        "limit_min_w": low_w,
+        "limit_default_w": default_w,
+        "limit_max_w": high_w,
+        "n_mem_clocks": len(card.mem_clocks_mhz),
+        "mem_clocks": (*card.mem_clocks_mhz, *(0,) * (8 - len(card.mem_clocks_mhz))),
+        "power_update_s": sensor.power_update_s,
+        "power_window_s": sensor.power_window_s,
+        "average_window_s": sensor.average_window_s,
+        "counter_update_s": sensor.counter_update_s,
+        "sensor_phase_s": rng.uniform(0, sensor.power_update_s),
+        "gain": GAIN.get(card.key, 1.0),
+        "noise": NOISE,
+        "utilisation_window_s": UTILISATION_WINDOW_S,
+        "governor_delay_s": GOVERNOR_DELAY_S,
+        "idle_c": card.idle_c,
+        "c_per_w": card.degrees_per_w,
+        "thermal_s": card.thermal_time_s,
+        "idle_w": card.idle_w,
+        "abilities": sum(1 << bit for bit, name in enumerate(ABILITIES) if name not in lacks),
+    }
+    for name, value in values.items():
+        state.set_card(gpu, name, value)
+    state.set_sm_clocks(gpu, card.sm_clocks_mhz)
+    state.set_control(gpu, "limit_w", default_w)
+    state.set_control(gpu, "was_limit_w", default_w)
+    state.publish(gpu, -3600.0, [], idle(card))
+
+
+def idle(card: Card) -> tuple[float, int, int, float, float, int]:
+    """The segment of a GPU with nothing to do: power, clocks, utilisation, event reasons."""
+    return (card.idle_w, card.sm_clocks_mhz[-1], card.mem_clocks_mhz[-1], 0.0, 0.0, 0x1)
+
+
+def simulate(
+    cards: str | Sequence[str],
+    *,
+    stepped: bool = False,
+    scale: float = 1.0,
+    latency_s: float = 0.0,
+    privileged: bool = True,
+    seed: int | None = None,
+) -> Machine:
+    """A new simulated machine, in this process and, through the environment, in its children. See `create`."""
+    path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    create(cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed)
+    try:
+        machine = Machine(nvml_library.install(path))
+    except SimulationError:
+        path.unlink()
+        raise
+    os.environ[ENVIRONMENT_VARIABLE] = str(path)
+    atexit.register(machine.close)
+    return machine
+
+
+def attached() -> Machine | None:
+    """The simulated machine of this process or its environment; None where there is none."""
+    library = nvml_library.attach()
+    return Machine(library) if library else None
+
+
+def shared_directory() -> Path:
+    """Where memory is shared without touching a disk, if the system has such a place."""
+    shm = Path("/dev/shm")
+    return shm if os.access(shm, os.W_OK) else Path(tempfile.gettempdir())

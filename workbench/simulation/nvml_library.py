@@ -1,0 +1,565 @@
+"""An NVML that is not there: stands in place of `pynvml.nvmlLib` and answers from the simulated machine's memory.
+
+`install()` puts it where pynvml keeps the loaded library, so that everything above runs unchanged: our own driver, and
+any other NVML program in the process. Each function takes what pynvml passes (handles, `byref` arguments, buffers) and
+returns an NVML code. What a function answers, and which code it fails with, follows nvml.h; what it does not have is a
+missing symbol, as in an old driver.
+
+Standard library and pynvml only: the sampling process imports this.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from ..errors import SimulationError
+from . import sensors
+from .state import ENVIRONMENT_VARIABLE, State
+
+OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL = 0, 1, 2, 3, 4, 6, 7
+_HANDLE_BASE = 0x51D000
+_TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
+_EVENT_IDLE = 0x1
+
+
+class Function:
+    """One exported symbol: callable, with ctypes' settable `restype` and `argtypes`."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self.restype: Any = None
+        self.argtypes: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+
+class MachineClock:
+    """The simulated machine's clock. Stepped, it moves only when somebody sleeps on it or steps it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.on_step: list[Callable[[float], None]] = []
+
+    def __call__(self) -> float:
+        return self._state.now_s()
+
+    @property
+    def stepped(self) -> bool:
+        return bool(self._state.header("stepped"))
+
+    def sleep(self, seconds: float) -> None:
+        if self.stepped:
+            self.step(seconds)
+        elif seconds > 0:
+            time.sleep(seconds / self._state.header("scale"))
+
+    def step(self, seconds: float) -> None:
+        """Move a stepped clock. Listeners are called with the new time before it is shown, so that they may act first."""
+        if not self.stepped:
+            raise SimulationError("this simulated machine runs by itself; simulate(..., stepped=True) makes one to step")
+        if seconds < 0:
+            raise SimulationError(f"time does not go back ({seconds:g} s)")
+        target_s = self() + seconds
+        for listener in list(self.on_step):
+            listener(target_s)
+        self._state.set_header("stepped_now_s", target_s)
+
+    def unix_s(self, at_s: float) -> float:
+        return float(self._state.header("unix_s") + at_s)
+
+
+class SimulatedLibrary:
+    """What `ctypes.CDLL` would be, for simulated GPUs. `simulated` and `clock` tell the driver's door what it talks to."""
+
+    simulated = True
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.clock = MachineClock(state)
+        self._initialised = 0
+        self._latency_s = 0.0
+        for name in dir(type(self)):
+            if name.startswith("_nvml"):
+                setattr(self, name[1:], Function(self._guarded(name[1:], getattr(self, name))))
+
+    def _guarded(self, name: str, call: Callable[..., int]) -> Callable[..., Any]:
+        """The checks that every call passes: driver, initialisation, injected faults, a lost GPU, call latency."""
+        if name == "nvmlErrorString":
+            return call
+        on_device = name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
+        needs_init = not name.startswith("nvmlInit")
+        state = self.state
+
+        def guarded(*arguments: Any) -> int:
+            if needs_init and not self._initialised:
+                return UNINITIALIZED
+            gpu = -1
+            if on_device:
+                gpu = _index(arguments[0], state.count)
+                if gpu < 0:
+                    return INVALID
+                lost = state.control(gpu, "lost")
+                if lost:
+                    return int(lost)
+                arguments = (gpu, *arguments[1:])
+            code = state.fault(name, gpu)
+            if code:
+                return code
+            latency_s = self._latency_s
+            if latency_s:
+                time.sleep(latency_s)
+            return call(*arguments)
+
+        return guarded
+
+    def forget(self, name: str) -> None:
+        """Act as a driver too old to export this function."""
+        delattr(self, name)
+        pynvml._nvmlGetFunctionPointer_cache.pop(name, None)
+
+    def _now(self) -> float:
+        return self.state.now_s()
+
+    # library and machine
+
+    def _nvmlInitWithFlags(self, _flags: Any) -> int:
+        fault = self.state.header("driver_fault")
+        if fault:
+            return int(fault)
+        self._latency_s = self.state.header("latency_s")
+        self._initialised += 1
+        return OK
+
+    _nvmlInit_v2 = _nvmlInitWithFlags
+
+    def _nvmlShutdown(self) -> int:
+        self._initialised -= 1
+        return OK
+
+    def _nvmlErrorString(self, code: int) -> bytes:
+        return _ERRORS.get(int(code), "Unknown Error").encode()
+
+    def _nvmlSystemGetDriverVersion(self, buffer: Any, size: Any) -> int:
+        return _text(buffer, size, self.state.header("driver_version"))
+
+    def _nvmlSystemGetNVMLVersion(self, buffer: Any, size: Any) -> int:
+        return _text(buffer, size, "13.0.simulated")
+
+    def _nvmlSystemGetCudaDriverVersion_v2(self, version: Any) -> int:
+        version._obj.value = 13000
+        return OK
+
+    _nvmlSystemGetCudaDriverVersion = _nvmlSystemGetCudaDriverVersion_v2
+
+    def _nvmlSystemGetProcessName(self, pid: Any, buffer: Any, size: Any) -> int:
+        try:
+            with open(f"/proc/{pid.value}/cmdline", "rb") as file:
+                return _text(buffer, size, file.read().split(b"\0")[0].decode(errors="replace"))
+        except OSError:
+            return NOT_FOUND
+
+    def _nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = self.state.count
+        return OK
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
+        number = index.value if hasattr(index, "value") else int(index)
+        if not 0 <= number < self.state.count:
+            return INVALID
+        return _hand_out(handle, number)
+
+    def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:
+        return self._by("uuid", uuid.value.decode(), handle)
+
+    def _nvmlDeviceGetHandleByPciBusId_v2(self, pci: Any, handle: Any) -> int:
+        return self._by("pci", pci.value.decode().upper().zfill(16), handle)
+
+    def _by(self, field: str, value: str, handle: Any) -> int:
+        for gpu in range(self.state.count):
+            if self.state.card(gpu, field).upper() == value.upper():
+                return _hand_out(handle, gpu)
+        return NOT_FOUND
+
+    # what the card is
+
+    def _nvmlDeviceGetIndex(self, gpu: int, index: Any) -> int:
+        index._obj.value = gpu
+        return OK
+
+    def _nvmlDeviceGetName(self, gpu: int, buffer: Any, size: Any) -> int:
+        return _text(buffer, size, self.state.card(gpu, "name"))
+
+    def _nvmlDeviceGetUUID(self, gpu: int, buffer: Any, size: Any) -> int:
+        return _text(buffer, size, self.state.card(gpu, "uuid"))
+
+    def _nvmlDeviceGetMinorNumber(self, gpu: int, number: Any) -> int:
+        number._obj.value = gpu
+        return OK
+
+    def _nvmlDeviceGetPciInfo_v3(self, gpu: int, info: Any) -> int:
+        bus_id = self.state.card(gpu, "pci")
+        info = info._obj
+        domain, bus, rest = bus_id.split(":")
+        info.busId, info.busIdLegacy = bus_id.encode(), bus_id[4:].encode()
+        info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16)
+        return OK
+
+    def _nvmlDeviceGetArchitecture(self, gpu: int, architecture: Any) -> int:
+        architecture._obj.value = self.state.card(gpu, "architecture")
+        return OK
+
+    def _nvmlDeviceGetCudaComputeCapability(self, gpu: int, major: Any, minor: Any) -> int:
+        major._obj.value, minor._obj.value = self.state.card(gpu, "cc_major"), self.state.card(gpu, "cc_minor")
+        return OK
+
+    def _nvmlDeviceGetMemoryInfo(self, gpu: int, info: Any) -> int:
+        total, used = self.state.card(gpu, "memory_bytes"), sum(m for _, m in self.state.processes(gpu))
+        info._obj.total, info._obj.used, info._obj.free = total, used, total - used
+        return OK
+
+    _nvmlDeviceGetMemoryInfo_v2 = _nvmlDeviceGetMemoryInfo
+
+    def _nvmlDeviceGetMigMode(self, gpu: int, current: Any, pending: Any) -> int:
+        if self.state.card(gpu, "architecture") not in (7, 9) or not self.state.able(gpu, "power"):
+            return UNSUPPORTED
+        current._obj.value = pending._obj.value = self.state.card(gpu, "mig")
+        return OK
+
+    def _nvmlDeviceIsMigDeviceHandle(self, _gpu: int, answer: Any) -> int:
+        answer._obj.value = 0
+        return OK
+
+    def _nvmlDeviceGetPersistenceMode(self, gpu: int, mode: Any) -> int:
+        mode._obj.value = self.state.control(gpu, "persistence")
+        return OK
+
+    def _nvmlDeviceGetComputeMode(self, _gpu: int, mode: Any) -> int:
+        mode._obj.value = 0
+        return OK
+
+    def _nvmlDeviceGetDisplayActive(self, _gpu: int, mode: Any) -> int:
+        mode._obj.value = 0
+        return OK
+
+    # sensors
+
+    def _nvmlDeviceGetPowerUsage(self, gpu: int, milliwatts: Any) -> int:
+        if not self.state.able(gpu, "power"):
+            return UNSUPPORTED
+        milliwatts._obj.value = round(1000 * sensors.power_w(self.state, gpu, self._now(), averaged=True))
+        return OK
+
+    def _nvmlDeviceGetTotalEnergyConsumption(self, gpu: int, millijoules: Any) -> int:
+        if not self.state.able(gpu, "energy"):
+            return UNSUPPORTED
+        millijoules._obj.value = sensors.energy_mj(self.state, gpu, self._now())
+        return OK
+
+    def _nvmlDeviceGetFieldValues(self, gpu: int, count: Any, values: Any) -> int:
+        now = self._now()
+        stamp = round(1e6 * self.clock.unix_s(now))
+        fields = values._obj if hasattr(values, "_obj") else values
+        for field in fields[: count.value]:
+            code, value = self._field(gpu, field.fieldId, field.scopeId, now)
+            field.nvmlReturn, field.timestamp, field.latencyUsec = code, stamp, 0
+            field.valueType = 3 if field.fieldId in (83, 191) else 1
+            field.value.ullVal = value
+        return OK
+
+    def _field(self, gpu: int, field: int, scope: int, now: float) -> tuple[int, int]:
+        state = self.state
+        code = state.fault(f"field:{field}", gpu)
+        if code:
+            return code, 0
+        if field in (83, 191) and state.able(gpu, "energy"):
+            return OK, sensors.energy_mj(state, gpu, now)
+        if field == 186 and scope == 0 and state.able(gpu, "instant_field"):
+            return OK, round(1000 * sensors.power_w(state, gpu, now))
+        if field == 185 and scope == 0 and state.able(gpu, "average_field"):
+            return OK, round(1000 * sensors.power_w(state, gpu, now, averaged=True))
+        if field in (187, 188, 189, 190, 192) and state.able(gpu, "power_limit"):
+            limit_w, enforced_w = state.control(gpu, "limit_w"), state.control(gpu, "enforced_w")
+            watts = {187: state.card(gpu, "limit_min_w"), 188: state.card(gpu, "limit_max_w"),
+                     189: state.card(gpu, "limit_default_w"), 192: limit_w,
+                     190: min(limit_w, enforced_w) if enforced_w else limit_w}[field]  # fmt: skip
+            return OK, round(1000 * watts)
+        return UNSUPPORTED, 0
+
+    def _nvmlDeviceGetSamples(self, gpu: int, kind: Any, since: Any, value_type: Any, count: Any, samples: Any) -> int:
+        if kind.value != 0 or not self.state.able(gpu, "samples"):
+            return UNSUPPORTED
+        update_s, now = self.state.card(gpu, "power_update_s"), self._now()
+        wanted = 100
+        value_type._obj.value = 1
+        if samples is None:
+            count._obj.value = wanted
+            return OK
+        last = sensors.tick_s(self.state, gpu, now, update_s)
+        filled = 0
+        for number in range(wanted - 1, -1, -1):
+            at = last - number * update_s
+            stamp = round(1e6 * self.clock.unix_s(at))
+            if at >= 0 and stamp > since.value:
+                samples[filled].timeStamp = stamp
+                samples[filled].sampleValue.uiVal = round(1000 * sensors.power_w(self.state, gpu, at + 1e-9))
+                filled += 1
+        count._obj.value = filled
+        return OK if filled else NOT_FOUND
+
+    def _nvmlDeviceGetUtilizationRates(self, gpu: int, rates: Any) -> int:
+        if not self.state.able(gpu, "utilisation"):
+            return UNSUPPORTED
+        rates._obj.gpu, rates._obj.memory = sensors.utilisation(self.state, gpu, self._now())
+        return OK
+
+    def _nvmlDeviceGetEncoderUtilization(self, _gpu: int, busy: Any, period: Any) -> int:
+        busy._obj.value, period._obj.value = 0, 167000
+        return OK
+
+    _nvmlDeviceGetDecoderUtilization = _nvmlDeviceGetEncoderUtilization
+
+    def _nvmlDeviceGetTemperature(self, gpu: int, _sensor: Any, degrees: Any) -> int:
+        degrees._obj.value = sensors.temperature_c(self.state, gpu, self._now())
+        return OK
+
+    def _nvmlDeviceGetTemperatureV(self, gpu: int, reading: Any) -> int:
+        reading._obj.temperature = sensors.temperature_c(self.state, gpu, self._now())
+        return OK
+
+    def _nvmlDeviceGetPerformanceState(self, gpu: int, state: Any) -> int:
+        state._obj.value = 0 if self.state.segment_at(gpu, self._now()).utilisation > 0 else 8
+        return OK
+
+    def _nvmlDeviceGetFanSpeed(self, _gpu: int, _speed: Any) -> int:
+        return UNSUPPORTED
+
+    def _nvmlDeviceGetClockInfo(self, gpu: int, kind: Any, mhz: Any) -> int:
+        if not self.state.able(gpu, "clocks"):
+            return UNSUPPORTED
+        segment = self.state.segment_at(gpu, self._now())
+        kind = kind.value if hasattr(kind, "value") else kind
+        mhz._obj.value = segment.mem_clock_mhz if kind == 2 else segment.sm_clock_mhz
+        return OK
+
+    def _nvmlDeviceGetMaxClockInfo(self, gpu: int, kind: Any, mhz: Any) -> int:
+        kind = kind.value if hasattr(kind, "value") else kind
+        mhz._obj.value = (self.state.mem_clocks(gpu) if kind == 2 else self.state.sm_clocks(gpu))[0]
+        return OK
+
+    def _nvmlDeviceGetSupportedMemoryClocks(self, gpu: int, count: Any, clocks: Any) -> int:
+        return _fill(count, clocks, self.state.mem_clocks(gpu)) if self.state.able(gpu, "clocks") else UNSUPPORTED
+
+    def _nvmlDeviceGetSupportedGraphicsClocks(self, gpu: int, mem_mhz: Any, count: Any, clocks: Any) -> int:
+        if not self.state.able(gpu, "clocks"):
+            return UNSUPPORTED
+        if mem_mhz.value not in self.state.mem_clocks(gpu):
+            return NOT_FOUND
+        return _fill(count, clocks, self.state.sm_clocks(gpu))
+
+    def _nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int, reasons: Any) -> int:
+        segment = self.state.segment_at(gpu, self._now())
+        bits = segment.reasons | self.state.control(gpu, "forced_reasons")
+        reasons._obj.value = bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
+        return OK
+
+    _nvmlDeviceGetCurrentClocksThrottleReasons = _nvmlDeviceGetCurrentClocksEventReasons
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: int, count: Any, processes: Any) -> int:
+        if not self.state.able(gpu, "processes"):
+            return UNSUPPORTED
+        rows = self.state.processes(gpu)
+        if not rows:
+            count._obj.value = 0
+            return OK
+        if processes is None or count._obj.value < len(rows):
+            count._obj.value = len(rows)
+            return TOO_SMALL
+        for slot, (pid, memory) in enumerate(rows):
+            processes[slot].pid, processes[slot].usedGpuMemory = pid, memory
+            processes[slot].gpuInstanceId = processes[slot].computeInstanceId = 0xFFFFFFFF
+        count._obj.value = len(rows)
+        return OK
+
+    def _nvmlDeviceGetGraphicsRunningProcesses_v3(self, _gpu: int, count: Any, _processes: Any) -> int:
+        count._obj.value = 0
+        return OK
+
+    # power limit and clocks
+
+    def _nvmlDeviceGetPowerManagementLimit(self, gpu: int, milliwatts: Any) -> int:
+        return self._limit(gpu, milliwatts, self.state.control(gpu, "limit_w"))
+
+    def _nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: int, milliwatts: Any) -> int:
+        return self._limit(gpu, milliwatts, self.state.card(gpu, "limit_default_w"))
+
+    def _nvmlDeviceGetEnforcedPowerLimit(self, gpu: int, milliwatts: Any) -> int:
+        limit_w, enforced_w = self.state.control(gpu, "limit_w"), self.state.control(gpu, "enforced_w")
+        milliwatts._obj.value = round(1000 * (min(limit_w, enforced_w) if enforced_w else limit_w))
+        return OK
+
+    def _limit(self, gpu: int, milliwatts: Any, watts: float) -> int:
+        if not self.state.able(gpu, "power_limit"):
+            return UNSUPPORTED
+        milliwatts._obj.value = round(1000 * watts)
+        return OK
+
+    def _nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: int, low: Any, high: Any) -> int:
+        if not self.state.able(gpu, "power_limit"):
+            return UNSUPPORTED
+        low._obj.value = round(1000 * self.state.card(gpu, "limit_min_w"))
+        high._obj.value = round(1000 * self.state.card(gpu, "limit_max_w"))
+        return OK
+
+    def _nvmlDeviceGetPowerManagementMode(self, gpu: int, mode: Any) -> int:
+        mode._obj.value = 1
+        return OK if self.state.able(gpu, "power_limit") else UNSUPPORTED
+
+    def _nvmlDeviceSetPowerManagementLimit(self, gpu: int, milliwatts: Any) -> int:
+        if not self.state.able(gpu, "set_power_limit"):
+            return UNSUPPORTED
+        if self.state.header("unprivileged"):
+            return DENIED
+        watts = milliwatts.value / 1000
+        if not self.state.card(gpu, "limit_min_w") <= watts <= self.state.card(gpu, "limit_max_w"):
+            return INVALID
+        self.state.change_setting(gpu, limit_w=watts)
+        return OK
+
+    def _nvmlDeviceSetPowerManagementLimit_v2(self, gpu: int, value: Any) -> int:
+        return self._nvmlDeviceSetPowerManagementLimit(gpu, ctypes.c_uint(value._obj.powerValueMw))
+
+    def _nvmlDeviceSetGpuLockedClocks(self, gpu: int, low: Any, high: Any) -> int:
+        return self._lock(gpu, "sm", low.value, high.value, self.state.sm_clocks(gpu))
+
+    def _nvmlDeviceResetGpuLockedClocks(self, gpu: int) -> int:
+        return self._unlock(gpu, "sm")
+
+    def _nvmlDeviceSetMemoryLockedClocks(self, gpu: int, low: Any, high: Any) -> int:
+        return self._lock(gpu, "mem", low.value, high.value, self.state.mem_clocks(gpu))
+
+    def _nvmlDeviceResetMemoryLockedClocks(self, gpu: int) -> int:
+        return self._unlock(gpu, "mem")
+
+    def _lock(self, gpu: int, knob: str, low: int, high: int, supported: tuple[int, ...]) -> int:
+        if not self.state.able(gpu, f"{knob}_lock"):
+            return UNSUPPORTED
+        if self.state.header("unprivileged"):
+            return DENIED
+        symbolic = [value in (_TDP, _UNLIMITED) for value in (low, high)]
+        if any(symbolic):
+            if not all(symbolic):
+                return INVALID
+            low, high = 0, supported[0]
+        elif low > high or high < supported[-1] or low > supported[0]:
+            return INVALID
+        self.state.change_setting(gpu, **{f"lock_{knob}_min": low, f"lock_{knob}_max": high})
+        return OK
+
+    def _unlock(self, gpu: int, knob: str) -> int:
+        if not self.state.able(gpu, f"{knob}_lock"):
+            return UNSUPPORTED
+        if self.state.header("unprivileged"):
+            return DENIED
+        self.state.change_setting(gpu, **{f"lock_{knob}_min": 0, f"lock_{knob}_max": 0})
+        return OK
+
+    def _nvmlDeviceSetPersistenceMode(self, gpu: int, mode: Any) -> int:
+        if self.state.header("unprivileged"):
+            return DENIED
+        self.state.set_control(gpu, "persistence", mode.value if hasattr(mode, "value") else int(mode))
+        return OK
+
+
+def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
+    """Put the simulated machine at `path` where pynvml keeps its library; the same one twice is one library.
+
+    Raises:
+        SimulationError: this process has the real NVML (or another simulated machine in use) already.
+    """
+    present = pynvml.nvmlLib
+    if isinstance(present, SimulatedLibrary):
+        if present.state.path == Path(path):
+            return present
+        present.state.close()
+    elif present is not None:
+        raise SimulationError(
+            "this process has the real NVML library loaded, and one process has the real GPUs or simulated ones, never both; "
+            "restart the kernel and choose the simulated GPUs first"
+        )
+    library = SimulatedLibrary(State(path))
+    pynvml.nvmlLib = library
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+    return library
+
+
+def uninstall() -> None:
+    """Leave pynvml as if no library had ever been loaded."""
+    if isinstance(pynvml.nvmlLib, SimulatedLibrary):
+        pynvml.nvmlLib.state.close()
+        pynvml.nvmlLib = None
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+        pynvml._nvmlLib_refcount = 0
+
+
+def installed() -> SimulatedLibrary | None:
+    """The simulated library of this process, if it has one."""
+    return pynvml.nvmlLib if isinstance(pynvml.nvmlLib, SimulatedLibrary) else None
+
+
+def attach() -> SimulatedLibrary | None:
+    """The simulated machine that the environment names, installed; None where it names none."""
+    path = os.environ.get(ENVIRONMENT_VARIABLE)
+    return install(path) if path else installed()
+
+
+def _index(handle: Any, count: int) -> int:
+    number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _HANDLE_BASE
+    return number if 0 <= number < count else -1
+
+
+def _hand_out(handle: Any, gpu: int) -> int:
+    ctypes.c_void_p.from_address(ctypes.addressof(handle._obj)).value = _HANDLE_BASE + gpu
+    return OK
+
+
+def _text(buffer: Any, size: Any, text: str) -> int:
+    raw = text.encode()
+    if len(raw) + 1 > (size.value if hasattr(size, "value") else size):
+        return TOO_SMALL
+    buffer.value = raw
+    return OK
+
+
+def _fill(count: Any, array: Any, values: tuple[int, ...]) -> int:
+    if array is None or count._obj.value < len(values):
+        count._obj.value = len(values)
+        return TOO_SMALL
+    for slot, value in enumerate(values):
+        array[slot] = value
+    count._obj.value = len(values)
+    return OK
+
+
+_ERRORS = {
+    0: "Success",
+    1: "Uninitialized",
+    2: "Invalid Argument",
+    3: "Not Supported",
+    4: "Insufficient Permissions",
+    6: "Not Found",
+    7: "Insufficient Size",
+    9: "Driver Not Loaded",
+    12: "NVML Shared Library Not Found",
+    15: "GPU is lost",
+    16: "GPU requires reset",
+    18: "Driver/library version mismatch",
+    999: "Unknown Error",
+}

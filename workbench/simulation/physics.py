@@ -1,0 +1,254 @@
+"""How fast and how hungry a GPU is at a power limit and a pair of clocks.
+
+One busy phase is described by what it does at the card's highest clocks (`Load`); `operate` says what becomes of it
+anywhere else. With x and u the SM and memory clock relative to their highest, and V the relative core voltage:
+
+    V(x)    = v_knee up to x = knee, then a straight line to V(1) = 1
+    time    = S * (k/S * x**-n + m/S * u**-n) ** (1/n) + 1 - S          k, m: the load's shares, S = k + m
+    power   = static(u) + C * V(x)**2 * x * activity + M * u * (share of time the memory is busy)
+
+For a card with n = 1 and no memory figures this is P = P_s + D * x * V(x)**2 and T = k/x + 1 - k, the model fitted to
+the traces of Zeus (NSDI'23). A power limit lowers x, never u, until the power fits; below `x_min` it does not go, so a
+limit that is too low is exceeded, as measured.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A model of GPU: what its data sheet says, and the constants of its power and time.
+
+    Tuples that go with `mem_clocks_mhz` are in its order, highest first; left empty, the card has no such effect.
+
+    Attributes:
+        power_limit_w: Lowest, default and highest power limit.
+        sm_clocks_mhz: SM clocks the driver supports, highest first.
+        idle_w: Power with no job and no context.
+        gap_w: Power while a job is resident and waits for its host or its data.
+        static_w: Power of a busy card at its highest memory clock that does not depend on the SM clock.
+        knee: Relative SM clock below which the voltage no longer falls.
+        v_knee: Relative voltage at and below the knee.
+        x_min: Relative SM clock below which the power limit does not push.
+        overlap: n above: 1 adds compute and memory time, larger lets them overlap.
+        clocked_share: Share of the core's dynamic power spent whenever the card is busy, however often the SMs wait.
+        mem_dynamic_w: M above: power of the memory when it never rests, at its highest clock.
+        mem_static_w: What each memory clock adds to `static_w` and `gap_w` over the lowest.
+        mem_top_sm_mhz: The highest SM clock the driver pairs with each memory clock.
+        idle_c: Temperature at idle power.
+        degrees_per_w: Rise of the settled temperature with power over idle.
+        thermal_time_s: Time constant of the temperature.
+        slowdown_c: Temperature at which the card slows itself down.
+    """
+
+    key: str
+    name: str
+    architecture: str
+    compute_capability: tuple[int, int]
+    memory_bytes: int
+    power_limit_w: tuple[float, float, float]
+    sm_clocks_mhz: tuple[int, ...]
+    mem_clocks_mhz: tuple[int, ...]
+    idle_w: float
+    gap_w: float
+    static_w: float
+    knee: float
+    v_knee: float
+    x_min: float
+    overlap: float = 1.0
+    clocked_share: float = 1.0
+    mem_dynamic_w: float = 0.0
+    mem_static_w: tuple[float, ...] = ()
+    mem_top_sm_mhz: tuple[int, ...] = ()
+    idle_c: float = 33.0
+    degrees_per_w: float = 0.15
+    thermal_time_s: float = 25.0
+    slowdown_c: float = 87.0
+
+    def __hash__(self) -> int:
+        # A card is the key of every cached operating point; hashing its hundred clocks each time is most of a call.
+        return hash(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a busy phase asks of a card, at the card's highest clocks.
+
+    Attributes:
+        compute: Share of the time bound by the SM clock.
+        memory: Share bound by the memory clock; the rest, 1 - compute - memory, no clock changes.
+        dynamic_w: Power over the card's static power.
+    """
+
+    compute: float
+    memory: float
+    dynamic_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """Where a card settles under a load.
+
+    Attributes:
+        stretch: Time relative to the highest clocks, at least 1.
+        capped: The power limit, not a lock, decided the clock.
+    """
+
+    sm_clock_mhz: int
+    mem_clock_mhz: int
+    power_w: float
+    stretch: float
+    capped: bool
+
+
+@lru_cache(maxsize=65536)
+def operate(
+    card: Card,
+    load: Load | None,
+    *,
+    power_limit_w: float,
+    max_sm_clock_mhz: int | None = None,
+    min_sm_clock_mhz: int | None = None,
+    mem_clock_mhz: int | None = None,
+) -> OperatingPoint:
+    """Where the card settles under a load; without one (`None`) it waits in a gap.
+
+    Clocks snap to the card's lists, downwards. Under a power limit a real clock dithers between two steps, so power
+    reaches the limit exactly and only the reported clock is rounded. A limit is stronger than `min_sm_clock_mhz`.
+
+    >>> from dataclasses import replace
+    >>> from workbench.simulation.catalogue import CARDS
+    >>> card = replace(CARDS["V100"], static_w=50.0, knee=0.5, v_knee=0.5, x_min=0.1)
+    >>> operate(card, Load(compute=0.6, memory=0.4, dynamic_w=160.0), power_limit_w=70.0)
+    OperatingPoint(sm_clock_mhz=765, mem_clock_mhz=877, power_w=70.0, stretch=1.6, capped=True)
+    """
+    memory = _memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
+    mem_clock = card.mem_clocks_mhz[memory]
+    clock = _locked_clock(card, memory, min_sm_clock_mhz, max_sm_clock_mhz)
+    if load is None:
+        return OperatingPoint(clock, mem_clock, _at_memory(card, memory, card.gap_w), 1.0, False)
+    top = card.sm_clocks_mhz[0]
+    u = mem_clock / card.mem_clocks_mhz[0]
+    static_w = _at_memory(card, memory, card.static_w)
+    x = clock / top
+    power_w = static_w + _dynamic_w(card, load, x, u)
+    capped = power_w > power_limit_w and x > card.x_min
+    if capped:
+        x = _clock_for(card, load, power_limit_w - static_w, min(card.x_min, x), x, u)
+        power_w = max(power_limit_w, static_w + _dynamic_w(card, load, card.x_min, u))
+        clock = nearest_clock(card.sm_clocks_mhz, x * top)
+    return OperatingPoint(clock, mem_clock, power_w, _time(card, load, x, u), capped)
+
+
+def idle_power_w(card: Card) -> float:
+    """Power with no job on the card."""
+    return card.idle_w
+
+
+def steady_temperature_c(card: Card, power_w: float) -> float:
+    """Temperature the card settles at under a constant power."""
+    return card.idle_c + card.degrees_per_w * max(0.0, power_w - card.idle_w)
+
+
+def voltage(card: Card, x: float) -> float:
+    """Core voltage at relative SM clock `x`, relative to the highest clock's."""
+    if x <= card.knee:
+        return card.v_knee
+    return card.v_knee + (1.0 - card.v_knee) * (x - card.knee) / (1.0 - card.knee)
+
+
+def nearest_clock(clocks_mhz: tuple[int, ...], clock_mhz: float) -> int:
+    """The clock of a descending list that is closest to `clock_mhz`."""
+    below = clock_at_most(clocks_mhz, clock_mhz)
+    index = clocks_mhz.index(below)
+    above = clocks_mhz[max(0, index - 1)]
+    return above if abs(above - clock_mhz) < abs(clock_mhz - below) else below
+
+
+def clock_at_most(clocks_mhz: tuple[int, ...], clock_mhz: float) -> int:
+    """The highest clock of a descending list not above `clock_mhz`, or else the lowest."""
+    skipped = len(clocks_mhz) - bisect_right(clocks_mhz[::-1], clock_mhz)
+    return clocks_mhz[min(skipped, len(clocks_mhz) - 1)]
+
+
+def _memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int | None) -> int:
+    """Place in the card's list of the memory clock that is granted."""
+    if mem_clock_mhz is None:
+        return 0
+    index = card.mem_clocks_mhz.index(clock_at_most(card.mem_clocks_mhz, mem_clock_mhz))
+    # The lowest memory clocks go with low SM clocks only: an RTX 3080 Ti asked for 630 MHz with 405 runs 630 with 810
+    # (GPU-FREQUENCY-DVFS). Lifting the memory, not dropping the SM, is what the driver does.
+    while index and card.mem_top_sm_mhz and (min_sm_clock_mhz or 0) > card.mem_top_sm_mhz[index]:
+        index -= 1
+    return index
+
+
+def _locked_clock(card: Card, memory: int, min_mhz: int | None, max_mhz: int | None) -> int:
+    """SM clock of a card that no power limit slows down."""
+    clocks = card.sm_clocks_mhz
+    bound = clocks[0] if max_mhz is None else max_mhz
+    if card.mem_top_sm_mhz:
+        bound = min(bound, card.mem_top_sm_mhz[memory])
+    if min_mhz is not None:
+        bound = max(bound, min(min_mhz, clocks[0]))
+    return clock_at_most(clocks, bound)
+
+
+def _at_memory(card: Card, memory: int, power_w: float) -> float:
+    if not card.mem_static_w:
+        return power_w
+    return power_w - card.mem_static_w[0] + card.mem_static_w[memory]
+
+
+def _time(card: Card, load: Load, x: float, u: float) -> float:
+    """Time at relative clocks `x` and `u`, relative to the highest clocks."""
+    if card.overlap == 1.0:
+        return 1.0 + load.compute * (1.0 / x - 1.0) + load.memory * (1.0 / u - 1.0)
+    bound = load.compute + load.memory
+    if bound <= 0.0:
+        return 1.0
+    n = card.overlap
+    mean = (load.compute * x**-n + load.memory * u**-n) / bound
+    return 1.0 + bound * (mean ** (1.0 / n) - 1.0)
+
+
+def _dynamic_w(card: Card, load: Load, x: float, u: float) -> float:
+    """Power over static at relative clocks `x` and `u`."""
+    core_w = load.dynamic_w
+    volts = voltage(card, x)
+    if card.clocked_share == 1.0 and not card.mem_dynamic_w:
+        return core_w * x * volts * volts
+    time = _time(card, load, x, u)
+    # How busy the SMs and the memory are falls as the other one makes them wait.
+    memory_w = min(core_w, card.mem_dynamic_w * _busy(card, load, load.memory))
+    core_w -= memory_w
+    activity = card.clocked_share + (1.0 - card.clocked_share) / (x * time)
+    return core_w * x * volts * volts * activity + memory_w / time
+
+
+def _busy(card: Card, load: Load, share: float) -> float:
+    """Share of the time, at the highest clocks, that the unit behind `share` of it is busy."""
+    bound = load.compute + load.memory
+    if bound <= 0.0 or share <= 0.0:
+        return 0.0
+    return bound * (share / bound) ** (1.0 / card.overlap)
+
+
+def _clock_for(card: Card, load: Load, dynamic_w: float, low: float, high: float, u: float) -> float:
+    """The highest relative SM clock in low..high whose power over static is at most `dynamic_w`, or else `low`."""
+    if _dynamic_w(card, load, low, u) >= dynamic_w:
+        return low
+    for _ in range(52):
+        middle = 0.5 * (low + high)
+        if _dynamic_w(card, load, middle, u) > dynamic_w:
+            high = middle
+        else:
+            low = middle
+        if math.isclose(low, high, rel_tol=1e-13):
+            break
+    return low

@@ -1,0 +1,73 @@
+"""What a simulated GPU's sensors say about its true power.
+
+reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update period; the
+energy counter is the exact integral at the last tick. Update periods, windows and gains after Yang et al., "Part-time
+power measurements" (arXiv 2312.02741) and nvml.h; the model reproduces the readings of an RTX 3090 (R2 1.000) and an A100
+(R2 0.960, 25 ms windows every 100 ms).
+
+Standard library only: the sampling process imports this.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .state import State
+
+_MASK = (1 << 64) - 1
+
+
+def tick_s(state: State, gpu: int, at_s: float, update_s: float) -> float:
+    """The last refresh at or before a time."""
+    phase_s = state.card(gpu, "sensor_phase_s")
+    return math.floor((at_s - phase_s) / update_s) * update_s + phase_s
+
+
+def power_w(state: State, gpu: int, at_s: float, *, averaged: bool = False) -> float:
+    """The board power reading (watts) that a driver call at this time returns.
+
+    `averaged` asks for the one-second average of Ampere (but GA100) and newer; elsewhere it is the instantaneous reading.
+    """
+    update_s = state.card(gpu, "power_update_s")
+    window_s = state.card(gpu, "average_window_s") if averaged else 0.0
+    window_s = window_s or state.card(gpu, "power_window_s")
+    at = tick_s(state, gpu, at_s, update_s)
+    mean_w = state.true_mean_power_w(gpu, at - window_s, at)
+    error = state.card(gpu, "noise") * _gauss(state.header("seed"), gpu, round(at / update_s * 4))
+    return max(0.0, state.card(gpu, "gain") * mean_w * (1 + error) + state.card(gpu, "offset_w"))
+
+
+def energy_mj(state: State, gpu: int, at_s: float) -> int:
+    """The total-energy counter in millijoules, as refreshed at its last tick."""
+    at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"))
+    energy_j = state.true_energy_j(gpu, max(at, 0.0)) - state.control(gpu, "counter_reset_j")
+    return int(state.card(gpu, "gain") * energy_j * 1000)
+
+
+def utilisation(state: State, gpu: int, at_s: float) -> tuple[int, int]:
+    """(SM, memory) utilisation in whole percent over the last utilisation window."""
+    window_s = state.card(gpu, "utilisation_window_s")
+    at = math.floor(at_s / window_s) * window_s
+    busy, mem_busy = state.mean_utilisation(gpu, at - window_s, at)
+    return round(100 * busy), round(100 * mem_busy)
+
+
+def temperature_c(state: State, gpu: int, at_s: float) -> int:
+    """Degrees Celsius: idle temperature plus the power of the last thermal time constant."""
+    span_s = min(state.card(gpu, "thermal_s"), max(at_s, 1e-3))
+    mean_w = state.true_mean_power_w(gpu, at_s - span_s, at_s)
+    above_w = max(0.0, mean_w - state.card(gpu, "idle_w"))
+    return round(state.card(gpu, "idle_c") + state.card(gpu, "c_per_w") * above_w)
+
+
+def _gauss(seed: int, gpu: int, tick: int) -> float:
+    """Noise that every process sees alike: a sum of four uniforms, scaled to unit variance."""
+    x = (seed ^ (gpu * 0x9E3779B97F4A7C15) ^ (tick & _MASK) * 0xD1342543DE82EF95) & _MASK
+    total = 0.0
+    for _ in range(4):
+        x = (x + 0x9E3779B97F4A7C15) & _MASK
+        z = x
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        total += ((z ^ (z >> 31)) >> 11) / (1 << 53)
+    return (total - 2.0) * math.sqrt(3.0)

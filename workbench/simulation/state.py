@@ -1,0 +1,461 @@
+"""The simulated machine's memory: one mapped file that every process sees.
+
+A header (clock, rights, faults), then one block per GPU: what the card is, what it is set to, and a ring of segments of
+piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence number tells them to
+look again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never rewritten, so energy never goes back.
+
+Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so that the C
+fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` are its whole description.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+try:
+    import fcntl
+except ImportError:  # Windows: one process at a time
+    fcntl = None  # type: ignore[assignment]
+
+from ..errors import SimulationError
+
+ENVIRONMENT_VARIABLE = "WORKBENCH_SIMULATED_GPUS"
+MAGIC = b"WBSIMGPU"
+VERSION = 1
+MAX_GPUS = 16
+RING = 65536
+GUARD_S = 0.002
+FAULT_SLOTS = 16
+PROCESS_SLOTS = 8
+
+# name -> (offset, struct format)
+HEADER = {
+    "magic": (0, "8s"),
+    "version": (8, "I"),
+    "count": (12, "I"),
+    "stepped": (16, "I"),
+    "driver_fault": (20, "I"),
+    "scale": (24, "d"),
+    "origin_s": (32, "d"),
+    "stepped_now_s": (40, "d"),
+    "unix_s": (48, "d"),
+    "latency_s": (56, "d"),
+    "unprivileged": (64, "I"),
+    "owner_pid": (68, "I"),
+    "seed": (72, "Q"),
+    "driver_version": (80, "32s"),
+}
+FAULTS_AT = 1024
+FAULT = struct.Struct("<64sIiii")  # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
+HEADER_BYTES = 4096
+
+CARD = {
+    "name": (0, "96s"),
+    "uuid": (96, "48s"),
+    "pci": (144, "32s"),
+    "key": (176, "16s"),
+    "architecture": (192, "I"),
+    "cc_major": (196, "I"),
+    "cc_minor": (200, "I"),
+    "index": (204, "I"),
+    "memory_bytes": (208, "Q"),
+    "limit_min_w": (216, "d"),
+    "limit_default_w": (224, "d"),
+    "limit_max_w": (232, "d"),
+    "n_sm_clocks": (240, "I"),
+    "n_mem_clocks": (244, "I"),
+    "mem_clocks": (248, "8I"),
+    "power_update_s": (280, "d"),
+    "power_window_s": (288, "d"),
+    "average_window_s": (296, "d"),
+    "counter_update_s": (304, "d"),
+    "sensor_phase_s": (312, "d"),
+    "gain": (320, "d"),
+    "offset_w": (328, "d"),
+    "noise": (336, "d"),
+    "utilisation_window_s": (344, "d"),
+    "governor_delay_s": (352, "d"),
+    "idle_c": (360, "d"),
+    "c_per_w": (368, "d"),
+    "thermal_s": (376, "d"),
+    "idle_w": (384, "d"),
+    "abilities": (392, "Q"),
+    "mig": (400, "I"),
+}
+SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
+
+CONTROL = {
+    "generation": (512, "Q"),
+    "effective_from_s": (520, "d"),
+    "limit_w": (528, "d"),
+    "lock_sm_min": (536, "I"),
+    "lock_sm_max": (540, "I"),
+    "lock_mem_min": (544, "I"),
+    "lock_mem_max": (548, "I"),
+    "was_limit_w": (552, "d"),
+    "was_sm_min": (560, "I"),
+    "was_sm_max": (564, "I"),
+    "was_mem_min": (568, "I"),
+    "was_mem_max": (572, "I"),
+    "persistence": (576, "I"),
+    "lost": (580, "I"),
+    "enforced_w": (584, "d"),
+    "forced_reasons": (592, "Q"),
+    "counter_reset_j": (600, "d"),
+    "memory_used": (608, "Q"),
+    "load_pid": (616, "I"),
+}
+PROCESSES_AT = 640
+PROCESS = struct.Struct("<IIQ")
+SEQUENCE_AT, TOTAL_AT = 2048, 2056
+RING_AT = 4096
+SEGMENT = struct.Struct("<dddIIffQ")  # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
+GPU_BYTES = RING_AT + RING * SEGMENT.size
+
+ABILITIES = (
+    "power",
+    "instant_field",
+    "average_field",
+    "energy",
+    "power_limit",
+    "set_power_limit",
+    "sm_lock",
+    "mem_lock",
+    "utilisation",
+    "clocks",
+    "processes",
+    "samples",
+)
+
+
+class Segment(NamedTuple):
+    """True power from `start_s` to the next segment's start; the last one lasts for ever."""
+
+    start_s: float
+    power_w: float
+    energy_before_j: float
+    sm_clock_mhz: int
+    mem_clock_mhz: int
+    utilisation: float
+    memory_utilisation: float
+    reasons: int
+
+
+class State:
+    """The mapped file of one simulated machine. Fields are read and written by name; times are the machine's."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self._file = open(self.path, "r+b")  # noqa: SIM115 - lives as long as the mapping
+        except OSError as error:
+            raise SimulationError(
+                f"the simulated GPUs named by {ENVIRONMENT_VARIABLE} are not there ({self.path}: {error.strerror}); "
+                f"start them anew with `%gpu simulate A100`, or unset the variable"
+            ) from error
+        with self._file:
+            size = os.fstat(self._file.fileno()).st_size
+            if size < HEADER_BYTES:
+                raise SimulationError(f"{self.path} is no file of simulated GPUs ({size} bytes)")
+            self._map = mmap.mmap(self._file.fileno(), size)
+            self._lock_fd = os.dup(self._file.fileno())
+        if self._map[:8] != MAGIC or self.header("version") != VERSION:
+            raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
+        self.count: int = self.header("count")
+        self._depth, self._threads = 0, threading.RLock()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], count: int) -> State:
+        """A new file for `count` GPUs, all zero but for magic, version and count."""
+        with open(path, "xb") as file:
+            file.truncate(HEADER_BYTES + count * GPU_BYTES)
+            file.write(struct.pack("<8sII", MAGIC, VERSION, count))
+        return cls(path)
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._lock_fd)
+
+    # fields
+
+    def header(self, name: str):  # type: ignore[no-untyped-def]
+        return self._read(HEADER[name], 0)
+
+    def set_header(self, name: str, value: object) -> None:
+        self._write(HEADER[name], 0, value)
+
+    def card(self, gpu: int, name: str):  # type: ignore[no-untyped-def]
+        return self._read(CARD[name], self._base(gpu))
+
+    def set_card(self, gpu: int, name: str, value: object) -> None:
+        self._write(CARD[name], self._base(gpu), value)
+
+    def control(self, gpu: int, name: str):  # type: ignore[no-untyped-def]
+        return self._read(CONTROL[name], self._base(gpu))
+
+    def set_control(self, gpu: int, name: str, value: object) -> None:
+        self._write(CONTROL[name], self._base(gpu), value)
+
+    def _base(self, gpu: int) -> int:
+        return HEADER_BYTES + gpu * GPU_BYTES
+
+    def _read(self, at: tuple[int, str], base: int):  # type: ignore[no-untyped-def]
+        values = struct.unpack_from("<" + at[1], self._map, base + at[0])
+        if len(values) > 1:
+            return values
+        value = values[0]
+        return value.split(b"\0", 1)[0].decode() if isinstance(value, bytes) else value
+
+    def _write(self, at: tuple[int, str], base: int, value: object) -> None:
+        if isinstance(value, str):
+            value = value.encode()
+        values = value if isinstance(value, tuple) else (value,)
+        struct.pack_into("<" + at[1], self._map, base + at[0], *values)
+
+    def sm_clocks(self, gpu: int) -> tuple[int, ...]:
+        """Supported SM clocks in MHz, highest first."""
+        return struct.unpack_from(f"<{self.card(gpu, 'n_sm_clocks')}I", self._map, self._base(gpu) + SM_CLOCKS_AT)
+
+    def set_sm_clocks(self, gpu: int, clocks: Sequence[int]) -> None:
+        struct.pack_into(f"<{len(clocks)}I", self._map, self._base(gpu) + SM_CLOCKS_AT, *clocks)
+        self.set_card(gpu, "n_sm_clocks", len(clocks))
+
+    def mem_clocks(self, gpu: int) -> tuple[int, ...]:
+        """Supported memory clocks in MHz, highest first."""
+        return self.card(gpu, "mem_clocks")[: self.card(gpu, "n_mem_clocks")]
+
+    def able(self, gpu: int, ability: str) -> bool:
+        return bool(self.card(gpu, "abilities") >> ABILITIES.index(ability) & 1)
+
+    # time
+
+    def now_s(self) -> float:
+        """The machine's time: seconds since it was started."""
+        stepped, _, scale, origin_s, stepped_now_s = struct.unpack_from("<IIddd", self._map, 16)
+        return stepped_now_s if stepped else (time.monotonic() - origin_s) * scale
+
+    # locking
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the file's lock. Readers are not kept waiting."""
+        with self._threads:  # file locks do not keep threads apart
+            if self._depth == 0 and fcntl is not None:
+                fcntl.lockf(self._lock_fd, fcntl.LOCK_EX, 1)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._depth == 0 and fcntl is not None:
+                    fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1)
+
+    # settings
+
+    def change_setting(self, gpu: int, **values: float) -> None:
+        """Write new limits or locks; they take effect after the governor's delay."""
+        with self.writing():
+            base, now = self._base(gpu), self.now_s()
+            if now >= self.control(gpu, "effective_from_s"):
+                for old, new in (("was_limit_w", "limit_w"), ("was_sm_min", "lock_sm_min"), ("was_sm_max", "lock_sm_max"),
+                                 ("was_mem_min", "lock_mem_min"), ("was_mem_max", "lock_mem_max")):  # fmt: skip
+                    self._write(CONTROL[old], base, self._read(CONTROL[new], base))
+            for name, value in values.items():
+                self._write(CONTROL[name], base, value)
+            self.set_control(gpu, "effective_from_s", now + max(self.card(gpu, "governor_delay_s"), 2 * GUARD_S))
+            self.set_control(gpu, "generation", self.control(gpu, "generation") + 1)
+
+    def generation(self, gpu: int) -> int:
+        """Grows with every change of a setting."""
+        return struct.unpack_from("<Q", self._map, self._base(gpu) + CONTROL["generation"][0])[0]
+
+    def effective(self, gpu: int, at_s: float) -> tuple[float, int, int, int, int]:
+        """Power limit in watts and the locks (SM min, max, memory min, max; 0: none) that the hardware obeys at a time."""
+        base = self._base(gpu)
+        from_s, limit, a, b, c, d, was, e, f, g, h = struct.unpack_from("<ddIIIIdIIII", self._map, base + 520)
+        if at_s < from_s:
+            limit, a, b, c, d = was, e, f, g, h
+        enforced = self.control(gpu, "enforced_w")
+        return (min(limit, enforced) if enforced else limit, a, b, c, d)
+
+    # the power timeline
+
+    def publish(self, gpu: int, start_s: float, plan: Sequence[tuple[float, float, int, int, float, float, int]],
+                tail: tuple[float, int, int, float, float, int]) -> None:  # fmt: skip
+        """Replace everything after `start_s` by a plan and what follows it for ever.
+
+        `plan` holds (duration_s, power_w, SM MHz, memory MHz, utilisation, memory utilisation, reasons) and `tail` the
+        same without a duration. Nothing before now + `GUARD_S` is changed: a plan that starts earlier is cut.
+        """
+        with self.writing():
+            base = self._base(gpu)
+            sequence, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+            floor_s = self.now_s() + (0.0 if self.header("stepped") else GUARD_S)
+            keep = total
+            while keep > 0 and keep > total - RING and self._segment(base, keep - 1).start_s >= max(start_s, floor_s):
+                keep -= 1
+            last = self._segment(base, keep - 1) if keep else None
+            struct.pack_into("<Q", self._map, base + SEQUENCE_AT, sequence + 1)
+            at_s, cursor = start_s, keep
+            rows = []
+            for duration_s, *values in plan:
+                begin_s, at_s = at_s, at_s + duration_s
+                if duration_s > 0 and at_s > floor_s:  # what ends before lies in the immutable past
+                    rows.append((begin_s, *values))
+            for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
+                begin_s = max(begin_s, floor_s) if last is not None else begin_s
+                energy_j = 0.0 if last is None else last.energy_before_j + last.power_w * (begin_s - last.start_s)
+                last = Segment(begin_s, power_w, energy_j, sm, mem, busy, mem_busy, reasons)
+                SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
+                cursor += 1
+            struct.pack_into("<QQ", self._map, base + SEQUENCE_AT, sequence + 2, cursor)
+
+    def _segment(self, base: int, number: int) -> Segment:
+        return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
+
+    def segment_at(self, gpu: int, at_s: float) -> Segment:
+        """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
+        base = self._base(gpu)
+        while True:
+            sequence, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+            if not sequence & 1:
+                found = self._find(base, total, at_s)
+                if struct.unpack_from("<Q", self._map, base + SEQUENCE_AT)[0] == sequence:
+                    return found
+            time.sleep(0)
+
+    def _find(self, base: int, total: int, at_s: float) -> Segment:
+        oldest, newest = max(0, total - RING), total - 1
+        step = 1  # gallop back from the newest: what is asked for is nearly always among the last few
+        while newest > oldest and self._segment(base, newest).start_s > at_s:
+            newest = max(oldest, newest - step)
+            step *= 2
+        low, high = newest, min(total - 1, newest + step)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._segment(base, middle).start_s <= at_s:
+                low = middle
+            else:
+                high = middle - 1
+        return self._segment(base, low)
+
+    def true_energy_j(self, gpu: int, at_s: float) -> float:
+        """The exact integral of true power from the machine's start."""
+        segment = self.segment_at(gpu, at_s)
+        return segment.energy_before_j + segment.power_w * (at_s - segment.start_s)
+
+    def true_mean_power_w(self, gpu: int, from_s: float, to_s: float) -> float:
+        return (self.true_energy_j(gpu, to_s) - self.true_energy_j(gpu, from_s)) / (to_s - from_s)
+
+    def mean_utilisation(self, gpu: int, from_s: float, to_s: float) -> tuple[float, float]:
+        """Time-weighted (SM, memory) utilisation, 0..1."""
+        busy = mem_busy = 0.0
+        end_s = to_s
+        base = self._base(gpu)
+        _, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+        number = total - 1
+        while number >= max(0, total - RING) and end_s > from_s:
+            segment = self._segment(base, number)
+            if segment.start_s < end_s:
+                span_s = end_s - max(segment.start_s, from_s)
+                busy += segment.utilisation * span_s
+                mem_busy += segment.memory_utilisation * span_s
+                end_s = segment.start_s
+            number -= 1
+        return busy / (to_s - from_s), mem_busy / (to_s - from_s)
+
+    def ring_bytes(self, gpu: int) -> memoryview:
+        """The ring as raw memory, for bulk writers and tests."""
+        start = self._base(gpu) + RING_AT
+        return memoryview(self._map)[start : start + RING * SEGMENT.size]
+
+    def total_segments(self, gpu: int) -> int:
+        return struct.unpack_from("<Q", self._map, self._base(gpu) + TOTAL_AT)[0]
+
+    def replace_ring(self, gpu: int, segments: bytes, total: int) -> None:
+        """Bulk write: the last min(n, RING) segments, packed as `SEGMENT`, of `total` written in all."""
+        base, number = self._base(gpu), len(segments) // SEGMENT.size
+        with self.writing():
+            sequence = struct.unpack_from("<Q", self._map, base + SEQUENCE_AT)[0]
+            struct.pack_into("<Q", self._map, base + SEQUENCE_AT, sequence + 1)
+            first = (total - number) % RING
+            head = min(number, RING - first) * SEGMENT.size
+            start = base + RING_AT + first * SEGMENT.size
+            self._map[start : start + head] = segments[:head]
+            self._map[base + RING_AT : base + RING_AT + len(segments) - head] = segments[head:]
+            struct.pack_into("<QQ", self._map, base + SEQUENCE_AT, sequence + 2, total)
+
+    # processes
+
+    def processes(self, gpu: int) -> list[tuple[int, int]]:
+        """(pid, memory in bytes) of those that use the GPU and are alive."""
+        base = self._base(gpu) + PROCESSES_AT
+        rows = [PROCESS.unpack_from(self._map, base + slot * PROCESS.size) for slot in range(PROCESS_SLOTS)]
+        return [(pid, memory) for pid, _, memory in rows if pid and alive(pid)]
+
+    def set_process(self, gpu: int, pid: int, memory_bytes: int | None) -> None:
+        """Register a process with its memory, or take it off with None."""
+        with self.writing():
+            base = self._base(gpu) + PROCESSES_AT
+            others = [row for row in self.processes(gpu) if row[0] != pid]
+            rows = others + ([(pid, memory_bytes)] if memory_bytes is not None else [])
+            if len(rows) > PROCESS_SLOTS:
+                raise SimulationError(f"a simulated GPU takes {PROCESS_SLOTS} processes at most; stop one first")
+            for slot in range(PROCESS_SLOTS):
+                pid_, memory = rows[slot] if slot < len(rows) else (0, 0)
+                PROCESS.pack_into(self._map, base + slot * PROCESS.size, pid_, 0, memory)
+
+    # faults
+
+    def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
+        """Make an NVML function answer `code`: `times` times (-1: for ever), after `after` good calls, on one GPU or any."""
+        with self.writing():
+            for slot in range(FAULT_SLOTS):
+                at = FAULTS_AT + slot * FAULT.size
+                name, _, left, _, _ = FAULT.unpack_from(self._map, at)
+                if not name.strip(b"\0") or left == 0:
+                    FAULT.pack_into(self._map, at, function.encode(), code, times, after, gpu)
+                    return
+        raise SimulationError(f"no more than {FAULT_SLOTS} faults at a time; clear_faults() first")
+
+    def clear_faults(self) -> None:
+        self._map[FAULTS_AT : FAULTS_AT + FAULT_SLOTS * FAULT.size] = bytes(FAULT_SLOTS * FAULT.size)
+
+    def fault(self, function: str, gpu: int) -> int:
+        """The code that this call must answer with, or 0; counts the call."""
+        if not self._map[FAULTS_AT]:
+            return 0
+        for slot in range(FAULT_SLOTS):
+            at = FAULTS_AT + slot * FAULT.size
+            name, code, left, after, only = FAULT.unpack_from(self._map, at)
+            if name.split(b"\0", 1)[0].decode() != function or left == 0 or only not in (-1, gpu):
+                continue
+            if after > 0:
+                FAULT.pack_into(self._map, at, name, code, left, after - 1, only)
+                continue
+            FAULT.pack_into(self._map, at, name, code, left - 1 if left > 0 else left, 0, only)
+            return int(code)
+        return 0
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists (zombies count as dead where /proc tells)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return True

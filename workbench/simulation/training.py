@@ -1,0 +1,293 @@
+"""Simulated training: a job that keeps a simulated GPU busy, iterated as a data loader is.
+
+    for batch in TrainingJob("imagenet", batch_size=256, iterations=100):
+        ...                                  # the GPU computes meanwhile; a changed power limit slows it at once
+
+An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the card's physics
+gives them under the setting in force. As with a real GPU, the host runs a little ahead of the device. True iteration
+starts are kept in `marks`, evaluations and checkpoints in `events`, all in seconds of the machine's clock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ..errors import SimulationError, UsageError
+from . import catalogue
+from .catalogue import Phase, Workload
+from .machine import Machine, attached, idle
+from .physics import Card, operate
+from .state import GUARD_S, alive
+
+AHEAD_S = 0.010  # how far the host may run ahead of the device
+LOOK_S = 0.005  # how often a blocked host looks for a changed setting
+ITERATION_JITTER = 0.01
+GAP_JITTER = 0.15
+_POWER_CAP, _USER_CLOCKS = 0x4, 0x2
+
+Planned = tuple[float, float, int, int, float, float, int]  # duration, power, SM MHz, memory MHz, utilisations, reasons
+
+
+class OutOfMemory(RuntimeError):
+    """The simulated GPU has not the memory for this batch size."""
+
+
+class Batch(NamedTuple):
+    """What an iteration of a job yields: which it is."""
+
+    iteration: int
+    epoch: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An evaluation or a checkpoint between iterations."""
+
+    kind: str
+    start_s: float
+    end_s: float
+
+
+class TrainingJob:
+    """A training of a named workload on one simulated GPU, or data-parallel on several.
+
+    Args:
+        workload: One of the six of Zeus: cifar100, imagenet, librispeech, movielens, sentiment140, squad.
+        batch_size: Per GPU; the workload's default where None.
+        epochs: How many; ignored when `iterations` is given.
+        iterations: End after so many.
+        gpu: Index or indices of simulated GPUs.
+        evaluate: Run the workload's evaluation after each epoch.
+        checkpoint_every: Write a checkpoint every so many iterations, for `checkpoint_s` seconds or as long as a disk takes.
+        seed: Of the variation between iterations.
+
+    Raises:
+        OutOfMemory: the batch does not fit the card.
+        SimulationError: no simulated GPU here, or one that is busy with another simulated job.
+        UsageError: an unknown workload, or a batch size or count below 1.
+    """
+
+    def __init__(
+        self,
+        workload: str | Workload,
+        batch_size: int | None = None,
+        *,
+        epochs: int = 1,
+        iterations: int | None = None,
+        gpu: int | Sequence[int] = 0,
+        machine: Machine | None = None,
+        evaluate: bool = True,
+        checkpoint_every: int | None = None,
+        checkpoint_s: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        found = machine or attached()
+        if found is None:
+            raise SimulationError("there is no simulated GPU here; choose one first: %gpu simulate A100")
+        self.machine = found
+        self.workload = workload if isinstance(workload, Workload) else named(workload)
+        self.batch_size = self.workload.default_batch_size if batch_size is None else batch_size
+        for name, value in (("batch_size", self.batch_size), ("epochs", epochs), ("iterations", iterations or 1)):
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}")
+        self.gpus = (gpu,) if isinstance(gpu, int) else tuple(gpu)
+        for index in self.gpus:
+            if not 0 <= index < found.state.count:
+                raise SimulationError(f"there is no simulated GPU {index}; there are {found.state.count}, from 0")
+        self._lanes = [_Lane(found, index, self.workload, self.batch_size) for index in self.gpus]
+        self.iterations_per_epoch = max(1, self.workload.samples // (self.batch_size * len(self.gpus)))
+        self.iterations = iterations if iterations is not None else epochs * self.iterations_per_epoch
+        self._evaluate, self._checkpoint_every, self._checkpoint_s = evaluate, checkpoint_every, checkpoint_s
+        self._rng = random.Random(seed)
+        self.marks: list[float] = []
+        self.events: list[Event] = []
+        self._end_s = 0.0
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._claim()
+        try:
+            for number in range(self.iterations):
+                factor = self._rng.lognormvariate(0.0, ITERATION_JITTER)
+                gap = self._rng.lognormvariate(0.0, GAP_JITTER)
+                self.marks.append(self._start([_varied(lane.iteration, factor, gap) for lane in self._lanes]))
+                self._wait(AHEAD_S)
+                yield Batch(number, number // self.iterations_per_epoch, self.batch_size)
+                if self._evaluate and (number + 1) % self.iterations_per_epoch == 0:
+                    self._between("evaluation", [lane.evaluation for lane in self._lanes])
+                if self._checkpoint_every and (number + 1) % self._checkpoint_every == 0:
+                    self._between("checkpoint", [self._checkpoint() for _ in self._lanes])
+            self._wait(0.0)
+        finally:
+            self._release()
+
+    def run(self) -> None:
+        """Run the job to its end."""
+        for _ in self:
+            pass
+
+    # the two ends of a job
+
+    def _claim(self) -> None:
+        state = self.machine.state
+        with state.writing():
+            for lane in self._lanes:
+                holder = state.control(lane.gpu, "load_pid")
+                if holder and alive(holder):
+                    raise SimulationError(
+                        f"simulated GPU {lane.gpu} is busy with another simulated job (process {holder}); "
+                        f"let it end, or use another of the {state.count} GPUs"
+                    )
+                state.set_control(lane.gpu, "load_pid", os.getpid())
+                state.set_process(lane.gpu, os.getpid(), lane.memory_bytes)
+        self._end_s = self._soonest()
+
+    def _release(self) -> None:
+        state = self.machine.state
+        for lane in self._lanes:
+            state.publish(lane.gpu, state.now_s(), [], idle(lane.card))
+            state.set_process(lane.gpu, os.getpid(), None)
+            state.set_control(lane.gpu, "load_pid", 0)
+
+    # running phases
+
+    def _soonest(self) -> float:
+        now_s = self.machine.state.now_s()
+        return now_s if self.machine.clock.stepped else now_s + GUARD_S
+
+    def _start(self, phases: Sequence[Sequence[Phase]]) -> float:
+        """Queue phases on every GPU behind what is queued already; returns when they start."""
+        start_s = max(self._end_s, self._soonest())
+        ends = [lane.queue(start_s, work) for lane, work in zip(self._lanes, phases, strict=True)]
+        self._join(ends)
+        return start_s
+
+    def _join(self, ends: Sequence[float]) -> None:
+        self._end_s = max(ends)
+
+    def _wait(self, ahead_s: float) -> None:
+        """Block until the device is within `ahead_s` of the end of its queue, following changes of the setting."""
+        state, clock = self.machine.state, self.machine.clock
+        while (left_s := self._end_s - ahead_s - state.now_s()) > 0:
+            clock.sleep(left_s if clock.stepped else min(left_s, LOOK_S * state.header("scale")))
+            if any([lane.changed() for lane in self._lanes]):
+                self._join([lane.requeue(self._soonest()) for lane in self._lanes])
+
+    def _checkpoint(self) -> tuple[Phase, ...]:
+        phases = catalogue.checkpoint(self.workload)
+        if self._checkpoint_s is None:
+            return phases
+        return tuple(replace(phase, time_s=self._checkpoint_s / len(phases)) for phase in phases)
+
+    def _between(self, kind: str, phases: Sequence[Sequence[Phase]]) -> None:
+        start_s = self._start(phases)
+        self._wait(AHEAD_S)
+        self.events.append(Event(kind, start_s, self._end_s))
+
+
+class _Lane:
+    """One GPU of a job: its phases, and the queue that it works off."""
+
+    def __init__(self, machine: Machine, gpu: int, workload: Workload, batch_size: int) -> None:
+        self.machine, self.gpu, self.card = machine, gpu, machine.card(gpu)
+        self.iteration = catalogue.iteration(self.card, workload, batch_size)
+        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(batch_size)
+        self.memory_bytes = workload.memory_bytes(batch_size)
+        if not catalogue.fits(self.card, workload, batch_size):
+            raise OutOfMemory(
+                f"{workload.title} at batch size {batch_size} needs {self.memory_bytes / 2**30:.1f} GiB and "
+                f"{self.card.name} has {self.card.memory_bytes / 2**30:.0f} GiB; take a smaller batch size"
+            )
+        self._queued: list[tuple[float, float, Phase]] = []  # start, end, what
+        self._generation = machine.state.generation(gpu)
+
+    def changed(self) -> bool:
+        generation = self.machine.state.generation(self.gpu)
+        changed, self._generation = generation != self._generation, generation
+        return changed
+
+    def queue(self, start_s: float, phases: Sequence[Phase]) -> float:
+        """Append phases at `start_s`; returns their end."""
+        now_s = self.machine.state.now_s()
+        self._queued = [row for row in self._queued if row[1] > now_s]
+        plan, rows, end_s = self._plan(start_s, phases)
+        self._queued += rows
+        self._publish(start_s, plan)
+        return end_s
+
+    def requeue(self, from_s: float) -> float:
+        """Plan what is left after `from_s` again, under the setting that is now in force."""
+        left = [
+            (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
+            for start_s, end_s, phase in self._queued
+            if end_s > from_s
+        ]
+        begin_s = max(from_s, self._queued[0][0]) if self._queued else from_s
+        plan, self._queued, end_s = self._plan(begin_s, left)
+        self._publish(begin_s, plan)
+        return end_s
+
+    def _publish(self, start_s: float, plan: Sequence[Planned]) -> None:
+        # Should this process die, the job's gap power must not go on for ever: a minute of it, then idle.
+        resident = operate(self.card, None, **self._knobs(start_s))
+        pause = (60.0, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0)
+        self.machine.state.publish(self.gpu, start_s, [*plan, pause], idle(self.card))
+
+    def _knobs(self, at_s: float) -> dict[str, float | int | None]:
+        limit_w, sm_min, sm_max, _, mem_max = self.machine.state.effective(self.gpu, at_s)
+        return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
+                "mem_clock_mhz": mem_max or None}  # fmt: skip
+
+    def _plan(
+        self, at_s: float, phases: Sequence[Phase]
+    ) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
+        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
+        plan: list[Planned] = []
+        rows: list[tuple[float, float, Phase]] = []
+        change_s = self.machine.state.control(self.gpu, "effective_from_s")
+        for phase in phases:
+            left = 1.0
+            while left > 1e-12:
+                knobs = self._knobs(at_s)
+                point = operate(self.card, phase.load, **knobs)
+                whole_s = phase.time_s * point.stretch
+                span_s = left * whole_s
+                if at_s < change_s < at_s + span_s:
+                    span_s = change_s - at_s
+                reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
+                plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
+                             phase.utilisation, phase.memory_utilisation, reasons))  # fmt: skip
+                part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase
+                rows.append((at_s, at_s + span_s, part))
+                left -= span_s / whole_s
+                at_s += span_s
+        return plan, rows, at_s
+
+
+def named(workload: str) -> Workload:
+    """The workload of that name. Raises UsageError with the names that there are."""
+    try:
+        return catalogue.WORKLOADS[workload]
+    except KeyError:
+        known = ", ".join(catalogue.WORKLOADS)
+        raise UsageError(f"no workload is called {workload!r}; there are {known}") from None
+
+
+def _varied(phases: Sequence[Phase], factor: float, gap: float) -> list[Phase]:
+    """The phases with this iteration's variation: gaps vary more than kernels."""
+    return [replace(phase, time_s=phase.time_s * (gap if phase.load is None else factor)) for phase in phases]
+
+
+def in_background(job: TrainingJob) -> threading.Thread:
+    """Run a job on a thread of its own, for demonstrations and tests that watch it."""
+    thread = threading.Thread(target=job.run, name=f"training-{job.workload.key}", daemon=True)
+    thread.start()
+    return thread
