@@ -46,6 +46,12 @@ def open_device(which: int | str = 0) -> NvmlDevice:
     return nvml.open_uuid(visible.resolve(which, known, _environment()))
 
 
+def open_exactly(uuid: str) -> NvmlDevice:
+    """Open the GPU with this full UUID, whatever CUDA_VISIBLE_DEVICES says."""
+    _attach()
+    return nvml.open_uuid(uuid)
+
+
 def why_no_gpu() -> str:
     """One sentence that says why `devices()` is empty; empty where it is not."""
     _attach()

@@ -109,13 +109,22 @@ _initialised_library: Any = None
 def initialise() -> None:
     """Start NVML once for the library that this process has. Raises NoDriver where there is none that works."""
     global _initialised_library
-    if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library:
+    if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
     if not hasattr(nvml, "_nvmlGetFunctionPointer"):
         raise NoDriver("an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py")
     with translated("no NVIDIA GPU can be used"):
         nvml.nvmlInit()
     _initialised_library = nvml.nvmlLib
+
+
+def _still_initialised() -> bool:
+    """Whether nobody else in this process has shut NVML down since."""
+    try:
+        nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        return bool(error.value != nvml.NVML_ERROR_UNINITIALIZED)
+    return True
 
 
 def library_is_simulated() -> bool:
@@ -310,8 +319,10 @@ class NvmlDevice:
         try:
             at_s = self.clock()
             if self._fields:
-                for value in nvml.nvmlDeviceGetFieldValues(handle, self._fields):
+                values = self._try(nvml.nvmlDeviceGetFieldValues, handle, self._fields)
+                for value in () if isinstance(values, float) else values:
                     if value.nvmlReturn != nvml.NVML_SUCCESS:
+                        self._refused(nvml.NVMLError(value.nvmlReturn))
                         continue
                     if value.fieldId == _ENERGY:
                         energy_j = _number(value) / 1000
@@ -351,10 +362,14 @@ class NvmlDevice:
         try:
             return read(*arguments)
         except nvml.NVMLError as error:
-            failure = error_for(error.value, f"reading {self.name}")
-            if isinstance(failure, (GpuLost, NoDriver)):
-                raise
+            self._refused(error)
             return NAN
+
+    def _refused(self, error: Any) -> None:
+        """Raise what will not be better at the next look: a lost GPU, no driver, an NVML that was shut down."""
+        lasting = isinstance(error_for(error.value, f"reading {self.name}"), (GpuLost, NoDriver))
+        if lasting or error.value == nvml.NVML_ERROR_UNINITIALIZED:
+            raise error
 
     def processes(self) -> tuple[Process, ...]:
         found: dict[int, int | None] = {}

@@ -62,6 +62,7 @@ class Machine:
         self.library = library
         self.state: State = library.state
         self.clock: MachineClock = library.clock
+        self._owner_pid: int = self.state.header("owner_pid")
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -93,12 +94,12 @@ class Machine:
 
     def close(self) -> None:
         """Take the simulated GPUs away again: from this process, the environment, and, if this process made it, the disk."""
-        path, owner = self.state.path, self.state.header("owner_pid")
+        path = self.state.path
         if os.environ.get(ENVIRONMENT_VARIABLE) == str(path):
             del os.environ[ENVIRONMENT_VARIABLE]
         if nvml_library.installed() is self.library:
             nvml_library.uninstall()
-        if owner == os.getpid():
+        if self._owner_pid == os.getpid():  # told before: another machine in its place has closed this one's memory
             with contextlib.suppress(OSError):
                 path.unlink()
 

@@ -25,6 +25,7 @@ from .state import ENVIRONMENT_VARIABLE, State
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL = 0, 1, 2, 3, 4, 6, 7
 _HANDLE_BASE = 0x51D000
+_INSTANCES = 0x100  # the handle of a GPU's MIG instance is so much above its own
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
 _EVENT_IDLE = 0x1
 
@@ -55,14 +56,19 @@ class MachineClock:
     def stepped(self) -> bool:
         return bool(self._state.header("stepped"))
 
+    @property
+    def scale(self) -> float:
+        """Seconds of this clock in a real one."""
+        return float(self._state.header("scale"))
+
     def sleep(self, seconds: float) -> None:
         if self.stepped:
             self.step(seconds)
         elif seconds > 0:
-            time.sleep(seconds / self._state.header("scale"))
+            time.sleep(seconds / self.scale)
 
     def step(self, seconds: float) -> None:
-        """Move a stepped clock. Listeners are called with the new time before it is shown, so that they may act first."""
+        """Move a stepped clock. Listeners are called with the new time first and may stop at moments before it."""
         if not self.stepped:
             raise SimulationError("this simulated machine runs by itself; simulate(..., stepped=True) makes one to step")
         if seconds < 0:
@@ -70,7 +76,11 @@ class MachineClock:
         target_s = self() + seconds
         for listener in list(self.on_step):
             listener(target_s)
-        self._state.set_header("stepped_now_s", target_s)
+        self.show(target_s)
+
+    def show(self, at_s: float) -> None:
+        """Set a stepped clock forward without calling anybody; for listeners."""
+        self._state.set_header("stepped_now_s", max(at_s, self()))
 
     def unix_s(self, at_s: float) -> float:
         return float(self._state.header("unix_s") + at_s)
@@ -95,30 +105,43 @@ class SimulatedLibrary:
         if name == "nvmlErrorString":
             return call
         on_device = name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
+        by_index = "HandleByIndex" in name
         needs_init = not name.startswith("nvmlInit")
         state = self.state
 
         def guarded(*arguments: Any) -> int:
             if needs_init and not self._initialised:
                 return UNINITIALIZED
-            gpu = -1
+            gpu, instance = -1, False
             if on_device:
-                gpu = _index(arguments[0], state.count)
+                gpu, instance = _index(arguments[0], state.count)
                 if gpu < 0:
                     return INVALID
                 lost = state.control(gpu, "lost")
                 if lost:
                     return int(lost)
                 arguments = (gpu, *arguments[1:])
+            elif by_index:
+                gpu = int(getattr(arguments[0], "value", arguments[0]))
             code = state.fault(name, gpu)
             if code:
                 return code
             latency_s = self._latency_s
             if latency_s:
                 time.sleep(latency_s)
-            return call(*arguments)
+            return self._on_instance(name, *arguments) if instance else call(*arguments)
 
         return guarded
+
+    @staticmethod
+    def _on_instance(name: str, gpu: int, *arguments: Any) -> int:
+        """A MIG instance tells that it is one, and of which GPU; power and clocks are the whole GPU's alone."""
+        if name == "nvmlDeviceIsMigDeviceHandle":
+            arguments[0]._obj.value = 1
+            return OK
+        if name == "nvmlDeviceGetDeviceHandleFromMigDeviceHandle":
+            return _hand_out(arguments[0], gpu)
+        return UNSUPPORTED
 
     def forget(self, name: str) -> None:
         """Act as a driver too old to export this function."""
@@ -177,10 +200,17 @@ class SimulatedLibrary:
         return _hand_out(handle, number)
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:
-        return self._by("uuid", uuid.value.decode(), handle)
+        text = uuid.value.decode()
+        if text.upper().startswith("MIG-"):  # each GPU in MIG mode has one instance, with the rest of its UUID
+            for gpu in range(self.state.count):
+                whole = self.state.card(gpu, "uuid")
+                if self.state.card(gpu, "mig") and whole[4:].upper() == text[4:].upper():
+                    return _hand_out(handle, _INSTANCES + gpu)
+        return self._by("uuid", text, handle)
 
     def _nvmlDeviceGetHandleByPciBusId_v2(self, pci: Any, handle: Any) -> int:
-        return self._by("pci", pci.value.decode().upper().zfill(16), handle)
+        text = pci.value.decode().upper()
+        return self._by("pci", (f"0:{text}" if text.count(":") == 1 else text).zfill(16), handle)
 
     def _by(self, field: str, value: str, handle: Any) -> int:
         for gpu in range(self.state.count):
@@ -237,6 +267,9 @@ class SimulatedLibrary:
         answer._obj.value = 0
         return OK
 
+    def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, _gpu: int, _handle: Any) -> int:
+        return INVALID
+
     def _nvmlDeviceGetPersistenceMode(self, gpu: int, mode: Any) -> int:
         mode._obj.value = self.state.control(gpu, "persistence")
         return OK
@@ -281,9 +314,11 @@ class SimulatedLibrary:
             return code, 0
         if field in (83, 191) and state.able(gpu, "energy"):
             return OK, sensors.energy_mj(state, gpu, now)
-        if field == 186 and scope == 0 and state.able(gpu, "instant_field"):
+        if field in (185, 186) and scope != state.card(gpu, "power_scope"):
+            return UNSUPPORTED, 0
+        if field == 186 and state.able(gpu, "instant_field"):
             return OK, round(1000 * sensors.power_w(state, gpu, now))
-        if field == 185 and scope == 0 and state.able(gpu, "average_field"):
+        if field == 185 and state.able(gpu, "average_field"):
             return OK, round(1000 * sensors.power_w(state, gpu, now, averaged=True))
         if field in (187, 188, 189, 190, 192) and state.able(gpu, "power_limit"):
             limit_w, enforced_w = state.control(gpu, "limit_w"), state.control(gpu, "enforced_w")
@@ -315,7 +350,7 @@ class SimulatedLibrary:
         return OK if filled else NOT_FOUND
 
     def _nvmlDeviceGetUtilizationRates(self, gpu: int, rates: Any) -> int:
-        if not self.state.able(gpu, "utilisation"):
+        if not self.state.able(gpu, "utilisation") or self.state.card(gpu, "mig"):
             return UNSUPPORTED
         rates._obj.gpu, rates._obj.memory = sensors.utilisation(self.state, gpu, self._now())
         return OK
@@ -520,9 +555,12 @@ def attach() -> SimulatedLibrary | None:
     return install(path) if path else installed()
 
 
-def _index(handle: Any, count: int) -> int:
+def _index(handle: Any, count: int) -> tuple[int, bool]:
+    """Which GPU a handle stands for (-1: none), and whether for a MIG instance of it."""
     number = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _HANDLE_BASE
-    return number if 0 <= number < count else -1
+    instance = _INSTANCES <= number < _INSTANCES + count
+    number -= _INSTANCES if instance else 0
+    return (number if 0 <= number < count else -1), instance
 
 
 def _hand_out(handle: Any, gpu: int) -> int:

@@ -124,8 +124,9 @@ def operate(
     >>> from dataclasses import replace
     >>> from workbench.simulation.catalogue import CARDS
     >>> card = replace(CARDS["V100"], static_w=50.0, knee=0.5, v_knee=0.5, x_min=0.1)
-    >>> operate(card, Load(compute=0.6, memory=0.4, dynamic_w=160.0), power_limit_w=70.0)
-    OperatingPoint(sm_clock_mhz=765, mem_clock_mhz=877, power_w=70.0, stretch=1.6, capped=True)
+    >>> point = operate(card, Load(compute=0.6, memory=0.4, dynamic_w=160.0), power_limit_w=70.0)
+    >>> point.sm_clock_mhz, point.power_w, round(point.stretch, 3), point.capped
+    (765, 70.0, 1.6, True)
     """
     memory = _memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
     mem_clock = card.mem_clocks_mhz[memory]
@@ -139,7 +140,7 @@ def operate(
     power_w = static_w + _dynamic_w(card, load, x, u)
     capped = power_w > power_limit_w and x > card.x_min
     if capped:
-        x = _clock_for(card, load, power_limit_w - static_w, min(card.x_min, x), x, u)
+        x = _clock_for(card, load, power_limit_w - static_w, card.x_min, x, u)
         power_w = max(power_limit_w, static_w + _dynamic_w(card, load, card.x_min, u))
         clock = nearest_clock(card.sm_clocks_mhz, x * top)
     return OperatingPoint(clock, mem_clock, power_w, _time(card, load, x, u), capped)
@@ -213,8 +214,8 @@ def _time(card: Card, load: Load, x: float, u: float) -> float:
     if bound <= 0.0:
         return 1.0
     n = card.overlap
-    mean = (load.compute * x**-n + load.memory * u**-n) / bound
-    return 1.0 + bound * (mean ** (1.0 / n) - 1.0)
+    mean = (load.compute * math.pow(x, -n) + load.memory * math.pow(u, -n)) / bound
+    return 1.0 + bound * (math.pow(mean, 1.0 / n) - 1.0)
 
 
 def _dynamic_w(card: Card, load: Load, x: float, u: float) -> float:
@@ -236,7 +237,7 @@ def _busy(card: Card, load: Load, share: float) -> float:
     bound = load.compute + load.memory
     if bound <= 0.0 or share <= 0.0:
         return 0.0
-    return bound * (share / bound) ** (1.0 / card.overlap)
+    return bound * math.pow(share / bound, 1.0 / card.overlap)
 
 
 def _clock_for(card: Card, load: Load, dynamic_w: float, low: float, high: float, u: float) -> float:

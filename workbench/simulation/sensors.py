@@ -41,7 +41,7 @@ def energy_mj(state: State, gpu: int, at_s: float) -> int:
     """The total-energy counter in millijoules, as refreshed at its last tick."""
     at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"))
     energy_j = state.true_energy_j(gpu, max(at, 0.0)) - state.control(gpu, "counter_reset_j")
-    return int(state.card(gpu, "gain") * energy_j * 1000)
+    return max(0, int(state.card(gpu, "gain") * energy_j * 1000))
 
 
 def utilisation(state: State, gpu: int, at_s: float) -> tuple[int, int]:

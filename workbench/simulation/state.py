@@ -89,6 +89,7 @@ CARD = {
     "idle_w": (384, "d"),
     "abilities": (392, "Q"),
     "mig": (400, "I"),
+    "power_scope": (404, "I"),  # the NVML scope that the power fields answer in: 0 the GPU, 1 its module
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
@@ -181,8 +182,13 @@ class State:
         return cls(path)
 
     def close(self) -> None:
-        self._map.close()
-        os.close(self._lock_fd)
+        if not self.closed:
+            self._map.close()
+            os.close(self._lock_fd)
+
+    @property
+    def closed(self) -> bool:
+        return self._map.closed
 
     # fields
 
@@ -298,25 +304,31 @@ class State:
         with self.writing():
             base = self._base(gpu)
             sequence, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+            # Readers wait from here on: one that looked while this writer was put to sleep, after it had chosen the time
+            # from which it rewrites, would see energy go back.
+            sequence |= 1
+            struct.pack_into("<Q", self._map, base + SEQUENCE_AT, sequence)
             floor_s = self.now_s() + (0.0 if self.header("stepped") else GUARD_S)
             keep = total
             while keep > 0 and keep > total - RING and self._segment(base, keep - 1).start_s >= max(start_s, floor_s):
                 keep -= 1
             last = self._segment(base, keep - 1) if keep else None
-            struct.pack_into("<Q", self._map, base + SEQUENCE_AT, sequence + 1)
+            struct.pack_into("<Q", self._map, base + TOTAL_AT, keep)  # true whenever this process should die
             at_s, cursor = start_s, keep
-            rows = []
-            for duration_s, *values in plan:
-                begin_s, at_s = at_s, at_s + duration_s
-                if duration_s > 0 and at_s > floor_s:  # what ends before lies in the immutable past
-                    rows.append((begin_s, *values))
-            for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
-                begin_s = max(begin_s, floor_s) if last is not None else begin_s
-                energy_j = 0.0 if last is None else last.energy_before_j + last.power_w * (begin_s - last.start_s)
-                last = Segment(begin_s, power_w, energy_j, sm, mem, busy, mem_busy, reasons)
-                SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
-                cursor += 1
-            struct.pack_into("<QQ", self._map, base + SEQUENCE_AT, sequence + 2, cursor)
+            try:
+                rows = []
+                for duration_s, *values in plan:
+                    begin_s, at_s = at_s, at_s + duration_s
+                    if duration_s > 0 and at_s > floor_s:  # what ends before lies in the immutable past
+                        rows.append((begin_s, *values))
+                for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
+                    begin_s = max(begin_s, floor_s) if last is not None else begin_s
+                    energy_j = 0.0 if last is None else last.energy_before_j + last.power_w * (begin_s - last.start_s)
+                    last = Segment(begin_s, power_w, energy_j, sm, mem, busy, mem_busy, reasons)
+                    SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
+                    cursor += 1
+            finally:
+                struct.pack_into("<QQ", self._map, base + SEQUENCE_AT, sequence + 1, cursor)
 
     def _segment(self, base: int, number: int) -> Segment:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
@@ -324,13 +336,24 @@ class State:
     def segment_at(self, gpu: int, at_s: float) -> Segment:
         """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
         base = self._base(gpu)
+        waits = 0
         while True:
             sequence, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
             if not sequence & 1:
                 found = self._find(base, total, at_s)
                 if struct.unpack_from("<Q", self._map, base + SEQUENCE_AT)[0] == sequence:
                     return found
-            time.sleep(0)
+            waits += 1
+            time.sleep(0 if waits < 1000 else 0.001)
+            if waits > 1000 and sequence & 1:
+                self._finish(gpu, sequence)
+
+    def _finish(self, gpu: int, sequence: int) -> None:
+        """End what a writer began that was killed over it: the GPU idles from now on."""
+        with self.writing():  # had by nobody who is alive
+            if struct.unpack_from("<Q", self._map, self._base(gpu) + SEQUENCE_AT)[0] == sequence:
+                clocks = self.sm_clocks(gpu)[-1], self.mem_clocks(gpu)[-1]
+                self.publish(gpu, self.now_s(), [], (self.card(gpu, "idle_w"), *clocks, 0.0, 0.0, 0x1))
 
     def _find(self, base: int, total: int, at_s: float) -> Segment:
         oldest, newest = max(0, total - RING), total - 1

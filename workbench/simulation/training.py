@@ -93,7 +93,7 @@ class TrainingJob:
         self.machine = found
         self.workload = workload if isinstance(workload, Workload) else named(workload)
         self.batch_size = self.workload.default_batch_size if batch_size is None else batch_size
-        for name, value in (("batch_size", self.batch_size), ("epochs", epochs), ("iterations", iterations or 1)):
+        for name, value in (("batch_size", self.batch_size), ("epochs", epochs), ("iterations", 1 if iterations is None else iterations)):
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
         self.gpus = (gpu,) if isinstance(gpu, int) else tuple(gpu)
@@ -146,6 +146,7 @@ class TrainingJob:
                         f"simulated GPU {lane.gpu} is busy with another simulated job (process {holder}); "
                         f"let it end, or use another of the {state.count} GPUs"
                     )
+            for lane in self._lanes:  # all of them or none
                 state.set_control(lane.gpu, "load_pid", os.getpid())
                 state.set_process(lane.gpu, os.getpid(), lane.memory_bytes)
         self._end_s = self._soonest()

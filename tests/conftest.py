@@ -1,0 +1,133 @@
+"""What the tests share: simulated machines that leave nothing behind, a home of their own, the published data."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from workbench.device import nvml
+from workbench.simulation import machine as machines
+from workbench.simulation.machine import Machine
+
+sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the caller's settings, GPUs or home, nor writes there."""
+    for name in list(os.environ):
+        if name.startswith("WORKBENCH_") and name not in ("WORKBENCH_DATA", "WORKBENCH_REQUIRE_BROWSER"):
+            monkeypatch.delenv(name)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    # Browsers and the like live in the real home's cache and are told so by variables of their own.
+    browsers = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright"))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(browsers))
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
+        directory = home / name.lower()
+        directory.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(directory))
+
+
+@pytest.fixture
+def simulated() -> Iterator[Callable[..., Machine]]:
+    """Make simulated machines: `simulated("A100,V100", stepped=True)`. One at a time, as in any process."""
+    _without_nvml()
+    made: list[Machine] = []
+
+    def simulate(cards: str = "V100", **options: object) -> Machine:
+        made.append(machines.simulate(cards, **{"seed": 1, **options}))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield simulate
+    _without_nvml()
+    for machine in made:
+        machine.close()
+
+
+@pytest.fixture
+def stepped(simulated: Callable[..., Machine]) -> Machine:
+    """A stepped V100 whose sensor is without noise, delay or error, for numbers that one can work out on paper."""
+    machine = simulated("V100", stepped=True)
+    for name, value in (("noise", 0.0), ("gain", 1.0), ("sensor_phase_s", 0.0)):
+        machine.state.set_card(0, name, value)
+    return machine
+
+
+def _without_nvml() -> None:
+    """Leave pynvml and our door to it as in a process that never met a GPU."""
+    machines.nvml_library.uninstall()
+    nvml._initialised_library = None
+
+
+@pytest.fixture(scope="session")
+def c_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for LD_LIBRARY_PATH that holds the C NVML of simulated machines."""
+    import build
+
+    if sys.platform != "linux" or build.compiler() is None:
+        pytest.skip("the C NVML is built with gcc on Linux, and there is none here")
+    return build.build(tmp_path_factory.mktemp("nvml")).parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The published traces and tables that some tests compare with."""
+    directory = Path(os.environ.get("WORKBENCH_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not directory.is_dir():
+        pytest.skip("the published data is not here; WORKBENCH_DATA names its directory")
+    return directory
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of real GPUs and browsers are skipped, with the reason, where there is none."""
+    if any(item.get_closest_marker("gpu") for item in items):
+        _mark(items, "gpu", "" if _real_nvml() else "there is no NVIDIA driver here (libnvidia-ml.so.1)")
+    if any(item.get_closest_marker("browser") for item in items) and os.environ.get("WORKBENCH_REQUIRE_BROWSER") != "1":
+        _mark(items, "browser", "" if _chromium() else "there is no Chromium here; `playwright install chromium` gets one")
+
+
+def _mark(items: list[pytest.Item], marker: str, reason: str) -> None:
+    for item in items:
+        if reason and item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _real_nvml() -> bool:
+    if pynvml.nvmlLib is not None:
+        return not getattr(pynvml.nvmlLib, "simulated", False)
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return bool(library.nvmlInit_v2() == 0 and library.nvmlShutdown() == 0)
+
+
+def _chromium() -> str | None:
+    for name in CHROMIUM:
+        if found := shutil.which(name):
+            return found
+    browsers = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright"))
+    found = sorted(browsers.glob("chromium*/**/chrome")) + sorted(browsers.glob("chromium*/**/headless_shell"))
+    return str(found[0]) if found else None
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser's program. Fails where it is asked for and not there."""
+    found = _chromium()
+    if found is None:
+        pytest.fail("WORKBENCH_REQUIRE_BROWSER=1 asks for Chromium and there is none; `playwright install chromium` gets one")
+    return found

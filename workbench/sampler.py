@@ -1,0 +1,348 @@
+"""Looks at GPUs at the right moments and writes what it sees into a shared ring; the child process is this module.
+
+A GPU's energy counter and power reading refresh in steps of 20 to 100 ms. Whoever knows when those steps fall knows the
+exact energy at each of them; so the sampler finds the steps (a short burst at the start, then a look around the expected
+moment now and then) and reads once after each, and stamps every row with the time of the step it belongs to.
+
+The process ends when its parent does: it waits on its standard input, which closes then. Standard library only, but for
+the driver's door: the process starts in some 50 ms and holds some 17 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .clock import Clock
+from .device.protocol import Device
+from .errors import DeviceError, GpuLost, NoDriver, Transient
+from .records import Sample
+
+MAGIC, VERSION = b"WBRING\0\0", 1
+HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, pid, started
+HEADER_BYTES = 64
+DEVICE = struct.Struct("<QIIddd64s192s")  # rows written, state, edges seen, update period, power update, phase error, uuid, error
+DEVICE_BYTES = 320
+# time, tick, energy, tick error, power, limit, SM MHz, memory MHz, utilisation, memory utilisation, temperature, throttle
+ROW = struct.Struct("<dddffffffffQ")
+ROW_BYTES = ROW.size
+CAPACITY = 16384
+STATUS_EVERY_S = 0.2
+STARTING, RUNNING, LOST = 0, 1, 2
+
+
+class Ring:
+    """The shared file: one ring of rows per device. One writer, any number of readers, no locks."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with open(path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), 0)
+        magic, version, self.count, self.capacity, _, _ = HEADER.unpack_from(self.map, 0)
+        if magic != MAGIC or version != VERSION:
+            raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
+        with open(path, "xb") as file:
+            file.truncate(HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES))
+            file.write(HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
+        ring = cls(path)
+        for device, uuid in enumerate(uuids):
+            ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")
+        return ring
+
+    def base(self, device: int) -> int:
+        return HEADER_BYTES + device * (DEVICE_BYTES + self.capacity * ROW_BYTES)
+
+    def rows_at(self, device: int) -> int:
+        """Offset of a device's rows in the map."""
+        return self.base(device) + DEVICE_BYTES
+
+    def head(self, device: int) -> int:
+        """How many rows were ever written for a device."""
+        return int(struct.unpack_from("<Q", self.map, self.base(device))[0])
+
+    def append(self, device: int, sample: Sample, tick_s: float, tick_error_s: float) -> None:
+        at, head = self.base(device), self.head(device)
+        s = sample
+        ROW.pack_into(
+            self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES,
+            s.time_s, tick_s, s.energy_j, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
+            s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
+        )  # fmt: skip
+        struct.pack_into("<Q", self.map, at, head + 1)
+
+    def write_state(
+        self, device: int, state: int, edges: int, update_s: float, power_update_s: float, error_s: float, uuid: str, why: str
+    ) -> None:
+        text = why.encode()[:191]
+        DEVICE.pack_into(self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
+                         uuid.encode(), text)  # fmt: skip
+
+    def state(self, device: int) -> tuple[int, int, float, float, float, str]:
+        """(state, edges seen, update period, power update period, phase error, what is wrong)."""
+        _, state, edges, update_s, power_s, error_s, _, why = DEVICE.unpack_from(self.map, self.base(device))
+        return state, edges, update_s, power_s, error_s, why.split(b"\0", 1)[0].decode(errors="replace")
+
+
+class EdgeTracker:
+    """When a sensor refreshes: a straight line through the moments at which its value was seen to change.
+
+    Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a least-squares fit over
+    the last edges; `error_s` is how far a predicted edge may be off.
+    """
+
+    KEEP = 32
+
+    def __init__(self) -> None:
+        self.edges: list[tuple[float, float]] = []  # midpoint, half width
+        self.period_s = math.nan
+        self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = math.nan
+
+    def add(self, before_s: float, after_s: float) -> None:
+        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is dropped."""
+        middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
+        if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
+            return
+        self.edges = [*self.edges[-self.KEEP + 1 :], (middle_s, half_s)]
+        if len(self.edges) >= 3:
+            self._fit()
+
+    def _fit(self) -> None:
+        times = [middle for middle, _ in self.edges]
+        gaps = sorted(b - a for a, b in zip(times, times[1:], strict=False))
+        period_s = gaps[0] if math.isnan(self.period_s) else self.period_s
+        for _ in range(3):  # numbering by the period, then the period by the numbers
+            numbers = [round((t - times[-1]) / period_s) for t in times]
+            n = len(times)
+            mean_k, mean_t = sum(numbers) / n, sum(times) / n
+            spread = sum((k - mean_k) ** 2 for k in numbers)
+            if not spread:
+                return
+            period_s = sum((k - mean_k) * (t - mean_t) for k, t in zip(numbers, times, strict=True)) / spread
+            if not period_s > 0:
+                return
+        residual = [t - mean_t - (k - mean_k) * period_s for k, t in zip(numbers, times, strict=True)]
+        looks_s = max(half for _, half in self.edges) / math.sqrt(3)
+        rms_s = math.sqrt(sum(r * r for r in residual) / max(1, n - 2))
+        self.period_s = period_s
+        self._origin_s = mean_t - mean_k * period_s
+        sd_s = max(rms_s, looks_s / math.sqrt(2))
+        self._spread_s = sd_s
+        self._slope_error = sd_s / math.sqrt(spread)
+        self._mean_error_s = sd_s / math.sqrt(n)
+
+    @property
+    def locked(self) -> bool:
+        """Whether edges can be predicted: enough were seen and they lie on one line."""
+        return len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
+
+    def edge_before(self, at_s: float) -> float:
+        """The last edge at or before a time."""
+        return self._origin_s + math.floor((at_s - self._origin_s) / self.period_s) * self.period_s
+
+    def error_s(self, at_s: float) -> float:
+        """Standard error of a predicted edge near a time."""
+        ahead = abs(at_s - self._origin_s) / self.period_s
+        return math.hypot(self._mean_error_s, self._slope_error * ahead)
+
+
+class _Watched:
+    """A device and what is known about its sensor."""
+
+    def __init__(self, number: int, device: Device) -> None:
+        self.number, self.device = number, device
+        self.edges = EdgeTracker()
+        self.counts = device.can("energy")
+        self.due_s = -math.inf
+        self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
+        self.last: Sample | None = None
+        self.status: Sample | None = None
+        self.error = ""
+
+    def value(self) -> float:
+        """What refreshes: the energy counter, or power where there is none."""
+        return self.device.energy_j() if self.counts else self.device.sample(self.status).power_w
+
+
+class Sampler:
+    """Reads devices at their sensors' pace into a ring. `due_s` says when `tick` wants to be called next.
+
+    Args:
+        devices: In the ring's order.
+        ring: Where rows go.
+        clock: The devices' clock.
+        pause: Waits between the looks of a burst; a stepped clock is moved instead.
+        slowest_s: The longest time between two looks while nothing is known about a sensor.
+    """
+
+    BURST_S, LOOK_S, EARLY_S = 0.35, 0.0007, 0.002
+
+    def __init__(
+        self, devices: Sequence[Device], ring: Ring, clock: Clock, *, pause: Callable[[float], None], slowest_s: float = 0.1
+    ) -> None:
+        self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
+        self._all = [_Watched(number, device) for number, device in enumerate(devices)]
+
+    def start(self) -> None:
+        """Take the first samples, then find the sensors' steps."""
+        for watched in self._all:
+            self._look(watched)
+        self._burst(self._all, self._clock() + self.BURST_S, until=4)
+        for watched in self._all:
+            if watched.edges.locked:
+                watched.refine_s = self._clock() + watched.refine_gap_s
+            self._report(watched)
+
+    def due_s(self) -> float:
+        return min(min(watched.due_s, watched.refine_s) for watched in self._all)
+
+    def tick(self) -> None:
+        """Look at every device that is due, and once in a while at how its sensor steps."""
+        now_s = self._clock()
+        for watched in self._all:
+            if watched.due_s <= now_s or self._fresh(watched, now_s):
+                self._look(watched)
+        for watched in self._all:
+            if watched.refine_s <= now_s:
+                self._refine(watched)
+                break  # one a tick: a burst keeps the others waiting
+
+    def _fresh(self, watched: _Watched, now_s: float) -> bool:
+        """Whether a step has passed since the last look, so that a look now serves a device that is not due yet."""
+        if watched.last is None or not watched.edges.locked:
+            return False
+        edge_s = watched.edges.edge_before(now_s)
+        guard_s = self._guard_s(watched)
+        return watched.last.time_s < edge_s and now_s - edge_s > guard_s and edge_s + watched.edges.period_s - now_s > guard_s
+
+    def _guard_s(self, watched: _Watched) -> float:
+        return min(max(0.0015, 3 * watched.edges.error_s(self._clock())), 0.2 * watched.edges.period_s)
+
+    def _look(self, watched: _Watched) -> None:
+        stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
+        sample = self._sample(watched, None if stale else watched.status)
+        if sample is None:
+            return
+        if stale:
+            watched.status = sample
+        tick_s, error_s = math.nan, math.nan
+        if watched.edges.locked:
+            tick_s, error_s = watched.edges.edge_before(sample.time_s), watched.edges.error_s(sample.time_s)
+        self._ring.append(watched.number, sample, tick_s, error_s)
+        watched.last = sample
+        watched.due_s = sample.time_s + self._slowest_s
+        if watched.edges.locked:
+            period_s = watched.edges.period_s
+            next_s = watched.edges.edge_before(sample.time_s) + period_s
+            watched.due_s = next_s + max(self._guard_s(watched), 0.3 * period_s)
+
+    def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
+        try:
+            sample = watched.device.sample(status)
+        except Transient:
+            watched.due_s = self._clock() + self._slowest_s
+            return None
+        except DeviceError as error:
+            self._fail(watched, error)
+            return None
+        if watched.error:
+            watched.error = ""
+            self._report(watched)
+        return sample
+
+    def _fail(self, watched: _Watched, error: DeviceError) -> None:
+        watched.due_s = self._clock() + 1.0  # it may come back
+        watched.error = str(error)
+        watched.status = None
+        state = LOST if isinstance(error, (GpuLost, NoDriver)) else RUNNING
+        self._report(watched, state)
+
+    def _report(self, watched: _Watched, state: int = RUNNING) -> None:
+        edges = watched.edges
+        period_s = edges.period_s if edges.locked else math.nan
+        error_s = edges.error_s(self._clock()) if edges.locked else math.nan
+        self._ring.write_state(watched.number, state, len(edges.edges), period_s if watched.counts else math.nan,
+                               period_s, error_s, watched.device.uuid, watched.error)  # fmt: skip
+
+    # finding the steps
+
+    def _burst(self, group: Sequence[_Watched], end_s: float, *, until: int) -> None:
+        """Look as fast as is decent until each device has shown `until` steps, or time is up."""
+        seen: dict[int, tuple[float, float]] = {}
+        found = dict.fromkeys((watched.number for watched in group), 0)
+        while (now_s := self._clock()) < end_s and any(found[watched.number] < until for watched in group):
+            for watched in group:
+                with contextlib.suppress(DeviceError):
+                    before_s = self._clock()
+                    value = watched.value()
+                    after_s = self._clock()
+                    last = seen.get(watched.number)
+                    if last is not None and value != last[1]:
+                        watched.edges.add(last[0], after_s)
+                        found[watched.number] += 1
+                    seen[watched.number] = (before_s, value)
+                if watched.due_s <= now_s:
+                    self._look(watched)
+            self._pause(self.LOOK_S)
+
+    def _refine(self, watched: _Watched) -> None:
+        """See one step again, to follow the sensor's drift; rarer as it becomes known."""
+        now_s, edges = self._clock(), watched.edges
+        half_s = min(watched.widen * (2 * self.LOOK_S + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
+        edge_s = edges.edge_before(now_s) + edges.period_s
+        if edge_s - half_s / 2 < now_s:
+            edge_s += edges.period_s
+        begin_s = edge_s - half_s
+        if begin_s - now_s > 2 * self.EARLY_S:  # come back for it, a little early
+            watched.refine_s = begin_s - self.EARLY_S
+            return
+        self._pause(max(0.0, begin_s - now_s))
+        before = len(edges.edges), edges.edges[-1]
+        self._burst([watched], edge_s + half_s, until=1)
+        if (len(edges.edges), edges.edges[-1]) != before:
+            watched.widen = 1.0
+            watched.refine_gap_s = min(1.6 * watched.refine_gap_s, 5.0)
+            watched.refine_s = self._clock() + watched.refine_gap_s
+        else:
+            watched.widen = min(2 * watched.widen, 64.0)
+            watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
+        self._report(watched)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes."""
+    from .devices import open_exactly
+
+    ring = Ring(argv[0])
+    devices = [open_exactly(uuid) for uuid in argv[1:]]
+    clock = devices[0].clock
+    scale, stepped = getattr(clock, "scale", 1.0), getattr(clock, "stepped", False)
+
+    def pause(seconds: float) -> None:
+        time.sleep(0.002 if stepped else max(0.0, seconds) / scale)
+
+    sampler = Sampler(devices, ring, clock, pause=pause)
+    HEADER.pack_into(ring.map, 0, MAGIC, VERSION, ring.count, ring.capacity, os.getpid(), clock())
+    sampler.start()
+    while True:
+        wait_s = sampler.due_s() - clock()
+        if wait_s <= 0:
+            sampler.tick()
+            wait_s = 0.0
+        timeout_s = 0.002 if stepped else min(wait_s / scale, 1.0)
+        if select.select([0], [], [], timeout_s)[0] and not os.read(0, 64):
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
