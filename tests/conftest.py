@@ -15,6 +15,7 @@ import pytest
 from workbench.device import nvml
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
+from workbench.simulation.state import SEGMENT
 
 sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
 
@@ -59,10 +60,16 @@ def simulated() -> Iterator[Callable[..., Machine]]:
 
 @pytest.fixture
 def stepped(simulated: Callable[..., Machine]) -> Machine:
-    """A stepped V100 whose sensor is without noise, delay or error, for numbers that one can work out on paper."""
+    """A stepped V100 for numbers that one can work out on paper.
+
+    Its sensor has neither noise nor error and ticks at whole periods. It has idled at 26 W and 33 degrees for an hour
+    when time 0 comes, and warms by 0.16 degrees per watt.
+    """
     machine = simulated("V100", stepped=True)
-    for name, value in (("noise", 0.0), ("gain", 1.0), ("sensor_phase_s", 0.0)):
+    on_paper = {"noise": 0.0, "gain": 1.0, "sensor_phase_s": 0.0, "idle_w": 26.0, "idle_c": 33.0, "c_per_w": 0.16}
+    for name, value in on_paper.items():
         machine.state.set_card(0, name, value)
+    machine.state.replace_ring(0, SEGMENT.pack(-3600.0, 26.0, 0.0, 135, 877, 0.0, 0.0, 1), 1)
     return machine
 
 
@@ -96,7 +103,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if any(item.get_closest_marker("gpu") for item in items):
         _mark(items, "gpu", "" if _real_nvml() else "there is no NVIDIA driver here (libnvidia-ml.so.1)")
     if any(item.get_closest_marker("browser") for item in items) and os.environ.get("WORKBENCH_REQUIRE_BROWSER") != "1":
-        _mark(items, "browser", "" if _chromium() else "there is no Chromium here; `playwright install chromium` gets one")
+        _mark(
+            items, "browser", "" if _chromium() else "there is no Chromium here; `playwright install chromium` gets one"
+        )
 
 
 def _mark(items: list[pytest.Item], marker: str, reason: str) -> None:
@@ -129,5 +138,7 @@ def chromium() -> str:
     """The browser's program. Fails where it is asked for and not there."""
     found = _chromium()
     if found is None:
-        pytest.fail("WORKBENCH_REQUIRE_BROWSER=1 asks for Chromium and there is none; `playwright install chromium` gets one")
+        pytest.fail(
+            "WORKBENCH_REQUIRE_BROWSER=1 asks for Chromium and there is none; `playwright install chromium` gets one"
+        )
     return found

@@ -1,0 +1,67 @@
+"""GPU Energy Workbench: what a training cell costs in joules, why, and how to lower it.
+
+    records, errors, clock   the nouns, the error tree, time as a parameter
+    device                   GPUs through NVML: read, set, put back
+    simulation               simulated GPUs behind the same door, chosen by name
+    sampler, recorder        the process that looks at GPUs, and the traces that come of it
+    trace, estimate          pure functions over traces; energy between two moments with its error
+    meter, store, report     windows to measurements; on disk; in words
+    session                  one process's GPUs, recorder, meter and store
+    panels                   Bokeh views in JupyterLab
+    cli                      `workbench run -- python train.py`
+
+In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script: `with workbench.measure("epoch") as m:`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .devices import devices, open_device
+    from .errors import WorkbenchError
+    from .records import Limits, Measurement, Setting
+    from .scripting import measure, track
+    from .session import simulate
+
+__version__ = "0.1.0"
+__all__ = ["Limits", "Measurement", "Setting", "WorkbenchError", "devices", "measure", "open_device", "simulate", "track"]
+
+_HOMES = {
+    "Limits": "records",
+    "Measurement": "records",
+    "Setting": "records",
+    "WorkbenchError": "errors",
+    "devices": "devices",
+    "measure": "scripting",
+    "open_device": "devices",
+    "simulate": "session",
+    "track": "scripting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value  # `devices` is a function here and a module in `workbench.devices`; the function wins
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext workbench` does what `%load_ext kernels_ext` does."""
+    from kernels_ext import load_ipython_extension as load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    from kernels_ext import unload_ipython_extension as unload
+
+    unload(shell)

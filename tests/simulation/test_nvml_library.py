@@ -17,6 +17,7 @@ import pytest
 from workbench.errors import SimulationError
 from workbench.simulation import machine as machines
 from workbench.simulation import nvml_library
+from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import ENVIRONMENT_VARIABLE
 
@@ -186,7 +187,9 @@ def test_samples_are_the_readings_since_a_time(stepped: Machine) -> None:
 
 
 def test_processes_are_those_that_live(stepped: Machine) -> None:
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True)
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True
+    )
     stepped.state.set_process(0, os.getpid(), 3 << 30)
     stepped.state.set_process(0, int(gone.stdout), 5 << 30)
     nvml.nvmlInit()
@@ -197,7 +200,9 @@ def test_processes_are_those_that_live(stepped: Machine) -> None:
     assert nvml.nvmlDeviceGetMemoryInfo(handle).used == 3 << 30
 
 
-def test_a_machine_that_is_closed_leaves_pynvml_environment_and_disk_as_they_were(simulated: Callable[..., Machine]) -> None:
+def test_a_machine_that_is_closed_leaves_pynvml_environment_and_disk_as_they_were(
+    simulated: Callable[..., Machine],
+) -> None:
     machine = simulated("V100")
     path = machine.state.path
     assert os.environ[ENVIRONMENT_VARIABLE] == str(path)
@@ -217,9 +222,7 @@ def test_a_child_finds_the_machine_through_the_environment(simulated: Callable[.
     simulated("A100,V100")
     program = "from workbench.devices import devices; print([(d.name, d.simulated) for d in devices()])"
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert child.stdout.strip() == (
-        "[('NVIDIA A100-SXM4-80GB (simulated)', True), ('Tesla V100-SXM2-32GB (simulated)', True)]"
-    )
+    assert child.stdout.strip() == str([(f"{CARDS[key].name} (simulated)", True) for key in ("A100", "V100")])
 
 
 def test_a_machine_that_is_gone_says_how_to_get_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -228,7 +231,9 @@ def test_a_machine_that_is_gone_says_how_to_get_another(monkeypatch: pytest.Monk
         machines.attached()
 
 
-def test_simulated_gpus_never_join_real_ones(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_gpus_never_join_real_ones(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nvml, "nvmlLib", object())  # a real library is any object that is not ours
     with pytest.raises(SimulationError, match="never both; restart the kernel"):
         simulated("V100")

@@ -43,6 +43,12 @@ def child(program: str, state: State, *arguments: object) -> subprocess.Popen[st
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
 
 
+def hear(process: subprocess.Popen[str], word: str) -> None:
+    """Wait until another process says so."""
+    assert process.stdout
+    assert process.stdout.readline() == f"{word}\n"
+
+
 # the file
 
 
@@ -101,7 +107,9 @@ def test_a_new_plan_replaces_what_is_to_come_and_never_what_was(stepped: Machine
     state.publish(0, 0.0, [(10.0, 100.0, *BUSY)], REST)
     stepped.step(4.0)
     past = [state.true_energy_j(0, t / 8) for t in range(33)]
-    state.publish(0, 1.0, [(1.0, 900.0, *BUSY), (4.0, 200.0, *BUSY)], REST)  # begins in the past: what lies there is cut
+    state.publish(
+        0, 1.0, [(1.0, 900.0, *BUSY), (4.0, 200.0, *BUSY)], REST
+    )  # begins in the past: what lies there is cut
     assert [state.true_energy_j(0, t / 8) for t in range(33)] == past
     assert state.true_energy_j(0, 6.0) - HOUR_J == 4 * 100 + 2 * 200
     assert state.true_energy_j(0, 7.0) - HOUR_J == 4 * 100 + 2 * 200 + IDLE_W
@@ -150,7 +158,7 @@ def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(simulated
     end_s = state.header("origin_s") + state.now_s() + 1.2
     writers = [child(program, state, seed, end_s) for seed in range(2)]
     for writer in writers:
-        assert writer.stdout and writer.stdout.readline() == "ready\n"
+        hear(writer, "ready")
     before, looked, looks = (0.0, 0.0), [], 0
     while any(writer.poll() is None for writer in writers):
         now_s = state.now_s()
@@ -182,7 +190,7 @@ def test_a_writer_that_is_killed_over_its_work_keeps_nobody_waiting(stepped: Mac
     )
     writer = child(program, state)
     with writer:
-        assert writer.stdout and writer.stdout.readline() == "writing\n"
+        hear(writer, "writing")
         os.kill(writer.pid, signal.SIGKILL)
     assert state.true_energy_j(0, 2.0) == HOUR_J + 600
     assert state.true_energy_j(0, 3.0) == HOUR_J + 600 + IDLE_W  # nobody works on it any more
@@ -208,7 +216,7 @@ def test_two_processes_never_write_at_once(simulated: Callable[..., Machine]) ->
 
 def test_a_reader_is_not_kept_waiting_by_the_lock(stepped: Machine) -> None:
     holder = child("with state.writing():\n    print('held', flush=True)\n    sys.stdin.read()", stepped.state)
-    assert holder.stdout and holder.stdout.readline() == "held\n"
+    hear(holder, "held")
     assert stepped.state.true_energy_j(0, 0.0) == HOUR_J
     assert holder.poll() is None
     holder.communicate()

@@ -132,6 +132,11 @@ def library_is_simulated() -> bool:
     return bool(getattr(nvml.nvmlLib, "simulated", False))
 
 
+def real_library_loaded() -> bool:
+    """Whether this process has the real NVML in use."""
+    return nvml.nvmlLib is not None and not library_is_simulated()
+
+
 def driver_version() -> str:
     initialise()
     with translated("asking the driver's version"):

@@ -29,14 +29,14 @@ def _steps(highest_mhz: int, lowest_mhz: int, step_mhz: float) -> tuple[int, ...
 # Gap power was held to what a waiting job draws; `benchmarks.physics` leaves it free, which foretells averages better
 # but is not what a meter shows between two iterations.
 _V100 = Card(
-    # Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are lower than an SXM2 board's usual 300 W.
+    # Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are those of the PCIe board.
     key="V100",
-    name="Tesla V100-SXM2-32GB",
+    name="Tesla V100-PCIE-32GB",
     architecture="volta",
     compute_capability=(7, 0),
     memory_bytes=32 * GIB,
     power_limit_w=(100.0, 250.0, 250.0),
-    sm_clocks_mhz=_steps(1530, 135, 7.5),
+    sm_clocks_mhz=_steps(1380, 135, 7.5),
     mem_clocks_mhz=(877,),
     idle_w=26.0,
     gap_w=38.3,

@@ -373,8 +373,12 @@ class SimulatedLibrary:
         state._obj.value = 0 if self.state.segment_at(gpu, self._now()).utilisation > 0 else 8
         return OK
 
-    def _nvmlDeviceGetFanSpeed(self, _gpu: int, _speed: Any) -> int:
+    def _nvmlDeviceGetFanSpeed(self, _gpu: int, *_arguments: Any) -> int:
         return UNSUPPORTED
+
+    # What monitors ask every card and log at length where the symbol is missing.
+    _nvmlDeviceGetDriverModel = _nvmlDeviceGetDriverModel_v2 = _nvmlDeviceGetFanSpeed
+    _nvmlDeviceGetTotalEccErrors = _nvmlDeviceGetProcessUtilization = _nvmlDeviceGetFanSpeed
 
     def _nvmlDeviceGetClockInfo(self, gpu: int, kind: Any, mhz: Any) -> int:
         if not self.state.able(gpu, "clocks"):

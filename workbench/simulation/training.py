@@ -178,7 +178,9 @@ class TrainingJob:
         """Block until the device is within `ahead_s` of the end of its queue, following changes of the setting."""
         state, clock = self.machine.state, self.machine.clock
         while (left_s := self._end_s - ahead_s - state.now_s()) > 0:
-            clock.sleep(left_s if clock.stepped else min(left_s, LOOK_S * state.header("scale")))
+            # A stepped clock is stepped no further than a change needs to take effect, so that none is noticed too late.
+            look_s = state.card(self.gpus[0], "governor_delay_s") if clock.stepped else LOOK_S * state.header("scale")
+            clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))
             if any([lane.changed() for lane in self._lanes]):
                 self._join([lane.requeue(self._soonest()) for lane in self._lanes])
 

@@ -1,0 +1,243 @@
+"""The live view of a running cell: power, limit, SM clock and utilisation of its GPUs, a Stop button, a limit slider.
+
+    view = PowerView(recorder, devices, label="train", set_power_limit=change, stop=interrupt_cell)
+    view.show()
+    view.start()
+    ...                                       # the cell runs
+    view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..device.protocol import Device
+from ..recorder import Recorder
+from . import theme
+from .base import LivePanel, Message, module
+from .picture import Line, Mark, picture
+from .series import COLUMNS, Rows, Series
+
+WINDOW_S = 60.0
+SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
+MOST_MARKS = 500
+
+
+class PowerView(LivePanel):
+    """Shows GPUs while something runs on them. Times in calls are the recorder's clock's.
+
+    Args:
+        recorder: Watches the devices already.
+        devices: Which of them to show.
+        label: What runs, for the title.
+        start_s: Where the time axis begins; now where None.
+        stop: Called by the Stop button (`base.interrupt_cell` interrupts the cell); no button where None.
+        set_power_limit: Takes a UUID and watts, returns the watts applied; no slider where None.
+    """
+
+    _esm = module("base.js", "power.js")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        devices: Sequence[Device],
+        *,
+        label: str = "",
+        start_s: float | None = None,
+        stop: Callable[[], None] | None = None,
+        set_power_limit: Callable[[str, float], float] | None = None,
+    ) -> None:
+        self.recorder, self.devices, self.label = recorder, tuple(devices), label
+        self.start_s = recorder.clock() if start_s is None else start_s
+        self._hold = recorder.hold(self.start_s)
+        self._stop, self._set_power_limit = stop, set_power_limit
+        self._setting = threading.Lock()
+        self._series = [Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices]
+        self._read_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
+        self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
+        self._marks: list[Mark] = []
+        self._dropped = self._unsaid = 0  # marks forgotten at the front; the first one that views do not know
+        self._last_limit: tuple[str, float] | None = None
+        self._recorder_problem = ""
+        self._end_s: float | None = None
+        self._caption = ""
+        super().__init__()
+
+    # for the caller
+
+    def mark(self, time_s: float, text: str) -> None:
+        """Draw a vertical line with a few words at a time."""
+        with self._lock:
+            self._marks.append(Mark(time_s - self.start_s, text))
+            if len(self._marks) > MOST_MARKS:
+                del self._marks[0]
+                self._dropped += 1
+
+    def finish(self, caption: str, *, end_s: float | None = None) -> None:
+        """Stop publishing and put a static picture with `caption` in the view's place."""
+        if self._end_s is not None:
+            return
+        self._end_s = self.recorder.clock() if end_s is None else end_s
+        with self._troubles(), self._lock:
+            message = self.news()
+            if message is not None:
+                self._say(*message)
+        self.end()
+        with self._lock:
+            for series in self._series:
+                series.cut(self._end_s - self.start_s)
+        self._hold = None  # the recorder may forget
+        self._caption = caption
+        self.leave(self.svg(), "\n".join(text for text in (caption, self._problem) if text))
+
+    def svg(self) -> str:
+        """The view as it is now, as an `<svg>` element that needs no scripts and no network."""
+        with self._lock:
+            if self._end_s is None:
+                self.collect()
+            lines = [
+                Line(number, f"GPU {device.index}", series.rows)
+                for number, (device, series) in enumerate(zip(self.devices, self._series, strict=True))
+            ]
+            return picture(self.title(), lines, self._marks, self._elapsed_s())
+
+    def title(self) -> str:
+        """What is seen, in words; says so where it is simulated."""
+        names = sorted({device.name for device in self.devices})
+        what = f"{len(self.devices)} GPUs: {', '.join(names)}" if len(self.devices) > 1 else names[0]
+        if any(device.simulated for device in self.devices) and "simulated" not in what:
+            what += " (simulated)"
+        return f"{self.label} · {what}" if self.label else what
+
+    # for the views
+
+    def summary(self) -> str:
+        return f"Live power of {self.title()}"
+
+    def greeting(self) -> Message:
+        self.collect()
+        self._unsaid = self._dropped + len(self._marks)
+        gpus = [self._about(number, device) for number, device in enumerate(self.devices)]
+        words = {
+            "title": self.title(), "label": self.label, "gpus": gpus, "theme": theme.VARIABLES, "window": WINDOW_S,
+            "stop": self._stop is not None, "slider": self._set_power_limit is not None,
+            "marks": self._mark_rows(self._dropped), **self._numbers(),
+        }  # fmt: skip
+        return self._packed(words, [series.rows for series in self._series])
+
+    def news(self) -> Message | None:
+        new = self._gather()
+        marks = self._mark_rows(self._unsaid)
+        self._unsaid = self._dropped + len(self._marks)
+        self._watch_recorder()
+        return self._packed({"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new)
+
+    def collect(self) -> None:
+        self._gather()
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == "stop" and self._stop is not None:
+            if self.running:
+                self._stop()
+        elif kind == "limit" and self._set_power_limit is not None:
+            self._change_limit(content)
+
+    # inside
+
+    def _gather(self) -> list[Rows]:
+        """Take new rows in; returns them, per device, as views want them."""
+        found = []
+        now_s = self.recorder.clock() if self._end_s is None else self._end_s
+        for number, device in enumerate(self.devices):
+            rows = self.recorder.rows(device.uuid, self._read_s[number], now_s)
+            if len(rows):
+                self._read_s[number] = math.nextafter(float(rows["time_s"][-1]), math.inf)
+                self._count(number, rows["energy_j"])
+            table = np.empty((len(rows), len(COLUMNS)), np.float32)
+            for column, name in enumerate(COLUMNS):
+                table[:, column] = rows[name] - self.start_s if name == "time_s" else rows[name]
+            found.append(self._series[number].append(table))
+        return found
+
+    def _count(self, number: int, energy_j: np.ndarray[Any, Any]) -> None:
+        known = energy_j[~np.isnan(energy_j)]
+        if len(known):
+            before = self._energy[number]
+            self._energy[number] = (before[0] if before else float(known[0]), float(known[-1]))
+
+    def _packed(self, words: dict[str, Any], tables: Sequence[Rows]) -> Message:
+        counts = [len(table) for table in tables]
+        return {**words, "counts": counts}, [b"".join(np.ascontiguousarray(table).tobytes() for table in tables)]
+
+    def _numbers(self) -> dict[str, Any]:
+        energy = [None if pair is None else round(pair[1] - pair[0], 3) for pair in self._energy]
+        return {"elapsed": round(self._elapsed_s(), 3), "energy": energy}
+
+    def _elapsed_s(self) -> float:
+        return (self.recorder.clock() if self._end_s is None else self._end_s) - self.start_s
+
+    def _mark_rows(self, since: int) -> list[list[Any]]:
+        first = max(0, since - self._dropped)
+        return [[self._dropped + first + n, round(m.time_s, 3), m.text] for n, m in enumerate(self._marks[first:])]
+
+    def _about(self, number: int, device: Device) -> dict[str, Any]:
+        limits = device.limits
+        low, high = limits.min_power_limit_w, limits.max_power_limit_w
+        reason = "" if device.can("set_power_limit") else _why_not(device, "set_power_limit")
+        if not reason and (low is None or high is None):
+            reason = f"{device.name} does not tell which limits it takes"
+        return {
+            "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
+            "colour": theme.colour(number), "dash": list(theme.dash(number)),
+            "low": low, "high": high, "default": limits.default_power_limit_w, "reason": reason,
+        }  # fmt: skip
+
+    def _watch_recorder(self) -> None:
+        """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
+        problems = [f"GPU {device.index}: {error}" for device in self.devices if (error := self.recorder.error(device.uuid))]
+        problem = "; ".join(problems)
+        if problem != self._recorder_problem:
+            self._recorder_problem = problem
+            self.complain(problem)
+
+    def _change_limit(self, content: dict[str, Any]) -> None:
+        """Ask for a limit, on one GPU or several, and tell the views what is in force."""
+        assert self._set_power_limit is not None
+        asked_w = float(content["watts"])
+        applied: dict[str, float] = {}
+        try:
+            with self._setting:
+                for uuid in content["uuids"]:
+                    applied[uuid] = self._set_power_limit(uuid, asked_w)
+            self.complain("")
+        finally:
+            if applied:
+                self._mark_limit(applied)
+            self._say({"kind": "limit", "asked": asked_w, "applied": applied})
+
+    def _mark_limit(self, applied: dict[str, float]) -> None:
+        numbers = {device.uuid: device.index for device in self.devices}
+        watts = sorted({round(value) for value in applied.values()})
+        who = "" if len(self.devices) == 1 else "all GPUs " if len(applied) == len(numbers) > 1 else None
+        if who is None:
+            who = f"GPU {', '.join(str(numbers.get(uuid, '?')) for uuid in applied)} "
+        now_s = self.recorder.clock()
+        with self._lock:
+            last = self._last_limit
+            if last and last[0] == who and now_s - last[1] < SAME_DRAG_S and self._marks and self._marks[-1].text.startswith(who):
+                del self._marks[-1]
+                self._unsaid = min(self._unsaid, self._dropped + len(self._marks))
+            self._last_limit = (who, now_s)
+            self.mark(now_s, f"{who}{'/'.join(map(str, watts))} W")
+
+
+def _why_not(device: Device, name: str) -> str:
+    for capability in device.capabilities:
+        if capability.name == name and capability.reason:
+            return capability.reason
+    return f"{device.name} does not take a power limit"

@@ -1,0 +1,80 @@
+"""What a plot remembers of a long run: the last minute whole, what is older as the extremes of short stretches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+COLUMNS = ("time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation")
+RECENT_S = 75.0  # a little more than the plot's window of a minute
+MOST_ROWS = 7000
+BINS = 1000
+
+Rows = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Series:
+    """Rows of one GPU (columns `COLUMNS`, seconds since the start), bounded however long the run is.
+
+    A row of NaN but for its time is a gap: nothing was seen there, and no line may cross it.
+
+    Args:
+        gap_s: Two rows further apart than this have a gap between them.
+    """
+
+    def __init__(self, gap_s: float = 0.5) -> None:
+        self.gap_s = gap_s
+        self.rows: Rows = np.empty((0, len(COLUMNS)), np.float32)
+
+    def append(self, rows: Rows) -> Rows:
+        """Add rows behind the others; returns them with the gaps marked."""
+        if not len(rows):
+            return rows
+        before = self.rows[-1:, 0] if len(self.rows) else rows[:1, 0]
+        times = np.concatenate([before, rows[:, 0]])
+        wide = np.flatnonzero(np.diff(times) > self.gap_s)
+        if len(wide):
+            holes = np.full((len(wide), len(COLUMNS)), np.nan, np.float32)
+            holes[:, 0] = (times[wide] + times[wide + 1]) / 2
+            rows = np.insert(rows, wide, holes, axis=0)
+        self.rows = np.concatenate([self.rows, rows])
+        if len(self.rows) > MOST_ROWS:
+            self._shorten()
+        return rows
+
+    def cut(self, end_s: float) -> None:
+        """Forget what came after a time."""
+        self.rows = self.rows[self.rows[:, 0] <= end_s]
+
+    def _shorten(self) -> None:
+        recent = int(np.searchsorted(self.rows[:, 0], self.rows[-1, 0] - RECENT_S))
+        self.rows = np.concatenate([thin(self.rows[:recent], BINS), self.rows[recent:]])
+
+
+def is_gap(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows are gaps."""
+    return np.isnan(rows[:, 1:]).all(axis=1)
+
+
+def thin(rows: Rows, bins: int) -> Rows:
+    """Of each of `bins` equal stretches the rows with the lowest and the highest power; also gaps and changes of the limit.
+
+    Real rows are picked, never averaged: a peak keeps its height, and thinning what was thinned before is harmless.
+    """
+    if len(rows) <= 2 * bins:
+        return rows
+    times, power, limit = rows[:, 0].astype(float), rows[:, 1], rows[:, 2]
+    span_s = max(times[-1] - times[0], 1e-9)
+    stretch = np.minimum(((times - times[0]) / span_s * bins).astype(int), bins - 1)
+    keep = is_gap(rows)
+    keep[1:] |= np.abs(np.diff(limit)) > 0.5
+    seen = np.flatnonzero(~np.isnan(power))
+    for order in (power[seen], -power[seen]):
+        sorted_rows = seen[np.lexsort((order, stretch[seen]))]
+        first = np.ones(len(sorted_rows), bool)
+        first[1:] = np.diff(stretch[sorted_rows]) > 0
+        keep[sorted_rows[first]] = True
+    if not len(seen):  # power is not told here: every stretch's first row
+        keep[np.unique(stretch, return_index=True)[1]] = True
+    return rows[keep]

@@ -1,0 +1,63 @@
+"""For scripts: `measure` a block, a function or a call, `track` a loop. They use the session of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, ParamSpec, TypeVar, overload
+
+from . import session
+from .meter import Result, Track
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Measured(AbstractContextManager[Result]):
+    """What `measure("label")` gives: a context manager and a decorator."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._context: AbstractContextManager[Result] | None = None
+
+    def __enter__(self) -> Result:
+        self._context = session.current().meter.window(self._label)
+        return self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        assert self._context is not None
+        return self._context.__exit__(*error)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        def late(*args: P.args, **kwargs: P.kwargs) -> R:
+            with session.current().meter.window(self._label or function.__qualname__) as result:
+                value = function(*args, **kwargs)
+            late.measurement = result.measurement  # type: ignore[attr-defined]
+            return value
+
+        late.__wrapped__ = function  # type: ignore[attr-defined]
+        late.__name__, late.__doc__ = function.__name__, function.__doc__
+        return late
+
+
+@overload
+def measure(label: str = "") -> Measured: ...
+@overload
+def measure(label: Callable[P, R]) -> Callable[P, R]: ...
+def measure(label: str | Callable[..., Any] = "") -> Any:
+    """Measure time and energy of a block or of every call of a function.
+
+        with workbench.measure("epoch") as result: train()
+        print(result.energy_j, result.measurement)
+
+        @workbench.measure
+        def epoch(): ...
+        epoch(); print(epoch.measurement.energy_j)
+    """
+    return Measured("")(label) if callable(label) else Measured(label)
+
+
+def track(iterable: Iterable[T], label: str = "") -> Track[T]:
+    """Iterate as before, with the energy of every iteration: `for batch in (loop := track(loader)): ...`, `loop.iterations`."""
+    return session.current().meter.track(iterable, label)

@@ -1,0 +1,130 @@
+"""One process's GPUs, recorder, meter and store, made when they are first needed.
+
+The magics, the command line and `workbench.measure` share the session of their process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from .device import control
+from .device.nvml import NvmlDevice
+from .devices import devices, open_device, why_no_gpu
+from .errors import DeviceError, MeasurementError, NoDriver, SimulationError, WorkbenchError
+from .meter import Meter
+from .recorder import Recorder
+from .records import Setting
+
+
+class Session:
+    """What one process measures with.
+
+    Args:
+        gpus: Which GPUs to measure, as `open_device` takes them; None measures all that are visible.
+        sync: Wait for queued GPU work of frameworks at the edges of windows.
+    """
+
+    def __init__(self, gpus: Sequence[int | str] | None = None, *, sync: bool = True) -> None:
+        self.gpus, self.sync = gpus, sync
+        self._meter: Meter | None = None
+        self._lock = threading.RLock()
+        self.messages: list[str] = []
+
+    @property
+    def meter(self) -> Meter:
+        """The meter over this session's GPUs; made on first use, which takes about half a second where there is a GPU."""
+        with self._lock:
+            if self._meter is None or self._broken():
+                self._meter = self._make()
+            return self._meter
+
+    @property
+    def devices(self) -> tuple[NvmlDevice, ...]:
+        return self.meter.devices  # type: ignore[return-value]
+
+    @property
+    def recorder(self) -> Recorder | None:
+        return self.meter.recorder
+
+    def _broken(self) -> bool:
+        recorder = self._meter.recorder if self._meter else None
+        return recorder is not None and not recorder.running
+
+    def _make(self) -> Meter:
+        with contextlib.suppress(WorkbenchError):
+            self.messages += control.recover()
+        found = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
+        recorder = None
+        if found:
+            try:
+                recorder = Recorder(found)
+                if not recorder.ready():
+                    self.messages.append(recorder.failure() or "the sampling process is slow to start")
+                recorder.calibrated()
+            except MeasurementError as error:
+                self.messages.append(f"{error}; energy comes from the counter alone, with wider error bars")
+        return Meter(found, recorder, sync=self.sync)
+
+    def why_no_gpu(self) -> str:
+        """One sentence for a session without GPUs."""
+        return why_no_gpu()
+
+    def set_power_limit(self, uuid: str, watts: float) -> float:
+        """Put one GPU to a power limit until `restore`; returns the limit read back."""
+        device = next((device for device in self.devices if device.uuid == uuid), None)
+        if device is None:
+            raise NoDriver(f"this session does not measure GPU {uuid}")
+        applied_w = control.change(device, Setting(power_limit_w=watts)).power_limit_w
+        return watts if applied_w is None else applied_w
+
+    def restore(self) -> list[str]:
+        """Put every GPU back; returns sentences about what could not be."""
+        return control.restore_all()
+
+    def close(self) -> None:
+        """Restore, stop sampling, forget the devices. The next use makes them anew."""
+        with self._lock:
+            with contextlib.suppress(DeviceError):
+                control.restore_all()
+            if self._meter is not None and self._meter.recorder is not None:
+                self._meter.recorder.stop()
+            self._meter = None
+
+
+_current: Session | None = None
+
+
+def current() -> Session:
+    """The session of this process."""
+    global _current
+    if _current is None:
+        _current = Session()
+        atexit.register(_current.close)
+    return _current
+
+
+def simulate(cards: str | Sequence[str], *, scale: float = 1.0) -> Session:
+    """Choose simulated GPUs by name for this process; returns its session, now measuring them.
+
+    Raises:
+        UnknownGpu: a card that the catalogue does not have.
+        SimulationError: the real driver is in use in this process already.
+    """
+    from .device.nvml import real_library_loaded
+    from .simulation import machine
+
+    if real_library_loaded():
+        raise SimulationError(
+            "this process measures real GPUs already, and one process has the real ones or simulated ones, never both; "
+            "restart the kernel and choose the simulated GPUs first"
+        )
+    session = current()
+    session.close()
+    present = machine.attached()
+    made = machine.simulate(cards, scale=scale)
+    if present is not None and present.state.path != made.state.path:
+        present.close()
+    return session

@@ -1,0 +1,259 @@
+"""Measurements and their traces on disk, as Parquet, one file each; they survive restarts, kills and full disks.
+
+    <home>/measurements/m-<unix time>-<id>.parquet      one row
+    <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
+    <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
+
+A file is written aside, flushed and renamed, so that it is whole or not there. What cannot be read is renamed to `.damaged`
+and said; nothing else is lost by it. Only traces count against the quota, and the oldest go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from . import places
+from .errors import StoreError, UsageError
+from .records import GpuMeasurement, Measurement, Process, Setting
+
+SCHEMA_VERSION = 1
+QUOTA_BYTES = 512 * 1024**2
+COMPACT_AT = 400
+
+_GPU = pl.Struct(
+    {
+        "name": pl.String,
+        "uuid": pl.String,
+        "energy_j": pl.Float64,
+        "energy_uncertainty_j": pl.Float64,
+        "source": pl.String,
+        "simulated": pl.Boolean,
+        "mean_power_w": pl.Float64,
+        "peak_power_w": pl.Float64,
+        "idle_share": pl.Float64,
+        "mean_utilisation": pl.Float64,
+        "setting": pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}),
+        "power_limit_w": pl.Float64,
+        "sm_clock_mhz": pl.Float64,
+        "throttle_reasons": pl.List(pl.String),
+        "other_processes": pl.List(pl.Struct({"pid": pl.Int64, "name": pl.String, "memory_bytes": pl.Int64})),
+        "samples": pl.Int64,
+        "gaps": pl.Int64,
+        "notes": pl.List(pl.String),
+    }
+)
+SCHEMA = pl.Schema(
+    {
+        "id": pl.String,
+        "label": pl.String,
+        "started_unix_s": pl.Float64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "energy_uncertainty_j": pl.Float64,
+        "mean_power_w": pl.Float64,
+        "source": pl.String,
+        "simulated": pl.Boolean,
+        "outcome": pl.String,
+        "repeats": pl.Int64,
+        "time_sd_s": pl.Float64,
+        "energy_sd_j": pl.Float64,
+        "cpu_energy_j": pl.Float64,
+        "dram_energy_j": pl.Float64,
+        "gpus": pl.List(_GPU),
+        "notes": pl.List(pl.String),
+        "schema_version": pl.Int64,
+    }
+)
+_DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
+
+
+def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
+    """Measurements as rows of `SCHEMA`."""
+    rows = []
+    for m in measurements:
+        row = asdict(m) | {name: getattr(m, name) for name in _DERIVED}
+        row |= {"schema_version": SCHEMA_VERSION}
+        rows.append({name: row[name] for name in SCHEMA})
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def from_row(row: dict[str, Any]) -> Measurement:
+    """The measurement of a row of `as_frame`."""
+    gpus = tuple(
+        GpuMeasurement(
+            **{
+                **gpu,
+                "setting": Setting(**gpu["setting"]),
+                "throttle_reasons": tuple(gpu["throttle_reasons"]),
+                "other_processes": tuple(Process(**process) for process in gpu["other_processes"]),
+                "notes": tuple(gpu["notes"]),
+            }
+        )
+        for gpu in row["gpus"]
+    )
+    plain = {name: row[name] for name in row if name not in (*_DERIVED, "schema_version", "gpus", "notes")}
+    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]))
+
+
+class Store:
+    """The measurements of this user. `problem` says what is wrong with the directory; empty when nothing is.
+
+    Args:
+        directory: Where to keep them; the per-user directory by default (`places.home`).
+        quota_bytes: How much all traces together may take.
+    """
+
+    def __init__(self, directory: Path | None = None, *, quota_bytes: int = QUOTA_BYTES) -> None:
+        found, self.problem = (directory, "") if directory else places.home()
+        self.directory, self.quota_bytes = found, quota_bytes
+        self._measurements, self._traces = found / "measurements", found / "traces"
+        self._told: list[str] = []
+
+    def save(self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None) -> None:
+        """Write a measurement, and the trace of each GPU by UUID.
+
+        Raises:
+            StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still in memory.
+        """
+        stem = f"{measurement.started_unix_s:.3f}-{measurement.id}"
+        _write(as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
+        frames = [frame.with_columns(pl.lit(gpu).alias("uuid")) for gpu, frame in (traces or {}).items() if frame.height]
+        if frames:
+            self._make_room()
+            _write(pl.concat(frames, how="vertical"), self._traces / f"t-{stem}.parquet")
+        self._compact()
+
+    def log(self) -> pl.DataFrame:
+        """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
+        frames = [frame for path in self._files(self._measurements) if (frame := self._read(path)) is not None]
+        if not frames:
+            return pl.DataFrame(schema=SCHEMA)
+        whole = pl.concat(frames, how="diagonal_relaxed").unique("id", keep="first", maintain_order=True)
+        return whole.sort("started_unix_s")
+
+    def find(self, name: str) -> Measurement:
+        """The newest measurement with this label, or with an id that begins so.
+
+        Raises:
+            UsageError: there is none; the message lists the latest labels.
+        """
+        log = self.log()
+        hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
+        if not hits.height:
+            labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
+            raise UsageError(f"no measurement is called {name!r}; the latest are {', '.join(labels) or 'none'}")
+        return from_row(hits.row(-1, named=True))
+
+    def trace(self, measurement_id: str) -> pl.DataFrame | None:
+        """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
+        for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):
+            return self._read(path, checked=False)
+        return None
+
+    def messages(self) -> list[str]:
+        """What was met since the last call: damaged files, a directory that is not the wanted one."""
+        told, self._told = self._told, []
+        if self.problem:
+            told.insert(0, self.problem)
+            self.problem = ""
+        return told
+
+    def _files(self, directory: Path) -> list[Path]:
+        try:
+            return sorted(directory.glob("*.parquet"))
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
+
+    def _read(self, path: Path, *, checked: bool = True) -> pl.DataFrame | None:
+        try:
+            frame = pl.read_parquet(path)
+            if checked and (missing := set(SCHEMA) - set(frame.columns)):
+                raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
+            if checked and frame["schema_version"].max() > SCHEMA_VERSION:  # type: ignore[operator]
+                self._told.append(f"{path.name} was written by a newer version and is left out; upgrade to read it")
+                return None
+            return frame
+        except FileNotFoundError:
+            return None  # another process has just compacted it
+        except Exception as error:
+            aside = path.with_suffix(".damaged")
+            with contextlib.suppress(OSError):
+                path.replace(aside)
+            reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            self._told.append(f"{path.name} could not be read and was set aside as {aside.name} ({reason})")
+            return None
+
+    def _make_room(self) -> None:
+        with contextlib.suppress(OSError):
+            files = [(path, path.stat().st_size) for path in self._files(self._traces)]
+            total = sum(size for _, size in files)
+            for path, size in files:
+                if total <= self.quota_bytes:
+                    break
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _compact(self) -> None:
+        """Turn many single files into one. A crash in between leaves rows twice, which `log` drops by id."""
+        single = sorted(self._measurements.glob("m-*.parquet"))
+        if len(single) < COMPACT_AT:
+            return
+        frames = [(path, frame) for path in single if (frame := self._read(path)) is not None]
+        if not frames:
+            return
+        with contextlib.suppress(StoreError):
+            _write(pl.concat([frame for _, frame in frames]), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
+            for path, _ in frames:
+                path.unlink(missing_ok=True)
+
+
+def _write(frame: pl.DataFrame, path: Path) -> None:
+    """A whole file or none: written aside, flushed to the disk, renamed."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(scratch, "wb") as file:
+            frame.write_parquet(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StoreError(
+            f"the measurement could not be kept in {path.parent} ({reason}); it is shown but not stored. "
+            "Free some space there or set WORKBENCH_HOME to another directory"
+        ) from error
+
+
+def export(frame: pl.DataFrame, path: str | Path) -> Path:
+    """Write a log to a .parquet, .csv or .json file; nested columns become JSON text in CSV.
+
+    Raises:
+        UsageError: another ending, or a directory that is not there.
+    """
+    target = Path(path).expanduser()
+    if target.suffix not in (".parquet", ".csv", ".json"):
+        raise UsageError(f"{target.name!r} ends in none of .parquet, .csv, .json; for example --export energy.csv")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no directory {target.parent} to export to")
+    if target.suffix == ".parquet":
+        frame.write_parquet(target)
+    elif target.suffix == ".json":
+        frame.write_json(target)
+    else:
+        import json
+
+        nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+        texts = {name: [json.dumps(value) for value in frame[name].to_list()] for name in nested}
+        frame.with_columns(pl.Series(name, values, dtype=pl.String) for name, values in texts.items()).write_csv(target)
+    return target

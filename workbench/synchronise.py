@@ -1,0 +1,56 @@
+"""Waits for the GPU work that a framework has queued, so that it is charged to the window it was started in.
+
+Only frameworks that are imported already and have started CUDA are asked; none is ever imported for this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def synchronise() -> tuple[str, ...]:
+    """Wait for all queued work of torch, JAX and CuPy; returns the names of those that had any device to wait for."""
+    waited = []
+    for name, wait in _WAITS.items():
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        try:
+            if wait(module):
+                waited.append(name)
+        except Exception:  # a broken framework must not cost the measurement
+            continue
+    return tuple(waited)
+
+
+def _torch(torch: Any) -> bool:
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return False
+    for index in range(cuda.device_count()):
+        cuda.synchronize(index)
+    return True
+
+
+def _jax(jax: Any) -> bool:
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is None or not getattr(bridge, "_backends", None):
+        return False  # no backend was started yet; asking for devices would start one
+    devices = [device for device in jax.devices() if device.platform in ("gpu", "cuda")]
+    for device in devices:
+        jax.device_put(0.0, device).block_until_ready()
+    return bool(devices)
+
+
+def _cupy(cupy: Any) -> bool:
+    if not getattr(cupy, "cuda", None):
+        return False
+    for index in range(cupy.cuda.runtime.getDeviceCount()):
+        with cupy.cuda.Device(index):
+            cupy.cuda.runtime.deviceSynchronize()
+    return True
+
+
+_WAITS: dict[str, Callable[[Any], bool]] = {"torch": _torch, "jax": _jax, "cupy": _cupy}
