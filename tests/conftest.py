@@ -76,6 +76,8 @@ def stepped(simulated: Callable[..., Machine]) -> Machine:
 def _without_nvml() -> None:
     """Leave pynvml and our door to it as in a process that never met a GPU."""
     machines.nvml_library.uninstall()
+    pynvml.nvmlLib = None  # a test of a real GPU may have loaded the real one
+    pynvml._nvmlGetFunctionPointer_cache.clear()
     nvml._initialised_library = None
 
 

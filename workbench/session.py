@@ -125,6 +125,8 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0) -> Session:
     session.close()
     present = machine.attached()
     made = machine.simulate(cards, scale=scale)
+    atexit.unregister(session.close)
+    atexit.register(session.close)  # before the machine goes, which was registered after it
     if present is not None and present.state.path != made.state.path:
         present.close()
     return session

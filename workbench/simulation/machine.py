@@ -69,6 +69,11 @@ class Machine:
         """Keys of the simulated cards, by index."""
         return tuple(self.state.card(gpu, "key") for gpu in range(self.state.count))
 
+    @property
+    def owned(self) -> bool:
+        """Whether this process made the machine, and so takes it away in the end."""
+        return bool(self.state.header("owner_pid") == os.getpid())
+
     def card(self, gpu: int) -> Card:
         return catalogue.card(self.state.card(gpu, "key"))
 

@@ -1,0 +1,102 @@
+"""Reads the `%%energy` line of a cell: finds it among stacked magics, strips it, parses its options.
+
+The cell itself then runs natively: its value, errors, top-level `await`, `;` and interrupts are IPython's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+MAGIC = "%%energy"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a `%%energy` line asks for; None leaves it to the configuration."""
+
+    label: str = ""
+    gpu: str | None = None
+    live: bool | None = None
+    repeat: int = 1
+    quiet: bool | None = None
+    output: str | None = None
+    sync: bool | None = None
+    settle: bool = True
+
+
+class BadOptions(Exception):
+    """A `%%energy` line that cannot be understood; the message is for the person who wrote it."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadOptions(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise BadOptions(message or "see %%energy?")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `%%energy`, also the source of its help and completion."""
+    options = _Parser(prog=MAGIC, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("label", nargs="*", help="name of the measurement in the log")
+    options.add_argument("--gpu", metavar="GPU[,GPU...]", help="count these GPUs only: index, UUID or its beginning, PCI id")
+    options.add_argument("--live", action=argparse.BooleanOptionalAction, default=None, help="plot power while the cell runs")
+    options.add_argument("--repeat", "-r", type=int, default=1, metavar="N", help="run the cell N times: mean and deviation")
+    options.add_argument("--quiet", "-q", action="store_true", default=None, help="measure and store, show nothing")
+    options.add_argument("-o", dest="output", metavar="NAME", help="put the measurement into this variable")
+    options.add_argument("--sync", action=argparse.BooleanOptionalAction, default=None,
+                         help="wait for queued GPU work of torch, JAX and CuPy at both edges")  # fmt: skip
+    options.add_argument("--settle", action=argparse.BooleanOptionalAction, default=True,
+                         help="wait one sensor refresh after the cell (about 0.1 s) for a smaller error")  # fmt: skip
+    return options
+
+
+def parse(line: str) -> Options:
+    """The options of a line (without the magic's name).
+
+    Raises:
+        BadOptions: with a sentence that says what is wrong and where help is.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise BadOptions(f"{MAGIC} {line}: {error}") from error
+    try:
+        found = parser().parse_args(words)
+    except BadOptions as error:
+        raise BadOptions(f"{MAGIC} {line}: {error}; %%energy? lists the options") from error
+    if found.repeat < 1:
+        raise BadOptions(f"--repeat {found.repeat}: a cell runs at least once")
+    if found.output is not None and not found.output.isidentifier():
+        raise BadOptions(f"-o {found.output}: that is no name for a variable")
+    return Options(" ".join(found.label), found.gpu, found.live, found.repeat, found.quiet, found.output, found.sync,
+                   found.settle)  # fmt: skip
+
+
+def energy_line(cell: str) -> str | None:
+    """What follows `%%energy` in a cell, on its first line or among stacked cell magics; None where it is not used."""
+    for line in cell.lstrip().splitlines():
+        if not line.startswith("%%"):
+            return None
+        words = line.split(maxsplit=1)
+        if words and words[0] == MAGIC:
+            return words[1].strip() if len(words) > 1 else ""
+    return None
+
+
+def strip(lines: Sequence[str]) -> list[str]:
+    """An IPython input transformer: the cell without its `%%energy` line. A line that asks for help stays."""
+    kept, at_top = [], True
+    for line in lines:
+        if at_top and line.strip() and not line.startswith("%%"):
+            at_top = False
+        words = line.split(maxsplit=1)
+        if at_top and words and words[0] == MAGIC:
+            continue
+        kept.append(line)
+    return kept

@@ -1,0 +1,304 @@
+"""The magics: `%%energy`, `%energy`, `%energy_log`, `%gpu`."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from traitlets import Bool, Float, Unicode
+
+from .cells import BadOptions, parse, parser
+from .state import State
+
+if TYPE_CHECKING:
+    import polars as pl
+    from workbench.records import Measurement
+    from workbench.report import Tariff
+
+_LOG_OPTIONS = ("--export", "--compare", "--last", "--label")
+
+
+@magics_class
+class EnergyMagics(Magics):
+    """Measure the time and the GPU energy of cells. Configure with `%config EnergyMagics.live = False` and the like."""
+
+    live = Bool(True, help="Plot power while a measured cell runs.").tag(config=True)
+    quiet = Bool(False, help="Measure and store, show nothing.").tag(config=True)
+    sync = Bool(True, help="Wait for queued GPU work of torch, JAX and CuPy at both edges of a cell.").tag(config=True)
+    price_per_kwh = Float(None, allow_none=True, help="Price of a kilowatt-hour; shown only when set.").tag(config=True)
+    currency = Unicode("EUR", help="Currency of the price.").tag(config=True)
+    g_co2_per_kwh = Float(None, allow_none=True, help="Grams of CO2 per kilowatt-hour; shown only when set.").tag(config=True)
+
+    def __init__(self, shell: Any, **options: Any) -> None:
+        super().__init__(shell, **options)
+        self.state = State()
+        if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
+            self.say("the GPUs of this kernel are simulated (chosen by name before it started); %gpu lists them")
+
+    # %%energy and %energy
+
+    @no_var_expand
+    @cell_magic("energy")
+    def energy_cell(self, line: str, cell: str) -> None:
+        """Measure the time and GPU energy of the cell; see `%%energy?`."""
+        # Reached only where a cell does not pass through the input transformer, as in `run_cell_magic`.
+        self.shell.run_cell(f"%%energy {line}\n{cell}")
+
+    @no_var_expand
+    @line_magic
+    def energy(self, line: str) -> Any:
+        """Measure the time and GPU energy of a statement: `%energy [options] train()`."""
+        options, statement = _split(line)
+        if not statement.strip():
+            raise UsageError("%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell")
+        try:
+            chosen = parse(options)
+        except BadOptions as error:
+            raise UsageError(str(error)) from error
+        session = self.state.session
+        uuids = self.chosen(chosen.gpu)
+        for message in session.messages:
+            self.say(message)
+        session.messages.clear()
+        code = self.shell.transform_cell(statement)
+        tree = ast.parse(code)
+        label = chosen.label or statement.strip()[:60]
+        runs, value = [], None
+        for _ in range(chosen.repeat):
+            window = session.meter.open(label, sync=self.sync if chosen.sync is None else chosen.sync)
+            outcome = "error"
+            try:
+                value = self._run(tree)
+                outcome = "ok"
+            except KeyboardInterrupt:
+                outcome = "interrupted"
+                raise
+            finally:
+                window = session.meter.close(window)
+                runs.append(self.only(session.meter.measure(window, settle=chosen.settle, outcome=outcome), uuids))
+                if outcome != "ok" or len(runs) == chosen.repeat:
+                    self._finish(runs, window, chosen.output, bool(chosen.quiet if chosen.quiet is not None else self.quiet))
+        return value
+
+    def _finish(self, runs: list[Measurement], window: Any, output: str | None, quiet: bool) -> None:
+        from workbench.meter import repeated
+
+        whole = repeated(runs)
+        remarks = self.state.keep(whole, window.start_s, window.end_s)
+        if output:
+            self.shell.user_ns[output] = whole
+        self.show(whole, None, window.end_s, remarks, quiet=quiet)
+
+    def _run(self, tree: ast.Module) -> Any:
+        """Execute a parsed statement in the user's namespace; the value of a last expression."""
+        namespace = self.shell.user_ns
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            *first, last = tree.body
+            exec(compile(ast.Module(first, []), "<energy>", "exec"), namespace)
+            return eval(compile(ast.Expression(last.value), "<energy>", "eval"), namespace)
+        exec(compile(tree, "<energy>", "exec"), namespace)
+        return None
+
+    # %energy_log
+
+    @line_magic
+    def energy_log(self, line: str) -> pl.DataFrame | None:
+        """All measurements of this user, also of earlier kernels, as a Polars frame.
+
+        %energy_log                          everything, oldest first
+        %energy_log --last 10                the latest ten
+        %energy_log --label train            those with this label
+        %energy_log --export FILE            also write it to a .parquet, .csv or .json file
+        %energy_log --compare A B            two measurements by label or id: ratio with its 95 % interval
+        """
+        from workbench.errors import WorkbenchError
+
+        arguments = _log_arguments(line)
+        try:
+            if arguments.compare:
+                from workbench.report import compare_words
+
+                a, b = (self.state.store.find(name) for name in arguments.compare)
+                self.say(compare_words(a, b))
+                return None
+            import polars as pl
+
+            log = self.state.store.log()
+            if arguments.label is not None:
+                log = log.filter(pl.col("label") == arguments.label)
+            if arguments.last is not None:
+                log = log.tail(arguments.last)
+            if arguments.export:
+                from workbench.store import export
+
+                path = export(log, arguments.export)
+                self.say(f"{log.height} measurements written to {path}")
+            for message in self.state.store.messages():
+                self.say(message)
+            return log
+        except WorkbenchError as error:
+            raise UsageError(str(error)) from error
+
+    # %gpu
+
+    @line_magic
+    def gpu(self, line: str) -> None:
+        """What GPUs are here and what they can do; or choose simulated ones.
+
+        %gpu                          list them, with limits, clocks and what can be set
+        %gpu simulate A100[,V100]     simulated GPUs instead, for this kernel
+        %gpu restore                  put changed power limits and clocks back
+        """
+        from workbench.errors import WorkbenchError
+
+        words = line.split()
+        try:
+            if not words:
+                self._list_gpus()
+            elif words[0] == "simulate" and len(words) >= 2:
+                from workbench import session
+
+                session.simulate("".join(words[1:]))
+                self.say("this kernel now measures simulated GPUs: no joule of theirs is real")
+                self._list_gpus()
+            elif words == ["restore"]:
+                left = self.state.session.restore()
+                self.say("; ".join(left) if left else "all settings are as they were found")
+            else:
+                raise UsageError(f"%gpu {line}: it takes nothing, `simulate CARD[,CARD...]` or `restore`")
+        except WorkbenchError as error:
+            raise UsageError(str(error)) from error
+
+    def _list_gpus(self) -> None:
+        from workbench.gpu_table import lines
+
+        session = self.state.session
+        devices = session.devices
+        if not devices:
+            self.say(f"{session.why_no_gpu()}. A simulated GPU can be chosen: %gpu simulate A100")
+        for text in lines(devices, session.recorder):
+            print(text)
+
+    # what the hooks and the magics share
+
+    @property
+    def has_front_end(self) -> bool:
+        """Whether this shell belongs to a kernel that can show widgets."""
+        return getattr(self.shell, "kernel", None) is not None
+
+    @property
+    def tariff(self) -> Tariff:
+        from workbench.report import Tariff
+
+        return Tariff(self.price_per_kwh, self.currency, self.g_co2_per_kwh)
+
+    def say(self, sentence: str) -> None:
+        """One sentence to the person, in the output of the running cell."""
+        print(sentence)
+
+    def chosen(self, gpus: str | None) -> tuple[str, ...] | None:
+        """UUIDs of the GPUs that `--gpu` names; None counts all. An unknown one is said, and all are counted."""
+        if gpus is None:
+            return None
+        from workbench.devices import open_device
+        from workbench.errors import WorkbenchError
+
+        measured = {device.uuid for device in self.state.session.devices}
+        try:
+            uuids = tuple(open_device(each.strip()).uuid for each in gpus.split(","))
+        except WorkbenchError as error:
+            self.say(f"--gpu {gpus}: {error}. All GPUs are counted.")
+            return None
+        if outside := [uuid for uuid in uuids if uuid not in measured]:
+            self.say(f"--gpu {gpus}: {outside[0]} is not visible to this kernel. All visible GPUs are counted.")
+            return None
+        return uuids
+
+    def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement:
+        """A measurement of these GPUs alone; where there is no GPU at all, with the reason."""
+        if uuids is not None:
+            return replace(measurement, gpus=tuple(gpu for gpu in measurement.gpus if gpu.uuid in uuids))
+        if measurement.gpus:
+            return measurement
+        why = f"{self.state.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
+        return replace(measurement, notes=(why, *measurement.notes))
+
+    def live_view(self, label: str, uuids: tuple[str, ...] | None) -> Any:
+        """The running live view of a cell, or None where it cannot be made."""
+        from .hooks import interrupt
+
+        session = self.state.session
+        devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
+        try:
+            from workbench.panels.power import PowerView
+
+            assert session.recorder is not None
+            view = PowerView(session.recorder, devices, label=label, stop=interrupt, set_power_limit=session.set_power_limit)
+            view.show()
+            view.start()
+            return view
+        except Exception as error:
+            self.say(f"no live view: {error}")
+            return None
+
+    def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
+        """The result of a cell: in the live view's place where there was one."""
+        from workbench.report import Report, line
+
+        if view is not None:
+            view.finish(line(m, self.tariff), end_s=end_s)
+        if quiet and not remarks:
+            return
+        from IPython.display import display
+
+        display(Report(m, self.tariff, remarks=remarks))
+
+    def complete(self, _shell: Any, event: Any) -> list[str]:
+        """Options of the magic on the line that is being typed."""
+        name = event.line.split()[0] if event.line.split() else ""
+        if name == "%energy_log":
+            return list(_LOG_OPTIONS)
+        if name == "%gpu":
+            from workbench.simulation.catalogue import CARDS
+
+            return list(CARDS) if "simulate" in event.line else ["simulate", "restore"]
+        return [word for action in parser()._actions for word in action.option_strings]
+
+
+EnergyMagics.energy_cell.__doc__ = f"""Measure the time and GPU energy of the cell.
+
+The cell runs as it would without this line. Afterwards one line tells joules with their 95 % error, seconds and watts;
+the measurement is stored, and `%energy_log` shows it.
+
+{parser().format_help()}"""
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Options at the start of a `%energy` line, and the statement behind them."""
+    takes_value = {word for action in parser()._actions for word in action.option_strings if action.nargs is None}
+    words = line.split(" ")
+    taken = 0
+    while taken < len(words) and words[taken].startswith("-"):
+        taken += 2 if words[taken] in takes_value else 1
+    return " ".join(words[:taken]), " ".join(words[taken:])
+
+
+def _log_arguments(line: str) -> Any:
+    import argparse
+    import shlex
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> Any:
+            raise UsageError(f"%energy_log {line}: {message}")
+
+    options = Parser(prog="%energy_log", add_help=False)
+    options.add_argument("--export", metavar="FILE")
+    options.add_argument("--compare", nargs=2, metavar=("A", "B"))
+    options.add_argument("--last", type=int, metavar="N")
+    options.add_argument("--label")
+    return options.parse_args(shlex.split(line))

@@ -1,0 +1,61 @@
+"""What the extension holds for its kernel: the session, the store, and the window of the cell that runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.records import Measurement
+    from workbench.session import Session
+    from workbench.store import Store
+
+
+class State:
+    """One per kernel. Everything is made on first use."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._store: Store | None = None
+        self.last: Measurement | None = None
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            from workbench import session
+
+            self._session = session.current()
+        return self._session
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            from workbench.store import Store
+
+            self._store = Store()
+        return self._store
+
+    def keep(self, measurement: Measurement, start_s: float, end_s: float) -> list[str]:
+        """Store a measurement and its traces; returns sentences about what could not be stored."""
+        from workbench.errors import StoreError
+
+        self.last = measurement
+        recorder = self.session.recorder
+        traces: dict[str, Any] = {}
+        if recorder is not None:
+            traces = {gpu.uuid: recorder.trace(gpu.uuid, start_s - 0.5, end_s + 0.5) for gpu in measurement.gpus}
+        try:
+            self.store.save(measurement, traces)
+        except StoreError as error:
+            return [str(error)]
+        return self.store.messages()
+
+    def close(self) -> None:
+        """Put settings back, end the sampling, and take away simulated GPUs that this kernel has made."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        machines = sys.modules.get("workbench.simulation.machine")
+        present = machines.attached() if machines else None
+        if present is not None and present.owned:
+            present.close()

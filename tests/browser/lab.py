@@ -1,0 +1,200 @@
+"""A JupyterLab of one's own, driven by Chromium: for the browser tests and the pictures in docs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import Page, Playwright, sync_playwright
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-default-apps", "--no-first-run", "--disable-dev-shm-usage", "--disable-domain-reliability",
+)  # fmt: skip
+
+# Looks at the panel that is shown last, as {points of each GPU, power and limit seen last, words}.
+LOOK = """() => {
+  const root = [...document.querySelectorAll('.workbench-panel')].at(-1);
+  if (!root?.workbench) return null;
+  const of = (selector) => root.querySelector(selector)?.textContent ?? '';
+  const { series, plots, marks, colours } = root.workbench;
+  return {
+    points: series.map((one) => one.length),
+    first: series.map((one) => one.columns[0][0]),
+    time: series.map((one) => one.last(0)),
+    power: series.map((one) => one.last(1)),
+    limit: series.map((one) => one.last(2)),
+    drawn: plots.sources.map((source) => source.get_length()),
+    x: [plots.x.start, plots.x.end],
+    marks: marks(),
+    label: plots.power.plot.left[0].major_label_text_color,
+    colours: colours(),
+    state: of('.workbench-state'), numbers: of('.workbench-numbers'), title: of('.workbench-title'),
+    badge: !root.querySelector('.workbench-badge').hidden, words: of('.workbench-limit-words'),
+    disabled: root.querySelector('.workbench-limit').disabled,
+    problem: root.parentElement.querySelector('.workbench-problem').textContent, hint: of('.workbench-hint'),
+  };
+}"""
+
+
+class Lab:
+    """A running server with a directory of its own. Use it as a context."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.notebooks = directory / "notebooks"
+        self.token = secrets.token_hex(16)
+        self.url = ""
+
+    def __enter__(self) -> Lab:
+        self.notebooks.mkdir(parents=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WORKBENCH_", "JUPYTER"))}
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
+                     "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR", "HOME"):  # fmt: skip
+            path = self.directory / name.lower()
+            path.mkdir()
+            environment[name] = str(path)
+        paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        self._log = open(self.directory / "server.log", "w")  # noqa: SIM115
+        command = [
+            sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0",
+            f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.notebooks}",
+            "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None", "--ServerApp.allow_root=True",
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True)
+        try:
+            self._find(Path(environment["JUPYTER_RUNTIME_DIR"]))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _find(self, runtime: Path) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self._process.poll() is None:
+            for info in runtime.glob("jpserver-*.json"):
+                with contextlib.suppress(ValueError, OSError):
+                    self.url = json.loads(info.read_text())["url"]
+                    self._ask("api/status")
+                    return
+            time.sleep(0.1)
+        self._log.flush()
+        raise RuntimeError(f"JupyterLab did not start: {(self.directory / 'server.log').read_text()[-2000:]}")
+
+    def _ask(self, path: str, method: str = "GET") -> bytes:
+        request = urllib.request.Request(f"{self.url}{path}", method=method, headers={"Authorization": f"token {self.token}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bytes(answer.read())
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._log.close()
+
+    def stop_kernels(self) -> None:
+        for session in json.loads(self._ask("api/sessions")):
+            self._ask(f"api/sessions/{session['id']}", "DELETE")
+
+
+class Notebook:
+    """A notebook in a page of the browser."""
+
+    def __init__(self, lab: Lab, page: Page, name: str, cells: Sequence[str]) -> None:
+        self.lab, self.page, self.path = lab, page, lab.notebooks / f"{name}.ipynb"
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        )
+        nbformat.write(notebook, self.path)
+        self.open()
+
+    def open(self) -> None:
+        """Load the page, anew where it is loaded already."""
+        self.page.goto(f"{self.lab.url}lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        self.wait("""() => {
+            const panel = window.jupyterapp?.shell?.currentWidget;
+            return panel?.sessionContext?.session?.kernel?.connectionStatus === 'connected' && panel.content.widgets.length > 0;
+        }""", 60)  # fmt: skip
+
+    def run(self, cell: int) -> None:
+        """Start a cell and return at once."""
+        self.page.evaluate("""cell => {
+            const notebook = window.jupyterapp.shell.currentWidget.content;
+            notebook.activeCellIndex = cell;
+            window.jupyterapp.commands.execute('notebook:run-cell');
+        }""", cell)  # fmt: skip
+
+    def count(self, cell: int) -> int | None:
+        """The execution count of a cell, None while it runs or has not run."""
+        return self.page.evaluate(
+            "cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount", cell
+        )
+
+    def finish(self, cell: int, timeout_s: float = 30) -> None:
+        """Wait until a cell has run."""
+        self.wait("cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount !== null",
+                  timeout_s, cell)  # fmt: skip
+
+    def save(self) -> None:
+        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+
+    def theme(self, name: str) -> None:
+        self.page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name)
+        self.wait("name => document.body.dataset.jpThemeName === name", 10, name)
+
+    def look(self) -> dict[str, Any] | None:
+        """What the live panel shows, None where there is none."""
+        return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
+
+    def until(self, condition: str, timeout_s: float = 20) -> dict[str, Any]:
+        """Wait for a condition (JavaScript) on what `look` returns, `it`; returns that."""
+        self.wait(f"() => {{ const it = ({LOOK})(); return it !== null && ({condition}); }}", timeout_s)
+        seen = self.look()
+        assert seen is not None
+        return seen
+
+    def wait(self, script: str, timeout_s: float, argument: object = None) -> None:
+        self.page.wait_for_function(script, arg=argument, timeout=1000 * timeout_s, polling=50)
+
+    def outputs(self, cell: int) -> list[dict[str, Any]]:
+        """The outputs of a cell as the notebook would save them."""
+        return self.page.evaluate(  # type: ignore[no-any-return]
+            "cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.outputs.toJSON()", cell
+        )
+
+
+@contextlib.contextmanager
+def browser_page(chromium: str, *, width: int = 1280, height: int = 900) -> Iterator[Page]:
+    """A page of a headless Chromium that reaches nothing but this machine."""
+    with sync_playwright() as playwright:
+        yield from _page(playwright, chromium, width, height)
+
+
+def _page(playwright: Playwright, chromium: str, width: int, height: int) -> Iterator[Page]:
+    browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    try:
+        context = browser.new_context(viewport={"width": width, "height": height})
+        context.route(lambda url: not url.startswith(("http://127.0.0.1", "http://localhost", "blob:", "data:")),
+                      lambda route: route.abort())  # fmt: skip
+        yield context.new_page()
+    finally:
+        browser.close()

@@ -1,0 +1,188 @@
+"""The command line: `workbench run -- python train.py`, `workbench log`, `workbench gpus`, `workbench notebooks`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import WorkbenchError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status (that of the measured command for `run`)."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.act(arguments))
+    except WorkbenchError as error:
+        print(f"workbench: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="workbench", description="What a training costs in joules.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
+    run.add_argument("--gpu", action="append", metavar="GPU", help="count this GPU only (index, UUID, PCI id); repeatable")
+    run.add_argument("--label", default="", help="name of the measurement in the log")
+    run.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name, for the command too: A100,V100")
+    run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    run.set_defaults(act=_run)
+    log = commands.add_parser("log", help="show stored measurements")
+    log.add_argument("--last", type=int, default=20, metavar="N")
+    log.add_argument("--export", metavar="FILE", help="write all of them to a .parquet, .csv or .json file")
+    log.set_defaults(act=_log)
+    gpus = commands.add_parser("gpus", help="what GPUs are here and what they can do")
+    gpus.set_defaults(act=_gpus)
+    notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
+    notebooks.add_argument("directory", type=Path)
+    notebooks.set_defaults(act=_notebooks)
+    lab = commands.add_parser("lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none")
+    lab.add_argument("--cards", default="A100", help="which GPUs to simulate where there are none (default: %(default)s)")
+    lab.add_argument("--directory", type=Path, default=Path("notebooks"))
+    lab.add_argument("rest", nargs=argparse.REMAINDER, help="further arguments for jupyter lab, after --")
+    lab.set_defaults(act=_lab)
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from . import report, session
+    from .errors import StoreError, UsageError
+    from .store import Store
+
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise UsageError("no command was given; for example: workbench run -- python train.py")
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"there is no program {command[0]!r} to run")
+    if arguments.simulate:
+        session.simulate(arguments.simulate)
+    mine = session.Session(arguments.gpu, sync=False) if arguments.gpu else session.current()
+    meter = mine.meter
+    for message in mine.messages:
+        print(f"workbench: {message}", file=sys.stderr)
+    window = meter.open(arguments.label or Path(command[0]).name)
+    child = subprocess.Popen(command)
+    # The command gets the interrupt from the terminal too; this process waits for it and still tells what was measured.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status = child.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    window = meter.close(window)
+    outcome = "ok" if status == 0 else "interrupted" if status in (-signal.SIGINT, 130) else "error"
+    measurement = meter.measure(window, outcome=outcome)
+    print(report.line(measurement), file=sys.stderr)
+    if not measurement.gpus:
+        print(f"workbench: {mine.why_no_gpu()}; --simulate A100 runs on a simulated GPU", file=sys.stderr)
+    for gpu in measurement.gpus:
+        for note in gpu.notes:
+            print(f"    {gpu.name}: {note}", file=sys.stderr)
+    try:
+        assert window.end_s is not None
+        traces = {} if meter.recorder is None else {
+            gpu.uuid: meter.recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in measurement.gpus
+        }  # fmt: skip
+        Store().save(measurement, traces)
+    except StoreError as error:
+        print(f"workbench: {error}", file=sys.stderr)
+    if arguments.json:
+        import json
+
+        Path(arguments.json).write_text(json.dumps(report.as_dict(measurement), indent=2), encoding="utf-8")
+    return 128 - status if status < 0 else status
+
+
+def _log(arguments: argparse.Namespace) -> int:
+    import polars as pl
+
+    from .store import Store, export
+
+    store = Store()
+    log = store.log()
+    for message in store.messages():
+        print(f"workbench: {message}", file=sys.stderr)
+    if arguments.export:
+        print(f"{log.height} measurements written to {export(log, arguments.export)}")
+        return 0
+    shown = log.tail(arguments.last).select(
+        pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"),
+        "label", "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "source", "outcome",
+    )  # fmt: skip
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=160):
+        print(shown)
+    return 0
+
+
+def _gpus(_arguments: argparse.Namespace) -> int:
+    from . import session
+    from .gpu_table import lines
+
+    mine = session.current()
+    for text in lines(mine.devices, mine.recorder):
+        print(text)
+    if not mine.devices:
+        print(f"{mine.why_no_gpu()}; simulated ones can be had by name: %gpu simulate A100, workbench run --simulate A100")
+    return 0
+
+
+def _notebooks(arguments: argparse.Namespace) -> int:
+    from .errors import UsageError
+
+    here = Path(__file__).parent
+    source = next((place for place in (here / "_notebooks", here.parent / "notebooks") if place.is_dir()), None)
+    if source is None:
+        raise UsageError("this installation has no notebooks with it")
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.glob("*.ipynb")):
+        target = arguments.directory / path.name
+        if target.exists():
+            print(f"{target} is there already and was left alone")
+        else:
+            print(shutil.copy(path, target))
+    return 0
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    """JupyterLab, with simulated GPUs for all its kernels where there is no real one; which of the two is said."""
+    from .device import nvml
+    from .errors import NoDriver, UsageError
+    from .simulation import machine
+    from .simulation.state import ENVIRONMENT_VARIABLE
+
+    notebooks = sorted(arguments.directory.glob("01*.ipynb"))
+    if not notebooks:
+        raise UsageError(f"there is no notebook 01 in {arguments.directory}; `workbench notebooks {arguments.directory}` copies it")
+    made = None
+    try:
+        found = nvml.identities() if ENVIRONMENT_VARIABLE not in os.environ else []
+    except NoDriver:
+        found = []
+    if ENVIRONMENT_VARIABLE in os.environ:
+        print("The GPUs of these notebooks are SIMULATED (chosen before).", flush=True)
+    elif found:
+        print(f"The notebooks measure the GPUs of this machine: {', '.join(name for _, _, name in found)}.", flush=True)
+    else:
+        made = machine.simulate(arguments.cards)
+        print(f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule of it is real.", flush=True)
+    rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
+    command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *rest]
+    child = subprocess.Popen(command)
+    previous = {sign: signal.signal(sign, lambda number, _: child.send_signal(number)) for sign in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return child.wait()
+    finally:
+        for sign, handler in previous.items():
+            signal.signal(sign, handler)
+        if made is not None:
+            made.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
