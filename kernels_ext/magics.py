@@ -17,6 +17,7 @@ from .state import State
 
 if TYPE_CHECKING:
     import polars as pl
+
     from workbench.records import Measurement
     from workbench.report import Tariff
 
@@ -98,9 +99,9 @@ class EnergyMagics(Magics):
         """Execute a parsed statement in the user's namespace; the value of a last expression."""
         namespace = self.shell.user_ns
         if tree.body and isinstance(tree.body[-1], ast.Expr):
-            *first, last = tree.body
-            exec(compile(ast.Module(first, []), "<energy>", "exec"), namespace)
-            return eval(compile(ast.Expression(last.value), "<energy>", "eval"), namespace)
+            last = tree.body[-1].value
+            exec(compile(ast.Module(tree.body[:-1], []), "<energy>", "exec"), namespace)
+            return eval(compile(ast.Expression(last), "<energy>", "eval"), namespace)
         exec(compile(tree, "<energy>", "exec"), namespace)
         return None
 

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from .session import simulate
 
 __version__ = "0.1.0"
-__all__ = ["Limits", "Measurement", "Setting", "WorkbenchError", "devices", "measure", "open_device", "simulate", "track"]
+__all__ = [
+    "Limits",
+    "Measurement",
+    "Setting",
+    "WorkbenchError",
+    "devices",
+    "measure",
+    "open_device",
+    "simulate",
+    "track",
+]
 
 _HOMES = {
     "Limits": "records",

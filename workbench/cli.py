@@ -158,7 +158,9 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     notebooks = sorted(arguments.directory.glob("01*.ipynb"))
     if not notebooks:
-        raise UsageError(f"there is no notebook 01 in {arguments.directory}; `workbench notebooks {arguments.directory}` copies it")
+        raise UsageError(
+            f"there is no notebook 01 in {arguments.directory}; `workbench notebooks {arguments.directory}` copies it"
+        )
     made = None
     try:
         found = nvml.identities() if ENVIRONMENT_VARIABLE not in os.environ else []
@@ -170,11 +172,16 @@ def _lab(arguments: argparse.Namespace) -> int:
         print(f"The notebooks measure the GPUs of this machine: {', '.join(name for _, _, name in found)}.", flush=True)
     else:
         made = machine.simulate(arguments.cards)
-        print(f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule of it is real.", flush=True)
+        print(
+            f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule of it is real.",
+            flush=True,
+        )
     rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
     command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *rest]
     child = subprocess.Popen(command)
-    previous = {sign: signal.signal(sign, lambda number, _: child.send_signal(number)) for sign in (signal.SIGINT, signal.SIGTERM)}
+    previous = {
+        sign: signal.signal(sign, lambda number, _: child.send_signal(number)) for sign in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         return child.wait()
     finally:

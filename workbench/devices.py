@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from .device import nvml, visible
 from .device.nvml import NvmlDevice
-from .errors import NoDriver, UnknownGpu
+from .errors import GpuLost, NoDriver, NotPermitted, UnknownGpu
 
 
 def devices() -> list[NvmlDevice]:
@@ -19,7 +20,11 @@ def devices() -> list[NvmlDevice]:
         known = nvml.identities()
     except NoDriver:
         return []
-    return [nvml.open_uuid(uuid) for uuid in visible.visible(known, _environment())]
+    opened = []
+    for uuid in visible.visible(known, _environment()):
+        with contextlib.suppress(GpuLost, NotPermitted):  # open_device says which and why
+            opened.append(nvml.open_uuid(uuid))
+    return opened
 
 
 def open_device(which: int | str = 0) -> NvmlDevice:

@@ -144,7 +144,7 @@ def _unseen_j(steps: Steps, at_s: float, counted: bool) -> float:
     differences = differences[np.isfinite(differences)]
     if not len(differences):
         return 0.0
-    return UNSEEN * float(np.sqrt(np.mean(np.square(differences)))) * edge_s
+    return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
 
 
 def _inner(steps: Steps, start_s: float, end_s: float, counted: bool) -> tuple[int, int] | None:
@@ -205,9 +205,7 @@ def _supports(steps: Steps, from_s: float, to_s: float, counted: bool) -> _Cells
     return _Cells(*(np.concatenate(parts) for parts in (begins, ends, means, variances)))
 
 
-def _conditional(
-    cells: _Cells, piece: tuple[float, float], changes: tuple[float, ...], steps: Steps
-) -> _Mixture:
+def _conditional(cells: _Cells, piece: tuple[float, float], changes: tuple[float, ...], steps: Steps) -> _Mixture:
     """The energy of a piece of time, given the cells, the level free to change at `changes`."""
     span_s = piece[1] - piece[0]
     if span_s <= 0:

@@ -91,7 +91,9 @@ class Meter:
         return closed
 
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
-        edges, notes, clock = [], (), self._clock
+        edges: list[Edge] = []
+        notes: tuple[str, ...] = ()
+        clock = self._clock
         for device, counted in zip(self.devices, self._counted, strict=True):
             value = NAN
             if counted:
@@ -110,7 +112,9 @@ class Meter:
         for device in self.devices:
             while time.monotonic() < deadline and not self.recorder.error(device.uuid):
                 row = self.recorder.latest(device.uuid)
-                if row is not None and (row["tick_s"] >= window.end_s or (np.isnan(row["tick_s"]) and row["time_s"] > window.end_s)):
+                if row is not None and (
+                    row["tick_s"] >= window.end_s or (np.isnan(row["tick_s"]) and row["time_s"] > window.end_s)
+                ):
                     break
                 time.sleep(0.004)
 
@@ -283,6 +287,7 @@ class Result:
     def time_s(self) -> float:
         return self.measurement.time_s
 
+
 class Track(Iterable[T]):
     """An iterable whose iterations are windows.
 
@@ -398,7 +403,7 @@ def as_steps(rows: np.ndarray[Any, Any], window_s: float, closing: Edge | None =
     if not len(steps):
         return None
     period_s = float(np.median(steps))
-    numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
+    _, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
     tick_s, energy_j, power_w = ticks[first], rows["energy_j"][first], rows["power_w"][first].astype(np.float64)
     if closing is not None and math.isfinite(closing.energy_j):
         later = math.floor((closing.time_s - tick_s[-1]) / period_s)

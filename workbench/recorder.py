@@ -80,11 +80,24 @@ class Recorder:
         paths = [path for path in sys.path if path and os.path.isdir(path)]
         package = str(Path(__file__).resolve().parent.parent)
         code = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from workbench.sampler import main; main(sys.argv[2:])"
-        command = [sys.executable, "-I", "-S", "-c", code, "\n".join([package, *paths]), str(self._path), *self._numbers]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            code,
+            "\n".join([package, *paths]),
+            str(self._path),
+            *self._numbers,
+        ]
         try:
             # A session of its own: the interrupt that stops a cell must not stop the sampling too.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         except OSError as error:
             _clean(None, self._path, self._stop)
@@ -97,9 +110,7 @@ class Recorder:
 
     def _start_stepped(self) -> None:
         clock: Any = self.clock
-        self._sampler = sampler = Sampler(
-            self.devices, self._ring, clock, pause=lambda seconds: clock.show(clock() + seconds)
-        )
+        self._sampler = sampler = Sampler(self.devices, self._ring, clock, pause=lambda seconds: clock.show(clock() + seconds))
         sampler.start()
         alive = weakref.ref(self)
 

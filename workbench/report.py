@@ -141,7 +141,9 @@ def mimebundle(m: Measurement, tariff: Tariff = NO_TARIFF) -> dict[str, Any]:
 class Report:
     """A measurement that shows itself."""
 
-    def __init__(self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, svg: str = "", remarks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, svg: str = "", remarks: Sequence[str] = ()
+    ) -> None:
         self.measurement, self._tariff, self._svg, self._remarks = measurement, tariff, svg, tuple(remarks)
 
     def __repr__(self) -> str:
@@ -172,7 +174,8 @@ def compare_words(a: Measurement, b: Measurement) -> str:
         f"{energy_words(abs(difference), error)} {'less' if difference < 0 else 'more'}")  # fmt: skip
     cards = {gpu.uuid for gpu in a.gpus} == {gpu.uuid for gpu in b.gpus}
     caveat = "" if cards else "; on different GPUs, whose calibrations may differ by 10 %"
-    return f"{names}: energy {ratio:.3f} ({ratio - half:.3f} .. {ratio + half:.3f}), time {b.time_s / a.time_s:.3f}; {verdict}{caveat}"
+    span = f"{ratio:.3f} ({ratio - half:.3f} .. {ratio + half:.3f})"
+    return f"{names}: energy {span}, time {b.time_s / a.time_s:.3f}; {verdict}{caveat}"
 
 
 def _significant(value: float, digits: int = 3) -> str:

@@ -11,6 +11,7 @@ the driver's door: the process starts in some 50 ms and holds some 17 MB.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import mmap
 import os
@@ -29,7 +30,9 @@ from .records import Sample
 MAGIC, VERSION = b"WBRING\0\0", 1
 HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, pid, started
 HEADER_BYTES = 64
-DEVICE = struct.Struct("<QIIddd64s192s")  # rows written, state, edges seen, update period, power update, phase error, uuid, error
+DEVICE = struct.Struct(
+    "<QIIddd64s192s"
+)  # rows written, state, edges seen, update period, power update, phase error, uuid, error
 DEVICE_BYTES = 320
 # time, tick, energy, tick error, power, limit, SM MHz, memory MHz, utilisation, memory utilisation, temperature, throttle
 ROW = struct.Struct("<dddffffffffQ")
@@ -46,7 +49,8 @@ class Ring:
         self.path = Path(path)
         with open(path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), 0)
-        magic, version, self.count, self.capacity, _, _ = HEADER.unpack_from(self.map, 0)
+        magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
+        self.count, self.capacity = int(count), int(capacity)
         if magic != MAGIC or version != VERSION:
             raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
 
@@ -82,7 +86,15 @@ class Ring:
         struct.pack_into("<Q", self.map, at, head + 1)
 
     def write_state(
-        self, device: int, state: int, edges: int, update_s: float, power_update_s: float, error_s: float, uuid: str, why: str
+        self,
+        device: int,
+        state: int,
+        edges: int,
+        update_s: float,
+        power_update_s: float,
+        error_s: float,
+        uuid: str,
+        why: str,
     ) -> None:
         text = why.encode()[:191]
         DEVICE.pack_into(self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
@@ -119,7 +131,7 @@ class EdgeTracker:
 
     def _fit(self) -> None:
         times = [middle for middle, _ in self.edges]
-        gaps = sorted(b - a for a, b in zip(times, times[1:], strict=False))
+        gaps = sorted(b - a for a, b in itertools.pairwise(times))
         period_s = gaps[0] if math.isnan(self.period_s) else self.period_s
         for _ in range(3):  # numbering by the period, then the period by the numbers
             numbers = [round((t - times[-1]) / period_s) for t in times]
@@ -188,7 +200,13 @@ class Sampler:
     BURST_S, LOOK_S, EARLY_S = 0.35, 0.0007, 0.002
 
     def __init__(
-        self, devices: Sequence[Device], ring: Ring, clock: Clock, *, pause: Callable[[float], None], slowest_s: float = 0.1
+        self,
+        devices: Sequence[Device],
+        ring: Ring,
+        clock: Clock,
+        *,
+        pause: Callable[[float], None],
+        slowest_s: float = 0.1,
     ) -> None:
         self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
         self._all = [_Watched(number, device) for number, device in enumerate(devices)]

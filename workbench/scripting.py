@@ -48,12 +48,12 @@ def measure(label: Callable[P, R]) -> Callable[P, R]: ...
 def measure(label: str | Callable[..., Any] = "") -> Any:
     """Measure time and energy of a block or of every call of a function.
 
-        with workbench.measure("epoch") as result: train()
-        print(result.energy_j, result.measurement)
+    with workbench.measure("epoch") as result: train()
+    print(result.energy_j, result.measurement)
 
-        @workbench.measure
-        def epoch(): ...
-        epoch(); print(epoch.measurement.energy_j)
+    @workbench.measure
+    def epoch(): ...
+    epoch(); print(epoch.measurement.energy_j)
     """
     return Measured("")(label) if callable(label) else Measured(label)
 

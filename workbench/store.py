@@ -50,28 +50,27 @@ _GPU = pl.Struct(
         "notes": pl.List(pl.String),
     }
 )
-SCHEMA = pl.Schema(
-    {
-        "id": pl.String,
-        "label": pl.String,
-        "started_unix_s": pl.Float64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "energy_uncertainty_j": pl.Float64,
-        "mean_power_w": pl.Float64,
-        "source": pl.String,
-        "simulated": pl.Boolean,
-        "outcome": pl.String,
-        "repeats": pl.Int64,
-        "time_sd_s": pl.Float64,
-        "energy_sd_j": pl.Float64,
-        "cpu_energy_j": pl.Float64,
-        "dram_energy_j": pl.Float64,
-        "gpus": pl.List(_GPU),
-        "notes": pl.List(pl.String),
-        "schema_version": pl.Int64,
-    }
-)
+_COLUMNS: dict[str, Any] = {
+    "id": pl.String,
+    "label": pl.String,
+    "started_unix_s": pl.Float64,
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,
+    "energy_uncertainty_j": pl.Float64,
+    "mean_power_w": pl.Float64,
+    "source": pl.String,
+    "simulated": pl.Boolean,
+    "outcome": pl.String,
+    "repeats": pl.Int64,
+    "time_sd_s": pl.Float64,
+    "energy_sd_j": pl.Float64,
+    "cpu_energy_j": pl.Float64,
+    "dram_energy_j": pl.Float64,
+    "gpus": pl.List(_GPU),
+    "notes": pl.List(pl.String),
+    "schema_version": pl.Int64,
+}
+SCHEMA = pl.Schema(_COLUMNS)
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 
 

@@ -94,6 +94,6 @@ def resample(trace: pl.DataFrame, every_s: float) -> pl.DataFrame:
 
 def gaps(trace: pl.DataFrame, longest_s: float) -> pl.DataFrame:
     """Stretches without samples that are longer than `longest_s`: columns start_s, end_s."""
-    return trace.select(
-        pl.col("time_s").shift(1).alias("start_s"), pl.col("time_s").alias("end_s")
-    ).filter(pl.col("end_s") - pl.col("start_s") > longest_s)
+    return trace.select(pl.col("time_s").shift(1).alias("start_s"), pl.col("time_s").alias("end_s")).filter(
+        pl.col("end_s") - pl.col("start_s") > longest_s
+    )

@@ -66,13 +66,17 @@ class Lab:
             path = self.directory / name.lower()
             path.mkdir()
             environment[name] = str(path)
+        settings = Path(environment["JUPYTERLAB_SETTINGS_DIR"]) / "@jupyterlab" / "apputils-extension"
+        settings.mkdir(parents=True)
+        quiet = {"fetchNews": "false", "checkForUpdates": False}
+        (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._log = open(self.directory / "server.log", "w")  # noqa: SIM115
         command = [
             sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0",
             f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.notebooks}",
-            "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None", "--ServerApp.allow_root=True",
+            "--LabApp.expose_app_in_browser=True", "--ServerApp.allow_root=True",
         ]  # fmt: skip
         self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True)
         try:

@@ -201,7 +201,11 @@ def _recover(path: Path, journal: Journal) -> list[str]:
     if not left or left.startswith("left alone"):
         path.unlink(missing_ok=True)
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
-    return [f"{journal.name}: {left}" if left else f"{journal.name} was left changed by a process that is gone; its {what} is restored"]
+    return [
+        f"{journal.name}: {left}"
+        if left
+        else f"{journal.name} was left changed by a process that is gone; its {what} is restored"
+    ]
 
 
 def put_back(device: Device, journal: Journal) -> str:

@@ -44,7 +44,9 @@ THROTTLE_REASONS = {
     0x80: "power brake",
     0x100: "display clocks",
 }
-_RIGHTS = "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN); a simulated GPU can be had with `%gpu simulate A100`"
+_RIGHTS = (
+    "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN); a simulated GPU can be had with `%gpu simulate A100`"
+)
 
 # NVML code -> our error and the sentence that follows what was being done
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
@@ -56,7 +58,10 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     nvml.NVML_ERROR_NOT_FOUND: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
     nvml.NVML_ERROR_INSUFFICIENT_SIZE: (DriverError, "the answer was longer than expected"),
     nvml.NVML_ERROR_INSUFFICIENT_POWER: (GpuLost, "a power cable of the GPU is not attached"),
-    nvml.NVML_ERROR_DRIVER_NOT_LOADED: (NoDriver, "the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot"),
+    nvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        NoDriver,
+        "the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot",
+    ),
     nvml.NVML_ERROR_TIMEOUT: (Transient, "the driver did not answer in time"),
     nvml.NVML_ERROR_IRQ_ISSUE: (GpuLost, "the kernel has an interrupt problem with this GPU"),
     nvml.NVML_ERROR_LIBRARY_NOT_FOUND: (NoDriver, "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)"),
@@ -64,7 +69,10 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     nvml.NVML_ERROR_CORRUPTED_INFOROM: (DriverError, "the GPU's infoROM is corrupted"),
     nvml.NVML_ERROR_GPU_IS_LOST: (GpuLost, "the GPU is lost (fell off the bus); a reboot brings it back"),
     nvml.NVML_ERROR_RESET_REQUIRED: (GpuLost, "the GPU needs a reset: `nvidia-smi --gpu-reset` as root"),
-    nvml.NVML_ERROR_OPERATING_SYSTEM: (NotPermitted, "the operating system (a cgroup?) keeps the GPU from this process"),
+    nvml.NVML_ERROR_OPERATING_SYSTEM: (
+        NotPermitted,
+        "the operating system (a cgroup?) keeps the GPU from this process",
+    ),
     nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (NoDriver, "the driver was upgraded and is not loaded yet; reboot"),
     nvml.NVML_ERROR_IN_USE: (Transient, "the GPU is in use by somebody who excludes others"),
     nvml.NVML_ERROR_MEMORY: (Transient, "the driver ran out of memory"),
@@ -83,6 +91,7 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
 
 _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
+_BY_INDEX = "NVML:"
 
 
 def error_for(code: int, doing: str) -> DeviceError:
@@ -254,7 +263,10 @@ class NvmlDevice:
 
     def _choose_status(self) -> None:
         handle = self._handle
-        temperature = [lambda: nvml.nvmlDeviceGetTemperatureV(handle, 0), lambda: nvml.nvmlDeviceGetTemperature(handle, 0)]
+        temperature = [
+            lambda: nvml.nvmlDeviceGetTemperatureV(handle, 0),
+            lambda: nvml.nvmlDeviceGetTemperature(handle, 0),
+        ]
         reasons = [
             lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
             lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
@@ -299,7 +311,11 @@ class NvmlDevice:
         for name, present, reason in (
             ("set_power_limit", limit is not None and self.can("limits"), self.why_not("power_limit")),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
-            ("lock_mem_clock", ampere and len(self.limits.sm_clocks_mhz) > 1, "locked memory clocks need Ampere or newer"),
+            (
+                "lock_mem_clock",
+                ampere and len(self.limits.sm_clocks_mhz) > 1,
+                "locked memory clocks need Ampere or newer",
+            ),
         ):
             self._found[name] = Capability(name, present, "" if present else reason)
 
@@ -344,7 +360,7 @@ class NvmlDevice:
                 return Sample(at_s, energy_j, power_w or NAN, limit_w, *status[4:])
             if self._read_limit:
                 limit_w = self._try(self._read_limit) / 1000
-            busy = self._try(self._read_busy) if self._read_busy else None
+            busy: Any = self._try(self._read_busy) if self._read_busy else None
             known = busy is not None and not isinstance(busy, float)
             reasons = self._try(self._read_reasons) if self._read_reasons else 0
             return Sample(
@@ -478,6 +494,8 @@ def open_index(index: int) -> NvmlDevice:
 
 def open_uuid(uuid: str) -> NvmlDevice:
     """The device with a full UUID; a MIG instance's gives its parent GPU, whose power and energy it shares."""
+    if uuid.startswith(_BY_INDEX):
+        return open_index(int(uuid[len(_BY_INDEX) :]))
     initialise()
     with translated(f"opening GPU {uuid}"):
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -496,13 +514,20 @@ def open_pci(pci_bus_id: str) -> NvmlDevice:
 
 
 def identities() -> list[tuple[str, str, str]]:
-    """(UUID, PCI bus id, name) of every GPU that can be opened, in NVML order. One that is lost or hidden is left out."""
-    rows = []
+    """(UUID, PCI bus id, name) of every GPU, in NVML order.
+
+    One that a cgroup hides is left out, as CUDA leaves it out. One that is lost keeps its place, with `NVML:<index>` for a
+    UUID: without it, an index would mean its neighbour.
+    """
+    rows: list[tuple[str, str, str]] = []
     for index in range(count()):
-        with contextlib.suppress(nvml.NVMLError):
+        try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             pci = nvml.nvmlDeviceGetPciInfo(handle).busId
             rows.append((str(nvml.nvmlDeviceGetUUID(handle)), str(pci), str(nvml.nvmlDeviceGetName(handle))))
+        except nvml.NVMLError as error:
+            if isinstance(error_for(error.value, ""), GpuLost):
+                rows.append((f"{_BY_INDEX}{index}", "", "a GPU that is lost"))
     return rows
 
 
@@ -515,7 +540,7 @@ def _number(value: Any) -> int:
     """A field value's number by its type (0 double, 1 uint, 2 ulong, 3 ulonglong, 4 longlong, 5 int)."""
     kind = value.valueType
     if kind == 0:
-        return round(value.value.dVal)
+        return round(float(value.value.dVal))
     if kind == 1:
         return int(value.value.uiVal)
     if kind == 5:

@@ -1,10 +1,10 @@
 """The simulated GPU: physics behind an NVML that is not there. Chosen by name, never a silent stand-in.
 
-    physics        how fast and how hungry a card is at a setting (pure functions)
-    catalogue      fitted cards and the six workloads of Zeus
-    state          the machine's shared memory (standard library only)
-    sensors        what the sensors make of true power (standard library only)
-    nvml_library   what stands in place of `pynvml.nvmlLib`
-    machine        make, attach, step, hurt, remove
-    training       jobs that keep a simulated GPU busy
+physics        how fast and how hungry a card is at a setting (pure functions)
+catalogue      fitted cards and the six workloads of Zeus
+state          the machine's shared memory (standard library only)
+sensors        what the sensors make of true power (standard library only)
+nvml_library   what stands in place of `pynvml.nvmlLib`
+machine        make, attach, step, hurt, remove
+training       jobs that keep a simulated GPU busy
 """

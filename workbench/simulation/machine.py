@@ -24,7 +24,7 @@ from ..errors import SimulationError
 from . import catalogue, nvml_library
 from .nvml_library import MachineClock, SimulatedLibrary
 from .physics import Card
-from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, State
+from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, State, alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,7 @@ def simulate(
     seed: int | None = None,
 ) -> Machine:
     """A new simulated machine, in this process and, through the environment, in its children. See `create`."""
+    sweep()
     path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     create(cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed)
     try:
@@ -224,6 +225,16 @@ def simulate(
     os.environ[ENVIRONMENT_VARIABLE] = str(path)
     atexit.register(machine.close)
     return machine
+
+
+def sweep() -> None:
+    """Remove the files of machines and rings whose owners are gone (killed, and so without an exit)."""
+    for kind in ("workbench-gpus", "workbench-ring"):
+        for path in shared_directory().glob(f"{kind}-*-*"):
+            pid = path.name.split("-")[2]
+            if pid.isdigit() and not alive(int(pid)):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def attached() -> Machine | None:

@@ -20,7 +20,7 @@ _MASK = (1 << 64) - 1
 def tick_s(state: State, gpu: int, at_s: float, update_s: float) -> float:
     """The last refresh at or before a time."""
     phase_s = state.card(gpu, "sensor_phase_s")
-    return math.floor((at_s - phase_s) / update_s) * update_s + phase_s
+    return float(math.floor((at_s - phase_s) / update_s) * update_s + phase_s)
 
 
 def power_w(state: State, gpu: int, at_s: float, *, averaged: bool = False) -> float:
@@ -34,7 +34,7 @@ def power_w(state: State, gpu: int, at_s: float, *, averaged: bool = False) -> f
     at = tick_s(state, gpu, at_s, update_s)
     mean_w = state.true_mean_power_w(gpu, at - window_s, at)
     error = state.card(gpu, "noise") * _gauss(state.header("seed"), gpu, round(at / update_s * 4))
-    return max(0.0, state.card(gpu, "gain") * mean_w * (1 + error) + state.card(gpu, "offset_w"))
+    return max(0.0, float(state.card(gpu, "gain") * mean_w * (1 + error) + state.card(gpu, "offset_w")))
 
 
 def energy_mj(state: State, gpu: int, at_s: float) -> int:
@@ -57,7 +57,7 @@ def temperature_c(state: State, gpu: int, at_s: float) -> int:
     span_s = min(state.card(gpu, "thermal_s"), max(at_s, 1e-3))
     mean_w = state.true_mean_power_w(gpu, at_s - span_s, at_s)
     above_w = max(0.0, mean_w - state.card(gpu, "idle_w"))
-    return round(state.card(gpu, "idle_c") + state.card(gpu, "c_per_w") * above_w)
+    return round(float(state.card(gpu, "idle_c") + state.card(gpu, "c_per_w") * above_w))
 
 
 def _gauss(seed: int, gpu: int, tick: int) -> float:

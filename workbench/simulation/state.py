@@ -118,7 +118,9 @@ PROCESSES_AT = 640
 PROCESS = struct.Struct("<IIQ")
 SEQUENCE_AT, TOTAL_AT = 2048, 2056
 RING_AT = 4096
-SEGMENT = struct.Struct("<dddIIffQ")  # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
+SEGMENT = struct.Struct(
+    "<dddIIffQ"
+)  # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
 GPU_BYTES = RING_AT + RING * SEGMENT.size
 
 ABILITIES = (
@@ -236,7 +238,7 @@ class State:
 
     def mem_clocks(self, gpu: int) -> tuple[int, ...]:
         """Supported memory clocks in MHz, highest first."""
-        return self.card(gpu, "mem_clocks")[: self.card(gpu, "n_mem_clocks")]
+        return tuple(self.card(gpu, "mem_clocks")[: self.card(gpu, "n_mem_clocks")])
 
     def able(self, gpu: int, ability: str) -> bool:
         return bool(self.card(gpu, "abilities") >> ABILITIES.index(ability) & 1)
@@ -246,7 +248,7 @@ class State:
     def now_s(self) -> float:
         """The machine's time: seconds since it was started."""
         stepped, _, scale, origin_s, stepped_now_s = struct.unpack_from("<IIddd", self._map, 16)
-        return stepped_now_s if stepped else (time.monotonic() - origin_s) * scale
+        return float(stepped_now_s if stepped else (time.monotonic() - origin_s) * scale)
 
     # locking
 
@@ -281,7 +283,7 @@ class State:
 
     def generation(self, gpu: int) -> int:
         """Grows with every change of a setting."""
-        return struct.unpack_from("<Q", self._map, self._base(gpu) + CONTROL["generation"][0])[0]
+        return int(struct.unpack_from("<Q", self._map, self._base(gpu) + CONTROL["generation"][0])[0])
 
     def effective(self, gpu: int, at_s: float) -> tuple[float, int, int, int, int]:
         """Power limit in watts and the locks (SM min, max, memory min, max; 0: none) that the hardware obeys at a time."""
@@ -324,7 +326,7 @@ class State:
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
                     energy_j = 0.0 if last is None else last.energy_before_j + last.power_w * (begin_s - last.start_s)
-                    last = Segment(begin_s, power_w, energy_j, sm, mem, busy, mem_busy, reasons)
+                    last = Segment(begin_s, power_w, energy_j, int(sm), int(mem), busy, mem_busy, int(reasons))
                     SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
                     cursor += 1
             finally:
@@ -401,7 +403,7 @@ class State:
         return memoryview(self._map)[start : start + RING * SEGMENT.size]
 
     def total_segments(self, gpu: int) -> int:
-        return struct.unpack_from("<Q", self._map, self._base(gpu) + TOTAL_AT)[0]
+        return int(struct.unpack_from("<Q", self._map, self._base(gpu) + TOTAL_AT)[0])
 
     def replace_ring(self, gpu: int, segments: bytes, total: int) -> None:
         """Bulk write: the last min(n, RING) segments, packed as `SEGMENT`, of `total` written in all."""

@@ -21,7 +21,7 @@ from ..errors import SimulationError, UsageError
 from . import catalogue
 from .catalogue import Phase, Workload
 from .machine import Machine, attached, idle
-from .physics import Card, operate
+from .physics import operate
 from .state import GUARD_S, alive
 
 AHEAD_S = 0.010  # how far the host may run ahead of the device
@@ -93,7 +93,11 @@ class TrainingJob:
         self.machine = found
         self.workload = workload if isinstance(workload, Workload) else named(workload)
         self.batch_size = self.workload.default_batch_size if batch_size is None else batch_size
-        for name, value in (("batch_size", self.batch_size), ("epochs", epochs), ("iterations", 1 if iterations is None else iterations)):
+        for name, value in (
+            ("batch_size", self.batch_size),
+            ("epochs", epochs),
+            ("iterations", 1 if iterations is None else iterations),
+        ):
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
         self.gpus = (gpu,) if isinstance(gpu, int) else tuple(gpu)
@@ -181,7 +185,8 @@ class TrainingJob:
             # A stepped clock is stepped no further than a change needs to take effect, so that none is noticed too late.
             look_s = state.card(self.gpus[0], "governor_delay_s") if clock.stepped else LOOK_S * state.header("scale")
             clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))
-            if any([lane.changed() for lane in self._lanes]):
+            changed = [lane.changed() for lane in self._lanes]  # every lane is asked: asking takes note of the change
+            if any(changed):
                 self._join([lane.requeue(self._soonest()) for lane in self._lanes])
 
     def _checkpoint(self) -> tuple[Phase, ...]:
@@ -249,9 +254,7 @@ class _Lane:
         return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
                 "mem_clock_mhz": mem_max or None}  # fmt: skip
 
-    def _plan(
-        self, at_s: float, phases: Sequence[Phase]
-    ) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
+    def _plan(self, at_s: float, phases: Sequence[Phase]) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
         """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
         plan: list[Planned] = []
         rows: list[tuple[float, float, Phase]] = []

@@ -5,7 +5,7 @@ const PING_MS = 2000;
 const ASK_AGAIN_MS = 5000;
 
 // One BokehJS for all panels of the page, sent by the kernel on the first one's request.
-const page = (globalThis.__workbenchPage ??= { bokeh: null, asked: 0, arrived: new EventTarget() });
+const page = (globalThis.__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });
 
 /** Run the gzipped script of BokehJS and leave whatever other BokehJS the page has as it was. */
 async function loadBokeh(version, gzipped) {
