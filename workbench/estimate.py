@@ -50,6 +50,7 @@ class Steps:
         window_s: Averaging window of a power reading.
         period_s: Time between refreshes.
         tick_error_s: Standard error of `tick_s`, common to all.
+        most_w: The most that this GPU may draw (its power limit); bounds what an unseen change can be.
     """
 
     tick_s: Floats
@@ -58,6 +59,7 @@ class Steps:
     window_s: float
     period_s: float
     tick_error_s: float
+    most_w: float = 0.0
 
 
 def window_energy(steps: Steps, start_s: float, end_s: float) -> Estimate:
@@ -75,14 +77,15 @@ def window_energy(steps: Steps, start_s: float, end_s: float) -> Estimate:
     reach_s = NEIGHBOURS * steps.period_s
     if inner is None:
         cells = _supports(steps, start_s - reach_s, end_s + reach_s, counted)
-        energy = _conditional(cells, (start_s, end_s), (start_s, end_s), steps)
+        plateau = _step_around(steps, start_s)[:1] + _step_around(steps, end_s)[1:]
+        energy = _conditional(cells, (start_s, end_s), ((), (start_s,), (end_s,), (start_s, end_s), plateau), steps)
     else:
         first, last = inner
         between_j, variance = _between(steps, first, last, counted)
         energy = _Mixture(np.ones(1), np.array([between_j]), np.array([variance]))
         for edge_s, piece in ((start_s, (start_s, steps.tick_s[first])), (end_s, (steps.tick_s[last], end_s))):
             cells = _supports(steps, edge_s - reach_s, edge_s + reach_s, counted)
-            energy = energy + _conditional(cells, piece, (edge_s,), steps)
+            energy = energy + _conditional(cells, piece, ((), (edge_s,), _step_around(steps, edge_s)), steps)
     timing_j = [steps.tick_error_s * _power_near(steps, at_s) for at_s in (start_s, end_s)]
     floor = sum(part**2 for part in timing_j)
     floor += sum(_unseen_j(steps, at_s, counted) ** 2 for at_s in (start_s, end_s))
@@ -109,9 +112,9 @@ class _Mixture:
             np.add.outer(self.variance, other.variance).ravel(),
         )
 
-    def likely(self, share: float = 1e-3) -> _Mixture:
-        """Without the components that hardly count."""
-        keep = self.weight > share * self.weight.max()
+    def likely(self, most: int = 20) -> _Mixture:
+        """The components that count."""
+        keep = np.argsort(self.weight)[-most:]
         weight = self.weight[keep] / self.weight[keep].sum()
         return _Mixture(weight, self.centre[keep], self.variance[keep])
 
@@ -119,10 +122,11 @@ class _Mixture:
         """Half width of the 95 % interval around the mean, with a variance added to every component."""
         mean, sd = self.mean, np.sqrt(np.maximum(self.variance, 0.0) + floor) + 1e-12
         low, high = 0.0, float(np.max(np.abs(self.centre - mean)) + 4.0 * np.max(sd))
-        for _ in range(40):
+        for _ in range(28):
             middle = 0.5 * (low + high)
+            # A sum and not a dot product: BLAS would wake its threads for ten thousand numbers, on a machine that computes.
             inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
-            low, high = (middle, high) if float(self.weight @ inside) < 0.95 else (low, middle)
+            low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
         return high
 
 
@@ -205,17 +209,16 @@ def _supports(steps: Steps, from_s: float, to_s: float, counted: bool) -> _Cells
     return _Cells(*(np.concatenate(parts) for parts in (begins, ends, means, variances)))
 
 
-def _conditional(cells: _Cells, piece: tuple[float, float], changes: tuple[float, ...], steps: Steps) -> _Mixture:
-    """The energy of a piece of time, given the cells, the level free to change at `changes`."""
+def _conditional(
+    cells: _Cells, piece: tuple[float, float], hypotheses: tuple[tuple[float, ...], ...], steps: Steps
+) -> _Mixture:
+    """The energy of a piece of time, given the cells; the level may change at the times of one of the hypotheses."""
     span_s = piece[1] - piece[0]
     if span_s <= 0:
         return _Mixture(np.ones(1), np.zeros(1), np.zeros(1))
     if not len(cells.mean_w):
         return _Mixture(np.ones(1), np.zeros(1), np.array([(UNKNOWN_W * span_s) ** 2]))
-    answers = []
-    for chosen in product((False, True), repeat=len(changes)):
-        points = tuple(at for at, yes in zip(changes, chosen, strict=True) if yes)
-        answers.append(_given_changes(cells, piece, points, steps))
+    answers = [_given_changes(cells, piece, points, steps) for points in hypotheses]
     score, mean_w, variance = (np.concatenate(parts) for parts in zip(*answers, strict=True))
     weight = np.exp(score - score.max())
     return _Mixture(weight / weight.sum(), mean_w * span_s, variance * span_s**2).likely()
@@ -232,12 +235,14 @@ def _given_changes(
     high = np.minimum(end[None, :], borders[1:, None])
     share = np.maximum(high - low, 0.0) / (end - begin)  # (segments, cells): how much of each cell lies in a segment
     scale_w = max(float(np.max(cells.mean_w)), 1.0)
-    level = (LEVEL_SD * scale_w) ** 2 * np.einsum("si,sj->ij", share, share)
+    level = (LEVEL_SD * max(scale_w, 0.6 * steps.most_w)) ** 2 * np.einsum("si,sj->ij", share, share)
     centre_w = float(np.mean(cells.mean_w))
     values = cells.mean_w - centre_w
     # Every segment has its own size of fluctuation: an idle GPU is quiet, a busy one is not.
     shapes = np.stack([_ou_means(low, high, share, length * steps.period_s) for length in CORRELATION_STEPS])
-    sizes = scale_w * np.array(list(product(FLUCTUATION, repeat=segments)))  # (combinations, segments)
+    # Before and after a piece with two changes the GPU does the same thing, most often nothing.
+    pairs = product(FLUCTUATION, repeat=min(segments, 2))
+    sizes = scale_w * np.array([(*pair, pair[0])[:segments] for pair in pairs])  # (combinations, segments)
     kernels = np.einsum("cs,lsij->clij", sizes**2, shapes).reshape(-1, len(begin), len(begin)) + level
     n = len(values)
     known = kernels[:, :n, :n] + np.diag(cells.variance)
@@ -265,6 +270,12 @@ def _ou_means(low: Floats, high: Floats, share: Floats, length_s: float) -> Floa
     sizes = (b - a) * (d - c)
     mean = np.divide(double, sizes, out=np.zeros_like(double), where=sizes > 0)
     return mean * share[:, :, None] * share[:, None, :]
+
+
+def _step_around(steps: Steps, at_s: float) -> tuple[float, ...]:
+    """The refreshes before and after a moment, as far as there are any."""
+    index = int(np.searchsorted(steps.tick_s, at_s, side="right"))
+    return tuple(float(at) for at in steps.tick_s[max(index - 1, 0) : index + 1])
 
 
 def _power_near(steps: Steps, at_s: float) -> float:

@@ -199,7 +199,9 @@ class Meter:
     ) -> tuple[float | None, float | None, str]:
         assert window.end_s is not None
         opened, closed = window.opened[number], window.closed[number]
-        steps = as_steps(rows, device.power_window_s, closed if counted else None)
+        limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
+        most_w = float(limits.max()) if len(limits) else device.limits.max_power_limit_w or 0.0
+        steps = as_steps(rows, device.power_window_s, closed if counted else None, most_w)
         if counted:
             difference_j = closed.energy_j - opened.energy_j
             if not math.isfinite(difference_j):
@@ -389,10 +391,13 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
     )
 
 
-def as_steps(rows: np.ndarray[Any, Any], window_s: float, closing: Edge | None = None) -> estimate.Steps | None:
+def as_steps(
+    rows: np.ndarray[Any, Any], window_s: float, closing: Edge | None = None, most_w: float = 0.0
+) -> estimate.Steps | None:
     """A recorder's rows as one entry per refresh of the sensor; None while its refreshes are not known.
 
-    `closing` is a counter reading at the window's end, which may show a refresh that no row has seen yet.
+    The moments of the refreshes are put on one line where they lie on one: what is then left of their error is the same at both
+    edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a refresh that no row has seen yet.
     """
     rows = rows[np.isfinite(rows["tick_s"])]
     if len(rows) < 3:
@@ -403,15 +408,26 @@ def as_steps(rows: np.ndarray[Any, Any], window_s: float, closing: Edge | None =
     if not len(steps):
         return None
     period_s = float(np.median(steps))
-    _, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
-    tick_s, energy_j, power_w = ticks[first], rows["energy_j"][first], rows["power_w"][first].astype(np.float64)
+    numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
+    tick_s = _on_one_line(numbers, ticks[first], rows["tick_error_s"][first])
+    energy_j, power_w = rows["energy_j"][first], rows["power_w"][first].astype(np.float64)
     if closing is not None and math.isfinite(closing.energy_j):
         later = math.floor((closing.time_s - tick_s[-1]) / period_s)
         if later >= 1 and closing.energy_j > energy_j[-1]:
             tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
             energy_j, power_w = np.append(energy_j, closing.energy_j), np.append(power_w, NAN)
     error_s = float(np.median(rows["tick_error_s"]))
-    return estimate.Steps(tick_s, energy_j.astype(np.float64), power_w, window_s, period_s, error_s)
+    return estimate.Steps(tick_s, energy_j.astype(np.float64), power_w, window_s, period_s, error_s, most_w)
+
+
+def _on_one_line(numbers: np.ndarray[Any, Any], times: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the sensor drifts."""
+    if len(times) < 4:
+        return times
+    weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6) ** 2
+    slope, offset = np.polyfit(numbers, times - times[-1], 1, w=np.sqrt(weight))
+    line = times[-1] + offset + slope * numbers
+    return line if np.max(np.abs(line - times)) < 4.0 * float(np.max(errors)) + 2e-4 else times
 
 
 def _reaches(steps: estimate.Steps, window: Window) -> bool:

@@ -118,7 +118,7 @@ class EdgeTracker:
     def __init__(self) -> None:
         self.edges: list[tuple[float, float]] = []  # midpoint, half width
         self.period_s = math.nan
-        self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = math.nan
+        self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
 
     def add(self, before_s: float, after_s: float) -> None:
         """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is dropped."""
@@ -147,8 +147,8 @@ class EdgeTracker:
         looks_s = max(half for _, half in self.edges) / math.sqrt(3)
         rms_s = math.sqrt(sum(r * r for r in residual) / max(1, n - 2))
         self.period_s = period_s
-        self._origin_s = mean_t - mean_k * period_s
-        sd_s = max(rms_s, looks_s / math.sqrt(2))
+        self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
+        sd_s = max(rms_s, looks_s)
         self._spread_s = sd_s
         self._slope_error = sd_s / math.sqrt(spread)
         self._mean_error_s = sd_s / math.sqrt(n)
@@ -164,7 +164,7 @@ class EdgeTracker:
 
     def error_s(self, at_s: float) -> float:
         """Standard error of a predicted edge near a time."""
-        ahead = abs(at_s - self._origin_s) / self.period_s
+        ahead = (at_s - self._origin_s) / self.period_s - self._middle  # the line is surest amid its edges
         return math.hypot(self._mean_error_s, self._slope_error * ahead)
 
 
@@ -179,11 +179,17 @@ class _Watched:
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
         self.last: Sample | None = None
         self.status: Sample | None = None
-        self.error = ""
+        self.error, self.lost = "", False
 
     def value(self) -> float:
         """What refreshes: the energy counter, or power where there is none."""
         return self.device.energy_j() if self.counts else self.device.sample(self.status).power_w
+
+    def moved(self, sample: Sample) -> bool:
+        """Whether a sample shows another value than the last one."""
+        if self.last is None:
+            return False
+        return sample.energy_j != self.last.energy_j if self.counts else sample.power_w != self.last.power_w
 
 
 class Sampler:
@@ -217,8 +223,7 @@ class Sampler:
             self._look(watched)
         self._burst(self._all, self._clock() + self.BURST_S, until=4)
         for watched in self._all:
-            if watched.edges.locked:
-                watched.refine_s = self._clock() + watched.refine_gap_s
+            watched.refine_s = self._clock() + watched.refine_gap_s
             self._report(watched)
 
     def due_s(self) -> float:
@@ -257,6 +262,8 @@ class Sampler:
         if watched.edges.locked:
             tick_s, error_s = watched.edges.edge_before(sample.time_s), watched.edges.error_s(sample.time_s)
         self._ring.append(watched.number, sample, tick_s, error_s)
+        if len(watched.edges.edges) < 3 and watched.moved(sample):  # it shows its steps now
+            watched.refine_s = sample.time_s
         watched.last = sample
         watched.due_s = sample.time_s + self._slowest_s
         if watched.edges.locked:
@@ -274,7 +281,7 @@ class Sampler:
             self._fail(watched, error)
             return None
         if watched.error:
-            watched.error = ""
+            watched.error, watched.lost = "", False
             self._report(watched)
         return sample
 
@@ -282,11 +289,11 @@ class Sampler:
         watched.due_s = self._clock() + 1.0  # it may come back
         watched.error = str(error)
         watched.status = None
-        state = LOST if isinstance(error, (GpuLost, NoDriver)) else RUNNING
-        self._report(watched, state)
+        watched.lost = isinstance(error, (GpuLost, NoDriver))
+        self._report(watched)
 
-    def _report(self, watched: _Watched, state: int = RUNNING) -> None:
-        edges = watched.edges
+    def _report(self, watched: _Watched) -> None:
+        edges, state = watched.edges, LOST if watched.lost else RUNNING
         period_s = edges.period_s if edges.locked else math.nan
         error_s = edges.error_s(self._clock()) if edges.locked else math.nan
         self._ring.write_state(watched.number, state, len(edges.edges), period_s if watched.counts else math.nan,
@@ -309,12 +316,16 @@ class Sampler:
                         watched.edges.add(last[0], after_s)
                         found[watched.number] += 1
                     seen[watched.number] = (before_s, value)
+            for watched in self._all:  # a burst keeps nobody waiting
                 if watched.due_s <= now_s:
                     self._look(watched)
             self._pause(self.LOOK_S)
 
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensor's drift; rarer as it becomes known."""
+        if not watched.edges.locked:
+            self._search(watched)
+            return
         now_s, edges = self._clock(), watched.edges
         half_s = min(watched.widen * (2 * self.LOOK_S + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
@@ -334,6 +345,16 @@ class Sampler:
         else:
             watched.widen = min(2 * watched.widen, 64.0)
             watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
+        self._report(watched)
+
+
+    def _search(self, watched: _Watched) -> None:
+        """Look again for the steps of a sensor that has shown none: its GPU was lost, or drew the same power all the time."""
+        if not watched.lost:
+            self._burst([watched], self._clock() + self.BURST_S, until=4)
+        found = watched.edges.locked
+        watched.refine_gap_s = 0.25 if found else min(1.6 * watched.refine_gap_s, 5.0)
+        watched.refine_s = self._clock() + watched.refine_gap_s
         self._report(watched)
 
 

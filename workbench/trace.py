@@ -53,7 +53,10 @@ def mean_power_w(trace: pl.DataFrame) -> float:
     >>> round(mean_power_w(trace), 1)
     183.3
     """
-    return energy_j(trace) / duration_s(trace)
+    known = trace.select("time_s", "power_w").drop_nulls()  # rows without power must not stretch the time
+    if not duration_s(known) > 0:
+        raise UsageError(f"a mean power needs two readings at different times; the trace has {known.height}")
+    return energy_j(known) / duration_s(known)
 
 
 def cut(trace: pl.DataFrame, window: Window) -> pl.DataFrame:

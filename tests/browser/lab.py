@@ -37,9 +37,9 @@ LOOK = """() => {
     power: series.map((one) => one.last(1)),
     limit: series.map((one) => one.last(2)),
     drawn: plots.sources.map((source) => source.get_length()),
-    x: [plots.x.start, plots.x.end],
+    x: [plots.x.start, plots.x.end], top: plots.y.power.end, rows: plots.rows.length,
     marks: marks(),
-    label: plots.power.plot.left[0].major_label_text_color,
+    label: plots.rows[0].left[0].major_label_text_color,
     colours: colours(),
     state: of('.workbench-state'), numbers: of('.workbench-numbers'), title: of('.workbench-title'),
     badge: !root.querySelector('.workbench-badge').hidden, words: of('.workbench-limit-words'),
@@ -72,7 +72,7 @@ class Lab:
         (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
-        self._log = open(self.directory / "server.log", "w")  # noqa: SIM115
+        self._log = open(self.directory / "server.log", "w")
         command = [
             sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0",
             f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.notebooks}",

@@ -13,6 +13,7 @@ import functools
 import gzip
 import html
 import importlib.util
+import math
 import re
 import signal
 import threading
@@ -29,6 +30,7 @@ from ..errors import WorkbenchError
 STATIC = Path(__file__).parent / "static"
 UPDATE_S = 0.1
 UNWATCHED_S = 5.0
+GREET_AGAIN_S = 0.25
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
 Message = tuple[dict[str, Any], list[bytes]]
@@ -80,7 +82,7 @@ def interrupt_cell() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-class LivePanel(anywidget.AnyWidget):  # type: ignore[misc]
+class LivePanel(anywidget.AnyWidget):
     """A widget that draws with BokehJS and is fed from a thread. Subclasses fill in what is said and heard."""
 
     _css = STATIC / "panel.css"
@@ -93,6 +95,8 @@ class LivePanel(anywidget.AnyWidget):  # type: ignore[misc]
         self._thread: threading.Thread | None = None
         self._display_id: str | None = None
         self._problem = ""
+        self._greeted: dict[str, float] = {}  # views, and when
+        self._equipped: set[str] = set()  # views that were sent BokehJS
         super().__init__()
         self.on_msg(self._received)
         unblock(self)
@@ -210,10 +214,15 @@ class LivePanel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _greet(self, content: dict[str, Any]) -> None:
         self.send({"kind": "pong", "n": content.get("n")})
-        if content.get("bokeh"):
-            version, script = bokeh_js()
-            self.send({"kind": "bokeh", "version": version}, [script])
         with self._lock:
+            view, now_s = str(content.get("view", "")), time.monotonic()
+            if now_s - self._greeted.get(view, -math.inf) < GREET_AGAIN_S:
+                return  # said again for want of an answer, and queued behind a cell until now
+            self._greeted[view] = now_s
+            if content.get("bokeh") and view not in self._equipped:
+                version, script = bokeh_js()
+                self.send({"kind": "bokeh", "version": version}, [script])
+                self._equipped.add(view)
             answer, buffers = self.greeting()
             state = "running" if self.running else "done"
             self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)

@@ -1,4 +1,4 @@
-"""The static picture of a power trace: SVG without scripts, readable on light and dark (axes take the text's colour)."""
+"""The static picture of a power trace: SVG without scripts, readable on light and on dark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .series import Rows, is_gap, thin
 from .theme import colour, dash
 
 WIDTH, LEFT, RIGHT = 760, 56, 12
-POWER_HEIGHT, SMALL_HEIGHT, SPACE = 170, 44, 16
+POWER_HEIGHT, ROW_HEIGHT, SMALL_HEIGHT = 170, 40, 44
+TOGETHER = 2  # GPUs whose power is told apart in one frame; more get a row each
 POINTS = 900  # of one line: more would not be seen, and the notebook carries them
 
 
@@ -34,41 +35,60 @@ class Mark(NamedTuple):
 
 def picture(title: str, lines: Sequence[Line], marks: Sequence[Mark], end_s: float) -> str:
     """Power with its limit, SM clock and utilisation over seconds, as one `<svg>` element."""
-    bins = max(60, POINTS // 2 // max(1, len(lines)) * 2)
+    bins = max(100, POINTS // len(lines)) if lines else 0
     lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
-    many = len(lines) > 1
     span = (0.0, max(end_s, 1e-3))
-    top = 24 + (18 * math.ceil(len(lines) / 4) if many else 0)
+    highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.06
+    together = len(lines) <= TOGETHER
+    plots: list[_Plot] = []
+    if together:
+        plots.append(_Plot("Power (W); dashed: its limit", 1, lines, POWER_HEIGHT, highest_w, 5))
+    else:
+        plots += [_Plot(f"{line.name} (W)", 1, [line], ROW_HEIGHT, highest_w, 2) for line in lines]
+    plots.append(_Plot("SM clock (MHz)", 3, lines, SMALL_HEIGHT, _highest(lines, 3) * 1.1, 2))
+    plots.append(_Plot("Utilisation (%)", 4, lines, SMALL_HEIGHT, 105.0, 2))
+
     parts = [_text(0, 13, title, size=13, weight="bold")]
-    if many:
-        parts += _legend(lines, 32)
-    highest_w = max([float(np.nanmax(line.rows[:, 1:3], initial=0.0)) for line in lines], default=0.0)
-    body: list[str] = []
-    y = top + 14
-    for name, column, height, high in (
-        ("Power (W)", 1, POWER_HEIGHT, highest_w * 1.06),
-        ("SM clock (MHz)", 3, SMALL_HEIGHT, _highest(lines, 3) * 1.1),
-        ("Utilisation (%)", 4, SMALL_HEIGHT, 105.0),
-    ):
-        if not any((~np.isnan(line.rows[:, column])).any() for line in lines):
+    y = 22.0
+    if together and len(lines) > 1:
+        parts += _legend(lines, 34)
+        y += 18
+    for plot in plots:
+        if not any((~np.isnan(line.rows[:, plot.column])).any() for line in plot.lines):
             continue
-        frame = _Frame(y, height, span, (0.0, high or 1.0))
-        scale = 100.0 if column == 4 else 1.0
-        body += frame.axes(name, few=column != 1)
-        if column == 1:
-            body += [mark for number, one in enumerate(marks) for mark in frame.mark(one, marks[number + 1 : number + 2])]
-            body += [frame.path(line, 2, 1.0, width=1.0, dashes=(5, 4), steps=True, opacity=0.8) for line in lines]
-        body += [frame.path(line, column, scale, width=1.4 if column == 1 else 1.1, dashes=dash(line.number)) for line in lines]
-        y += height + SPACE + (14 if column != 4 else 0)
-    y -= SPACE
-    body += _Frame(y, 0, span, (0.0, 1.0)).seconds()
+        y += 16
+        frame = _Frame(y, plot.height, span, (0.0, plot.high or 1.0))
+        parts += frame.axes(plot.name, plot.ticks, None if together or len(plot.lines) > 1 else plot.lines[0])
+        for number, mark in enumerate(marks):
+            next_s = marks[number + 1].time_s if number + 1 < len(marks) else None
+            parts += frame.mark(mark, next_s, named=plot is plots[0])
+        for line in plot.lines:
+            if plot.column == 1:
+                alone = len(plot.lines) == 1
+                limit = frame.path(line, 2, width=1.0, dashes=(5, 4), steps=True, stroke="currentColor" if alone else "")
+            parts.append(frame.path(line, plot.column, width=1.4 if plot.column == 1 else 1.1, dashes=dash(line.number)))
+            if plot.column == 1:
+                parts.append(limit)
+        y += plot.height + 4
+    parts += _Frame(y, 0, span, (0.0, 1.0)).seconds()
     height = y + 34
     words = html.escape(title)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" role="img" '
         f'aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
-        f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(parts + body)}</svg>'
+        f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(parts)}</svg>'
     )
+
+
+class _Plot(NamedTuple):
+    """What one frame shows."""
+
+    name: str
+    column: int
+    lines: Sequence[Line]
+    height: int
+    high: float
+    ticks: int
 
 
 class _Frame:
@@ -84,9 +104,11 @@ class _Frame:
     def y(self, value: float) -> float:
         return self.top + self.height - (value - self.y_span[0]) / (self.y_span[1] - self.y_span[0]) * self.height
 
-    def axes(self, name: str, *, few: bool) -> list[str]:
-        parts = [_text(LEFT, self.top - 5, name, size=11, opacity=0.75)]
-        for value in ticks(*self.y_span, 2 if few else 5):
+    def axes(self, name: str, about: int, swatch: Line | None) -> list[str]:
+        parts = [_text(LEFT + (22 if swatch else 0), self.top - 4, name, opacity=0.75)]
+        if swatch:
+            parts.append(_swatch(LEFT, self.top - 8, swatch))
+        for value in ticks(*self.y_span, about):
             y = self.y(value)
             parts.append(f'<path d="M{LEFT} {y:.1f}H{self.right}" stroke="currentColor" stroke-opacity="0.16"/>')
             parts.append(_text(LEFT - 6, y + 4, f"{value:g}", anchor="end"))
@@ -102,22 +124,20 @@ class _Frame:
         parts.append(_text((LEFT + self.right) / 2, y + 30, "seconds since the start", anchor="middle", opacity=0.75))
         return parts
 
-    def mark(self, mark: Mark, following: Sequence[Mark]) -> list[str]:
+    def mark(self, mark: Mark, next_s: float | None, *, named: bool) -> list[str]:
         if not self.x_span[0] <= mark.time_s <= self.x_span[1]:
             return []
         x = self.x(mark.time_s)
-        line = f'<path d="M{x:.1f} {self.top:.1f}v{self.height}" stroke="currentColor" stroke-opacity="0.45" stroke-dasharray="2 3"/>'
-        room = min([self.x(after.time_s) for after in following] + [self.right + RIGHT]) - x
-        length = 6.2 * len(mark.text) + 6
-        if not mark.text or (following and room < length):
-            return [line]
-        if room < length:  # the last one, at the right edge
-            return [line, _text(x - 4, self.top + 10, mark.text, anchor="end", halo=True)]
-        return [line, _text(x + 4, self.top + 10, mark.text, halo=True)]
+        look = 'stroke="currentColor" stroke-opacity="0.45" stroke-dasharray="2 3"'
+        parts = [f'<path d="M{x:.1f} {self.top:.1f}v{self.height}" {look}/>']
+        room = (WIDTH if next_s is None else self.x(next_s)) - x
+        fits = room > 6.2 * len(mark.text) + 6
+        if named and (fits or next_s is None):  # the last one turns to the left where it must
+            parts.append(_text(x + 4 if fits else x - 4, self.top + 10, mark.text, anchor="" if fits else "end"))
+        return parts
 
-    def path(
-        self, line: Line, column: int, scale: float, *, width: float, dashes: Sequence[int], steps: bool = False, opacity: float = 1.0
-    ) -> str:
+    def path(self, line: Line, column: int, *, width: float, dashes: Sequence[int], steps: bool = False, stroke: str = "") -> str:
+        scale = 100.0 if column == 4 else 1.0
         drawn: list[str] = []
         pen, last_y = False, ""
         gaps = is_gap(line.rows)
@@ -139,8 +159,8 @@ class _Frame:
             pen, last_y = True, y
         pattern = f' stroke-dasharray="{" ".join(map(str, dashes))}"' if dashes else ""
         return (
-            f'<path d="{"".join(drawn)}" stroke="{colour(line.number)}" stroke-width="{width:g}" '
-            f'stroke-opacity="{opacity:g}" stroke-linejoin="round"{pattern}/>'
+            f'<path d="{"".join(drawn)}" stroke="{stroke or colour(line.number)}" stroke-width="{width:g}" '
+            f'stroke-linejoin="round"{pattern}/>'
         )
 
 
@@ -164,17 +184,16 @@ def _highest(lines: Sequence[Line], column: int) -> float:
 def _legend(lines: Sequence[Line], y: float) -> list[str]:
     parts = []
     for place, line in enumerate(lines):
-        x, row_y = (place % 4) * WIDTH / 4, y + 18 * (place // 4)
-        pattern = f' stroke-dasharray="{" ".join(map(str, dash(line.number)))}"' if dash(line.number) else ""
-        parts.append(f'<path d="M{x:.0f} {row_y - 4:.0f}h18" stroke="{colour(line.number)}" stroke-width="3"{pattern}/>')
-        parts.append(_text(x + 24, row_y, line.name))
+        parts += [_swatch(LEFT + 90 * place, y - 4, line), _text(LEFT + 90 * place + 24, y, line.name)]
     return parts
 
 
-def _text(
-    x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "", opacity: float = 1.0, halo: bool = False
-) -> str:
+def _swatch(x: float, y: float, line: Line) -> str:
+    pattern = f' stroke-dasharray="{" ".join(map(str, dash(line.number)))}"' if dash(line.number) else ""
+    return f'<path d="M{x:.0f} {y:.0f}h18" stroke="{colour(line.number)}" stroke-width="3"{pattern}/>'
+
+
+def _text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "", opacity: float = 1.0) -> str:
     more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
     more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
-    del halo
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="currentColor"{more}>{html.escape(words)}</text>'

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..device.protocol import Device
-from ..recorder import Recorder
+from ..recorder import Hold, Recorder
 from . import theme
 from .base import LivePanel, Message, module
 from .picture import Line, Mark, picture
@@ -54,7 +54,7 @@ class PowerView(LivePanel):
     ) -> None:
         self.recorder, self.devices, self.label = recorder, tuple(devices), label
         self.start_s = recorder.clock() if start_s is None else start_s
-        self._hold = recorder.hold(self.start_s)
+        self._hold: Hold | None = recorder.hold(self.start_s)
         self._stop, self._set_power_limit = stop, set_power_limit
         self._setting = threading.Lock()
         self._series = [Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices]

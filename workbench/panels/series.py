@@ -54,7 +54,7 @@ class Series:
 
 def is_gap(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows are gaps."""
-    return np.isnan(rows[:, 1:]).all(axis=1)
+    return np.asarray(np.isnan(rows[:, 1:]).all(axis=1))
 
 
 def thin(rows: Rows, bins: int) -> Rows:
@@ -77,4 +77,4 @@ def thin(rows: Rows, bins: int) -> Rows:
         keep[sorted_rows[first]] = True
     if not len(seen):  # power is not told here: every stretch's first row
         keep[np.unique(stretch, return_index=True)[1]] = True
-    return rows[keep]
+    return np.asarray(rows[keep])

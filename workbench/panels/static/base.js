@@ -3,6 +3,8 @@
 const ANSWER_MS = 1000; // a kernel that takes longer is busy with a cell
 const PING_MS = 2000;
 const ASK_AGAIN_MS = 5000;
+const HELLO_AGAIN_MS = 300; // at first, then after twice the time
+const HELLO_SELDOM_MS = 60_000;
 
 // One BokehJS for all panels of the page, sent by the kernel on the first one's request.
 const page = (globalThis.__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });
@@ -64,6 +66,9 @@ export function livePanel(build) {
     let running = true;
     let queued = false;
     let greeted = false;
+    let patience = HELLO_AGAIN_MS;
+    let lastHello = 0;
+    const me = Math.random().toString(36).slice(2);
     let lastNews = performance.now();
 
     function post(message) {
@@ -73,9 +78,10 @@ export function livePanel(build) {
     }
     function hello() {
       const now = performance.now();
-      const ask = !page.bokeh && now - page.asked > ASK_AGAIN_MS;
-      if (ask) page.asked = now;
-      post({ kind: "hello", bokeh: ask });
+      const ask = !page.bokeh && (page.asker === me || now - page.asked > ASK_AGAIN_MS);
+      if (ask) Object.assign(page, { asked: now, asker: me });
+      lastHello = now;
+      post({ kind: "hello", view: me, bokeh: ask });
     }
     const panel = build({ root, post });
 
@@ -133,13 +139,17 @@ export function livePanel(build) {
       const now = performance.now();
       const oldest = Math.min(...waiting.values(), Infinity);
       queued = now - oldest > ANSWER_MS;
-      if (running && !waiting.size && now - lastPing > PING_MS) {
+      if (!greeted && now - lastHello > patience) {
+        // JupyterLab sends to the main shell, which a cell may block, until the subshell that it asked for is there.
+        // Or the panel that asked for BokehJS is gone.
+        patience = Math.min(2 * patience, HELLO_SELDOM_MS);
+        hello();
+      } else if (greeted && running && !waiting.size && now - lastPing > PING_MS) {
         lastPing = now;
-        if (page.bokeh || now - page.asked <= ASK_AGAIN_MS) post({ kind: "ping" });
-        else hello(); // the panel that asked for BokehJS is gone
+        post({ kind: "ping" });
       }
       show();
-    }), 250);
+    }), 100);
 
     const recolour = () => guarded(() => greeted && panel.recolour());
     const observer = new MutationObserver(() => {

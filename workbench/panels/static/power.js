@@ -8,6 +8,7 @@ const MOST_ROWS = 7000;
 const BINS = 1000;
 const STEP_W = 5;
 const SILENT_S = 3;
+const TOGETHER = 2; // GPUs in one frame of power
 
 /** What is remembered of one GPU: the last minute whole, what is older as the extremes of short stretches. As in series.py. */
 class Series {
@@ -96,62 +97,70 @@ class Plots {
     this.themed = [];
     this.glyphs = gpus.map(() => []);
 
-    const frame = (label, height, column, { ticks, last = false, limit = false }) => {
-      const y = new Range1d({ start: 0, end: 1 });
-      const plot = new Plot({
-        x_range: this.x, y_range: y, height, sizing_mode: "stretch_width", toolbar_location: null, min_border_left: 58,
-        min_border_right: 14, min_border_top: 6, min_border_bottom: 4, outline_line_color: null, background_fill_color: null,
-        border_fill_color: null, lod_threshold: null,
-      });
+    const base = {
+      x_range: this.x, sizing_mode: "stretch_width", toolbar_location: null, min_border_left: 58, min_border_right: 14,
+      min_border_top: 6, min_border_bottom: 4, outline_line_color: null, background_fill_color: null, border_fill_color: null,
+      lod_threshold: null,
+    };
+    const words = { axis_label_text_font_style: "normal", axis_label_text_font_size: "11px", major_label_text_font_size: "11px" };
+    const frame = (label, height, y, numbers, column, { ticks, last = false, labels = false }) => {
+      const plot = new Plot({ ...base, y_range: y, height });
       const left = new LinearAxis({
-        axis_label: label, ticker: new BasicTicker({ desired_num_ticks: ticks }), minor_tick_line_color: null,
-        axis_label_text_font_style: "normal", axis_label_text_font_size: "11px", major_label_text_font_size: "11px",
-        axis_label_standoff: 4,
+        ...words, axis_label: label, axis_label_standoff: 4, ticker: new BasicTicker({ desired_num_ticks: ticks }),
+        minor_tick_line_color: null,
       });
       const below = new LinearAxis({
-        axis_label: last ? "seconds since the start" : null, axis_label_text_font_style: "normal", minor_tick_line_color: null,
-        axis_label_text_font_size: "11px", major_label_text_font_size: last ? "11px" : "0px", major_tick_line_color: null,
-        axis_label_standoff: 2,
+        ...words, axis_label: last ? "seconds since the start" : null, axis_label_standoff: 2, minor_tick_line_color: null,
+        major_tick_line_color: null, major_label_text_font_size: last ? "11px" : "0px",
       });
       plot.add_layout(left, "left");
       plot.add_layout(below, "below");
       const grid = new Grid({ dimension: 1, axis: left });
       plot.add_layout(grid, "center");
-      this.themed.push({ axes: [left, below], grid });
       const spans = plot.add_glyph(new VSpan({ x: { field: "x" }, line_dash: [2, 3], line_alpha: 0.7 }), this.marks);
-      this.themed.push({ marks: spans.glyph });
-      gpus.forEach((gpu, number) => {
-        const look = { line_color: gpu.colour, x: { field: "time_s" } };
-        if (limit) {
-          const steps = new Step({ ...look, y: { field: "power_limit_w" }, mode: "after", line_dash: [6, 4], line_alpha: 0.9 });
-          this.glyphs[number].push(plot.add_glyph(steps, this.sources[number]));
+      this.themed.push({ axes: [left, below], grid, marks: spans.glyph });
+      for (const number of numbers) {
+        const look = { line_color: gpus[number].colour, x: { field: "time_s" } };
+        if (column === "power_w") {
+          const steps = new Step({ ...look, y: { field: "power_limit_w" }, mode: "after", line_dash: [6, 4] });
+          this.glyphs[number].push(plot.add_glyph(steps, this.sources[number], { level: "overlay" }));
+          if (numbers.length === 1) this.themed.push({ limit: steps });
         }
-        const line = new Line({ ...look, y: { field: column }, line_width: limit ? 1.6 : 1.2, line_dash: gpu.dash, line_join: "round" });
+        const line = new Line({
+          ...look, y: { field: column }, line_width: column === "power_w" ? 1.6 : 1.2, line_dash: gpus[number].dash, line_join: "round",
+        });
         this.glyphs[number].push(plot.add_glyph(line, this.sources[number]));
-      });
-      if (limit) {
-        const words = new Text({ x: { field: "x" }, y: { field: "y" }, text: { field: "text" }, text_font_size: "11px", x_offset: 4, y_offset: 12 });
-        plot.add_glyph(words, this.marks);
-        this.themed.push({ words });
-        if (gpus.length === 1) {
-          const tooltips = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"],
-            ["SM clock", "@sm_clock_mhz{0} MHz"], ["utilisation", "@utilisation{0} %"]];
-          plot.add_tools(new HoverTool({ renderers: [this.glyphs[0].at(-1)], mode: "vline", line_policy: "nearest", tooltips }));
-        }
       }
-      return { plot, y };
+      if (labels) {
+        const text = new Text({
+          x: { field: "x" }, y: { field: "y" }, text: { field: "text" }, text_font_size: "11px", x_offset: 4, y_offset: 12,
+        });
+        plot.add_glyph(text, this.marks);
+        this.themed.push({ words: text });
+      }
+      return plot;
     };
-    this.power = frame("Power (W)", gpus.length > 1 ? 250 : 200, "power_w", { ticks: 5, limit: true });
-    this.clock = frame("MHz", 76, "sm_clock_mhz", { ticks: 2 });
-    this.busy = frame("Busy (%)", 112, "utilisation", { ticks: 2, last: true });
-    this.column = new Column({ children: [this.power.plot, this.clock.plot, this.busy.plot], sizing_mode: "stretch_width", spacing: 0 });
+    this.y = { power: new Range1d(), clock: new Range1d(), busy: new Range1d({ start: 0, end: 108 }) };
+    const all = gpus.map((_, number) => number);
+    // Lines of two GPUs can be told apart in one frame, those of eight cannot: each gets a row then, on one scale.
+    this.rows = gpus.length > TOGETHER
+      ? all.map((number) => frame(`GPU ${gpus[number].index}`, 58, this.y.power, [number], "power_w", { ticks: 2, labels: number === 0 }))
+      : [frame("Power (W)", 210, this.y.power, all, "power_w", { ticks: 5, labels: true })];
+    if (gpus.length === 1) {
+      const tooltips = [["at", "@time_s{0.00} s"], ["power", "@power_w{0} W"], ["limit", "@power_limit_w{0} W"],
+        ["SM clock", "@sm_clock_mhz{0} MHz"], ["utilisation", "@utilisation{0} %"]];
+      this.rows[0].add_tools(new HoverTool({ renderers: [this.glyphs[0].at(-1)], mode: "vline", line_policy: "nearest", tooltips }));
+    }
+    const clock = frame("SM MHz", 76, this.y.clock, all, "sm_clock_mhz", { ticks: 2 });
+    const busy = frame("Busy (%)", 112, this.y.busy, all, "utilisation", { ticks: 2, last: true });
+    this.column = new Column({ children: [...this.rows, clock, busy], sizing_mode: "stretch_width", spacing: 0 });
     this.recolour(colours);
     this.document = new Document();
     this.document.add_root(this.column);
     this.views = Bokeh.embed.add_document_standalone(this.document, place);
   }
   recolour(colours) {
-    for (const { axes, grid, marks, words } of this.themed) {
+    for (const { axes, grid, marks, words, limit } of this.themed) {
       for (const axis of axes ?? []) {
         axis.setv({
           axis_line_color: colours.frame, major_tick_line_color: axis.axis_label ? colours.frame : null,
@@ -161,6 +170,7 @@ class Plots {
       if (grid) grid.grid_line_color = colours.line;
       if (marks) marks.line_color = colours.faint_text;
       if (words) words.text_color = colours.text;
+      if (limit) limit.line_color = colours.text;
     }
   }
   /** Draw what is known from `from` to `to`. */
@@ -173,12 +183,12 @@ class Plots {
         for (const value of data.sm_clock_mhz) if (value > highestMhz) highestMhz = value;
       }
       this.sources[number].data = data;
-      for (const glyph of this.glyphs[number]) if (glyph.visible !== visible[number]) glyph.visible = visible[number];
+      const parts = this.rows.length > 1 ? [...this.glyphs[number], this.rows[number]] : this.glyphs[number];
+      for (const part of parts) if (part.visible !== visible[number]) part.visible = visible[number];
     });
     const top = highestW * 1.08;
-    this.power.y.end = top;
-    this.clock.y.end = highestMhz * 1.12;
-    this.busy.y.end = 108;
+    this.y.power.setv({ start: 0, end: top });
+    this.y.clock.setv({ start: 0, end: highestMhz * 1.12 });
     if (this.x.start !== from || this.x.end !== to) this.x.setv({ start: from, end: to });
     const seen = marks.filter(([, time]) => time >= from && time <= to).sort((a, b) => a[1] - b[1]);
     const texts = seen.map(([, , text]) => text);
@@ -209,7 +219,10 @@ class LimitControl {
     this.slider = Object.assign(element("input", "workbench-limit"), { type: "range" });
     this.slider.setAttribute("aria-label", "Power limit in watts");
     this.words = element("span", "workbench-limit-words");
-    this.root = element("div", "workbench-control", element("span", "", "Power limit"), this.chosen, this.slider, this.words);
+    this.low = element("span", "workbench-hint");
+    this.high = element("span", "workbench-hint");
+    const name = element("span", "", "Power limit");
+    this.root = element("div", "workbench-control", name, this.chosen, this.low, this.slider, this.high, this.words);
     this.slider.addEventListener("input", () => {
       this.wanted = Number(this.slider.value);
       this.asked = this.wanted;
@@ -245,6 +258,8 @@ class LimitControl {
     this.slider.min = Math.max(...targets.map((gpu) => gpu.low ?? 0));
     this.slider.max = Math.min(...targets.map((gpu) => gpu.high ?? 0));
     this.slider.step = STEP_W;
+    this.low.textContent = watts(Number(this.slider.min));
+    this.high.textContent = watts(Number(this.slider.max));
     this.fitted = false;
     this.tell();
   }

@@ -1,0 +1,46 @@
+"""What the benchmarks share: their command line, where the data is, and how results are told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
+    return parser.parse_args(argv)
+
+
+def data_directory() -> Path:
+    """`$WORKBENCH_DATA`, or `shared/data` beside the repository."""
+    named = os.environ.get("WORKBENCH_DATA")
+    return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns for a terminal and for Markdown alike."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(heads), *texts]) for i in range(len(heads))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in [list(heads), *texts]]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def finish(result: dict[str, Any], target: Path | None) -> None:
+    """Write the JSON if it was asked for."""
+    if target is not None:
+        target.write_text(json.dumps(result, indent=1, default=float) + "\n", encoding="utf-8")
+        print(f"\nwritten to {target}")
+
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.3g}" if abs(cell) < 1000 else f"{cell:.0f}"
+    return "-" if cell is None else str(cell)

@@ -1,0 +1,197 @@
+"""Truth against `%%energy`: how far off a window's energy is, and whether its error bar says so.
+
+Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to busy, on a simulated
+card of each architecture with a stepped clock. Truth is the exact integral of power times the card's gain. The same windows are
+measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal it needs a process that polls in real time, and is left out.
+
+    python -m benchmarks.measurement [--json FILE] [--quick]
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.common import arguments, finish, table
+
+CARDS = ("P100", "V100", "RTX6000", "A100", "A40", "RTX4090", "H100")
+LENGTHS_S = (0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
+WINDOWS = 504  # of each length and card
+LEAD_S, TAIL_S = 2.5, 0.6
+
+
+class Outcome(NamedTuple):
+    """One window: truth, ours with its bar (settled, and at once), and ZeusMonitor's. Joules."""
+
+    length_s: float
+    workload: str
+    step: bool
+    truth_j: float
+    settled_j: float
+    settled_bar_j: float
+    at_once_j: float
+    at_once_bar_j: float
+    zeus_j: float | None
+
+
+def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
+    """Windows of every length on one card: each run is idle, then one training, with one window at the step and two inside."""
+    from workbench.devices import open_device
+    from workbench.meter import Meter
+    from workbench.recorder import Recorder
+    from workbench.simulation import catalogue
+    from workbench.simulation.machine import simulate
+    from workbench.simulation.training import TrainingJob
+
+    rng = random.Random(f"{card}{seed}")
+    machine = simulate(card, stepped=True, seed=rng.getrandbits(32))
+    device = open_device(0)
+    zeus = _zeus() if device.can("energy") else None
+    for run in range(runs):
+        recorder = Recorder([device])
+        meter = Meter([device], recorder, sync=False, zones=())
+        machine.step(LEAD_S + rng.random())
+        workload = list(catalogue.WORKLOADS.values())[run % len(catalogue.WORKLOADS)]
+        size = _batch_size(machine.card(0), workload)
+        start_s = machine.clock()
+        job = iter(TrainingJob(workload, size, machine=machine, seed=rng.getrandbits(32), iterations=10**9))
+        while machine.clock() - start_s < max(LENGTHS_S) + 2:
+            next(job)
+        job.close()
+        end_s = machine.clock()
+        machine.step(TAIL_S)
+        for length_s in LENGTHS_S:
+            for step in (True, False, False):
+                room_s = end_s - start_s - length_s - 0.5
+                open_s = start_s - 0.004 * rng.random() if step else start_s + 0.5 + rng.random() * room_s
+                yield _outcome(machine, meter, zeus, workload.key, step, open_s, length_s)
+        recorder.stop()
+    machine.close()
+
+
+def _batch_size(card: Any, workload: Any) -> int:
+    """The workload's default, or the nearest that fits the card and is slow enough for the machine to remember a whole run."""
+    from workbench.simulation import catalogue
+    from workbench.simulation.state import RING
+
+    def remembered(size: int) -> bool:
+        phases = catalogue.iteration(card, workload, size)
+        return (max(LENGTHS_S) + 5) * (len(phases) + 1) / sum(phase.time_s for phase in phases) < 0.8 * RING
+
+    sizes = [b for b in workload.batch_sizes if catalogue.fits(card, workload, b) and remembered(b)]
+    return min(sizes, key=lambda b: abs(math.log(b / workload.default_batch_size)))
+
+
+def _outcome(machine: Any, meter: Any, zeus: Any, workload: str, step: bool, open_s: float, length_s: float) -> Outcome:
+    """Measure one window of the past, the clock turned back to its edges."""
+    state, now_s = machine.state, machine.clock()
+
+    def at(time_s: float) -> None:
+        state.set_header("stepped_now_s", time_s)
+
+    at(open_s)
+    if zeus is not None:
+        zeus.begin_window("w", sync_execution=False)
+    window = meter.open("w")
+    at(open_s + length_s)
+    zeus_j = zeus.end_window("w", sync_execution=False).total_energy if zeus is not None else None
+    window = meter.close(window)
+    at(now_s)
+    recorder, device = meter.recorder, meter.devices[0]
+    full = recorder.rows(device.uuid, open_s - 3.0, window.end_s + 1.0)
+    later = np.flatnonzero(full["tick_s"] >= window.end_s)
+    settled = _measured(meter, window, full[: later[0] + 1] if len(later) else full)
+    at_once = _measured(meter, window, full[full["time_s"] <= window.end_s])
+    truth_j = machine.true_energy_j(0, window.start_s, window.end_s) * machine.gain(0)
+    return Outcome(length_s, workload, step, truth_j, *settled, *at_once, zeus_j)
+
+
+def _measured(meter: Any, window: Any, rows: Any) -> tuple[float, float]:
+    notes: list[str] = []
+    energy_j, bar_j, _ = meter._energy(meter.devices[0], 0, window, rows, meter._counted[0], notes)
+    if energy_j is None or bar_j is None:
+        return math.nan, math.nan
+    return energy_j, bar_j
+
+
+def _zeus() -> Any:
+    """A ZeusMonitor on GPU 0, or None where zeus is not installed."""
+    try:
+        import zeus.device.gpu as gpus
+        from zeus.monitor import ZeusMonitor
+    except ImportError:
+        return None
+    gpus._gpus = None
+    return ZeusMonitor(gpu_indices=[0], cpu_indices=[], approx_instant_energy=False)
+
+
+def run_card(card: str, runs: int, seed: int = 1) -> list[Outcome]:
+    import warnings
+
+    warnings.filterwarnings("ignore", module="zeus.*")
+    return list(windows(card, runs, seed))
+
+
+def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """A row per length: coverage and size of the bars, median errors, ratios to ZeusMonitor."""
+    rows = []
+    for length_s in LENGTHS_S:
+        mine = [o for o in outcomes if o.length_s == length_s]
+        truth = np.array([o.truth_j for o in mine])
+        row: dict[str, Any] = {"card": card, "length_s": length_s, "windows": len(mine)}
+        for name, energy, bar in (
+            ("settled", [o.settled_j for o in mine], [o.settled_bar_j for o in mine]),
+            ("at_once", [o.at_once_j for o in mine], [o.at_once_bar_j for o in mine]),
+        ):
+            error, half = np.abs(np.array(energy) - truth), np.array(bar)
+            row |= {
+                f"{name}_covered": float(np.mean(error <= half)),
+                f"{name}_median_error_j": float(np.median(error)),
+                f"{name}_median_error_share": float(np.median(error / truth)),
+                f"{name}_bar_over_error": float(np.median(half) / max(np.median(error), 1e-12)),
+                f"{name}_median_bar_share": float(np.median(half / truth)),
+            }
+        if mine[0].zeus_j is not None:
+            zeus = np.abs(np.array([o.zeus_j for o in mine], float) - truth)
+            row["zeus_median_error_j"] = float(np.median(zeus))
+            row["zeus_median_error_share"] = float(np.median(zeus / truth))
+            for name in ("settled", "at_once"):
+                row[f"{name}_over_zeus"] = row[f"{name}_median_error_j"] / max(float(np.median(zeus)), 1e-12)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    options = arguments(__doc__ or "")
+    runs = max(6, WINDOWS // 3 // (10 if options.quick else 1) // 6 * 6)
+    with ProcessPoolExecutor(2) as pool:
+        results = dict(zip(CARDS, pool.map(run_card, CARDS, [runs] * len(CARDS)), strict=True))
+    rows = [row for card, outcomes in results.items() for row in summary(card, outcomes)]
+    heads = ("card", "window s", "n", "covered", "bar / error", "error %", "bar %", "at once: covered", "bar / error", "error %",
+             "Zeus error %", "ours / Zeus", "at once / Zeus")  # fmt: skip
+    print(table(heads, [
+        (r["card"], r["length_s"], r["windows"], r["settled_covered"], r["settled_bar_over_error"],
+         100 * r["settled_median_error_share"], 100 * r["settled_median_bar_share"], r["at_once_covered"], r["at_once_bar_over_error"],
+         100 * r["at_once_median_error_share"], 100 * r["zeus_median_error_share"] if "zeus_median_error_share" in r else None,
+         r.get("settled_over_zeus"), r.get("at_once_over_zeus"))
+        for r in rows
+    ]))  # fmt: skip
+    compared = [r for r in rows if "zeus_median_error_j" in r]
+    overall = {
+        "covered_min": min(r["settled_covered"] for r in rows),
+        "covered_max": max(r["settled_covered"] for r in rows),
+        "bar_over_error_max": max(r["settled_bar_over_error"] for r in rows),
+        "worst_over_zeus": max((r["settled_over_zeus"] for r in compared), default=None),
+        "worst_over_zeus_at_0.1_and_0.5": max((r["settled_over_zeus"] for r in compared if r["length_s"] in (0.1, 0.5)), default=None),
+    }
+    print("\n" + "\n".join(f"{name}: {value:.3g}" for name, value in overall.items() if value is not None))
+    finish({"summary": overall, "rows": rows}, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+"""The power view without a browser: what it says, what it hears, what it leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import nbclient
+import nbformat
+import numpy as np
+import pytest
+
+from workbench.devices import devices
+from workbench.errors import NotPermitted
+from workbench.panels.power import PowerView
+from workbench.panels.series import COLUMNS
+from workbench.recorder import Recorder
+from workbench.records import Setting
+from workbench.simulation.machine import Machine
+
+Sent = list[tuple[dict[str, Any], list[bytes]]]
+Make = Callable[..., tuple[PowerView, Sent]]
+
+
+@pytest.fixture
+def make(simulated: Callable[..., Machine]) -> Iterator[Make]:
+    """Views of a stepped machine whose messages are kept instead of sent."""
+    made: list[tuple[PowerView, Recorder]] = []
+
+    def view(cards: str = "V100", **options: Any) -> tuple[PowerView, Sent]:
+        machine = simulated(cards, stepped=True)
+        gpus = devices()
+        recorder = Recorder(gpus)
+        shown = PowerView(recorder, gpus, **options)
+        sent: Sent = []
+        shown.send = lambda content, buffers=None: sent.append((content, buffers or []))
+        shown.machine = machine
+        made.append((shown, recorder))
+        return shown, sent
+
+    yield view
+    for shown, recorder in made:
+        shown.end()
+        recorder.stop()
+        shown.close()
+
+
+def hello(panel: PowerView, **more: Any) -> None:
+    panel._received(panel, {"kind": "hello", "n": 1, **more}, [])
+
+
+def kinds(sent: Sent) -> list[str]:
+    return [content["kind"] for content, _ in sent]
+
+
+def table(message: tuple[dict[str, Any], list[bytes]]) -> np.ndarray[Any, Any]:
+    content, buffers = message
+    found = np.frombuffer(b"".join(buffers), np.float32).reshape(-1, len(COLUMNS))
+    assert len(found) == sum(content["counts"])
+    return found
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_greeting_tells_all_that_was_seen(make: Make) -> None:
+    view, sent = make(label="train", set_power_limit=lambda uuid, watts: watts)
+    view.machine.step(5.0)
+    hello(view)
+    assert kinds(sent) == ["pong", "greeting"]
+    words = sent[1][0]
+    rows = table(sent[1])
+    assert 200 < len(rows) < 300  # a V100's sensor steps every 20 ms
+    assert 0 <= rows[0, 0] < 0.1
+    assert 4.9 < rows[-1, 0] <= 5.0
+    assert rows[-1, 1] == pytest.approx(view.machine.card(0).idle_w, rel=0.05)
+    assert rows[-1, 2] == 250.0
+    assert words["title"] == "train · Tesla V100-PCIE-32GB (simulated)"
+    assert words["gpus"][0]["simulated"]
+    assert (words["gpus"][0]["low"], words["gpus"][0]["high"], words["gpus"][0]["reason"]) == (100.0, 250.0, "")
+    assert words["elapsed"] == pytest.approx(5.0, abs=0.01)
+    assert words["energy"][0] == pytest.approx(5 * view.machine.card(0).idle_w, rel=0.05)
+    assert (words["state"], words["stop"], words["slider"]) == ("running", False, True)
+
+
+def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) -> None:
+    view, sent = make("V100,V100")
+    view.machine.step(1.0)
+    hello(view)
+    before = table(sent[-1])
+    view.machine.step(3.0)
+    message = view.news()
+    assert message is not None
+    assert message[0]["counts"] == pytest.approx([150, 150], abs=10)
+    first, second = np.split(table(message), [message[0]["counts"][0]])
+    assert first[0, 0] > before[: len(before) // 2, 0].max()
+    assert abs(first[-1, 0] - second[-1, 0]) < 0.1
+    assert view.news()[0]["counts"] == [0, 0]  # type: ignore[index]
+
+
+def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
+    view, sent = make()
+    for _ in range(3):
+        view.machine.step(1.0)
+        view.news()
+    view.mark(view.start_s + 1.5, "200 W")
+    hello(view, view="one")
+    hello(view, view="two")
+    assert len(table(sent[1])) == len(table(sent[3])) > 100
+    assert sent[1][0]["marks"] == sent[3][0]["marks"] == [[0, 1.5, "200 W"]]
+
+
+def test_a_hello_that_was_repeated_for_want_of_an_answer_is_answered_once(make: Make) -> None:
+    view, sent = make()
+    for _ in range(5):
+        hello(view, view="one", bokeh=True)
+    assert kinds(sent).count("greeting") == 1
+    assert kinds(sent).count("bokeh") == 1
+
+
+def test_bokehjs_is_sent_where_it_is_asked_for_as_installed(make: Make) -> None:
+    import gzip
+    from importlib.metadata import version
+
+    view, sent = make()
+    hello(view, bokeh=True)
+    content, buffers = sent[1]
+    assert content == {"kind": "bokeh", "version": version("bokeh")}
+    assert len(buffers[0]) < 500_000
+    assert b"Bokeh" in gzip.decompress(buffers[0])
+
+
+def test_nothing_is_sent_to_nobody(make: Make) -> None:
+    view, sent = make()
+    view.show()
+    view.start()
+    view.machine.step(1.0)
+    view.mark(view.start_s, "here")
+    time.sleep(0.3)
+    view.complain("nobody hears this")
+    view.finish("done")
+    assert sent == []
+
+
+def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> None:
+    view, sent = make()
+    view.start()
+    hello(view)
+    until(lambda: kinds(sent).count("news") >= 3)
+    began, so_far = time.monotonic(), len(sent)
+    time.sleep(0.5)
+    assert len(sent) - so_far <= (time.monotonic() - began) / 0.1 + 1
+    view.finish("done")
+    assert kinds(sent)[-1] == "done"
+    assert not any(thread.name == "panel" and thread.is_alive() for thread in threading.enumerate())
+
+
+def test_what_the_kernel_receives_it_answers_at_once(make: Make) -> None:
+    view, sent = make()
+    hello(view)
+    view._received(view, {"kind": "ping", "n": 7}, [])
+    assert sent[-1][0] == {"kind": "pong", "n": 7}
+
+
+def test_a_hole_in_the_sampling_reaches_the_browser_as_a_gap(make: Make) -> None:
+    view, sent = make()
+    view.machine.step(1.0)
+    hello(view)
+    for code in (999, 0):  # NVML_ERROR_UNKNOWN for a while
+        view.machine.inject("nvmlDeviceGetFieldValues", code)
+        view.machine.inject("nvmlDeviceGetPowerUsage", code)
+        view.machine.step(2.5)
+    if code == 0:
+        view.machine.state.clear_faults()
+    view.machine.step(2.5)
+    rows = table(view.news())  # type: ignore[arg-type]
+    gaps = np.flatnonzero(np.isnan(rows[:, 1:]).all(axis=1))
+    assert len(gaps) >= 1
+    at = gaps[0]
+    assert at == 0 or rows[at - 1, 0] < rows[at, 0]
+    assert rows[at + 1, 0] - (rows[at - 1, 0] if at else 1.0) > 0.5
+
+
+def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> None:
+    asked = []
+
+    def change(uuid: str, watts: float) -> float:
+        asked.append((uuid, watts))
+        return watts - 1.0
+
+    view, sent = make(set_power_limit=change)
+    uuid = view.devices[0].uuid
+    hello(view)
+    view.machine.step(1.0)
+    view._received(view, {"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200}, [])
+    assert asked == [(uuid, 200.0)]
+    assert sent[-1][0] == {"kind": "limit", "asked": 200.0, "applied": {uuid: 199.0}}
+    assert view.news()[0]["marks"] == [[0, 1.0, "199 W"]]  # type: ignore[index]
+
+
+def test_a_drag_leaves_one_mark(make: Make) -> None:
+    view, sent = make("V100,V100", set_power_limit=lambda uuid, watts: watts)
+    hello(view)
+    both = [device.uuid for device in view.devices]
+    for watts in (240, 230, 220):
+        view.machine.step(0.3)
+        view._received(view, {"kind": "limit", "n": 2, "uuids": both, "watts": watts}, [])
+        told = view.news()
+    assert told is not None
+    assert [mark[::2] for mark in told[0]["marks"]] == [[0, "all GPUs 220 W"]]
+    view.machine.step(5.0)
+    view._received(view, {"kind": "limit", "n": 3, "uuids": both[1:], "watts": 150}, [])
+    told = view.news()
+    assert told is not None
+    assert [mark[::2] for mark in told[0]["marks"]] == [[1, "GPU 1 150 W"]]
+
+
+def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(make: Make) -> None:
+    problems = [NotPermitted("setting a power limit needs root here")]
+
+    def change(uuid: str, watts: float) -> float:
+        if problems:
+            raise problems.pop()
+        return watts
+
+    view, sent = make(set_power_limit=change)
+    message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
+    hello(view, view="one")
+    view._received(view, message, [])
+    assert {"kind": "problem", "text": "setting a power limit needs root here"} in [content for content, _ in sent]
+    hello(view, view="two")
+    assert sent[-1][0]["problem"] == "setting a power limit needs root here"  # a page that comes later sees it too
+    view._received(view, message, [])
+    assert {"kind": "problem", "text": ""} in [content for content, _ in sent]
+
+
+def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    view, sent = make(stop=lambda: 1 / 0)
+    hello(view)
+    view._received(view, {"kind": "stop", "n": 2}, [])
+    assert sent[-1][0] == {"kind": "problem", "text": "ZeroDivisionError: division by zero"}
+    view.finish("12 J")
+    assert capsys.readouterr().out == "12 J\nZeroDivisionError: division by zero\n"
+
+
+def test_stop_is_for_a_running_cell(make: Make) -> None:
+    stops: list[int] = []
+    view, _ = make(stop=lambda: stops.append(1))
+    view._received(view, {"kind": "stop", "n": 1}, [])
+    view.finish("done")
+    view._received(view, {"kind": "stop", "n": 2}, [])
+    assert stops == [1]
+
+
+def test_a_gpu_that_cannot_be_set_says_why(simulated: Callable[..., Machine]) -> None:
+    simulated("V100", stepped=True, privileged=False)
+    gpus = devices()
+    recorder = Recorder(gpus)
+    view = PowerView(recorder, gpus, set_power_limit=lambda uuid, watts: watts)
+    reason = view.greeting()[0]["gpus"][0]["reason"]
+    assert gpus[0].can("set_power_limit") or reason
+    recorder.stop()
+    view.close()
+
+
+def test_the_window_ends_where_the_caller_says(make: Make) -> None:
+    view, sent = make()
+    hello(view)
+    view.machine.step(2.0)
+    end_s = view.recorder.clock()
+    view.machine.step(2.0)
+    view.news()
+    view.finish("done", end_s=end_s)
+    hello(view, view="later")
+    assert table(sent[-1])[-1, 0] <= 2.0
+    assert (sent[-1][0]["state"], sent[-1][0]["elapsed"]) == ("done", pytest.approx(2.0))
+
+
+# the picture
+
+
+def paths(svg: str) -> list[str]:
+    tree = ElementTree.fromstring(svg)
+    return [path.get("d", "") for path in tree.iter("{http://www.w3.org/2000/svg}path")]
+
+
+def test_the_picture_says_what_it_shows_and_needs_nothing(make: Make) -> None:
+    view, _ = make(label="a <b> & c")
+    view.machine.step(3.0)
+    view.mark(view.start_s + 1.0, "200 W")
+    svg = view.svg()
+    texts = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == "a <b> & c · Tesla V100-PCIE-32GB (simulated)"
+    assert "200 W" in texts
+    assert any(text and text.startswith("Power (W)") for text in texts)
+    assert "currentColor" in svg
+    for foreign in ("<script", "http:", "https:", "url(", "@import"):
+        assert foreign not in svg.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_gap_lifts_the_pen(make: Make) -> None:
+    view, _ = make()
+    view.machine.step(1.0)
+    view.collect()
+    lines_before = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
+    with view._lock:
+        view._series[0].append(view._series[0].rows[-20:] + np.float32([[3, 0, 0, 0, 0]]))
+    lines_after = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
+    assert lines_after > lines_before
+
+
+@pytest.mark.parametrize(("cards", "bytes_at_most"), [("V100", 40_000), (",".join(["A100"] * 8), 120_000)])
+def test_the_picture_of_a_long_cell_stays_small(make: Make, cards: str, bytes_at_most: int) -> None:
+    view, _ = make(cards)
+    times = np.arange(0, 3600, 0.05, np.float32)
+    rng = np.random.default_rng(1)
+    for series in view._series:
+        noise = rng.normal(300, 40, len(times))
+        series.append(np.stack([times, noise, 0 * times + 400, 1300 + noise / 10, noise / 500], axis=1).astype(np.float32))
+    view._end_s = view.start_s + 3600
+    assert len(view.svg()) < bytes_at_most
+
+
+# without a front end
+
+
+def test_outside_of_a_notebook_the_words_are_printed(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    view, _ = make()
+    view.show()
+    view.start()
+    view.finish("37.1 J in 1 s")
+    view.finish("again")
+    assert capsys.readouterr().out == "37.1 J in 1 s\n"
+
+
+CELL = """
+from workbench.simulation.machine import simulate
+machine = simulate("A100", seed=1, scale=20)
+from workbench.devices import devices
+from workbench.panels import PowerView
+from workbench.recorder import Recorder
+gpus = devices()
+recorder = Recorder(gpus)
+recorder.ready()
+view = PowerView(recorder, gpus, label="train")
+view.show()
+view.start()
+machine.clock.sleep(4)
+view.finish("220 J in 4 s")
+recorder.stop()
+"""
+
+
+def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=60).execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.output_type == "display_data"
+    assert output.data["text/plain"] == "220 J in 4 s"
+    assert "<svg" in output.data["text/html"]
+    assert "220 J in 4 s" in output.data["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" not in output.data
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")), ("workbench.panels.power", ("bokeh", "polars"))],
+)
+def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print([name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
+    view, sent = make()
+    gpu = view.devices[0]
+    view._set_power_limit = lambda uuid, watts: gpu.apply(Setting(power_limit_w=watts)).power_limit_w or 0.0
+    hello(view)
+    view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
+    assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}
+    view.machine.step(1.0)
+    assert table(view.news())[-1, 2] == 150.0  # type: ignore[arg-type]
