@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 import uuid as uuid_module
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,8 +56,9 @@ class Meter:
         self._counted = tuple(device.can("energy") for device in self.devices)
         self._clock = self.devices[0].clock if self.devices else time.monotonic
         self._own_pids = {os.getpid()}
-        self._holds: dict[int, Hold] = {}
-        self._lock = threading.Lock()
+        self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
+        if recorder is not None:
+            self._hold = recorder.hold(self._oldest)
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
         """Start a window now."""
@@ -68,10 +68,9 @@ class Meter:
         edges, notes = self._edges()
         window = Window(label, self._clock(), edges, host_opened=host, notes=notes)
         if self.recorder is not None:
-            with self._lock:
-                while len(self._holds) >= 256:  # windows that were never measured must not keep traces for ever
-                    self._holds.pop(next(iter(self._holds)))
-                self._holds[id(window)] = self.recorder.hold(window.start_s)
+            if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
+                self._starts.pop(next(iter(self._starts)), None)
+            self._starts[id(window)] = window.start_s
         return window
 
     def close(self, window: Window, *, sync: bool | None = None) -> Window:
@@ -84,16 +83,18 @@ class Meter:
         closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
                         window.notes + notes)  # fmt: skip
         if self.recorder is not None:
-            with self._lock:
-                hold = self._holds.pop(id(window), None)
-                if hold is not None:
-                    self._holds[id(closed)] = hold
+            start_s = self._starts.pop(id(window), None)
+            if start_s is not None:
+                self._starts[id(closed)] = start_s
         return closed
+
+    def _oldest(self) -> float:
+        return min(list(self._starts.values()), default=math.inf)
 
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
         notes: tuple[str, ...] = ()
-        clock = self._clock
+        at_s = self._clock()
         for device, counted in zip(self.devices, self._counted, strict=True):
             value = NAN
             if counted:
@@ -101,7 +102,7 @@ class Meter:
                     value = device.energy_j()
                 except DeviceError as error:  # the window goes on: what can be had is still measured
                     notes = (*notes, str(error))
-            edges.append(Edge(clock(), value))
+            edges.append(Edge(at_s, value))
         return tuple(edges), notes
 
     def settle(self, window: Window, *, timeout_s: float = 0.5) -> None:
@@ -134,8 +135,7 @@ class Meter:
         if settle:
             self.settle(window)
         gpus = tuple(self._gpu(number, window) for number in range(len(self.devices)))
-        with self._lock:
-            self._holds.pop(id(window), None)
+        self._starts.pop(id(window), None)
         unix_s = getattr(self._clock, "unix_s", None)
         started = unix_s(window.start_s) if unix_s else time.time() - (time.monotonic() - window.start_s)
         return Measurement(
@@ -301,6 +301,7 @@ class Track(Iterable[T]):
         self._meter, self._iterable, self._label = meter, iterable, label
         self.marks: list[Window] = []
         self._whole: Window | None = None
+        self._hold: Hold | None = None
         self._measurement: Measurement | None = None
 
     def __len__(self) -> int:
@@ -310,7 +311,9 @@ class Track(Iterable[T]):
         self.marks, self._measurement = [], None
         # Iterations are cut out of the whole afterwards: waiting for queued work at each would slow the loop down.
         whole = self._meter.open(self._label)
-        last = whole
+        recorder = self._meter.recorder
+        self._hold = recorder.hold(whole.start_s) if recorder is not None else None  # as long as iterations may be asked for
+        last = replace(whole)
         try:
             for item in self._iterable:
                 yield item
@@ -396,8 +399,9 @@ def as_steps(
 ) -> estimate.Steps | None:
     """A recorder's rows as one entry per refresh of the sensor; None while its refreshes are not known.
 
-    The moments of the refreshes are put on one line where they lie on one: what is then left of their error is the same at both
-    edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a refresh that no row has seen yet.
+    The moments of the refreshes are put on one line where they lie on one: what is left of their error is then the same at
+    both edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a refresh that no
+    row has seen yet; `most_w` the most that the GPU may draw.
     """
     rows = rows[np.isfinite(rows["tick_s"])]
     if len(rows) < 3:

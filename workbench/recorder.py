@@ -15,7 +15,7 @@ import threading
 import time
 import uuid as uuid_module
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,8 +202,8 @@ class Recorder:
         """The trace (`trace.SCHEMA`) of a device between two times."""
         return as_trace(self.rows(uuid, from_s, to_s))
 
-    def hold(self, from_s: float) -> Hold:
-        """Keep everything since a time in memory for as long as the returned object lives."""
+    def hold(self, from_s: float | Callable[[], float]) -> Hold:
+        """Keep everything since a time (or what a function says it is) in memory for as long as the returned object lives."""
         hold = Hold(from_s)
         self._holds.add(hold)
         return hold
@@ -239,8 +239,12 @@ class Recorder:
 class Hold:
     """Keeps a recorder from forgetting what came after `from_s`."""
 
-    def __init__(self, from_s: float) -> None:
-        self.from_s = from_s
+    def __init__(self, from_s: float | Callable[[], float]) -> None:
+        self._from_s = from_s
+
+    @property
+    def from_s(self) -> float:
+        return self._from_s() if callable(self._from_s) else self._from_s
 
 
 def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:

@@ -164,8 +164,9 @@ def compare_words(a: Measurement, b: Measurement) -> str:
     'b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less'
     """
     names = f"{b.label or b.id} / {a.label or a.id}"
+    times = f"time {b.time_s / a.time_s:.3f}" if a.time_s > 0 else "times cannot be compared (one of them is zero)"
     if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:
-        return f"{names}: time {b.time_s / a.time_s:.3f}; the energies cannot be compared (one of them is missing)"
+        return f"{names}: {times}; the energies cannot be compared (one of them is missing or zero)"
     ratio = b.energy_j / a.energy_j
     error_a, error_b = a.energy_uncertainty_j or 0.0, b.energy_uncertainty_j or 0.0
     half = ratio * math.hypot(error_a / a.energy_j, error_b / b.energy_j if b.energy_j else 0.0)
@@ -175,7 +176,7 @@ def compare_words(a: Measurement, b: Measurement) -> str:
     cards = {gpu.uuid for gpu in a.gpus} == {gpu.uuid for gpu in b.gpus}
     caveat = "" if cards else "; on different GPUs, whose calibrations may differ by 10 %"
     span = f"{ratio:.3f} ({ratio - half:.3f} .. {ratio + half:.3f})"
-    return f"{names}: energy {span}, time {b.time_s / a.time_s:.3f}; {verdict}{caveat}"
+    return f"{names}: energy {span}, {times}; {verdict}{caveat}"
 
 
 def _significant(value: float, digits: int = 3) -> str:

@@ -176,6 +176,7 @@ class _Watched:
         self.edges = EdgeTracker()
         self.counts = device.can("energy")
         self.due_s = -math.inf
+        self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
         self.last: Sample | None = None
         self.status: Sample | None = None
@@ -233,23 +234,13 @@ class Sampler:
         """Look at every device that is due, and once in a while at how its sensor steps."""
         now_s = self._clock()
         for watched in self._all:
-            if watched.due_s <= now_s or self._fresh(watched, now_s):
+            # A look between two devices' own moments saves a wake-up, where a step has passed and none is near.
+            if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
                 self._look(watched)
         for watched in self._all:
             if watched.refine_s <= now_s:
                 self._refine(watched)
                 break  # one a tick: a burst keeps the others waiting
-
-    def _fresh(self, watched: _Watched, now_s: float) -> bool:
-        """Whether a step has passed since the last look, so that a look now serves a device that is not due yet."""
-        if watched.last is None or not watched.edges.locked:
-            return False
-        edge_s = watched.edges.edge_before(now_s)
-        guard_s = self._guard_s(watched)
-        return watched.last.time_s < edge_s and now_s - edge_s > guard_s and edge_s + watched.edges.period_s - now_s > guard_s
-
-    def _guard_s(self, watched: _Watched) -> float:
-        return min(max(0.0015, 3 * watched.edges.error_s(self._clock())), 0.2 * watched.edges.period_s)
 
     def _look(self, watched: _Watched) -> None:
         stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
@@ -262,14 +253,16 @@ class Sampler:
         if watched.edges.locked:
             tick_s, error_s = watched.edges.edge_before(sample.time_s), watched.edges.error_s(sample.time_s)
         self._ring.append(watched.number, sample, tick_s, error_s)
+        watched.due_s, watched.open_s = sample.time_s + self._slowest_s, math.inf
+        if watched.edges.locked:
+            period_s = watched.edges.period_s
+            guard_s = min(max(0.0015, 3 * error_s), 0.2 * period_s)
+            next_s = tick_s + period_s
+            watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
+            watched.due_s = next_s + max(guard_s, 0.3 * period_s)
         if len(watched.edges.edges) < 3 and watched.moved(sample):  # it shows its steps now
             watched.refine_s = sample.time_s
         watched.last = sample
-        watched.due_s = sample.time_s + self._slowest_s
-        if watched.edges.locked:
-            period_s = watched.edges.period_s
-            next_s = watched.edges.edge_before(sample.time_s) + period_s
-            watched.due_s = next_s + max(self._guard_s(watched), 0.3 * period_s)
 
     def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
         try:
@@ -359,10 +352,13 @@ class Sampler:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes."""
+    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes, and takes the ring away.
+
+    Standard input alone does not tell: a process that the parent has forked may hold its other end.
+    """
     from .devices import open_exactly
 
-    ring = Ring(argv[0])
+    ring, parent = Ring(argv[0]), os.getppid()
     devices = [open_exactly(uuid) for uuid in argv[1:]]
     clock = devices[0].clock
     scale, stepped = getattr(clock, "scale", 1.0), getattr(clock, "stepped", False)
@@ -379,7 +375,8 @@ def main(argv: Sequence[str]) -> int:
             sampler.tick()
             wait_s = 0.0
         timeout_s = 0.002 if stepped else min(wait_s / scale, 1.0)
-        if select.select([0], [], [], timeout_s)[0] and not os.read(0, 64):
+        if os.getppid() != parent or (select.select([0], [], [], timeout_s)[0] and not os.read(0, 64)):
+            ring.path.unlink(missing_ok=True)
             return 0
 
 

@@ -115,6 +115,7 @@ class Store:
         self.directory, self.quota_bytes = found, quota_bytes
         self._measurements, self._traces = found / "measurements", found / "traces"
         self._told: list[str] = []
+        self._gone = False
 
     def save(self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None) -> None:
         """Write a measurement, and the trace of each GPU by UUID.
@@ -126,13 +127,17 @@ class Store:
         _write(as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
         frames = [frame.with_columns(pl.lit(gpu).alias("uuid")) for gpu, frame in (traces or {}).items() if frame.height]
         if frames:
-            self._make_room()
             _write(pl.concat(frames, how="vertical"), self._traces / f"t-{stem}.parquet")
+            self._make_room()
         self._compact()
 
     def log(self) -> pl.DataFrame:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
-        frames = [frame for path in self._files(self._measurements) if (frame := self._read(path)) is not None]
+        for _ in range(5):  # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
+            self._gone = False
+            frames = [frame for path in self._files(self._measurements) if (frame := self._read(path)) is not None]
+            if not self._gone:
+                break
         if not frames:
             return pl.DataFrame(schema=SCHEMA)
         whole = pl.concat(frames, how="diagonal_relaxed").unique("id", keep="first", maintain_order=True)
@@ -174,21 +179,29 @@ class Store:
     def _read(self, path: Path, *, checked: bool = True) -> pl.DataFrame | None:
         try:
             frame = pl.read_parquet(path)
+            if checked and "schema_version" in frame.columns and (frame["schema_version"].max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
+                self._tell(f"{path.name} was written by a newer version and is left out; upgrade to read it")
+                return None
             if checked and (missing := set(SCHEMA) - set(frame.columns)):
                 raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
-            if checked and frame["schema_version"].max() > SCHEMA_VERSION:  # type: ignore[operator]
-                self._told.append(f"{path.name} was written by a newer version and is left out; upgrade to read it")
-                return None
             return frame
         except FileNotFoundError:
-            return None  # another process has just compacted it
+            self._gone = True
+            return None
+        except OSError as error:
+            self._tell(f"{path.name} could not be read this time ({error.strerror or error})")
+            return None
         except Exception as error:
             aside = path.with_suffix(".damaged")
             with contextlib.suppress(OSError):
                 path.replace(aside)
             reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-            self._told.append(f"{path.name} could not be read and was set aside as {aside.name} ({reason})")
+            self._tell(f"{path.name} could not be read and was set aside as {aside.name} ({reason})")
             return None
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.append(sentence)
 
     def _make_room(self) -> None:
         with contextlib.suppress(OSError):
@@ -209,7 +222,7 @@ class Store:
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            _write(pl.concat([frame for _, frame in frames]), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
+            _write(pl.concat([frame for _, frame in frames], how="diagonal_relaxed"), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
             for path, _ in frames:
                 path.unlink(missing_ok=True)
 
@@ -239,20 +252,24 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
 
     Raises:
         UsageError: another ending, or a directory that is not there.
+        StoreError: it cannot be written there.
     """
     target = Path(path).expanduser()
     if target.suffix not in (".parquet", ".csv", ".json"):
         raise UsageError(f"{target.name!r} ends in none of .parquet, .csv, .json; for example --export energy.csv")
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent} to export to")
-    if target.suffix == ".parquet":
-        frame.write_parquet(target)
-    elif target.suffix == ".json":
-        frame.write_json(target)
-    else:
-        import json
+    try:
+        if target.suffix == ".parquet":
+            frame.write_parquet(target)
+        elif target.suffix == ".json":
+            frame.write_json(target)
+        else:
+            import json
 
-        nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
-        texts = {name: [json.dumps(value) for value in frame[name].to_list()] for name in nested}
-        frame.with_columns(pl.Series(name, values, dtype=pl.String) for name, values in texts.items()).write_csv(target)
+            nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+            texts = {name: [json.dumps(value) for value in frame[name].to_list()] for name in nested}
+            frame.with_columns(pl.Series(name, values, dtype=pl.String) for name, values in texts.items()).write_csv(target)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(f"{target} could not be written ({getattr(error, 'strerror', None) or error})") from error
     return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -175,19 +176,17 @@ def test_a_hole_in_the_sampling_reaches_the_browser_as_a_gap(make: Make) -> None
     view, sent = make()
     view.machine.step(1.0)
     hello(view)
-    for code in (999, 0):  # NVML_ERROR_UNKNOWN for a while
-        view.machine.inject("nvmlDeviceGetFieldValues", code)
-        view.machine.inject("nvmlDeviceGetPowerUsage", code)
-        view.machine.step(2.5)
-    if code == 0:
-        view.machine.state.clear_faults()
+    view.machine.lose(0)
+    view.machine.step(2.5)
+    view.news()
+    assert sent[-1][0]["kind"] == "problem"
+    assert sent[-1][0]["text"].startswith("GPU 0: ")
+    view.machine.lose(0, 0)
     view.machine.step(2.5)
     rows = table(view.news())  # type: ignore[arg-type]
-    gaps = np.flatnonzero(np.isnan(rows[:, 1:]).all(axis=1))
-    assert len(gaps) >= 1
-    at = gaps[0]
-    assert at == 0 or rows[at - 1, 0] < rows[at, 0]
-    assert rows[at + 1, 0] - (rows[at - 1, 0] if at else 1.0) > 0.5
+    assert sent[-1][0] == {"kind": "problem", "text": ""}
+    assert np.flatnonzero(np.isnan(rows[:, 1:]).all(axis=1)).tolist() == [0]
+    assert 1.0 < rows[0, 0] < 3.4 < rows[1, 0]
 
 
 def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> None:
@@ -208,7 +207,7 @@ def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> Non
 
 
 def test_a_drag_leaves_one_mark(make: Make) -> None:
-    view, sent = make("V100,V100", set_power_limit=lambda uuid, watts: watts)
+    view, _ = make("V100,V100", set_power_limit=lambda uuid, watts: watts)
     hello(view)
     both = [device.uuid for device in view.devices]
     for watts in (240, 230, 220):
@@ -316,6 +315,21 @@ def test_a_gap_lifts_the_pen(make: Make) -> None:
         view._series[0].append(view._series[0].rows[-20:] + np.float32([[3, 0, 0, 0, 0]]))
     lines_after = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
     assert lines_after > lines_before
+
+
+def test_the_limit_is_drawn_as_steps(make: Make) -> None:
+    view, _ = make()
+    gpu = view.devices[0]
+    for watts in (250, 150, 200):
+        gpu.apply(Setting(power_limit_w=watts))
+        view.machine.step(2.0)
+    dashed = [path.get("d", "") for path in ElementTree.fromstring(view.svg()).iter("{http://www.w3.org/2000/svg}path")
+              if path.get("stroke-dasharray") == "5 4"]  # fmt: skip
+    (limit,) = dashed
+    assert re.fullmatch(r"M[\d.]+ [\d.]+(H[\d.]+V[\d.]+){2}H[\d.]+", limit)
+    heights = [float(y) for y in re.findall(r"(?:M[\d.]+ |V)([\d.]+)", limit)]
+    assert heights[0] < heights[2] < heights[1]  # downwards in SVG: 250 W, 200 W, 150 W
+    assert (heights[1] - heights[0]) / (heights[1] - heights[2]) == pytest.approx(2.0, abs=0.02)
 
 
 @pytest.mark.parametrize(("cards", "bytes_at_most"), [("V100", 40_000), (",".join(["A100"] * 8), 120_000)])

@@ -35,6 +35,7 @@ from .protocol import Device
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 SAME_W = 1.0  # the driver rounds limits
+_ALONE = "left alone"
 
 
 @dataclass
@@ -69,7 +70,7 @@ class _Holding:
     device: Device
     journal: Journal
     lock: Any
-    depth: int = 0
+    owes: bool = False  # the journal holds what an earlier one could not put back
 
 
 _held: dict[str, _Holding] = {}
@@ -97,6 +98,10 @@ def change(device: Device, setting: Setting) -> Setting:
             return device.apply(setting)
         except DeviceError:
             if fresh:
+                _give_up(holding)
+            raise
+        except BaseException:  # a full disk: nothing was changed yet
+            if fresh:
                 _release(holding)
             raise
 
@@ -111,7 +116,7 @@ def restore(device: Device) -> str:
         if holding is None:
             return ""
         left = put_back(holding.device, holding.journal)
-        _release(holding, keep_journal=bool(left) and not left.startswith("left alone"))
+        _release(holding, keep_journal=bool(left) and not left.startswith(_ALONE))
         return left
 
 
@@ -129,16 +134,15 @@ def applied(device: Device, setting: Setting) -> Iterator[Setting]:
         before = device.setting() if outer else None
         got = change(device, setting)
         holding = _held[device.uuid]
-        holding.depth += 1
     try:
         yield got
     finally:
         with _guard:
-            holding.depth -= 1
-            if before is None or holding.depth == 0:
-                restore(device)
-            else:
-                _back_to(device, before, setting)
+            if _held.get(device.uuid) is holding:  # and was not restored meanwhile
+                if before is None:
+                    restore(device)
+                else:
+                    _back_to(device, before, setting)
 
 
 def holder(uuid: str) -> str:
@@ -198,7 +202,7 @@ def _recover(path: Path, journal: Journal) -> list[str]:
         left = put_back(device, journal)
     except (DeviceError, SimulationError) as error:
         return [f"{journal.name} was left changed by a process that is gone and could not be restored: {error}"]
-    if not left or left.startswith("left alone"):
+    if not left or left.startswith(_ALONE):
         path.unlink(missing_ok=True)
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
     return [
@@ -226,7 +230,7 @@ def put_back(device: Device, journal: Journal) -> str:
             if ours:
                 device.apply(Setting(power_limit_w=journal.before_w))
             elif now_w is not None and abs(now_w - journal.before_w) > SAME_W:
-                return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {journal.before_w:g} W before)"
+                return f"{_ALONE} at {now_w:g} W: another program has set it meanwhile (it was {journal.before_w:g} W before)"
         except DeviceError as error:
             problems.append(f"the power limit could not be put back to {journal.before_w:g} W: {error}")
     return "; ".join(problems)
@@ -252,19 +256,36 @@ def _hold(device: Device) -> _Holding:
             "wait until it has finished, or stop it there"
         )
     try:
-        stale = _load(places.journals() / f"{device.uuid}.json")
-        if stale is not None and not _runs(stale.pid, stale.started):
-            put_back(device, stale)
+        stale, left = _load(places.journals() / f"{device.uuid}.json"), ""
+        if stale is not None and (stale.pid == os.getpid() or not _runs(stale.pid, stale.started)):
+            left = put_back(device, stale)
         _start_watchdog()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         before_w = device.setting().power_limit_w if device.can("power_limit") else None
         journal = Journal(device.uuid, device.name, os.getpid(), _started(os.getpid()), before_w, simulated)
         holding = _Holding(device, journal, lock)
+        if stale is not None and left and not left.startswith(_ALONE):  # what it owes goes on with ours
+            journal.before_w, journal.touched, journal.limits_w = stale.before_w, stale.touched, stale.limits_w
+            holding.owes = True
     except BaseException:
         lock.close()
         raise
     _held[device.uuid] = holding
     return holding
+
+
+def _give_up(holding: _Holding) -> None:
+    """Let a GPU go whose first change failed. The device has undone it; what it could not undo is tried again or stays journalled."""
+    journal = holding.journal
+    try:
+        still = holding.device.setting()
+    except DeviceError:
+        left = True
+    else:
+        now_w, before_w = still.power_limit_w, journal.before_w
+        moved = "power_limit_w" in journal.touched and None not in (now_w, before_w) and abs(now_w - before_w) > SAME_W  # type: ignore[operator]
+        left = holding.owes or moved or still.sm_clock_mhz is not None or still.mem_clock_mhz is not None
+    _release(holding, keep_journal=left and bool(put_back(holding.device, journal)))
 
 
 def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
@@ -380,4 +401,22 @@ def _started(pid: int) -> str:
     return "running"
 
 
+def _forget() -> None:
+    """In a forked child: it owes nothing, and must not keep the lock or the watchdog's end of its pipe when the parent is gone."""
+    global _guard, _watchdog
+    _guard = threading.RLock()
+    for holding in _held.values():
+        with contextlib.suppress(OSError):
+            holding.lock.close()
+    _held.clear()
+    if _watchdog is not None:
+        for pipe in (_watchdog.stdin, _watchdog.stdout):
+            if pipe is not None:
+                pipe.close()
+        _watchdog.returncode = 0  # not this process's child
+        _watchdog = None
+
+
 atexit.register(restore_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pynvml as nvml
 
@@ -159,6 +159,24 @@ def count() -> int:
         return int(nvml.nvmlDeviceGetCount())
 
 
+class _Value(ctypes.Union):
+    _fields_: ClassVar[Any] = [("dVal", ctypes.c_double), ("uiVal", ctypes.c_uint), ("ullVal", ctypes.c_ulonglong)]
+
+
+class _FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t, kept and filled again at each sample: pynvml's own makes one anew and costs five times the call."""
+
+    _fields_: ClassVar[Any] = [
+        ("fieldId", ctypes.c_uint),
+        ("scopeId", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latencyUsec", ctypes.c_longlong),
+        ("valueType", ctypes.c_uint),
+        ("nvmlReturn", ctypes.c_uint),
+        ("value", _Value),
+    ]
+
+
 class NvmlDevice:
     """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with `workbench.open_device`.
 
@@ -171,7 +189,8 @@ class NvmlDevice:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
         self.simulated = library_is_simulated()
-        self.clock: Clock = getattr(nvml.nvmlLib, "clock", MONOTONIC)
+        # Not getattr with a default: a C library has a `clock` too, libc's.
+        self.clock: Clock = nvml.nvmlLib.clock if self.simulated else MONOTONIC
         self.note = ""
         with translated("opening a GPU"):
             self.name = str(nvml.nvmlDeviceGetName(handle))
@@ -260,6 +279,10 @@ class NvmlDevice:
         if self._limit_in_batch:
             fields.append(_ENFORCED)
         self._fields = fields
+        self._values = (_FieldValue * len(fields))()
+        for value, field in zip(self._values, fields, strict=True):
+            value.fieldId, value.scopeId = field if isinstance(field, tuple) else (field, _GPU_SCOPE)
+        self._count, self._values_at = ctypes.c_int(len(fields)), ctypes.byref(self._values)
 
     def _choose_status(self) -> None:
         handle = self._handle
@@ -340,17 +363,13 @@ class NvmlDevice:
         try:
             at_s = self.clock()
             if self._fields:
-                values = self._try(nvml.nvmlDeviceGetFieldValues, handle, self._fields)
-                for value in () if isinstance(values, float) else values:
-                    if value.nvmlReturn != nvml.NVML_SUCCESS:
-                        self._refused(nvml.NVMLError(value.nvmlReturn))
-                        continue
-                    if value.fieldId == _ENERGY:
-                        energy_j = _number(value) / 1000
-                    elif value.fieldId == _INSTANT:
-                        power_w = _number(value) / 1000
+                for field, thousands in self._batch():
+                    if field == _ENERGY:
+                        energy_j = thousands / 1000
+                    elif field == _INSTANT:
+                        power_w = thousands / 1000
                     else:
-                        limit_w = _number(value) / 1000
+                        limit_w = thousands / 1000
             if not self._energy_in_batch and self.can("energy"):
                 energy_j = self._try(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) / 1000
             if not self._power_in_batch and self.can("power"):
@@ -377,6 +396,18 @@ class NvmlDevice:
             )
         except nvml.NVMLError as error:
             raise error_for(error.value, f"reading {self.name}") from error
+
+    def _batch(self) -> Iterator[tuple[int, float]]:
+        """The fields of the batched query that the driver gave, in its units."""
+        code = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")(self._handle, self._count, self._values_at)
+        if code != nvml.NVML_SUCCESS:
+            self._refused(nvml.NVMLError(code))
+            return
+        for value in self._values:
+            if value.nvmlReturn == nvml.NVML_SUCCESS:
+                yield value.fieldId, _number(value)
+            else:
+                self._refused(nvml.NVMLError(value.nvmlReturn))
 
     def _try(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """A reading, or NaN where the driver refuses it this once."""

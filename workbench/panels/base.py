@@ -90,7 +90,7 @@ class LivePanel(anywidget.AnyWidget):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # what was sent and what is known belong together
-        self._watched = threading.Event()
+        self._watched = threading.Event()  # somebody looks, or it is over
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._display_id: str | None = None
@@ -197,7 +197,7 @@ class LivePanel(anywidget.AnyWidget):
                     self._say(*message)
 
     def _say(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        if self._watched.is_set() and self.comm is not None:
+        if self._greeted and self.comm is not None:  # else there is nobody to say it to
             self.send(content, buffers)
 
     # hearing

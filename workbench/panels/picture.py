@@ -35,10 +35,10 @@ class Mark(NamedTuple):
 
 def picture(title: str, lines: Sequence[Line], marks: Sequence[Mark], end_s: float) -> str:
     """Power with its limit, SM clock and utilisation over seconds, as one `<svg>` element."""
-    bins = max(100, POINTS // len(lines)) if lines else 0
+    bins = max(100, POINTS // 2 // len(lines))
     lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
     span = (0.0, max(end_s, 1e-3))
-    highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.06
+    highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.1
     together = len(lines) <= TOGETHER
     plots: list[_Plot] = []
     if together:
@@ -148,12 +148,10 @@ class _Frame:
             x, y = f"{self.x(float(time_s)):.1f}", f"{self.y(float(value) * scale):.1f}"
             if not pen:
                 drawn.append(f"M{x} {y}")
-            elif y == last_y:  # level stretches are drawn at their end
-                drawn[-1] = f"H{x}" if drawn[-1].startswith("H") else drawn[-1]
-                if not drawn[-1].startswith("H"):
-                    drawn.append(f"H{x}")
-            elif steps:
-                drawn.append(f"H{x}V{y}")
+            elif y == last_y or steps:
+                if drawn[-1].startswith("H"):  # a level stretch is one line
+                    drawn.pop()
+                drawn += [f"H{x}"] if y == last_y else [f"H{x}", f"V{y}"]
             else:
                 drawn.append(f"L{x} {y}")
             pen, last_y = True, y

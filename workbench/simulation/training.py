@@ -10,6 +10,7 @@ starts are kept in `marks`, evaluations and checkpoints in `events`, all in seco
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -108,6 +109,7 @@ class TrainingJob:
         self.iterations_per_epoch = max(1, self.workload.samples // (self.batch_size * len(self.gpus)))
         self.iterations = iterations if iterations is not None else epochs * self.iterations_per_epoch
         self._evaluate, self._checkpoint_every, self._checkpoint_s = evaluate, checkpoint_every, checkpoint_s
+        self.seed = seed
         self._rng = random.Random(seed)
         self.marks: list[float] = []
         self.events: list[Event] = []
@@ -117,8 +119,7 @@ class TrainingJob:
         return self.iterations
 
     def __iter__(self) -> Iterator[Batch]:
-        self._claim()
-        try:
+        with self.claimed():
             for number in range(self.iterations):
                 factor = self._rng.lognormvariate(0.0, ITERATION_JITTER)
                 gap = self._rng.lognormvariate(0.0, GAP_JITTER)
@@ -130,15 +131,28 @@ class TrainingJob:
                 if self._checkpoint_every and (number + 1) % self._checkpoint_every == 0:
                     self._between("checkpoint", [self._checkpoint() for _ in self._lanes])
             self._wait(0.0)
-        finally:
-            self._release()
 
     def run(self) -> None:
         """Run the job to its end."""
         for _ in self:
             pass
 
+    def plans(self, at_s: float) -> tuple[list[list[Planned]], list[list[Planned]]]:
+        """One iteration, and one evaluation (empty if there is none), of each GPU at the setting in force at a time."""
+        iterations = [lane.plan(at_s, lane.iteration)[0] for lane in self._lanes]
+        evaluations = [lane.plan(at_s, lane.evaluation)[0] for lane in self._lanes] if self._evaluate else []
+        return iterations, evaluations
+
     # the two ends of a job
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the job's GPUs; they idle afterwards. Raises SimulationError where another job has one."""
+        self._claim()
+        try:
+            yield
+        finally:
+            self._release()
 
     def _claim(self) -> None:
         state = self.machine.state
@@ -226,7 +240,7 @@ class _Lane:
         """Append phases at `start_s`; returns their end."""
         now_s = self.machine.state.now_s()
         self._queued = [row for row in self._queued if row[1] > now_s]
-        plan, rows, end_s = self._plan(start_s, phases)
+        plan, rows, end_s = self.plan(start_s, phases)
         self._queued += rows
         self._publish(start_s, plan)
         return end_s
@@ -239,7 +253,7 @@ class _Lane:
             if end_s > from_s
         ]
         begin_s = max(from_s, self._queued[0][0]) if self._queued else from_s
-        plan, self._queued, end_s = self._plan(begin_s, left)
+        plan, self._queued, end_s = self.plan(begin_s, left)
         self._publish(begin_s, plan)
         return end_s
 
@@ -254,7 +268,7 @@ class _Lane:
         return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
                 "mem_clock_mhz": mem_max or None}  # fmt: skip
 
-    def _plan(self, at_s: float, phases: Sequence[Phase]) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
+    def plan(self, at_s: float, phases: Sequence[Phase]) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
         """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
         plan: list[Planned] = []
         rows: list[tuple[float, float, Phase]] = []

@@ -219,8 +219,8 @@ class LimitControl {
     this.slider = Object.assign(element("input", "workbench-limit"), { type: "range" });
     this.slider.setAttribute("aria-label", "Power limit in watts");
     this.words = element("span", "workbench-limit-words");
-    this.low = element("span", "workbench-hint");
-    this.high = element("span", "workbench-hint");
+    this.low = element("span", "workbench-faint");
+    this.high = element("span", "workbench-faint");
     const name = element("span", "", "Power limit");
     this.root = element("div", "workbench-control", name, this.chosen, this.low, this.slider, this.high, this.words);
     this.slider.addEventListener("input", () => {
@@ -311,9 +311,9 @@ function powerView({ root, post }) {
   const place = element("div", "workbench-plots");
   const hint = element("span", "workbench-hint");
   const limit = new LimitControl(post);
-  const controls = element("div", "workbench-controls", limit.root, hint);
+  const controls = element("div", "workbench-controls", limit.root);
   root.append(
-    element("div", "workbench-head", title, badge, state, element("span", "workbench-space"), span, stop),
+    element("div", "workbench-head", title, badge, state, element("span", "workbench-space"), hint, span, stop),
     numbers, legend, place, controls,
   );
   badge.hidden = true;
@@ -403,9 +403,6 @@ function powerView({ root, post }) {
       take(message, buffers);
       title.textContent = message.title.replace(/ ?\(simulated\)/g, "");
       badge.hidden = !message.gpus.some((gpu) => gpu.simulated);
-      stop.hidden = !message.stop;
-      controls.hidden = !message.slider && !message.stop;
-      limit.root.hidden = !message.slider;
       limit.greeting(message.gpus);
       if (!plots) {
         makeLegend(message.gpus);
@@ -431,12 +428,15 @@ function powerView({ root, post }) {
     state({ running, queued, silent, greeted }) {
       const words = !running ? "done" : stopping ? "stopping" : "running";
       const quiet = silent > SILENT_S ? ` · nothing heard for ${silent.toFixed(0)} s` : "";
+      state.title = queued ? "input waits until the kernel has finished the cell" : "";
       state.textContent = greeted ? words + quiet : queued ? "the view comes when the cell ends" : "loading";
       state.dataset.state = !greeted ? "loading" : running ? "running" : "done";
       const live = running && !queued && greeted;
       root.classList.toggle("workbench-queued", queued);
       hint.textContent = queued && running && greeted ? "queued until the cell ends" : "";
       stop.disabled = !live;
+      stop.hidden = !about?.stop || !running;
+      controls.hidden = !about?.slider || !running;
       if (about) limit.enable(live);
     },
     dispose() {

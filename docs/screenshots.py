@@ -1,0 +1,100 @@
+"""Takes the pictures of the live power view in docs/images, on simulated GPUs: python docs/screenshots.py"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "browser"))
+
+from lab import Lab, Notebook, browser_page  # noqa: E402
+
+SET_UP = """
+from workbench.simulation.machine import simulate
+machine = simulate(CARDS, seed=1)
+from workbench.devices import devices
+from workbench.panels import PowerView
+from workbench.panels.base import interrupt_cell
+from workbench.recorder import Recorder
+from workbench.records import Setting
+from workbench.simulation.training import TrainingJob, in_background
+gpus = {gpu.uuid: gpu for gpu in devices()}
+recorder = Recorder(list(gpus.values()))
+recorder.ready()
+def change(uuid, watts):
+    return gpus[uuid].apply(Setting(power_limit_w=watts)).power_limit_w
+def train(workload, iterations):
+    view = PowerView(recorder, list(gpus.values()), label=workload, stop=interrupt_cell, set_power_limit=change)
+    view.show()
+    view.start()
+    for other in range(1, len(gpus)):
+        in_background(TrainingJob(workload, iterations=10 * iterations, gpu=other, seed=other))
+    start_s = recorder.clock()
+    for batch in TrainingJob(workload, iterations=iterations):
+        pass
+    end_s = recorder.clock()
+    joules = sum(machine.true_energy_j(number, start_s, end_s) for number in range(len(gpus)))
+    view.finish(f"{joules:.0f} J in {end_s - start_s:.1f} s, mean {joules / (end_s - start_s):.0f} W (simulated)", end_s=end_s)
+"""
+
+
+def drag(notebook: Notebook, share: float) -> None:
+    """Drag the limit slider to a share of its range."""
+    slider = notebook.page.locator(".workbench-limit").last
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    notebook.page.mouse.move(box["x"] + box["width"] - 6, y)
+    notebook.page.mouse.down()
+    for step in range(1, 9):
+        notebook.page.mouse.move(box["x"] + box["width"] * (1 + (share - 1) * step / 8), y)
+    notebook.page.mouse.up()
+
+
+def shoot(notebook: Notebook, name: str, images: Path) -> None:
+    """The running cell and its output, as a small PNG."""
+    notebook.page.mouse.move(5, 5)
+    notebook.page.wait_for_timeout(400)
+    notebook.page.locator(".jp-Notebook-cell").nth(1).screenshot(path=str(images / name))
+    print(name, (images / name).stat().st_size, "bytes")
+
+
+def main(images: Path) -> None:
+    images.mkdir(parents=True, exist_ok=True)
+    chromium = os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Lab(Path(directory) / "server") as lab,
+        browser_page(chromium, width=1180, height=1250) as page,
+    ):
+        one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("imagenet", iterations=40)'])
+        one.run(0)
+        one.finish(0)
+        one.run(1)
+        one.until("it.time[0] > 8")
+        drag(one, 0.35)
+        one.until("it.time[0] > 15")
+        shoot(one, "power-light.png", images)
+        one.theme("JupyterLab Dark")
+        shoot(one, "power-dark.png", images)
+        one.theme("JupyterLab Light")
+        one.finish(1, 120)
+        shoot(one, "power-static.png", images)
+        lab.stop_kernels()
+
+        eight = Notebook(lab, page, "eight", [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("imagenet", iterations=60)'])
+        eight.run(0)
+        eight.finish(0)
+        eight.run(1)
+        eight.until("it.time[0] > 15", 40)
+        shoot(eight, "power-8gpus.png", images)
+        lab.stop_kernels()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "images")

@@ -1,0 +1,141 @@
+"""The live power view in JupyterLab, with a real kernel that is busy with a cell of pure Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from lab import Notebook
+
+pytestmark = pytest.mark.browser
+
+SET_UP = """
+import json
+from workbench.simulation.machine import simulate
+machine = simulate("V100", seed=1)
+from workbench.devices import devices
+from workbench.panels import PowerView
+from workbench.panels.base import interrupt_cell
+from workbench.recorder import Recorder
+from workbench.records import Setting
+from workbench.simulation.training import TrainingJob
+gpus = devices()
+recorder = Recorder(gpus)
+recorder.ready()
+def change(uuid, watts):
+    return gpus[0].apply(Setting(power_limit_w=watts)).power_limit_w
+def train(iterations):
+    view = PowerView(recorder, gpus, label="train", stop=interrupt_cell, set_power_limit=change)
+    view.show()
+    view.start()
+    outcome = "interrupted"
+    try:
+        for batch in TrainingJob("imagenet", iterations=iterations):
+            with open("status.json", "w") as file:
+                json.dump({"iteration": batch.iteration, "limit_w": gpus[0].setting().power_limit_w}, file)
+        outcome = "ok"
+    finally:
+        view.finish(f"caption: {outcome}")
+"""
+
+Make = Callable[[Sequence[str]], Notebook]
+
+
+def started(notebook: Make, run: str, *more: str) -> Notebook:
+    """A notebook whose second cell has been running long enough to show something."""
+    made = notebook([SET_UP, run, *more])
+    made.run(0)
+    made.finish(0)
+    made.run(1)
+    made.until("it.points[0] > 30")
+    return made
+
+
+def test_a_blocking_cell_is_seen_stopped_and_left_as_a_picture(notebook: Make) -> None:
+    made = started(notebook, "train(10_000)")
+    first = made.until("it.state === 'running' && it.badge && !it.disabled")
+    assert first["title"] == "train · Tesla V100-PCIE-32GB"
+    assert " W now · " in first["numbers"]
+    assert first["problem"] == first["hint"] == ""
+    later = made.until(f"it.points[0] > {first['points'][0]} + 60 && it.drawn[0] > {first['drawn'][0]}")
+    assert later["time"][0] > first["time"][0] + 1.0
+    assert made.count(1) is None  # all this while the cell runs
+
+    made.theme("JupyterLab Dark")
+    dark = made.until("it.label === it.colours.faint_text && it.label.startsWith('rgba(255')")
+    assert dark["label"] != first["label"]
+    made.theme("JupyterLab Light")
+    made.until(f"it.label === '{first['label']}'")
+
+    made.page.locator(".workbench-stop").click()
+    made.finish(1, 10)
+    display, error = made.outputs(1)
+    assert error["ename"] == "KeyboardInterrupt"
+    assert display["data"]["text/plain"] == "caption: interrupted"
+    assert "<svg" in "".join(display["data"]["text/html"])
+    assert "application/vnd.jupyter.widget-view+json" not in display["data"]
+    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null", 10)
+    assert made.look() is None
+
+
+def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -> None:
+    made = started(notebook, "train(10_000)")
+    before = made.until("!it.disabled && it.limit[0] === 250")
+    slider = made.page.locator(".workbench-limit")
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    made.page.mouse.move(box["x"] + box["width"] - 6, y)
+    made.page.mouse.down()
+    for step in range(1, 11):
+        made.page.mouse.move(box["x"] + box["width"] * (1 - 0.07 * step), y)
+    made.page.mouse.up()
+    wanted = float(slider.input_value())
+    assert wanted < 160
+    after = made.until(f"it.limit[0] === {wanted} && it.words === 'asked {wanted:.0f} W · {wanted:.0f} W in force'")
+    changed_s = after["time"][0]
+    made.wait(
+        """time => {
+            const { series } = [...document.querySelectorAll('.workbench-panel')].at(-1).workbench;
+            const [times, power] = [series[0].columns[0], series[0].columns[1]];
+            const late = power.filter((_, row) => times[row] > time + 0.5);
+            return late.length > 50 && Math.max(...late) < %f;
+        }""" % (1.1 * wanted), 20, changed_s,
+    )  # fmt: skip
+    assert before["limit"] == [250]
+    assert [mark[2] for mark in made.until("it.marks.length > 0")["marks"]] == [f"{wanted:.0f} W"]
+    status = json.loads((made.lab.notebooks / "status.json").read_text())
+    assert status["limit_w"] == wanted  # as the busy kernel sees it
+    assert made.count(1) is None
+    made.page.locator(".workbench-stop").click()
+    made.finish(1, 10)
+
+
+def test_a_reloaded_page_gets_all_points_again(notebook: Make) -> None:
+    run = """
+view = PowerView(recorder, gpus, label="monitor", set_power_limit=change)
+view.show()
+view.start()
+"""
+    made = started(notebook, run)
+    before = made.until("it.points[0] > 150")
+    made.save()
+    made.open()
+    after = made.until(f"it.points[0] >= {before['points'][0]}")
+    assert after["first"] == before["first"]
+    assert after["state"] == "running"
+    made.until(f"it.points[0] > {after['points'][0]}")
+
+
+def test_a_page_reloaded_while_the_cell_runs_gets_all_points_when_it_has_run(notebook: Make) -> None:
+    made = started(notebook, "train(20)")
+    before = made.until("it.points[0] > 30")
+    made.save()
+    made.open()
+    # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell ends.
+    after = made.until("it.state === 'done'", 40)
+    assert after["first"] == before["first"]
+    assert after["points"][0] > before["points"][0]
+    assert after["time"][0] > 10

@@ -1,0 +1,497 @@
+"""What is changed is put back: after success, failure, exit and kill; by whom is always clear."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench import places
+from workbench.device import control
+from workbench.device.nvml import NvmlDevice
+from workbench.devices import open_device
+from workbench.errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
+from workbench.records import Setting
+from workbench.simulation.machine import Machine
+from workbench.simulation.state import alive
+
+Simulated = Callable[..., Machine]
+SET_LIMIT, LOCK_SM, RESET_SM = (
+    "nvmlDeviceSetPowerManagementLimit",
+    "nvmlDeviceSetGpuLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks",
+)
+TIMEOUT, UNKNOWN, NO_PERMISSION = 10, 999, 4
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Locks of this test alone, also in its children; nothing held afterwards."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield
+    control.restore_all()
+    control._held.clear()
+    control._stop_watchdog()
+
+
+@pytest.fixture
+def machine(simulated: Simulated) -> Machine:
+    """A V100 at its 250 W, in a machine that other processes see; its clock stands still."""
+    return simulated("V100", stepped=True)
+
+
+def limit_w(machine: Machine) -> float:
+    return float(machine.state.control(0, "limit_w"))
+
+
+def locked_mhz(machine: Machine) -> int:
+    return int(machine.state.control(0, "lock_sm_max"))
+
+
+def journals() -> list[str]:
+    return sorted(path.name for path in places.journals().iterdir())
+
+
+def set_by_another_program(machine: Machine, watts: float) -> None:
+    machine.state.change_setting(0, limit_w=watts)
+
+
+def wait_until(true: Callable[[], bool], timeout_s: float = 15.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return true()
+
+
+# in one process
+
+
+def test_a_setting_lasts_as_long_as_its_block(machine: Machine) -> None:
+    device = open_device()
+    with control.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)) as got:
+        assert got == Setting(power_limit_w=150.0, sm_clock_mhz=1005)
+        assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
+        assert journals() == [f"{device.uuid}.json"]
+        assert control.holder(device.uuid) == "this process"
+    assert (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
+    assert journals() == []
+    assert control.holder(device.uuid) == ""
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_setting_is_put_back_when_the_work_fails(machine: Machine, error: type[BaseException]) -> None:
+    with pytest.raises(error), control.applied(open_device(), Setting(power_limit_w=150.0)):
+        raise error
+    assert limit_w(machine) == 250.0
+    assert journals() == []
+
+
+def test_what_was_found_is_what_comes_back(machine: Machine) -> None:
+    set_by_another_program(machine, 200.0)  # by the administrator, say: not the card's default
+    with control.applied(open_device(), Setting(power_limit_w=150.0)):
+        pass
+    assert limit_w(machine) == 200.0
+
+
+def test_an_inner_block_puts_back_what_the_outer_one_had(machine: Machine) -> None:
+    device = open_device()
+    with control.applied(device, Setting(power_limit_w=200.0)):
+        with control.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
+            assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
+        assert (limit_w(machine), locked_mhz(machine)) == (200.0, 0)
+        with control.applied(device, Setting(sm_clock_mhz=900)):
+            assert (limit_w(machine), locked_mhz(machine)) == (200.0, 900)
+        assert journals() != []
+    assert (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
+
+
+def test_a_block_inside_a_lasting_change_leaves_that_change(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=200.0))
+    with control.applied(device, Setting(power_limit_w=150.0)):
+        pass
+    assert limit_w(machine) == 200.0
+    assert control.restore(device) == ""
+    assert limit_w(machine) == 250.0
+
+
+def test_blocks_that_end_in_the_wrong_order_still_end_at_the_beginning(machine: Machine) -> None:
+    device = open_device()
+    outer = control.applied(device, Setting(power_limit_w=200.0))
+    inner = control.applied(device, Setting(power_limit_w=150.0))
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    assert limit_w(machine) == 250.0
+    assert control.holder(device.uuid) == ""
+
+
+def test_changes_add_up_and_one_restore_undoes_them(machine: Machine) -> None:
+    device = open_device()
+    for watts in (200.0, 150.0, 175.0):
+        assert control.change(device, Setting(power_limit_w=watts)).power_limit_w == watts
+    control.change(device, Setting(sm_clock_mhz=1005))
+    assert control.restore_all() == []
+    assert (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
+    assert control.restore(device) == ""  # nothing is held any more
+
+
+def test_two_gpus_are_held_and_restored_apart(simulated: Simulated) -> None:
+    machine = simulated("V100,A100", stepped=True)
+    one, two = open_device(0), open_device(1)
+    control.change(one, Setting(power_limit_w=150.0))
+    control.change(two, Setting(power_limit_w=300.0))
+    control.restore(one)
+    assert (machine.state.control(0, "limit_w"), machine.state.control(1, "limit_w")) == (250.0, 300.0)
+    control.restore_all()
+    assert machine.state.control(1, "limit_w") == two.limits.default_power_limit_w
+
+
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [(Setting(power_limit_w=1000.0), OutOfRange), (Setting(sm_clock_mhz=1), OutOfRange), (Setting(mem_clock_mhz=877), NotSupported)],
+)  # fmt: skip
+def test_what_the_card_does_not_take_changes_nothing(machine: Machine, setting: Setting, error: type[DeviceError]) -> None:
+    device = open_device()
+    with pytest.raises(error), control.applied(device, setting):
+        pytest.fail("the block must not run")
+    assert (limit_w(machine), locked_mhz(machine), journals(), control.holder(device.uuid)) == (250.0, 0, [], "")
+
+
+@pytest.mark.parametrize("setting", [Setting(power_limit_w=150.0), Setting(power_limit_w=150.0, sm_clock_mhz=1005)])
+def test_without_the_right_nothing_is_changed_and_no_journal_is_left(simulated: Simulated, setting: Setting) -> None:
+    machine = simulated("V100", stepped=True, privileged=False)
+    device = open_device()
+    with pytest.raises(NotPermitted, match="it takes root or CAP_SYS_ADMIN"), control.applied(device, setting):
+        pytest.fail("the block must not run")
+    assert (limit_w(machine), machine.state.generation(0), journals()) == (250.0, 0, [])
+    assert control.holder(device.uuid) == ""
+
+
+def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=150.0))
+    set_by_another_program(machine, 180.0)
+    said = control.restore(device)
+    assert said == "left alone at 180 W: another program has set it meanwhile (it was 250 W before)"
+    assert limit_w(machine) == 180.0
+    assert journals() == []
+
+
+def test_25_another_program_that_put_it_back_itself_is_nothing_to_tell(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=150.0))
+    set_by_another_program(machine, 250.0)
+    assert control.restore(device) == ""
+
+
+def test_a_restore_that_the_driver_refuses_is_said_and_owed(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=150.0))
+    machine.inject(SET_LIMIT, UNKNOWN, times=1)
+    said = control.restore(device)
+    assert said.startswith("the power limit could not be put back to 250 W: setting the power limit of ")
+    assert limit_w(machine) == 150.0
+    assert journals() == [f"{device.uuid}.json"]
+    with control.applied(device, Setting(power_limit_w=120.0)):  # the next change knows what is owed
+        assert limit_w(machine) == 120.0
+    assert limit_w(machine) == 250.0
+    assert journals() == []
+
+
+def test_a_debt_outlives_a_second_refusal(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=150.0))
+    machine.inject(SET_LIMIT, UNKNOWN, times=4)  # each time the device tries to undo it, too
+    assert control.restore(device)
+    with control.applied(device, Setting(sm_clock_mhz=1005)):  # putting back fails at its start too, and works at its end
+        assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
+    assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
+
+
+def test_a_change_that_fails_half_way_is_undone_even_if_undoing_fails_at_first(machine: Machine) -> None:
+    device = open_device()
+    machine.inject(LOCK_SM, UNKNOWN, times=1)
+    machine.inject(SET_LIMIT, UNKNOWN, times=1, after=1)  # the device's own undoing
+    with pytest.raises(DeviceError), control.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
+        pytest.fail("the block must not run")
+    assert (limit_w(machine), journals()) == (250.0, [])
+
+
+def test_a_refused_change_inside_a_block_leaves_the_blocks_setting(machine: Machine) -> None:
+    device = open_device()
+    with control.applied(device, Setting(power_limit_w=200.0)):
+        with pytest.raises(OutOfRange):
+            control.change(device, Setting(power_limit_w=9000.0))
+        assert limit_w(machine) == 200.0
+    assert limit_w(machine) == 250.0
+
+
+def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = open_device()
+    seen = []
+    real = NvmlDevice.apply
+
+    def apply(self: NvmlDevice, setting: Setting) -> Setting:
+        seen.append(json.loads((places.journals() / f"{self.uuid}.json").read_text()))
+        return real(self, setting)
+
+    monkeypatch.setattr(NvmlDevice, "apply", apply)
+    with control.applied(device, Setting(power_limit_w=150.0)):
+        pass
+    assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (250.0, ["power_limit_w"], [150.0])
+    assert (seen[0]["pid"], seen[0]["uuid"]) == (os.getpid(), device.uuid)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is had on Linux")
+def test_a_journal_that_cannot_be_written_keeps_the_change_from_happening(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = open_device()
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        control.change(device, Setting(power_limit_w=150.0))
+    assert limit_w(machine) == 250.0
+    assert control.holder(device.uuid) == ""
+
+
+def test_a_damaged_journal_is_set_aside_and_said(machine: Machine) -> None:
+    device = open_device()
+    path = places.journals() / f"{device.uuid}.json"
+    path.write_text('{"uuid": "GPU-')
+    (told,) = control.recover()
+    assert told == f"a journal of a changed GPU could not be read and was set aside as {device.uuid}.damaged"
+    assert journals() == [f"{device.uuid}.damaged"]
+    with control.applied(device, Setting(power_limit_w=150.0)):
+        pass
+    assert limit_w(machine) == 250.0
+
+
+def test_a_home_that_cannot_be_written_to_is_replaced_and_said(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.touch()
+    monkeypatch.setenv("WORKBENCH_HOME", str(blocker / "home"))
+    used, problem = places.home()
+    assert used.parent == Path(tempfile.gettempdir())
+    assert problem.startswith(f"{blocker / 'home'} cannot be written to (")
+    assert f"{used} is used instead. Set WORKBENCH_HOME to choose another place" in problem
+    with control.applied(open_device(), Setting(power_limit_w=150.0)):
+        assert list((used / "journals").glob("*.json"))
+    assert limit_w(machine) == 250.0
+
+
+def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "mine"))
+    assert places.home() == (tmp_path / "mine", "")
+    monkeypatch.delenv("WORKBENCH_HOME")
+    assert places.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
+
+
+def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left(machine: Machine) -> None:
+    rng, device = random.Random(20), open_device()
+    clocks = device.limits.sm_clocks_mhz[877]
+    depth: list[object] = []
+    said: list[str] = []
+    for _ in range(100):
+        machine.state.clear_faults()
+        if rng.random() < 0.3:
+            name = rng.choice([SET_LIMIT, LOCK_SM, RESET_SM])
+            machine.inject(name, rng.choice([TIMEOUT, UNKNOWN, NO_PERMISSION]), times=rng.randrange(1, 3), after=rng.randrange(3))
+        setting = Setting(
+            power_limit_w=rng.choice([None, 90.0, 100.0, 180.0, 250.0]), sm_clock_mhz=rng.choice([None, 1, *clocks[::30]])
+        )
+        try:
+            step = rng.randrange(4)
+            if step == 0:
+                control.change(device, setting)
+            elif step == 1 and len(depth) < 3:
+                block = control.applied(device, setting)
+                block.__enter__()
+                depth.append(block)
+            elif step == 2 and depth:
+                depth.pop().__exit__(None, None, None)  # type: ignore[attr-defined]
+            else:
+                said.append(control.restore(device))
+        except DeviceError:
+            pass
+        holds = control.holder(device.uuid) == "this process"
+        untouched = (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
+        assert holds or untouched or journals(), "changed, not held and no journal: nobody would put it back"
+    machine.state.clear_faults()
+    control.restore_all()
+    control.change(device, Setting(power_limit_w=180.0))  # pays what is owed from before, if anything is
+    assert control.restore_all() == []
+    assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
+    assert any(said), "no fault ever hit a restore: the test tests nothing"
+
+
+# several processes
+
+CHANGE = """
+import os, signal, sys, time
+from workbench.device import control
+from workbench.devices import open_device
+from workbench.records import Setting
+device = open_device()
+control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
+if "fork" in sys.argv and os.fork() == 0:
+    time.sleep(60)
+print(control._watchdog.pid, flush=True)
+if "fail" in sys.argv:
+    raise RuntimeError("the training failed")
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def changer(machine: Machine) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int]]]:
+    """Start a process that changes the GPU and waits; gives it and the pid of its watchdog."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHANGE, *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
+
+    yield start
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.communicate()
+
+
+Changer = Callable[..., tuple[subprocess.Popen[str], int]]
+
+
+def restored(machine: Machine) -> bool:
+    return (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
+
+
+@pytest.mark.parametrize("arguments", [(), ("fail",)], ids=["end", "error"])
+def test_a_process_that_ends_without_restoring_has_restored(machine: Machine, changer: Changer, arguments: tuple[str, ...]) -> None:
+    process, watchdog = changer(*arguments)
+    process.communicate("\n", timeout=20)
+    assert restored(machine)
+    assert journals() == []
+    assert wait_until(lambda: not alive(watchdog))
+
+
+@pytest.mark.parametrize("arguments", [(), ("fork",)], ids=["alone", "with a forked child that lives on"])
+def test_the_watchdog_restores_what_a_killed_process_has_left(
+    machine: Machine, changer: Changer, arguments: tuple[str, ...]
+) -> None:
+    process, watchdog = changer(*arguments)
+    assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
+    os.kill(process.pid, signal.SIGKILL)
+    assert wait_until(lambda: restored(machine))
+    assert wait_until(lambda: not alive(watchdog))
+    assert journals() == []
+
+
+def test_the_watchdog_outlives_the_processes_group(machine: Machine, changer: Changer) -> None:
+    process, watchdog = changer()
+    os.killpg(process.pid, signal.SIGKILL)
+    assert wait_until(lambda: restored(machine))
+    assert wait_until(lambda: not alive(watchdog))
+
+
+def test_when_both_were_killed_the_next_start_restores_and_says_so(machine: Machine, changer: Changer) -> None:
+    process, watchdog = changer()
+    os.kill(watchdog, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not restored(machine)
+    device = open_device()
+    assert control.recover() == [f"{device.name} was left changed by a process that is gone; its setting is restored"]
+    assert restored(machine)
+    assert journals() == []
+    assert control.recover() == []
+
+
+def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine, changer: Changer) -> None:
+    process, watchdog = changer()
+    os.kill(watchdog, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    set_by_another_program(machine, 180.0)
+    (told,) = control.recover()
+    assert "left alone at 180 W: another program has set it meanwhile" in told
+    assert limit_w(machine) == 180.0
+
+
+def test_a_change_after_a_kill_starts_from_what_was_before_it(machine: Machine, changer: Changer) -> None:
+    process, watchdog = changer()
+    os.kill(watchdog, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with control.applied(open_device(), Setting(power_limit_w=200.0)):  # nobody called recover
+        assert locked_mhz(machine) == 0
+    assert restored(machine)
+
+
+def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer: Changer) -> None:
+    changer()
+    assert control.recover() == []
+    assert limit_w(machine) == 150.0
+    assert len(journals()) == 1
+
+
+def test_a_second_process_is_told_who_holds_the_gpu(machine: Machine, changer: Changer) -> None:
+    process, _ = changer()
+    device = open_device()
+    with pytest.raises(DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d; wait until it has finished") as caught:
+        control.change(device, Setting(power_limit_w=200.0))
+    assert f"is being changed by process {process.pid}" in str(caught.value)
+    assert control.holder(device.uuid).startswith(f"process {process.pid} (")
+    assert limit_w(machine) == 150.0
+    process.communicate("\n", timeout=20)
+    with control.applied(device, Setting(power_limit_w=200.0)):
+        assert limit_w(machine) == 200.0
+    assert restored(machine)
+
+
+def test_a_machine_that_is_gone_owes_nothing(machine: Machine, changer: Changer) -> None:
+    process, watchdog = changer()
+    os.kill(watchdog, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    machine.close()
+    assert control.recover() == []
+    assert journals() == []
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_that_ends_restores_nothing(machine: Machine) -> None:
+    control.change(open_device(), Setting(power_limit_w=150.0))
+    child = os.fork()
+    if child == 0:  # pragma: no cover - what it does shows in the machine
+        control.restore_all()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert limit_w(machine) == 150.0
+    assert len(journals()) == 1
+    control.restore_all()
+    assert limit_w(machine) == 250.0

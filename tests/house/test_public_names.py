@@ -1,0 +1,67 @@
+"""What the package promises by name is there, and says what it does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+
+import workbench
+from workbench import errors
+from workbench.errors import DeviceError, WorkbenchError
+
+STDLIB_BASES = {"NotPermitted": PermissionError, "OutOfRange": ValueError, "UnknownGpu": LookupError, "UsageError": ValueError}
+ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, WorkbenchError)]
+
+
+@pytest.mark.parametrize("name", workbench.__all__)
+def test_a_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(workbench, name)
+    assert inspect.isclass(value) or callable(value)
+    doc = inspect.getdoc(value) or ""
+    assert doc.split("\n")[0].rstrip(" `").endswith((".", ":"))
+    assert len(doc) > 20
+
+
+def test_public_names_are_listed_sorted_and_shown() -> None:
+    assert list(workbench.__all__) == sorted(workbench.__all__)
+    assert set(workbench.__all__) <= set(dir(workbench))
+    assert workbench._HOMES.keys() == set(workbench.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'mesure'"):
+        workbench.mesure  # noqa: B018
+
+
+@pytest.mark.parametrize("name", [name for name in workbench.__all__ if name[0].islower()])
+def test_a_public_function_tells_its_types(name: str) -> None:
+    signature = inspect.signature(getattr(workbench, name))
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(each.annotation is not inspect.Parameter.empty for each in signature.parameters.values())
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_is_ours_and_keeps_its_sentence(kind: Callable[[str], WorkbenchError]) -> None:
+    error = kind("power limit 9 W is outside 100..250 W")
+    assert isinstance(error, WorkbenchError)
+    assert str(error) == "power limit 9 W is outside 100..250 W"
+    if isinstance(error, DeviceError):
+        assert error.code is None
+
+
+@pytest.mark.parametrize(("name", "base"), STDLIB_BASES.items())
+def test_errors_that_have_a_cousin_in_python_are_caught_as_such(name: str, base: type[Exception]) -> None:
+    assert issubclass(getattr(errors, name), base)
+
+
+def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
+    drawn = {word for word in (errors.__doc__ or "").replace("─", " ").split() if word[:1].isupper() and hasattr(errors, word)}
+    assert drawn == {kind.__name__ for kind in ERRORS}
+    assert all(kind.__doc__ for kind in ERRORS)
+
+
+def test_the_map_of_the_rooms_names_the_public_module_files() -> None:
+    for word in ("records", "device", "simulation", "meter", "session", "panels", "cli"):
+        assert word in (workbench.__doc__ or "")
