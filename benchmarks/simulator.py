@@ -51,8 +51,7 @@ def sensors(directory: Path) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"file": polls.stem.removesuffix("_gpudata"), "field": column, "polls": len(at_s)}
             changed = at_s[1:][np.diff(readings[column]) != 0]
             if len(changed) > 20:
-                gaps = np.diff(changed)
-                row["update_s"] = float(np.median(gaps[gaps < 1.6 * np.median(gaps)]))
+                row["update_s"] = _refreshes(at_s, readings[column], float(np.median(np.diff(changed))))[2]
             if switching.exists() and len(changed) > 20:
                 row |= _fit(at_s, readings[column], _switches(switching), row.get("update_s", 0.1))
             rows.append(row)
@@ -81,17 +80,18 @@ def _fit(at_s: np.ndarray, reading: np.ndarray, switches: np.ndarray, update_s: 
     zone = 3600.0 * round((switches[0] - at_s[0]) / 3600.0)  # the load's times are UTC, the polls' local
     at_s = at_s + zone
     edges = np.concatenate([[switches[0] - 1e6], switches, [switches[-1] + 1e6]])
-    on = np.zeros(len(edges))
-    on[1:] = np.cumsum(np.where(np.arange(len(edges) - 1) % 2 == 0, 0.0, np.diff(edges)))
+    running = np.arange(len(edges) - 1) % 2 == 1
+    running[-1] = False  # after its last switch the load is off
+    on = np.concatenate([[0.0], np.cumsum(np.where(running, np.diff(edges), 0.0))])
 
     def busy(time_s: np.ndarray) -> np.ndarray:
         return np.interp(time_s, edges, on)
 
     inside = (at_s > switches[0] - 1.0) & (at_s < switches[-1] + 1.0)
     at_s, reading = at_s[inside], reading[inside]
-    at_s, reading = _refreshes(at_s, reading, update_s)
-    if len(reading) < 20:
+    if np.count_nonzero(np.diff(reading)) < 20:
         return {}
+    at_s, reading, _ = _refreshes(at_s, reading, update_s)
     for window_s in (0.010, 0.020, 0.025, 0.030, 0.050, 0.075, 0.100, 0.125, 0.200, 1.0):
         for shift_s in np.arange(-0.05, 0.35, 0.004):
             share = (busy(at_s - shift_s) - busy(at_s - shift_s - window_s)) / window_s
@@ -105,8 +105,8 @@ def _fit(at_s: np.ndarray, reading: np.ndarray, switches: np.ndarray, update_s: 
     return best
 
 
-def _refreshes(at_s: np.ndarray, reading: np.ndarray, update_s: float) -> tuple[np.ndarray, np.ndarray]:
-    """When the sensor refreshed (a line through the middles between the polls around each change) and what it then showed."""
+def _refreshes(at_s: np.ndarray, reading: np.ndarray, update_s: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """When the sensor refreshed (a line through the middles between polls around each change), what it showed, and how often."""
     changed = np.flatnonzero(np.diff(reading) != 0)
     middles = (at_s[changed] + at_s[changed + 1]) / 2
     # The period under which all changes fall on one phase: the median gap is too coarse to count hundreds of refreshes by.
@@ -115,7 +115,7 @@ def _refreshes(at_s: np.ndarray, reading: np.ndarray, update_s: float) -> tuple[
     update_s = float(periods[np.argmax(np.abs(phases.mean(axis=1)))])
     numbers = np.round((middles - middles[0]) / update_s)
     update_s, offset_s = np.polyfit(numbers, middles, 1)
-    return offset_s + update_s * numbers, reading[changed + 1]
+    return offset_s + update_s * numbers, reading[changed + 1], float(update_s)
 
 
 def main() -> None:

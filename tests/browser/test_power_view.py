@@ -139,3 +139,21 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_points_when_it_has_run(not
     assert after["first"] == before["first"]
     assert after["points"][0] > before["points"][0]
     assert after["time"][0] > 10
+
+
+def test_a_front_end_whose_messages_wait_for_the_cell_says_so(notebook: Make) -> None:
+    monitor = "view = PowerView(recorder, gpus, set_power_limit=change)\nview.show()\nview.start()"
+    busy = "import time\nend = time.monotonic() + 5\nwhile time.monotonic() < end: pass"
+    made = notebook([SET_UP, monitor, busy])
+    made.page.evaluate("() => { window.jupyterapp.serviceManager.kernels.commsOverSubshells = 'disabled'; }")
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell)
+    idle = made.until("it.points[0] > 5 && !it.disabled && it.hint === ''")
+    made.run(2)
+    waiting = made.until("it.disabled && it.hint === 'queued until the cell ends'", 5)
+    assert made.count(2) is None
+    made.until(f"it.points[0] > {waiting['points'][0]} + 20", 4)  # what the kernel says still comes
+    made.finish(2)
+    after = made.until("!it.disabled && it.hint === ''")
+    assert after["first"] == idle["first"]

@@ -1,0 +1,207 @@
+"""The command line: what it says, and the exit status it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from workbench import session as sessions
+from workbench.cli import main
+from workbench.simulation.machine import Machine, attached
+from workbench.simulation.state import ENVIRONMENT_VARIABLE
+from workbench.store import Store
+
+Simulated = Callable[..., Machine]
+PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[None]:
+    monkeypatch.setattr(sessions, "_current", None)
+    yield
+    if sessions._current is not None:
+        sessions._current.close()
+    if os.environ.get(ENVIRONMENT_VARIABLE) and (made := attached()) is not None:
+        made.close()
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "devices", list)
+    monkeypatch.setattr(sessions, "why_no_gpu", lambda: "there is no NVIDIA driver here")
+
+
+# run
+
+
+def test_a_command_is_measured_and_its_status_is_ours(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    target = tmp_path / "m.json"
+    code = "import os, sys, time; time.sleep(0.3); print(os.environ['WORKBENCH_SIMULATED_GPUS'] != ''); sys.exit(3)"
+    status = main(["run", "--simulate", "V100,A100", "--label", "nightly", "--json", str(target), "--", PYTHON, "-c", code])
+    told = capfd.readouterr()
+    assert status == 3
+    assert told.out == "True\n"  # the command has its output to itself, and sees the same GPUs
+    assert told.err.startswith("nightly: ")
+    assert " ± " in told.err
+    assert "2 GPUs, the cell ended with an error, simulated" in told.err or "2 GPUs" in told.err
+    values = json.loads(target.read_text())
+    assert (values["label"], values["outcome"], values["simulated"]) == ("nightly", "error", True)
+    assert values["time_s"] >= 0.3
+    idle_w = 26.0 + 40.0
+    assert 0.5 * idle_w < values["mean_power_w"] < 2 * idle_w
+    stored = Store()
+    assert stored.find("nightly").outcome == "error"
+    trace = stored.trace(values["id"])
+    assert trace is not None
+    assert trace["uuid"].n_unique() == 2
+
+
+def test_one_gpu_of_several_is_counted_when_asked_for(simulated: Simulated, capfd: pytest.CaptureFixture[str]) -> None:
+    simulated("V100,A100", scale=4.0)
+    assert main(["run", "--gpu", "1", "--", PYTHON, "-c", "pass"]) == 0
+    assert [gpu.name.split()[0] for gpu in Store().find(Path(PYTHON).name).gpus] == ["NVIDIA"]
+
+
+def test_without_a_gpu_the_command_runs_and_the_reason_is_told(no_gpu: None, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", PYTHON, "-c", "pass"]) == 0
+    told = capfd.readouterr().err
+    assert "no energy: no GPU was measured" in told
+    assert "there is no NVIDIA driver here; --simulate A100 runs on a simulated GPU" in told
+    assert "J," not in told
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_command_gives_the_status_that_a_shell_would(no_gpu: None, number: signal.Signals) -> None:
+    assert main(["run", "--", PYTHON, "-c", f"import os; os.kill(os.getpid(), {int(number)})"]) == 128 + number
+
+
+def test_an_interrupted_command_is_measured_all_the_same() -> None:
+    code = "import time\nprint('started', flush=True)\ntime.sleep(30)"
+    process = subprocess.Popen(
+        [PYTHON, "-m", "workbench.cli", "run", "--simulate", "V100", "--label", "stopped", "--", PYTHON, "-c", code],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "stopped: " in told
+    assert "interrupted, simulated" in told
+    assert Store().find("stopped").outcome == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run"], "no command was given; for example: workbench run -- python train.py"),
+        (["run", "--"], "no command was given; for example: workbench run -- python train.py"),
+        (["run", "--", "no-such-program"], "there is no program 'no-such-program' to run"),
+        (["run", "--simulate", "Z9000", "--", PYTHON], "Z9000"),
+        (["run", "--simulate", "V100", "--gpu", "7", "--", PYTHON], "7"),
+        (["run", "--json", "absent/m.json", "--", PYTHON], "there is no directory absent for m.json"),
+        (["log", "--export", "energy.xlsx"], "ends in none of .parquet, .csv, .json"),
+        (["lab", "--directory", "absent"], "there is no notebook 01 in absent"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(arguments) == 2
+    told = capfd.readouterr()
+    assert told.err.startswith("workbench: ")
+    assert sentence in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["log", "--last", "many"]])
+def test_what_argparse_does_not_understand_ends_with_two(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: workbench" in capfd.readouterr().err
+
+
+def test_a_full_disk_costs_the_log_and_not_the_answer(
+    no_gpu: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["run", "--", PYTHON, "-c", "import sys; sys.exit(4)"]) == 4
+    assert "it is shown but not stored" in capfd.readouterr().err
+
+
+# log, gpus, notebooks
+
+
+def test_the_log_shows_and_exports_what_was_measured(
+    no_gpu: None, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for label in ("one", "two", "three"):
+        main(["run", "--label", label, "--", PYTHON, "-c", "pass"])
+    capfd.readouterr()
+    assert main(["log", "--last", "2"]) == 0
+    shown = capfd.readouterr().out
+    assert "three" in shown
+    assert "one" not in shown
+    assert main(["log", "--export", str(tmp_path / "e.csv")]) == 0
+    assert "3 measurements written to " in capfd.readouterr().out
+    assert pl.read_csv(tmp_path / "e.csv")["label"].to_list() == ["one", "two", "three"]
+
+
+def test_an_empty_log_is_shown_too(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["log"]) == 0
+    assert "started (UTC)" in capfd.readouterr().out
+
+
+def test_a_damaged_file_in_the_log_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    directory = Store().directory / "measurements"
+    directory.mkdir(parents=True)
+    (directory / "m-bad.parquet").write_text("no")
+    assert main(["log"]) == 0
+    assert "m-bad.parquet could not be read and was set aside" in capfd.readouterr().err
+
+
+def test_the_gpus_are_listed_with_what_they_can(simulated: Simulated, capfd: pytest.CaptureFixture[str]) -> None:
+    simulated("V100,P100,A100", stepped=True)
+    assert main(["gpus"]) == 0
+    told = capfd.readouterr().out
+    assert told.count("GPU ") >= 3
+    assert "power limit 250 W, can be 100..250 W, default 250 W" in told
+    assert "energy: integrated from power readings (this GPU has no energy counter)" in told
+    assert "energy: from the driver's counter, which moves every 20 ms" in told
+    assert "energy: from the driver's counter, which moves every 101 ms" in told
+    assert "without: lock_mem_clock" in told
+
+
+def test_a_machine_without_gpus_is_told_how_to_get_one(no_gpu: None, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpus"]) == 0
+    assert capfd.readouterr().out == (
+        "there is no NVIDIA driver here; simulated ones can be had by name: %gpu simulate A100, workbench run --simulate A100\n"
+    )
+
+
+def test_the_notebooks_are_copied_and_never_overwritten(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    target = tmp_path / "new" / "notebooks"
+    assert main(["notebooks", str(target)]) == 0
+    copied = sorted(path.name for path in target.iterdir())
+    assert copied
+    assert copied[0].startswith("01")
+    (target / copied[0]).write_text("mine")
+    capfd.readouterr()
+    assert main(["notebooks", str(target)]) == 0
+    assert f"{target / copied[0]} is there already and was left alone" in capfd.readouterr().out
+    assert (target / copied[0]).read_text() == "mine"
