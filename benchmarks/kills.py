@@ -48,7 +48,7 @@ def main() -> None:
     trials = 10 if options.quick else 100
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         os.environ["WORKBENCH_HOME"] = directory
-        from workbench.devices import open_device
+        from workbench.finder import open_device
         from workbench.simulation.machine import simulate
         from workbench.store import Store
 

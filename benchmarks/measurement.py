@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
     """Windows of every length on one card: each run is idle, then one training, with one window at the step and two inside."""
-    from workbench.devices import open_device
+    from workbench.finder import open_device
     from workbench.meter import Meter
     from workbench.recorder import Recorder
     from workbench.simulation import catalogue

@@ -29,7 +29,7 @@ from benchmarks.common import arguments, finish, table
 
 def windows(gpus: int, pairs: int) -> dict[str, float]:
     """Median microseconds of an open and close pair: ours without and with synchronisation, and ZeusMonitor's."""
-    from workbench.devices import devices
+    from workbench.finder import devices
     from workbench.meter import Meter
     from workbench.recorder import Recorder
     from workbench.simulation.machine import simulate
@@ -82,7 +82,7 @@ def _zeus(gpus: int) -> Any:
 
 def sampling(gpus: int, watch_s: float) -> dict[str, float]:
     """The sampling process on simulated GPUs: start-up, memory, CPU, samples kept while the interpreter is held."""
-    from workbench.devices import devices
+    from workbench.finder import devices
     from workbench.recorder import Recorder
     from workbench.simulation.machine import simulate
 

@@ -130,7 +130,8 @@ def main() -> None:
         print(table(heads, [[row.get(head) for head in heads] for row in rows]))
     else:
         print(f"no readings of real cards in {options.data / 'sensors'}: that part is left out")
-    finish({"summary": {"million_seconds_wall_s": fast["wall_s"] * 1e6 / fast["simulated_s"]}, "speed": fast, "sensors": rows}, options.json)
+    summary = {"million_seconds_wall_s": fast["wall_s"] * 1e6 / fast["simulated_s"]}
+    finish({"summary": summary, "speed": fast, "sensors": rows}, options.json)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from lab import Lab, Notebook, browser_page  # noqa: E402
 SET_UP = """
 from workbench.simulation.machine import simulate
 machine = simulate(CARDS, seed=1)
-from workbench.devices import devices
+from workbench.finder import devices
 from workbench.panels import PowerView
 from workbench.panels.base import interrupt_cell
 from workbench.recorder import Recorder

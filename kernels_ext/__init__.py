@@ -18,10 +18,9 @@ def load_ipython_extension(shell: Any) -> None:
     from .hooks import Hooks
     from .magics import EnergyMagics
 
-    magics = EnergyMagics(shell=shell, parent=shell)
+    magics = EnergyMagics(shell=shell, parent=shell)  # which adds itself to what %config reaches
     hooks = Hooks(shell, magics)
     shell.register_magics(magics)
-    shell.configurables.append(magics)  # so that %config EnergyMagics.… reaches this instance
     hooks.install()
     _loaded[id(shell)] = (magics, hooks)
 
@@ -37,5 +36,4 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind, table in (("cell", magics.magics["cell"]), ("line", magics.magics["line"])):
         for name in table:
             shell.magics_manager.magics[kind].pop(name, None)
-    if magics in shell.configurables:
-        shell.configurables.remove(magics)
+    shell.configurables[:] = [each for each in shell.configurables if each is not magics]

@@ -6,6 +6,7 @@ The cell itself then runs natively: its value, errors, top-level `await`, `;` an
 from __future__ import annotations
 
 import argparse
+import keyword
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def parse(line: str) -> Options:
         raise BadOptions(f"{MAGIC} {line}: {error}; %%energy? lists the options") from error
     if found.repeat < 1:
         raise BadOptions(f"--repeat {found.repeat}: a cell runs at least once")
-    if found.output is not None and not found.output.isidentifier():
+    if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
         raise BadOptions(f"-o {found.output}: that is no name for a variable")
     return Options(" ".join(found.label), found.gpu, found.live, found.repeat, found.quiet, found.output, found.sync,
                    found.settle)  # fmt: skip

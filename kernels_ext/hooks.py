@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from .cells import BadOptions, Options, energy_line, parse, strip
@@ -167,10 +166,3 @@ def _outcome(result: Any) -> str:
     error = result.error_in_exec or result.error_before_exec
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
 
-
-def interrupt() -> None:
-    """Stop the cell that runs, as the interrupt button does."""
-    import _thread
-
-    sys.stdout.flush()
-    _thread.interrupt_main()

@@ -206,8 +206,8 @@ class EnergyMagics(Magics):
         """UUIDs of the GPUs that `--gpu` names; None counts all. An unknown one is said, and all are counted."""
         if gpus is None:
             return None
-        from workbench.devices import open_device
         from workbench.errors import WorkbenchError
+        from workbench.finder import open_device
 
         measured = {device.uuid for device in self.state.session.devices}
         try:
@@ -231,15 +231,14 @@ class EnergyMagics(Magics):
 
     def live_view(self, label: str, uuids: tuple[str, ...] | None) -> Any:
         """The running live view of a cell, or None where it cannot be made."""
-        from .hooks import interrupt
-
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
         try:
+            from workbench.panels.base import interrupt_cell
             from workbench.panels.power import PowerView
 
             assert session.recorder is not None
-            view = PowerView(session.recorder, devices, label=label, stop=interrupt, set_power_limit=session.set_power_limit)
+            view = PowerView(session.recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit)
             view.show()
             view.start()
             return view
@@ -249,10 +248,10 @@ class EnergyMagics(Magics):
 
     def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
         """The result of a cell: in the live view's place where there was one."""
-        from workbench.report import Report, line
+        from workbench.report import Report
 
         if view is not None:
-            view.finish(line(m, self.tariff), end_s=end_s)
+            view.finish("", end_s=end_s)  # the words come with the report below it
         if quiet and not remarks:
             return
         from IPython.display import display
@@ -302,4 +301,7 @@ def _log_arguments(line: str) -> Any:
     options.add_argument("--compare", nargs=2, metavar=("A", "B"))
     options.add_argument("--last", type=int, metavar="N")
     options.add_argument("--label")
-    return options.parse_args(shlex.split(line))
+    try:
+        return options.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"%energy_log {line}: {error}") from error

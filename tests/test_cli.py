@@ -150,16 +150,16 @@ def test_a_full_disk_costs_the_log_and_not_the_answer(
 def test_the_log_shows_and_exports_what_was_measured(
     no_gpu: None, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    for label in ("one", "two", "three"):
+    for label in ("first", "second", "third"):
         main(["run", "--label", label, "--", PYTHON, "-c", "pass"])
     capfd.readouterr()
     assert main(["log", "--last", "2"]) == 0
     shown = capfd.readouterr().out
-    assert "three" in shown
-    assert "one" not in shown
+    assert "third" in shown
+    assert "first" not in shown
     assert main(["log", "--export", str(tmp_path / "e.csv")]) == 0
     assert "3 measurements written to " in capfd.readouterr().out
-    assert pl.read_csv(tmp_path / "e.csv")["label"].to_list() == ["one", "two", "three"]
+    assert pl.read_csv(tmp_path / "e.csv")["label"].to_list() == ["first", "second", "third"]
 
 
 def test_an_empty_log_is_shown_too(capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from workbench.device import rapl
-from workbench.devices import devices, open_device
 from workbench.errors import MeasurementError, UsageError
+from workbench.finder import devices, open_device
 from workbench.meter import Meter, repeated
 from workbench.recorder import Recorder
 from workbench.records import GpuMeasurement, Measurement, Setting, Window
@@ -157,10 +157,13 @@ def test_an_open_window_is_not_measured(meter: Meter) -> None:
         meter.measure(meter.open("train"))
 
 
-def test_windows_that_are_never_closed_keep_no_trace_for_ever(meter: Meter) -> None:
-    windows = [meter.open() for _ in range(1000)]
-    assert len(windows) == 1000
-    assert len(meter._holds) <= 256
+def test_windows_that_are_never_closed_keep_no_trace_for_ever(meter: Meter, stepped: Machine) -> None:
+    forgotten = meter.open()
+    stepped.step(10.0)
+    windows = [meter.open() for _ in range(300)]
+    assert len(meter._starts) <= 256
+    assert meter._oldest() > forgotten.start_s
+    assert len(windows) == 300  # the others are still to be measured
 
 
 # what can go wrong
@@ -356,7 +359,7 @@ def test_a_block_is_measured(meter: Meter, stepped: Machine) -> None:
 def test_a_block_that_fails_is_measured_too_and_fails_on(
     meter: Meter, stepped: Machine, error: type[BaseException], outcome: str
 ) -> None:
-    with pytest.raises(error), meter.window() as result:
+    with pytest.raises(error), meter.window() as result:  # noqa: PT012
         work(stepped, 100.0, 1.0)
         raise error
     assert result.measurement.outcome == outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -15,8 +16,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench.devices import devices, open_device
 from workbench.errors import MeasurementError
+from workbench.finder import devices, open_device
 from workbench.recorder import KEEP_S, ROWS, Recorder
 from workbench.records import Sample
 from workbench.simulation.machine import Machine, shared_directory
@@ -77,7 +78,7 @@ def test_the_process_is_small(simulated: Simulated) -> None:
 
 PARENT = """
 import os, signal, sys, time
-from workbench.devices import devices
+from workbench.finder import devices
 from workbench.recorder import Recorder
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 recorder = Recorder(devices())
@@ -106,10 +107,8 @@ def parent(simulated: Simulated):  # type: ignore[no-untyped-def]
 
     yield start
     for process in started:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.communicate()
 
 
@@ -200,7 +199,7 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
 ) -> None:
     simulated("V100")
     monkeypatch.setattr(sys, "executable", "no-such-python")
-    with pytest.raises(MeasurementError, match="the sampling process could not be started: .*no-such-python"):
+    with pytest.raises(MeasurementError, match=r"the sampling process could not be started: .*no-such-python"):
         Recorder([open_device()])
     assert not rings_of(os.getpid())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.devices import devices, open_device
+from workbench.finder import devices, open_device
 from workbench.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.sampler import EdgeTracker, Ring

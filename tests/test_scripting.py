@@ -48,7 +48,7 @@ def test_the_same_measure_serves_again(machine: Machine) -> None:
 
 
 def test_an_error_goes_through_and_is_kept_in_the_outcome(machine: Machine) -> None:
-    with pytest.raises(KeyError), workbench.measure() as result:
+    with pytest.raises(KeyError), workbench.measure() as result:  # noqa: PT012
         work(machine, 100.0, 1.0)
         raise KeyError("x")
     assert result.measurement.outcome == "error"

@@ -15,8 +15,8 @@ import pytest
 
 from workbench import session as sessions
 from workbench.device import control
-from workbench.devices import open_device
 from workbench.errors import NoDriver, SimulationError, UnknownGpu
+from workbench.finder import open_device
 from workbench.records import Setting
 from workbench.session import Session, simulate
 from workbench.simulation.machine import Machine, attached, shared_directory
@@ -66,10 +66,10 @@ def test_without_a_gpu_a_session_still_has_a_clock(monkeypatch: pytest.MonkeyPat
 
 def test_the_reason_for_no_gpu_is_one_sentence(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
-    mine = Session()
-    assert mine.why_no_gpu() == ""
     machine.state.set_header("driver_fault", 9)
-    assert "the NVIDIA kernel module is not loaded" in mine.why_no_gpu()
+    assert "the NVIDIA kernel module is not loaded" in Session().why_no_gpu()
+    machine.state.set_header("driver_fault", 0)
+    assert Session().why_no_gpu() == ""
 
 
 def test_choosing_simulated_gpus_replaces_those_that_were_measured(simulated: Simulated) -> None:
@@ -152,7 +152,7 @@ def test_where_no_process_can_be_started_the_counter_alone_measures(simulated: S
 def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     code = (
-        "import os, signal; from workbench.device import control; from workbench.devices import open_device\n"
+        "import os, signal; from workbench.device import control; from workbench.finder import open_device\n"
         "from workbench.records import Setting; control.change(open_device(), Setting(power_limit_w=150.0))\n"
         "os.kill(control._watchdog.pid, signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -322,7 +322,7 @@ def test_an_unknown_ending_is_told_with_those_that_work(store: Store, tmp_path: 
 
 
 def test_an_export_into_no_directory_is_told(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no directory .*absent to export to"):
+    with pytest.raises(UsageError, match=r"there is no directory .*absent to export to"):
         export(store.log(), tmp_path / "absent" / "e.csv")
 
 

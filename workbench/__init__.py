@@ -1,6 +1,7 @@
 """GPU Energy Workbench: what a training cell costs in joules, why, and how to lower it.
 
     records, errors, clock   the nouns, the error tree, time as a parameter
+    finder                   which GPUs are here; open one
     device                   GPUs through NVML: read, set, put back
     simulation               simulated GPUs behind the same door, chosen by name
     sampler, recorder        the process that looks at GPUs, and the traces that come of it
@@ -18,8 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .devices import devices, open_device
     from .errors import WorkbenchError
+    from .finder import devices, open_device
     from .records import Limits, Measurement, Setting
     from .scripting import measure, track
     from .session import simulate
@@ -42,9 +43,9 @@ _HOMES = {
     "Measurement": "records",
     "Setting": "records",
     "WorkbenchError": "errors",
-    "devices": "devices",
+    "devices": "finder",
     "measure": "scripting",
-    "open_device": "devices",
+    "open_device": "finder",
     "simulate": "session",
     "track": "scripting",
 }
@@ -56,7 +57,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value  # `devices` is a function here and a module in `workbench.devices`; the function wins
+    globals()[name] = value
     return value
 
 

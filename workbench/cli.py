@@ -61,6 +61,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("no command was given; for example: workbench run -- python train.py")
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r} to run")
+    if arguments.json and not Path(arguments.json).absolute().parent.is_dir():  # said before hours of training, not after
+        raise UsageError(f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}")
     if arguments.simulate:
         session.simulate(arguments.simulate)
     mine = session.Session(arguments.gpu, sync=False) if arguments.gpu else session.current()

@@ -28,6 +28,8 @@ CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)  # of the update period
 NEIGHBOURS = 2  # steps on either side of an edge that are looked at
 READING_ERROR = 0.006  # relative: sensor noise, and gain against the counter
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
+SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
+TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
 UNSEEN = 0.45  # of the roughness that is seen, hides between two refreshes
 
 
@@ -86,10 +88,10 @@ def window_energy(steps: Steps, start_s: float, end_s: float) -> Estimate:
         for edge_s, piece in ((start_s, (start_s, steps.tick_s[first])), (end_s, (steps.tick_s[last], end_s))):
             cells = _supports(steps, edge_s - reach_s, edge_s + reach_s, counted)
             energy = energy + _conditional(cells, piece, ((), (edge_s,), _step_around(steps, edge_s)), steps)
-    timing_j = [steps.tick_error_s * _power_near(steps, at_s) for at_s in (start_s, end_s)]
+    timing_j = [TIMING * steps.tick_error_s * _power_near(steps, at_s) for at_s in (start_s, end_s)]
     floor = sum(part**2 for part in timing_j)
     floor += sum(_unseen_j(steps, at_s, counted) ** 2 for at_s in (start_s, end_s))
-    return Estimate(energy.mean, energy.half_width(floor))
+    return Estimate(energy.mean, energy.half_width(floor) * (SHORT if inner is None else 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,7 +356,7 @@ def main(argv: Sequence[str]) -> int:
 
     Standard input alone does not tell: a process that the parent has forked may hold its other end.
     """
-    from .devices import open_exactly
+    from .finder import open_exactly
 
     ring, parent = Ring(argv[0]), os.getppid()
     devices = [open_exactly(uuid) for uuid in argv[1:]]

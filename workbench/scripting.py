@@ -31,10 +31,13 @@ class Measured(AbstractContextManager[Result]):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         def late(*args: P.args, **kwargs: P.kwargs) -> R:
-            with session.current().meter.window(self._label or function.__qualname__) as result:
-                value = function(*args, **kwargs)
-            late.measurement = result.measurement  # type: ignore[attr-defined]
-            return value
+            meter, result = session.current().meter, None
+            try:
+                with meter.window(self._label or function.__qualname__) as result:
+                    return function(*args, **kwargs)
+            finally:  # what failed has cost something too
+                if result is not None:
+                    late.measurement = result.measurement  # type: ignore[attr-defined]
 
         late.__wrapped__ = function  # type: ignore[attr-defined]
         late.__name__, late.__doc__ = function.__name__, function.__doc__

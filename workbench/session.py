@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from .device import control
 from .device.nvml import NvmlDevice
-from .devices import devices, open_device, why_no_gpu
 from .errors import DeviceError, MeasurementError, NoDriver, SimulationError, WorkbenchError
+from .finder import devices, open_device, why_no_gpu
 from .meter import Meter
 from .recorder import Recorder
 from .records import Setting

@@ -222,7 +222,8 @@ class Store:
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            _write(pl.concat([frame for _, frame in frames], how="diagonal_relaxed"), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
+            whole = pl.concat([frame for _, frame in frames], how="diagonal_relaxed")
+            _write(whole, self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
             for path, _ in frames:
                 path.unlink(missing_ok=True)
 

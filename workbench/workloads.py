@@ -34,7 +34,7 @@ def example_training(workload: str = "imagenet", *, iterations: int = 40, batch_
 def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[int]:
     """Training steps of a small convolutional network on random 64 x 64 images (PyTorch)."""
     try:
-        import torch
+        import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise NotSupported(
             "the example trains with PyTorch on a real GPU, and it is not installed here: pip install torch; "

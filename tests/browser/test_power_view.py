@@ -14,7 +14,7 @@ SET_UP = """
 import json
 from workbench.simulation.machine import simulate
 machine = simulate("V100", seed=1)
-from workbench.devices import devices
+from workbench.finder import devices
 from workbench.panels import PowerView
 from workbench.panels.base import interrupt_cell
 from workbench.recorder import Recorder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -18,8 +19,8 @@ import pytest
 from workbench import places
 from workbench.device import control
 from workbench.device.nvml import NvmlDevice
-from workbench.devices import open_device
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
+from workbench.finder import open_device
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import alive
@@ -160,7 +161,8 @@ def test_two_gpus_are_held_and_restored_apart(simulated: Simulated) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "error"),
-    [(Setting(power_limit_w=1000.0), OutOfRange), (Setting(sm_clock_mhz=1), OutOfRange), (Setting(mem_clock_mhz=877), NotSupported)],
+    [(Setting(power_limit_w=1000.0), OutOfRange), (Setting(sm_clock_mhz=1), OutOfRange),
+     (Setting(mem_clock_mhz=877), NotSupported)],
 )  # fmt: skip
 def test_what_the_card_does_not_take_changes_nothing(machine: Machine, setting: Setting, error: type[DeviceError]) -> None:
     device = open_device()
@@ -313,7 +315,8 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
         machine.state.clear_faults()
         if rng.random() < 0.3:
             name = rng.choice([SET_LIMIT, LOCK_SM, RESET_SM])
-            machine.inject(name, rng.choice([TIMEOUT, UNKNOWN, NO_PERMISSION]), times=rng.randrange(1, 3), after=rng.randrange(3))
+            code = rng.choice([TIMEOUT, UNKNOWN, NO_PERMISSION])
+            machine.inject(name, code, times=rng.randrange(1, 3), after=rng.randrange(3))
         setting = Setting(
             power_limit_w=rng.choice([None, 90.0, 100.0, 180.0, 250.0]), sm_clock_mhz=rng.choice([None, 1, *clocks[::30]])
         )
@@ -347,7 +350,7 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
 CHANGE = """
 import os, signal, sys, time
 from workbench.device import control
-from workbench.devices import open_device
+from workbench.finder import open_device
 from workbench.records import Setting
 device = open_device()
 control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
@@ -376,10 +379,8 @@ def changer(machine: Machine) -> Iterator[Callable[..., tuple[subprocess.Popen[s
 
     yield start
     for process in started:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.communicate()
 
 

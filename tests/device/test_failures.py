@@ -16,7 +16,6 @@ import pytest
 
 from workbench.device import nvml
 from workbench.device.nvml import NvmlDevice, error_for
-from workbench.devices import devices, open_device, why_no_gpu
 from workbench.errors import (
     DeviceError,
     DriverError,
@@ -28,6 +27,7 @@ from workbench.errors import (
     Transient,
     UnknownGpu,
 )
+from workbench.finder import devices, open_device, why_no_gpu
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.nvml_library import Function

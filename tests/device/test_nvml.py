@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from workbench.device import nvml
-from workbench.devices import devices, open_device, why_no_gpu
 from workbench.errors import OutOfRange, SimulationError, UnknownGpu
+from workbench.finder import devices, open_device, why_no_gpu
 from workbench.records import Setting
 from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine

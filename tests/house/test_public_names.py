@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +24,12 @@ def test_a_public_name_is_there_and_documented(name: str) -> None:
     doc = inspect.getdoc(value) or ""
     assert doc.split("\n")[0].rstrip(" `").endswith((".", ":"))
     assert len(doc) > 20
+
+
+@pytest.mark.parametrize("first", ["import workbench.finder", "from workbench.finder import open_device", "workbench.finder"])
+def test_devices_is_the_function_whatever_was_imported_before(first: str) -> None:
+    code = f"import workbench\n{first}\nfrom workbench import devices\nassert devices is workbench.devices\ndevices()"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_public_names_are_listed_sorted_and_shown() -> None:

@@ -16,8 +16,8 @@ import nbformat
 import numpy as np
 import pytest
 
-from workbench.devices import devices
 from workbench.errors import NotPermitted
+from workbench.finder import devices
 from workbench.panels.power import PowerView
 from workbench.panels.series import COLUMNS
 from workbench.recorder import Recorder
@@ -261,12 +261,14 @@ def test_stop_is_for_a_running_cell(make: Make) -> None:
 
 
 def test_a_gpu_that_cannot_be_set_says_why(simulated: Callable[..., Machine]) -> None:
-    simulated("V100", stepped=True, privileged=False)
+    machine = simulated("V100", stepped=True)
+    machine.inject("nvmlDeviceGetPowerManagementLimitConstraints", 3)  # NVML_ERROR_NOT_SUPPORTED
     gpus = devices()
     recorder = Recorder(gpus)
     view = PowerView(recorder, gpus, set_power_limit=lambda uuid, watts: watts)
-    reason = view.greeting()[0]["gpus"][0]["reason"]
-    assert gpus[0].can("set_power_limit") or reason
+    about = view.greeting()[0]["gpus"][0]
+    assert about["reason"] != ""
+    assert about["low"] is None
     recorder.stop()
     view.close()
 
@@ -359,7 +361,7 @@ def test_outside_of_a_notebook_the_words_are_printed(make: Make, capsys: pytest.
 CELL = """
 from workbench.simulation.machine import simulate
 machine = simulate("A100", seed=1, scale=20)
-from workbench.devices import devices
+from workbench.finder import devices
 from workbench.panels import PowerView
 from workbench.recorder import Recorder
 gpus = devices()

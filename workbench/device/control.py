@@ -186,7 +186,7 @@ def recover() -> list[str]:
 
 
 def _recover(path: Path, journal: Journal) -> list[str]:
-    from ..devices import open_exactly
+    from ..finder import open_exactly
     from ..simulation.nvml_library import attach
 
     if journal.simulated:
@@ -275,7 +275,7 @@ def _hold(device: Device) -> _Holding:
 
 
 def _give_up(holding: _Holding) -> None:
-    """Let a GPU go whose first change failed. The device has undone it; what it could not undo is tried again or stays journalled."""
+    """Let a GPU go whose first change failed. The device has undone it; what it could not is tried again, or journalled."""
     journal = holding.journal
     try:
         still = holding.device.setting()

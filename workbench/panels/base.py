@@ -144,7 +144,8 @@ class LivePanel(anywidget.AnyWidget):
     def leave(self, picture: str, text: str) -> None:
         """Put a static picture (HTML without scripts) and its words where the panel was displayed, or display them."""
         body = html.escape(text).replace("\n", "<br>")
-        page = f'{picture}\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>'
+        words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
+        page = f"{picture}{words}"
         bundle = {"text/html": page, "text/plain": text}
         if kernel() is None:
             print(text)

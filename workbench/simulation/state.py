@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 try:
     import fcntl
@@ -173,6 +173,7 @@ class State:
         if self._map[:8] != MAGIC or self.header("version") != VERSION:
             raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
         self.count: int = self.header("count")
+        self._cards: dict[tuple[int, str], Any] = {}
         self._depth, self._threads = 0, threading.RLock()
 
     @classmethod
@@ -201,10 +202,15 @@ class State:
         self._write(HEADER[name], 0, value)
 
     def card(self, gpu: int, name: str):  # type: ignore[no-untyped-def]
-        return self._read(CARD[name], self._base(gpu))
+        """A field of the card. It is written when the machine is made, and read but once by each process."""
+        known = self._cards.get((gpu, name))
+        if known is None:
+            known = self._cards[gpu, name] = self._read(CARD[name], self._base(gpu))
+        return known
 
     def set_card(self, gpu: int, name: str, value: object) -> None:
         self._write(CARD[name], self._base(gpu), value)
+        self._cards.clear()
 
     def control(self, gpu: int, name: str):  # type: ignore[no-untyped-def]
         return self._read(CONTROL[name], self._base(gpu))

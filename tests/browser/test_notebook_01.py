@@ -1,0 +1,67 @@
+"""The first notebook as a newcomer drives it: run a cell, see the plot move, drag the limit, see the power fall, read the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import nbformat
+import pytest
+from lab import REPOSITORY, Notebook
+
+pytestmark = pytest.mark.browser
+
+Make = Callable[[Sequence[str]], Notebook]
+
+
+def cells() -> list[str]:
+    """The notebook's code, with the simulated GPU chosen by name where the notebook only lists what is there."""
+    notebook = nbformat.read(REPOSITORY / "notebooks" / "01_measure_a_cell.ipynb", as_version=4)
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    assert code[:2] == ["%load_ext workbench", "%gpu"]
+    return [code[0], "%gpu simulate A100", *code[2:]]
+
+
+def text(outputs: list[dict]) -> str:
+    parts = []
+    for output in outputs:
+        plain = output.get("data", {}).get("text/plain", output.get("text", ""))
+        parts.append(plain if isinstance(plain, str) else "".join(plain))
+    return "\n".join(parts)
+
+
+def test_the_limit_is_dragged_while_the_cell_runs_and_the_power_falls(notebook: Make) -> None:
+    made = notebook(cells())
+    for cell in range(4):  # load, choose the GPU, import, the first measurement
+        made.run(cell)
+        made.finish(cell, 60)
+    first = text(made.outputs(3))
+    assert "first: " in first
+    assert " ± " in first
+    assert "W, simulated" in first
+
+    made.run(4)
+    made.until("it.points[0] > 20 && it.power[0] > 300")
+    before = made.until("it.state === 'running' && !it.disabled && it.limit[0] === 400")
+    made.until(f"it.points[0] > {before['points'][0]} + 10")  # it moves while the cell runs
+    assert made.count(4) is None
+
+    slider = made.page.locator(".workbench-limit").last
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    made.page.mouse.move(box["x"] + box["width"] - 8, middle)
+    made.page.mouse.down()
+    made.page.mouse.move(box["x"] + 0.25 * box["width"], middle, steps=10)
+    made.page.mouse.up()
+    after = made.until("it.limit[0] < 250 && it.power[0] < it.limit[0] + 15 && it.power[0] > 100")
+    assert made.count(4) is None  # still running
+    assert after["limit"][0] < before["limit"][0]
+
+    made.finish(4, 90)
+    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null", 10)
+    result = text(made.outputs(4))
+    assert "watch me: " in result
+    made.run(1)  # the list of GPUs again: the limit is back
+    made.finish(1)
+    assert "power limit 400 W" in text(made.outputs(1))

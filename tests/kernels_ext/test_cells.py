@@ -1,0 +1,82 @@
+"""Reading a `%%energy` line: where it stands, what it asks for, and what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels_ext.cells import BadOptions, Options, energy_line, parse, parser, strip
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("%%energy\nx", ""),
+        ("%%energy train --live\nx", "train --live"),
+        ("\n\n  %%energy a\nx", "a"),
+        ("%%time\n%%energy a\nx", "a"),
+        ("%%capture out\n%%time\n%%energy\nx", ""),
+        ("%%energy", ""),
+        ("x\n%%energy", None),
+        ("%%time\nx\n%%energy", None),
+        ("%%energy?", None),
+        ("%%energy_log\nx", None),
+        ("%energy x", None),
+        ("print('%%energy')", None),
+        ("", None),
+    ],
+)
+def test_the_line_is_found_among_the_magics_at_the_top_and_nowhere_else(cell: str, line: str | None) -> None:
+    assert energy_line(cell) == line
+
+
+@pytest.mark.parametrize(
+    ("cell", "stripped"),
+    [
+        ("%%energy train\nx = 1\ny", "x = 1\ny"),
+        ("%%time\n%%energy\nx", "%%time\nx"),
+        ("x = '''\n%%energy\n'''", "x = '''\n%%energy\n'''"),
+        ("%%time\nx\n%%energy\n", "%%time\nx\n%%energy\n"),
+        ("%%energy?\n", "%%energy?\n"),
+        ("%%energy", ""),
+        ("x", "x"),
+    ],
+)
+def test_only_that_line_is_taken_out(cell: str, stripped: str) -> None:
+    assert "".join(strip(cell.splitlines(keepends=True))) == stripped
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("", Options()),
+        ("warm up", Options(label="warm up")),
+        ("'a label' --no-live", Options(label="a label", live=False)),
+        ("--repeat 3 -q", Options(repeat=3, quiet=True)),
+        ("-r 2 -o cost --no-sync --no-settle", Options(repeat=2, output="cost", sync=False, settle=False)),
+        ("--gpu 0,GPU-12 train", Options(label="train", gpu="0,GPU-12")),
+    ],
+)
+def test_options_are_understood(line: str, options: Options) -> None:
+    assert parse(line) == options
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--bogus", "%%energy --bogus: unrecognized arguments: --bogus; %%energy? lists the options"),
+        ("--repeat many", "invalid int value: 'many'"),
+        ("--repeat 0", "--repeat 0: a cell runs at least once"),
+        ("-o 1st", "-o 1st: that is no name for a variable"),
+        ("-o for", "-o for: that is no name for a variable"),
+        ("--gpu", "expected one argument"),
+        ("'open", "No closing quotation"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_told_in_a_sentence(line: str, sentence: str) -> None:
+    with pytest.raises(BadOptions) as caught:
+        parse(line)
+    assert sentence in str(caught.value)
+
+
+def test_every_option_is_explained() -> None:
+    assert all(action.help for action in parser()._actions)

@@ -1,0 +1,421 @@
+"""`%%energy` in a real kernel: the cell behaves as it would without it, and one line says what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from a_kernel import Kernel, gone
+
+
+@pytest.fixture(scope="module")
+def kernel(start: Callable[..., Kernel]) -> Kernel:
+    """A kernel with the extension and a simulated V100; live views are the panels' tests."""
+    made = start()
+    assert made("%load_ext kernels_ext").text == ""
+    shown = made("%gpu simulate V100")
+    assert shown.text.startswith("this kernel now measures simulated GPUs: no joule of theirs is real\nGPU 0: Tesla V100")
+    made("%config EnergyMagics.live = False")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def defaults(kernel: Kernel) -> None:
+    kernel(
+        "%config EnergyMagics.quiet = False\n%config EnergyMagics.price_per_kwh = None\n%config EnergyMagics.g_co2_per_kwh = None",
+        silent=True,
+    )
+
+
+# the cell runs as without the magic
+
+
+def test_the_value_is_shown_and_the_cost_with_it(kernel: Kernel) -> None:
+    ran = kernel("%%energy train\n40 + 2")
+    assert (ran.status, ran.value) == ("ok", "42")
+    assert kernel("_").value == "42"
+    report = ran.report
+    assert (report["label"], report["outcome"], report["simulated"]) == ("train", "ok", True)
+    assert report["energy_j"] >= 0
+    (shown,) = ran.reports
+    assert shown["text/plain"].startswith("train: ")
+    assert shown["text/plain"].endswith(" W, simulated")
+    assert " ± " in shown["text/plain"]
+    assert "<script" not in shown["text/html"]
+
+
+def test_a_semicolon_hides_the_value(kernel: Kernel) -> None:
+    ran = kernel("%%energy\n5;")
+    assert ran.value is None
+    assert len(ran.reports) == 1
+
+
+def test_an_error_is_the_cells_own_and_what_it_cost_is_kept(kernel: Kernel) -> None:
+    """The reply says error: that is what stops "Run all" in a front end."""
+    ran = kernel("%%energy -o cost\nx = 1\n1 / 0")
+    assert (ran.status, ran.error) == ("error", "ZeroDivisionError: division by zero")
+    assert ran.report["outcome"] == "error"
+    assert kernel("cost.outcome, x").value == "('error', 1)"
+
+
+def test_a_traceback_points_to_the_cells_own_line(kernel: Kernel) -> None:
+    ran = kernel("%%energy\na = 1\nraise ValueError('here')")
+    assert any("line 2" in line.replace("\x1b[32m", "").replace("\x1b[39m", "") for line in ran.reply["traceback"])
+
+
+def test_a_syntax_error_is_one(kernel: Kernel) -> None:
+    ran = kernel("%%energy\nx = (")
+    assert (ran.status, ran.reply["ename"]) == ("error", "SyntaxError")
+    assert kernel("%%energy\n1").status == "ok"
+
+
+def test_top_level_await_works(kernel: Kernel) -> None:
+    ran = kernel("%%energy\nimport asyncio\nawait asyncio.sleep(0.2)\n'slept'")
+    assert (ran.status, ran.value) == ("ok", "'slept'")
+    assert 0.2 <= ran.report["time_s"] < 1.0
+
+
+def test_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
+    ran = kernel.interrupted("%%energy -o partial\nimport time\nprint('started', flush=True)\ntime.sleep(30)")
+    assert (ran.status, ran.reply["ename"]) == ("error", "KeyboardInterrupt")
+    assert ran.report["outcome"] == "interrupted"
+    assert 0.3 < ran.report["time_s"] < 10
+    assert ran.report["energy_j"] == pytest.approx(26.0 * ran.report["time_s"], rel=0.1)  # it idled
+    assert kernel("partial.outcome").value == "'interrupted'"
+    assert kernel("%%energy\n1").report["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("cell", ["%%time\n%%energy stacked\nprint('x')", "%%energy stacked\n%%time\nprint('x')"])
+def test_other_magics_stack_with_it(kernel: Kernel, cell: str) -> None:
+    ran = kernel(cell)
+    assert ran.text.startswith("x\nCPU times:")
+    assert ran.report["label"] == "stacked"
+
+
+@pytest.mark.parametrize("cell", ["%%capture out\n%%energy inner\nprint('x')", "%%energy inner\n%%capture out\nprint('x')"])
+def test_capture_hides_the_output_and_not_the_cost(kernel: Kernel, cell: str) -> None:
+    ran = kernel(cell)
+    assert ran.text == ""
+    assert ran.report["label"] == "inner"
+    assert kernel("out.stdout").value == "'x\\n'"
+
+
+def test_magics_and_commands_inside_work(kernel: Kernel) -> None:
+    ran = kernel("%%energy\n!echo shell\n%timeit -n1 -r1 pass\n%energy sum(range(3))")
+    assert "shell" in ran.text
+    assert "1 loop each" in ran.text
+    assert ran.value == "3"
+    assert len(ran.reports) == 2
+
+
+def test_an_empty_cell_is_measured_as_nothing(kernel: Kernel) -> None:
+    assert kernel("%%energy").status == "ok"
+    assert kernel("1").reports == []
+    assert kernel("%%energy\n1").report["label"] == ""
+
+
+def test_a_cell_without_the_line_is_left_alone(kernel: Kernel) -> None:
+    ran = kernel("x = 3\nx")
+    assert (ran.value, ran.reports, ran.text) == ("3", [], "")
+
+
+def test_a_cell_energy_of_a_known_time_is_right(kernel: Kernel) -> None:
+    ran = kernel("%%energy\nimport time\ntime.sleep(1.0)").report
+    assert ran["time_s"] == pytest.approx(1.0, abs=0.2)
+    assert abs(ran["energy_j"] - 26.0 * ran["time_s"]) < ran["energy_uncertainty_j"] + 0.01 * ran["energy_j"]
+
+
+def test_the_magic_called_from_code_measures_too(kernel: Kernel) -> None:
+    ran = kernel("get_ipython().run_cell_magic('energy', 'coded', 'y = 7')\ny")
+    assert ran.value == "7"
+
+
+# options
+
+
+def test_an_option_that_is_not_one_is_said_and_the_cell_runs(kernel: Kernel) -> None:
+    ran = kernel("%%energy --bogus\n3")
+    assert (ran.status, ran.value) == ("ok", "3")
+    assert ran.text == (
+        "%%energy --bogus: unrecognized arguments: --bogus; %%energy? lists the options. "
+        "The cell runs and is measured without options.\n"
+    )
+    assert len(ran.reports) == 1
+
+
+def test_a_gpu_that_is_not_there_is_said_and_all_are_counted(kernel: Kernel) -> None:
+    ran = kernel("%%energy --gpu 9\n3")
+    assert ran.text.startswith("--gpu 9: ")
+    assert ran.text.endswith(" All GPUs are counted.\n")
+    assert (ran.value, len(ran.report["gpus"])) == ("3", 1)
+
+
+def test_a_cell_can_be_repeated(kernel: Kernel) -> None:
+    ran = kernel("%%energy --repeat 3\nn = globals().get('n', 0) + 1\nprint('run', n)")
+    assert ran.text == "run 1\nrun 2\nrun 3\n"
+    assert ran.report["repeats"] == 3
+    assert ran.report["time_sd_s"] is not None
+    assert "mean of 3 runs" in ran.reports[0]["text/plain"]
+
+
+def test_a_repetition_that_fails_is_left_out_and_said(kernel: Kernel) -> None:
+    ran = kernel("%%energy --repeat 4\nk = globals().get('k', 0) + 1\nif k == 3: raise ValueError('third')")
+    assert ran.status == "ok"
+    assert ran.report["repeats"] == 2
+    assert "run 3 of 4 ended with an error and is left out" in ran.reports[0]["text/plain"]
+
+
+def test_a_cell_that_awaits_is_measured_once(kernel: Kernel) -> None:
+    ran = kernel("%%energy --repeat 3\nimport asyncio\nawait asyncio.sleep(0)")
+    assert ran.report["repeats"] == 1
+    assert "--repeat does not work with top-level await" in ran.reports[0]["text/plain"]
+
+
+def test_quiet_shows_nothing_and_keeps_everything(kernel: Kernel) -> None:
+    ran = kernel("%%energy hushed -q -o hushed\n8")
+    assert (ran.value, ran.reports, ran.text) == ("8", [], "")
+    assert kernel("hushed.label").value == "'hushed'"
+    assert kernel("%energy_log --label hushed").status == "ok"
+    assert kernel("_.height").value == "1"
+
+
+def test_a_measurement_in_a_variable_shows_itself(kernel: Kernel) -> None:
+    kernel("%%energy seen -o seen\npass")
+    ran = kernel("seen")
+    (data,) = [content["data"] for kind, content in ran.outputs if kind == "execute_result"]
+    assert data["text/plain"].startswith("seen: ")
+    assert "text/html" in data
+    assert kernel("type(seen).__name__, seen.simulated").value == "('Measurement', True)"
+
+
+# %energy
+
+
+def test_a_statement_is_measured_and_its_value_returned(kernel: Kernel) -> None:
+    ran = kernel("%energy -o stated sum(range(10))")
+    assert ran.value == "45"
+    assert ran.report["label"] == "sum(range(10))"
+    assert kernel("z = %energy -q 6 * 7\nz").value == "42"
+    assert kernel("%energy q = 5\nq").value == "5"
+    assert kernel("stated.label").value == "'sum(range(10))'"
+
+
+def test_a_statement_can_be_repeated_and_can_fail(kernel: Kernel) -> None:
+    assert kernel("%energy -r 3 sum(range(10))").report["repeats"] == 3
+    ran = kernel("%energy 1 / 0")
+    assert (ran.status, ran.reply["ename"], ran.report["outcome"]) == ("error", "ZeroDivisionError", "error")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%energy", "%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell"),
+        ("%energy --bogus f()", "unrecognized arguments: --bogus"),
+        ("%energy --repeat 0 f()", "a cell runs at least once"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_a_usage_error(kernel: Kernel, line: str, sentence: str) -> None:
+    ran = kernel(line)
+    assert ran.reply["ename"] == "UsageError"
+    assert sentence in ran.reply["evalue"]
+
+
+# %energy_log and %gpu
+
+
+def test_the_log_is_a_frame_and_can_be_narrowed_and_exported(kernel: Kernel) -> None:
+    for number in range(3):
+        kernel(f"%%energy logged -q\n{number}")
+    assert kernel("log = %energy_log --label logged\nlog.height, log['label'].unique().to_list()").value == "(3, ['logged'])"
+    assert kernel("%energy_log --last 2").status == "ok"
+    assert kernel("_.height").value == "2"
+    said = kernel("log = %energy_log --label logged --export logged.csv\nimport os; os.path.abspath('logged.csv')")
+    assert said.text == "3 measurements written to logged.csv\n"
+    assert pl.read_csv(str(said.value).strip("'"))["label"].to_list() == ["logged"] * 3
+
+
+def test_two_measurements_are_compared(kernel: Kernel) -> None:
+    kernel("%%energy short -q\nimport time; time.sleep(0.3)")
+    kernel("%%energy long -q\nimport time; time.sleep(0.9)")
+    ran = kernel("%energy_log --compare short long")
+    assert ran.text.startswith("long / short: energy ")
+    assert ran.text.endswith("J more\n")
+    assert ran.value is None
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%energy_log --compare short nobody", "no measurement is called 'nobody'; the latest are "),
+        ("%energy_log --export e.xlsx", "'e.xlsx' ends in none of .parquet, .csv, .json"),
+        ("%energy_log --last many", "invalid int value: 'many'"),
+        ("%energy_log --bogus", "unrecognized arguments: --bogus"),
+        ("%energy_log 'open", "No closing quotation"),
+        ("%gpu simulate Z9000", "Z9000"),
+        ("%gpu simulate", "it takes nothing, `simulate CARD[,CARD...]` or `restore`"),
+        ("%gpu nonsense", "it takes nothing, `simulate CARD[,CARD...]` or `restore`"),
+    ],
+)
+def test_what_cannot_be_done_is_a_usage_error_in_a_sentence(kernel: Kernel, line: str, sentence: str) -> None:
+    kernel("%%energy short -q\n1")
+    ran = kernel(line)
+    assert (ran.status, ran.reply["ename"]) == ("error", "UsageError")
+    assert sentence in ran.reply["evalue"]
+
+
+def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
+    shown = kernel("%gpu").text
+    assert "power limit 250 W, can be 100..250 W, default 250 W" in shown
+    assert "(simulated)" in shown
+    limit = "from workbench import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)"
+    assert kernel(limit).value == "150.0"
+    assert "power limit 150 W" in kernel("%gpu").text
+    assert kernel("%gpu restore").text == "all settings are as they were found\n"
+    assert "power limit 250 W" in kernel("%gpu").text
+
+
+# configuration, help, completion
+
+
+def test_price_and_carbon_are_shown_once_they_are_configured(kernel: Kernel) -> None:
+    assert "EUR" not in kernel("%%energy\n1").reports[0]["text/plain"]
+    kernel("%config EnergyMagics.price_per_kwh = 0.3\n%config EnergyMagics.g_co2_per_kwh = 400.0")
+    shown = kernel("%%energy\n1").reports[0]["text/plain"]
+    assert " EUR, " in shown
+    assert " gCO2, " in shown
+
+
+def test_quiet_can_be_the_default(kernel: Kernel) -> None:
+    kernel("%config EnergyMagics.quiet = True")
+    assert kernel("%%energy\n1").reports == []
+
+
+def test_a_trait_of_the_wrong_kind_is_refused(kernel: Kernel) -> None:
+    assert "expected a boolean, not the str 'perhaps'" in kernel("%config EnergyMagics.live = 'perhaps'").text
+    assert kernel("%config EnergyMagics.live").value == "False"
+    kernel("%config EnergyMagics.live = False")
+
+
+@pytest.mark.parametrize("name", ["%%energy", "%energy", "%energy_log", "%gpu"])
+def test_help_is_there(kernel: Kernel, name: str) -> None:
+    ran = kernel(f"{name}?")
+    (page,) = ran.reply["payload"]
+    text = page["data"]["text/plain"]
+    assert "Docstring" in text
+    for word in {"%%energy": ("--repeat", "--gpu", "--live", "95 % error"), "%energy": ("[options]",),
+                 "%energy_log": ("--compare A B", "--export FILE"), "%gpu": ("simulate", "restore")}[name]:  # fmt: skip
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("line", "completions"),
+    [
+        ("%%energy --re", {"--repeat"}),
+        ("%%energy --", {"--gpu", "--live", "--no-live", "--repeat", "--quiet", "--sync", "--no-settle"}),
+        ("%energy --q", {"--quiet"}),
+        ("%energy_log --c", {"--compare"}),
+        ("%gpu s", {"simulate"}),
+        ("%gpu simulate H", {"H100"}),
+    ],
+)
+def test_options_are_completed(kernel: Kernel, line: str, completions: set[str]) -> None:
+    content = kernel.client.complete(line, len(line), reply=True, timeout=30)["content"]
+    assert completions <= set(content["matches"])
+
+
+# what is loaded is taken away again
+
+
+def test_loading_twice_is_loading_once(kernel: Kernel) -> None:
+    assert "already loaded" in kernel("%load_ext kernels_ext").text
+    kernel("%reload_ext kernels_ext\n%config EnergyMagics.live = False")
+    ran = kernel("%%energy\n1")
+    assert len(ran.reports) == 1
+    assert kernel("import workbench; workbench.load_ipython_extension(get_ipython())").status == "ok"
+    assert len(kernel("%%energy --no-live\n1").reports) == 1
+
+
+LEFT = """
+import glob, os
+shell = get_ipython()
+def left():
+    hooks = [str(hook) for hooks in shell.events.callbacks.values() for hook in hooks if "kernels_ext" in str(hook)]
+    transformers = [f for f in shell.input_transformers_cleanup if f.__module__.startswith("kernels_ext")]
+    magics = [name for kind in shell.magics_manager.magics.values() for name in kind if name in ("energy", "energy_log", "gpu")]
+    children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    files = glob.glob(f"/dev/shm/workbench-*-{os.getpid()}-*")
+    configurables = [c for c in shell.configurables if type(c).__name__ == "EnergyMagics"]
+    return len(hooks), len(transformers), sorted(magics), len(children), len(files), len(configurables)
+"""
+
+
+def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
+    kernel = start()
+    kernel(LEFT)
+    before = kernel("left()").value
+    kernel("%load_ext workbench\n%gpu simulate V100\n%config EnergyMagics.live = False")
+    kernel("%%energy\n1")
+    kernel(
+        "from workbench import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)\n"
+        "sampler = mine.recorder.pid"
+    )
+    assert kernel("left()").value == "(2, 1, ['energy', 'energy', 'energy_log', 'gpu'], 2, 2, 1)"  # sampler and watchdog
+    assert kernel("%unload_ext workbench").text == ""
+    assert kernel("left()").value == before == "(0, 0, [], 0, 0, 0)"
+    assert kernel("%%energy\n1").reply["ename"] == "UsageError"  # there is no such magic any more
+    assert kernel("os.environ.get('WORKBENCH_SIMULATED_GPUS')").value is None
+    kernel("%load_ext workbench\n%config EnergyMagics.live = False")
+    assert len(kernel("%%energy\n1").reports) == 1
+
+
+# without a GPU, and with a machine that was chosen before
+
+
+def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Callable[..., Kernel]) -> None:
+    kernel = start()
+    kernel("import workbench.session, workbench.finder\nworkbench.session.devices = list\n"
+           "workbench.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'")  # fmt: skip
+    kernel("%load_ext kernels_ext")
+    ran = kernel("%%energy train\n7")
+    assert ran.value == "7"
+    assert (ran.report["energy_j"], ran.report["gpus"]) == (None, [])
+    (shown,) = ran.reports
+    assert shown["text/plain"].endswith(
+        "no energy: there is no NVIDIA driver here; a simulated GPU can be chosen with %gpu simulate A100"
+    )
+    assert " J" not in shown["text/plain"]
+    assert kernel("%gpu").text == "there is no NVIDIA driver here. A simulated GPU can be chosen: %gpu simulate A100\n"
+    assert kernel("%gpu restore").text == "all settings are as they were found\n"
+
+
+def test_a_machine_that_was_chosen_before_is_said_at_once(
+    start: Callable[..., Kernel], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from workbench.simulation import machine as machines
+
+    path = tmp_path_factory.mktemp("machine") / "gpus"
+    machines.create("H100,A40", path)
+    kernel = start(WORKBENCH_SIMULATED_GPUS=str(path))
+    assert "the GPUs of this kernel are simulated (chosen by name before it started)" in kernel("%load_ext kernels_ext").text
+    kernel("%config EnergyMagics.live = False")
+    both = kernel("%%energy\n1").report
+    assert [gpu["name"].split()[1] for gpu in both["gpus"]] == ["H100", "A40"]
+    one = kernel("%%energy --gpu 1\n1").report
+    assert [gpu["name"].split()[1] for gpu in one["gpus"]] == ["A40"]
+    kernel("%unload_ext kernels_ext")
+    assert path.exists()  # not this kernel's to remove
+
+
+def test_a_kernel_that_ends_takes_everything_with_it(start: Callable[..., Kernel]) -> None:
+    from workbench.simulation.machine import shared_directory
+    from workbench.simulation.state import alive
+
+    kernel = start()
+    kernel("%load_ext kernels_ext\n%gpu simulate V100\n%config EnergyMagics.live = False")
+    kernel("%%energy\n1")
+    ran = kernel("import os; from workbench import session; os.getpid(), session.current().recorder.pid")
+    pid, sampler = (int(number) for number in str(ran.value).strip("()").split(","))
+    kernel.manager.shutdown_kernel(now=False)
+    assert gone(lambda: alive(sampler))
+    assert gone(lambda: bool(list(shared_directory().glob(f"workbench-*-{pid}-*"))))
