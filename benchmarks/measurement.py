@@ -113,7 +113,7 @@ def _outcome(machine: Any, meter: Any, zeus: Any, workload: str, step: bool, ope
 
 def _measured(meter: Any, window: Any, rows: Any) -> tuple[float, float]:
     notes: list[str] = []
-    energy_j, bar_j, _ = meter._energy(meter.devices[0], 0, window, rows, meter._counted[0], notes)
+    energy_j, bar_j, _ = meter._energy(0, window, rows, notes)
     if energy_j is None or bar_j is None:
         return math.nan, math.nan
     return energy_j, bar_j

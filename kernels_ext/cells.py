@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import keyword
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 MAGIC = "%%energy"
+# Those whose body is a cell of Python. What stands below any other magic, `%%writefile` say, is that magic's text.
+SEEN_THROUGH = (MAGIC, "%%time", "%%capture", "%%prun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +83,22 @@ def parse(line: str) -> Options:
 
 def energy_line(cell: str) -> str | None:
     """What follows `%%energy` in a cell, on its first line or among stacked cell magics; None where it is not used."""
-    for line in cell.lstrip().splitlines():
-        if not line.startswith("%%"):
-            return None
-        words = line.split(maxsplit=1)
-        if words and words[0] == MAGIC:
-            return words[1].strip() if len(words) > 1 else ""
-    return None
+    return next((rest for _, magic, rest in _stacked(cell.splitlines()) if magic == MAGIC), None)
 
 
 def strip(lines: Sequence[str]) -> list[str]:
     """An IPython input transformer: the cell without its `%%energy` line. A line that asks for help stays."""
-    kept, at_top = [], True
-    for line in lines:
-        if at_top and line.strip() and not line.startswith("%%"):
-            at_top = False
-        words = line.split(maxsplit=1)
-        if at_top and words and words[0] == MAGIC:
-            continue
-        kept.append(line)
-    return kept
+    ours = {number for number, magic, _ in _stacked(lines) if magic == MAGIC}
+    return [line for number, line in enumerate(lines) if number not in ours]
+
+
+def _stacked(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """The magics at the top of a cell that are seen through: number of the line, name, and what follows it."""
+    first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    indent = len(lines[first]) - len(lines[first].lstrip()) if first < len(lines) else 0
+    for number in range(first, len(lines)):
+        line = lines[number]
+        magic, *rest = line[indent:].split(maxsplit=1) or [""]
+        if magic not in SEEN_THROUGH or line[:indent].strip() or not line[indent:].startswith("%%"):
+            return
+        yield number, magic, rest[0].strip() if rest else ""

@@ -66,7 +66,7 @@ def stepped(simulated: Callable[..., Machine]) -> Machine:
     when time 0 comes, and warms by 0.16 degrees per watt.
     """
     machine = simulated("V100", stepped=True)
-    on_paper = {"noise": 0.0, "gain": 1.0, "sensor_phase_s": 0.0, "idle_w": 26.0, "idle_c": 33.0, "c_per_w": 0.16}
+    on_paper = {"noise": 0.0, "gain": 1.0, "sensor_phase_s": 0.0, "counter_lag_s": 0.0, "idle_w": 26.0, "idle_c": 33.0, "c_per_w": 0.16}
     for name, value in on_paper.items():
         machine.state.set_card(0, name, value)
     machine.state.replace_ring(0, SEGMENT.pack(-3600.0, 26.0, 0.0, 135, 877, 0.0, 0.0, 1), 1)

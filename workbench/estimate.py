@@ -26,11 +26,12 @@ LEVEL_SD = 0.7  # how far levels lie apart before anything is known, of the high
 FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)  # of the highest power around
 CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)  # of the update period
 NEIGHBOURS = 2  # steps on either side of an edge that are looked at
-READING_ERROR = 0.006  # relative: sensor noise, and gain against the counter
+READING_ERROR = 0.006  # relative noise of a power reading
+BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
 UNKNOWN_W = 300.0  # what power may be where nothing at all was read
 SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
 TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
-UNSEEN = 0.45  # of the roughness that is seen, hides between two refreshes
+UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Steps:
     Args:
         tick_s: When it refreshed.
         energy_j: The counter then; NaN where there is no counter.
-        power_w: The power reading then, a mean over the `window_s` before; NaN where there is none.
+        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh; NaN where there is none.
+        power_tick_s: When the power reading had refreshed; NaN where that is not known.
         window_s: Averaging window of a power reading.
         period_s: Time between refreshes.
         tick_error_s: Standard error of `tick_s`, common to all.
@@ -58,6 +60,7 @@ class Steps:
     tick_s: Floats
     energy_j: Floats
     power_w: Floats
+    power_tick_s: Floats
     window_s: float
     period_s: float
     tick_error_s: float
@@ -201,13 +204,13 @@ def _supports(steps: Steps, from_s: float, to_s: float, counted: bool) -> _Cells
         ends.append(times[1:])
         means.append(np.diff(energy) / spans)
         variances.append(np.full(len(spans), 0.05**2) + (0.001 / spans) ** 2)
-    if not counted or steps.window_s < 0.6 * steps.period_s:
-        known = near & np.isfinite(steps.power_w)
-        times, power = steps.tick_s[known], steps.power_w[known]
-        begins.append(times - steps.window_s)
-        ends.append(times)
-        means.append(power)
-        variances.append((READING_ERROR * power) ** 2 + 0.3**2)
+    known = (steps.power_tick_s >= from_s) & (steps.power_tick_s <= to_s) & np.isfinite(steps.power_w)
+    times, power = steps.power_tick_s[known], steps.power_w[known]
+    begins.append(times - steps.window_s)
+    ends.append(times)
+    means.append(power)
+    # Beside a counter a reading's gain may be another than the counter's.
+    variances.append(((BESIDE_ERROR if counted else READING_ERROR) * power) ** 2 + 0.3**2)
     return _Cells(*(np.concatenate(parts) for parts in (begins, ends, means, variances)))
 
 

@@ -20,11 +20,12 @@ def devices() -> list[NvmlDevice]:
         known = nvml.identities()
     except NoDriver:
         return []
-    opened = []
+    opened: dict[str, NvmlDevice] = {}
     for uuid in visible.visible(known, _environment()):
         with contextlib.suppress(GpuLost, NotPermitted):  # open_device says which and why
-            opened.append(nvml.open_uuid(uuid))
-    return opened
+            device = nvml.open_uuid(uuid)
+            opened.setdefault(device.uuid, device)  # two MIG instances of one GPU are one meter of energy
+    return list(opened.values())
 
 
 def open_device(which: int | str = 0) -> NvmlDevice:

@@ -7,6 +7,7 @@ the window is measured: the energy of the pieces of a counter step at both edges
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -16,18 +17,21 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.special import stdtrit
 
 from . import estimate
 from .device import rapl
 from .device.nvml import throttle_names
 from .device.protocol import Device
 from .errors import DeviceError, MeasurementError, UsageError
-from .recorder import Hold, Recorder
+from .recorder import ROWS, Hold, Recorder
 from .records import Edge, GpuMeasurement, Measurement, Process, Setting, Window
+from .steps import as_steps, by_readings, gaps, reaches
 from .synchronise import synchronise
 
 T = TypeVar("T")
 NAN = math.nan
+STATUS_S = 0.4
 BEFORE_S = 3.0  # of the trace before a window that its first edge is judged by
 
 
@@ -54,8 +58,7 @@ class Meter:
         self.sync = sync
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
-        self._clock = self.devices[0].clock if self.devices else time.monotonic
-        self._own_pids = {os.getpid()}
+        self.clock = self._clock = self.devices[0].clock if self.devices else time.monotonic
         self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
         if recorder is not None:
             self._hold = recorder.hold(self._oldest)
@@ -77,10 +80,11 @@ class Meter:
         """End a window now; returns it closed. Closing twice gives two windows with one start."""
         if self.sync if sync is None else sync:
             synchronise()
+        end_s = self._clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
-        end_s = self._clock()
         host = rapl.read(self.zones) if self.zones else {}
-        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
+        locked = tuple(device.locked() for device in self.devices)
+        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host, locked,
                         window.notes + notes)  # fmt: skip
         if self.recorder is not None:
             start_s = self._starts.pop(id(window), None)
@@ -94,9 +98,9 @@ class Meter:
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
         notes: tuple[str, ...] = ()
-        at_s = self._clock()
+        clock = self._clock
         for device, counted in zip(self.devices, self._counted, strict=True):
-            value = NAN
+            at_s, value = clock(), NAN
             if counted:
                 try:
                     value = device.energy_j()
@@ -136,16 +140,17 @@ class Meter:
             self.settle(window)
         gpus = tuple(self._gpu(number, window) for number in range(len(self.devices)))
         self._starts.pop(id(window), None)
+        seconds = window.end_s - window.start_s
         unix_s = getattr(self._clock, "unix_s", None)
         started = unix_s(window.start_s) if unix_s else time.time() - (time.monotonic() - window.start_s)
         return Measurement(
             id=uuid_module.uuid4().hex[:12],
             label=window.label,
             started_unix_s=started,
-            time_s=window.end_s - window.start_s,
+            time_s=seconds,
             gpus=gpus,
-            cpu_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "cpu"),
-            dram_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "dram"),
+            cpu_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "cpu", seconds),
+            dram_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "dram", seconds),
             outcome=outcome,
             notes=window.notes,
         )
@@ -153,26 +158,32 @@ class Meter:
     def _gpu(self, number: int, window: Window) -> GpuMeasurement:
         device, counted = self.devices[number], self._counted[number]
         assert window.end_s is not None
-        rows = _no_rows()
+        rows = np.empty(0, ROWS)
         notes: list[str] = [note for note in (getattr(device, "note", ""),) if note]
         if self.recorder is not None:
             rows = self.recorder.rows(device.uuid, window.start_s - BEFORE_S, window.end_s + 1.0)
             if error := self.recorder.error(device.uuid):
                 notes.append(error)
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
-        energy_j, uncertainty_j, source = self._energy(device, number, window, rows, counted, notes)
+        duration_s = window.end_s - window.start_s
+        energy_j, uncertainty_j, source = self._energy(number, window, rows, notes)
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
-        others = tuple(process for process in _processes(device) if process.pid not in self._own_pids)
+        others = tuple(process for process in _processes(device) if process.name != "?" and not _ours(process.pid))
         if others:
             names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
             notes.append(f"other processes used this GPU and are in the figure: {names}")
-        missing = _gaps(inside, window, update_s)
+        missing = gaps(inside, update_s)
         if missing:
-            notes.append(f"{missing} gaps in sampling; their energy comes from the counter" if counted else
-                         f"{missing} gaps in sampling; their energy is interpolated")  # fmt: skip
-        bits = int(np.bitwise_or.reduce(inside["throttle"])) if len(inside) else 0
-        power = inside["power_w"][np.isfinite(inside["power_w"])]
-        duration_s = window.end_s - window.start_s
+            where = "comes from the counter" if counted else "is interpolated"
+            notes.append(f"{missing} gaps in sampling; their energy {where}")
+        limits_w = inside["power_limit_w"][np.isfinite(inside["power_limit_w"])]
+        if len(limits_w) and np.ptp(limits_w) > 1:
+            notes.append(f"the power limit changed inside: {limits_w[0]:g} W first, {limits_w[-1]:g} W last")
+        # What is asked five times a second and looks back as long tells nothing of a shorter window.
+        status = inside if duration_s >= STATUS_S else inside[:0]
+        bits = int(np.bitwise_or.reduce(status["throttle"])) if len(status) else 0
+        power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]
+        power = power[np.isfinite(power)]
         return GpuMeasurement(
             name=device.name,
             uuid=device.uuid,
@@ -182,11 +193,11 @@ class Meter:
             simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
             peak_power_w=float(power.max()) if len(power) else None,
-            idle_share=_idle_share(inside),
-            mean_utilisation=_mean(inside["utilisation"]),
-            setting=_setting(device),
-            power_limit_w=_mean(inside["power_limit_w"][-1:]),
-            sm_clock_mhz=_mean(inside["sm_clock_mhz"]),
+            idle_share=_idle_share(status),
+            mean_utilisation=_mean(status["utilisation"]),
+            setting=_setting(window, number, float(limits_w[-1]) if len(limits_w) else None),
+            power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
+            sm_clock_mhz=_mean(status["sm_clock_mhz"]),
             throttle_reasons=throttle_names(bits),
             other_processes=others,
             samples=len(inside),
@@ -195,38 +206,34 @@ class Meter:
         )
 
     def _energy(
-        self, device: Device, number: int, window: Window, rows: np.ndarray[Any, Any], counted: bool, notes: list[str]
+        self, number: int, window: Window, rows: np.ndarray[Any, Any], notes: list[str]
     ) -> tuple[float | None, float | None, str]:
+        """Energy, its 95 % half width, and how it was had."""
         assert window.end_s is not None
+        device, counted = self.devices[number], self._counted[number]
         opened, closed = window.opened[number], window.closed[number]
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
         most_w = float(limits.max()) if len(limits) else device.limits.max_power_limit_w or 0.0
         steps = as_steps(rows, device.power_window_s, closed if counted else None, most_w)
-        if counted:
-            difference_j = closed.energy_j - opened.energy_j
-            if not math.isfinite(difference_j):
-                notes.append("the energy counter could not be read at an edge of the window")
-                return None, None, "none"
-            if difference_j < 0:
-                notes.append(f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)")
-                return None, None, "none"
-            if steps is None or not _reaches(steps, window):
-                return self._by_counter_alone(window, rows, difference_j, number)
+        if steps is not None and reaches(steps, window):
             found = estimate.window_energy(steps, window.start_s, window.end_s)
-            return max(found.energy_j, 0.0), found.uncertainty_j, "counter"
-        if steps is not None and _reaches(steps, window):
-            found = estimate.window_energy(steps, window.start_s, window.end_s)
-            return max(found.energy_j, 0.0), found.uncertainty_j, "integrated"
-        notes.append(
-            f"{device.name} has no energy counter and too few power readings fell around this window "
-            f"({len(rows)}); use a longer cell or --repeat"
-        )
+            return max(found.energy_j, 0.0), found.uncertainty_j, "counter" if counted else "integrated"
+        difference_j = closed.energy_j - opened.energy_j
+        if counted and difference_j >= 0:
+            notes.append("the counter's steps around this window are not known: its plain difference, off by up to a step at each end")
+            return difference_j, self._plain_error_j(window, rows, difference_j, number), "counter"
+        if counted and difference_j < 0:
+            notes.append(f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)")
+            return None, None, "none"
+        read = by_readings(rows, window)
+        if read is not None:
+            return *read, "integrated"
+        what = "its energy counter could not be read" if counted else "it has no energy counter"
+        notes.append(f"{what}, and too few power readings fell around this window ({len(rows)}); use a longer cell or --repeat")
         return None, None, "none"
 
-    def _by_counter_alone(
-        self, window: Window, rows: np.ndarray[Any, Any], difference_j: float, number: int
-    ) -> tuple[float, float, str]:
-        """The plain difference; either edge may be off by up to one update at the highest power around."""
+    def _plain_error_j(self, window: Window, rows: np.ndarray[Any, Any], difference_j: float, number: int) -> float:
+        """Of a plain difference: either edge may be off by up to one update at the highest power around."""
         assert window.end_s is not None
         update_s = 0.1
         if self.recorder is not None:
@@ -235,7 +242,26 @@ class Meter:
         mean_w = difference_j / max(window.end_s - window.start_s, update_s)
         power_w = max([mean_w, *seen.tolist()]) or estimate.UNKNOWN_W
         # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78 of it.
-        return difference_j, 0.78 * update_s * power_w, "counter"
+        return 0.78 * update_s * float(power_w)
+
+    def energies(self, marks_s: Sequence[float]) -> list[tuple[int, float, float, float | None, float | None]]:
+        """The stretches between moments of the past: number, start (from the first), length, energy and its 95 % half width.
+
+        Energy is None for a stretch whose surroundings were not sampled, or where a GPU has neither counter nor readings.
+        """
+        surrounds = []
+        for device in self.devices if self.recorder is not None else ():
+            rows = self.recorder.rows(device.uuid, marks_s[0] - BEFORE_S, marks_s[-1] + 1.0) if self.recorder else None
+            surrounds.append(as_steps(rows, device.power_window_s) if rows is not None else None)
+        found: list[tuple[int, float, float, float | None, float | None]] = []
+        for number, (begin_s, end_s) in enumerate(itertools.pairwise(marks_s)):
+            window = Window("", begin_s, (), end_s)
+            parts = [estimate.window_energy(s, begin_s, end_s) for s in surrounds if s is not None and reaches(s, window)]
+            known = bool(parts) and len(parts) == len(self.devices)
+            energy_j = sum(part.energy_j for part in parts) if known else None
+            error_j = math.sqrt(sum(part.uncertainty_j**2 for part in parts)) if known else None
+            found.append((number, begin_s - marks_s[0], end_s - begin_s, energy_j, error_j))
+        return found
 
     # for scripts
 
@@ -294,38 +320,37 @@ class Track(Iterable[T]):
     """An iterable whose iterations are windows.
 
     The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so that waiting
-    for data counts. `measurement` is of the whole loop, `iterations` a frame with a row per iteration.
+    for data counts. In the loop nothing is read but the clock; iterations are cut out of the trace afterwards, and belong to the
+    GPU's time, not to the host's that has queued their work. `measurement` is of the whole loop.
     """
 
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
         self._meter, self._iterable, self._label = meter, iterable, label
-        self.marks: list[Window] = []
+        self.marks_s: list[float] = []
         self._whole: Window | None = None
         self._hold: Hold | None = None
         self._measurement: Measurement | None = None
+        self._iterations: Any = None
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T]:
-        self.marks, self._measurement = [], None
-        # Iterations are cut out of the whole afterwards: waiting for queued work at each would slow the loop down.
-        whole = self._meter.open(self._label)
-        recorder = self._meter.recorder
+        self._measurement = self._iterations = None
+        whole, recorder, clock = self._meter.open(self._label), self._meter.recorder, self._meter.clock
         self._hold = recorder.hold(whole.start_s) if recorder is not None else None  # as long as iterations may be asked for
-        last = replace(whole)
+        self.marks_s = [whole.start_s]
+        begun = False
         try:
             for item in self._iterable:
+                begun = True
                 yield item
-                last = self._mark(last)
+                self.marks_s.append(clock())
+                begun = False
         finally:
             self._whole = self._meter.close(whole)
-
-    def _mark(self, last: Window) -> Window:
-        closed = self._meter.close(last, sync=False)
-        self.marks.append(closed)
-        assert closed.end_s is not None
-        return Window(self._label, closed.end_s, closed.closed)
+            if begun and self._whole.end_s is not None:  # left by a break or an error: that iteration ran too
+                self.marks_s.append(self._whole.end_s)
 
     @property
     def measurement(self) -> Measurement:
@@ -339,54 +364,39 @@ class Track(Iterable[T]):
     @property
     def iterations(self) -> Any:
         """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j, energy_uncertainty_j (sum of GPUs)."""
-        import polars as pl
+        if self._iterations is None:
+            import polars as pl
 
-        rows = []
-        for number, window in enumerate(self.marks):
-            measured = self._meter.measure(window, settle=number == len(self.marks) - 1)
-            start_s = window.start_s - self.marks[0].start_s
-            rows.append((number, start_s, measured.time_s, measured.energy_j, measured.energy_uncertainty_j))
-        schema = {"iteration": pl.Int64, "start_s": pl.Float64, "time_s": pl.Float64, "energy_j": pl.Float64,
-                  "energy_uncertainty_j": pl.Float64}  # fmt: skip
-        return pl.DataFrame(rows, schema=schema, orient="row")
+            _ = self.measurement  # which waits until the last edge is known
+            rows = self._meter.energies(self.marks_s)
+            names = ("iteration", "start_s", "time_s", "energy_j", "energy_uncertainty_j")
+            kinds = (pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64)
+            self._iterations = pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
+        return self._iterations
 
 
 def repeated(measurements: Sequence[Measurement]) -> Measurement:
     """Several runs of one cell as one: means, and standard deviations over the runs.
 
-    The uncertainty of the mean combines the runs' own with their spread.
+    The half width of the mean is the larger of what the runs' own errors leave and Student's interval over the runs' sums; what
+    the GPUs have in common from run to run is in those sums.
     """
     n = len(measurements)
     if n == 1:
         return measurements[0]
-    first = measurements[0]
-    gpus = []
-    for column in zip(*(m.gpus for m in measurements), strict=True):
-        energies = [gpu.energy_j for gpu in column]
-        bars = [gpu.energy_uncertainty_j for gpu in column]
-        if any(value is None for value in energies):
-            gpus.append(replace(column[0], energy_j=None, energy_uncertainty_j=None))
-            continue
-        known = np.array([value for value in energies if value is not None])
-        own = math.sqrt(sum(bar**2 for bar in bars if bar is not None)) / n
-        spread = 1.96 * float(np.std(known, ddof=1)) / math.sqrt(n)
-        mean_w = float(np.mean([gpu.mean_power_w for gpu in column]))
-        peaks = [gpu.peak_power_w for gpu in column if gpu.peak_power_w is not None]
-        notes = tuple(dict.fromkeys(note for gpu in column for note in gpu.notes))
-        reasons = tuple(dict.fromkeys(reason for gpu in column for reason in gpu.throttle_reasons))
-        gpus.append(
-            replace(column[-1], energy_j=float(known.mean()), energy_uncertainty_j=max(own, spread), mean_power_w=mean_w,
-                    peak_power_w=max(peaks, default=None), notes=notes, throttle_reasons=reasons,
-                    samples=sum(gpu.samples for gpu in column), gaps=sum(gpu.gaps for gpu in column))
-        )  # fmt: skip
+    columns = list(zip(*(m.gpus for m in measurements), strict=True))
     sums = [m.energy_j for m in measurements]
     times = np.array([m.time_s for m in measurements])
+    sd_j = spread_j = None
+    if columns and None not in sums:
+        sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
+        spread_j = float(stdtrit(n - 1, 0.975)) * sd_j / math.sqrt(n)
     return replace(
-        first,
+        measurements[0],
         time_s=float(times.mean()),
         time_sd_s=float(times.std(ddof=1)),
-        gpus=tuple(gpus),
-        energy_sd_j=float(np.std([s for s in sums if s is not None], ddof=1)) if None not in sums and sums else None,
+        gpus=tuple(_mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns))) for column in columns),
+        energy_sd_j=sd_j,
         cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
         dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]),
         repeats=n,
@@ -394,58 +404,24 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
     )
 
 
-def as_steps(
-    rows: np.ndarray[Any, Any], window_s: float, closing: Edge | None = None, most_w: float = 0.0
-) -> estimate.Steps | None:
-    """A recorder's rows as one entry per refresh of the sensor; None while its refreshes are not known.
-
-    The moments of the refreshes are put on one line where they lie on one: what is left of their error is then the same at
-    both edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a refresh that no
-    row has seen yet; `most_w` the most that the GPU may draw.
-    """
-    rows = rows[np.isfinite(rows["tick_s"])]
-    if len(rows) < 3:
-        return None
-    ticks = rows["tick_s"]
-    steps = np.diff(ticks)
-    steps = steps[steps > 0.004]
-    if not len(steps):
-        return None
-    period_s = float(np.median(steps))
-    numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
-    tick_s = _on_one_line(numbers, ticks[first], rows["tick_error_s"][first])
-    energy_j, power_w = rows["energy_j"][first], rows["power_w"][first].astype(np.float64)
-    if closing is not None and math.isfinite(closing.energy_j):
-        later = math.floor((closing.time_s - tick_s[-1]) / period_s)
-        if later >= 1 and closing.energy_j > energy_j[-1]:
-            tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
-            energy_j, power_w = np.append(energy_j, closing.energy_j), np.append(power_w, NAN)
-    error_s = float(np.median(rows["tick_error_s"]))
-    return estimate.Steps(tick_s, energy_j.astype(np.float64), power_w, window_s, period_s, error_s, most_w)
-
-
-def _on_one_line(numbers: np.ndarray[Any, Any], times: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the sensor drifts."""
-    if len(times) < 4:
-        return times
-    weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6) ** 2
-    slope, offset = np.polyfit(numbers, times - times[-1], 1, w=np.sqrt(weight))
-    line = times[-1] + offset + slope * numbers
-    return line if np.max(np.abs(line - times)) < 4.0 * float(np.max(errors)) + 2e-4 else times
-
-
-def _reaches(steps: estimate.Steps, window: Window) -> bool:
-    """Whether the sensor was followed from before the window to (nearly) its end, without a hole at an edge."""
-    assert window.end_s is not None
-    slack_s = 2.5 * steps.period_s
-    near_start = steps.tick_s[(steps.tick_s <= window.start_s) & (steps.tick_s > window.start_s - slack_s)]
-    return len(near_start) > 0 and steps.tick_s[-1] > window.end_s - slack_s
-
-
-def _gaps(rows: np.ndarray[Any, Any], window: Window, update_s: float | None) -> int:
-    if len(rows) < 2:
-        return 0
-    return int(np.sum(np.diff(rows["time_s"]) > 3.5 * max(update_s or 0.1, 0.1)))
+def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeasurement:
+    """One GPU over several runs. `spread_j` is its part of the interval over runs."""
+    own_j = math.sqrt(sum((run.energy_uncertainty_j or 0.0) ** 2 for run in runs)) / len(runs)
+    energy_j = _mean_of([run.energy_j for run in runs])
+    peaks = [run.peak_power_w for run in runs if run.peak_power_w is not None]
+    means: dict[str, Any] = {name: _mean_of([getattr(run, name) for run in runs])
+             for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}  # fmt: skip
+    return replace(
+        runs[-1],
+        energy_j=energy_j,
+        energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j or 0.0),
+        peak_power_w=max(peaks, default=None),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
+        samples=sum(run.samples for run in runs),
+        gaps=sum(run.gaps for run in runs),
+        **means,
+    )
 
 
 def _idle_share(rows: np.ndarray[Any, Any]) -> float | None:
@@ -469,14 +445,22 @@ def _processes(device: Device) -> tuple[Process, ...]:
         return ()
 
 
-def _setting(device: Device) -> Setting:
-    try:
-        return device.setting()
-    except DeviceError:
-        return Setting()
+def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
+    """What the GPU was put to when the window closed: locks as this process knows them, the limit as it was sampled."""
+    locked = window.locked[number] if number < len(window.locked) else Setting()
+    return replace(locked, power_limit_w=limit_w)
 
 
-def _no_rows() -> np.ndarray[Any, Any]:
-    from .recorder import ROWS
-
-    return np.empty(0, ROWS)
+def _ours(pid: int) -> bool:
+    """Whether a process is this one, or descends from it."""
+    for _ in range(64):
+        if pid == os.getpid():
+            return True
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError):
+            return False
+        if pid <= 1:
+            return False
+    return False

@@ -97,7 +97,8 @@ class Edge(NamedTuple):
 class Window:
     """A stretch of time to be measured; `closed` is empty while it is open.
 
-    `opened` and `closed` hold one `Edge` per GPU, in the meter's order; times are the device clock's.
+    `opened` and `closed` hold one `Edge` per GPU, in the meter's order, `locked` the clocks that this process had locked at its
+    end; times are the device clock's.
     """
 
     label: str
@@ -107,6 +108,7 @@ class Window:
     closed: tuple[Edge, ...] = ()
     host_opened: dict[str, float] = field(default_factory=dict)
     host_closed: dict[str, float] = field(default_factory=dict)
+    locked: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
 
 

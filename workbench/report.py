@@ -141,10 +141,8 @@ def mimebundle(m: Measurement, tariff: Tariff = NO_TARIFF) -> dict[str, Any]:
 class Report:
     """A measurement that shows itself."""
 
-    def __init__(
-        self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, svg: str = "", remarks: Sequence[str] = ()
-    ) -> None:
-        self.measurement, self._tariff, self._svg, self._remarks = measurement, tariff, svg, tuple(remarks)
+    def __init__(self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = ()) -> None:
+        self.measurement, self._tariff, self._remarks = measurement, tariff, tuple(remarks)
 
     def __repr__(self) -> str:
         return "\n".join([line(self.measurement, self._tariff), *self._remarks])
@@ -152,7 +150,7 @@ class Report:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         bundle = mimebundle(self.measurement, self._tariff)
         remarks = "".join(f"<div>{html.escape(remark)}</div>" for remark in self._remarks)
-        return {**bundle, "text/plain": repr(self), "text/html": f"{self._svg}{bundle['text/html']}{remarks}"}
+        return {**bundle, "text/plain": repr(self), "text/html": f"{bundle['text/html']}{remarks}"}
 
 
 def compare_words(a: Measurement, b: Measurement) -> str:

@@ -19,7 +19,7 @@ import select
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .clock import Clock
@@ -27,15 +27,16 @@ from .device.protocol import Device
 from .errors import DeviceError, GpuLost, NoDriver, Transient
 from .records import Sample
 
-MAGIC, VERSION = b"WBRING\0\0", 1
+MAGIC, VERSION = b"WBRING\0\0", 2
 HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, pid, started
 HEADER_BYTES = 64
 DEVICE = struct.Struct(
     "<QIIddd64s192s"
 )  # rows written, state, edges seen, update period, power update, phase error, uuid, error
 DEVICE_BYTES = 320
-# time, tick, energy, tick error, power, limit, SM MHz, memory MHz, utilisation, memory utilisation, temperature, throttle
-ROW = struct.Struct("<dddffffffffQ")
+# time, tick, energy, tick of the power reading, tick error, power, limit, SM MHz, memory MHz, utilisation,
+# memory utilisation, temperature, throttle
+ROW = struct.Struct("<ddddffffffffQ")
 ROW_BYTES = ROW.size
 CAPACITY = 16384
 STATUS_EVERY_S = 0.2
@@ -75,12 +76,12 @@ class Ring:
         """How many rows were ever written for a device."""
         return int(struct.unpack_from("<Q", self.map, self.base(device))[0])
 
-    def append(self, device: int, sample: Sample, tick_s: float, tick_error_s: float) -> None:
+    def append(self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float) -> None:
         at, head = self.base(device), self.head(device)
         s = sample
         ROW.pack_into(
             self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES,
-            s.time_s, tick_s, s.energy_j, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
+            s.time_s, tick_s, s.energy_j, power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
             s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
         )  # fmt: skip
         struct.pack_into("<Q", self.map, at, head + 1)
@@ -153,6 +154,10 @@ class EdgeTracker:
         self._slope_error = sd_s / math.sqrt(spread)
         self._mean_error_s = sd_s / math.sqrt(n)
 
+    def forget(self) -> None:
+        """Begin anew: the sensor has left its line."""
+        self.edges, self.period_s, self._origin_s = [], math.nan, math.nan
+
     @property
     def locked(self) -> bool:
         """Whether edges can be predicted: enough were seen and they lie on one line."""
@@ -169,46 +174,52 @@ class EdgeTracker:
 
 
 class _Watched:
-    """A device and what is known about its sensor."""
+    """A device and what is known about its sensors.
+
+    `edges` follows what energy comes from: the counter, or power readings where there is none. `power_edges` follows the power
+    readings beside a counter: nothing says that the two refresh together.
+    """
 
     def __init__(self, number: int, device: Device) -> None:
         self.number, self.device = number, device
-        self.edges = EdgeTracker()
         self.counts = device.can("energy")
+        self.edges = EdgeTracker()
+        self.power_edges = EdgeTracker() if self.counts else self.edges
         self.due_s = -math.inf
         self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
+        self.turn = 0
         self.last: Sample | None = None
         self.status: Sample | None = None
         self.error, self.lost = "", False
 
-    def value(self) -> float:
-        """What refreshes: the energy counter, or power where there is none."""
-        return self.device.energy_j() if self.counts else self.device.sample(self.status).power_w
+    def followed(self) -> tuple[tuple[EdgeTracker, Callable[[Sample], float]], ...]:
+        """The trackers, each with what it follows of a sample."""
+        power = (self.power_edges, lambda sample: sample.power_w)
+        return ((self.edges, lambda sample: sample.energy_j), power) if self.counts else (power,)
 
     def moved(self, sample: Sample) -> bool:
-        """Whether a sample shows another value than the last one."""
-        if self.last is None:
-            return False
-        return sample.energy_j != self.last.energy_j if self.counts else sample.power_w != self.last.power_w
+        """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
+        last = self.last
+        return last is not None and any(not edges.locked and value(sample) != value(last) for edges, value in self.followed())
 
 
 class Sampler:
     """Reads devices at their sensors' pace into a ring. `due_s` says when `tick` wants to be called next.
 
     Args:
-        devices: In the ring's order.
+        devices: In the ring's order, or by their numbers in it.
         ring: Where rows go.
         clock: The devices' clock.
         pause: Waits between the looks of a burst; a stepped clock is moved instead.
         slowest_s: The longest time between two looks while nothing is known about a sensor.
     """
 
-    BURST_S, LOOK_S, EARLY_S = 0.35, 0.0007, 0.002
+    BURST_S, LOOK_S, EARLY_S, SLOW_S = 0.35, 0.0007, 0.002, 0.004
 
     def __init__(
         self,
-        devices: Sequence[Device],
+        devices: Sequence[Device] | Mapping[int, Device],
         ring: Ring,
         clock: Clock,
         *,
@@ -216,13 +227,17 @@ class Sampler:
         slowest_s: float = 0.1,
     ) -> None:
         self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
-        self._all = [_Watched(number, device) for number, device in enumerate(devices)]
+        numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
+        self._all = [_Watched(number, device) for number, device in numbered.items()]
 
     def start(self) -> None:
-        """Take the first samples, then find the sensors' steps."""
+        """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow driver would blur them."""
+        begin_s = self._clock()
         for watched in self._all:
             self._look(watched)
-        self._burst(self._all, self._clock() + self.BURST_S, until=4)
+        slow = self._clock() - begin_s > self.SLOW_S
+        for group in [[watched] for watched in self._all] if slow else [self._all]:
+            self._burst(group, self._clock() + self.BURST_S, until=4)
         for watched in self._all:
             watched.refine_s = self._clock() + watched.refine_gap_s
             self._report(watched)
@@ -249,19 +264,19 @@ class Sampler:
             return
         if stale:
             watched.status = sample
-        tick_s, error_s = math.nan, math.nan
-        if watched.edges.locked:
-            tick_s, error_s = watched.edges.edge_before(sample.time_s), watched.edges.error_s(sample.time_s)
-        self._ring.append(watched.number, sample, tick_s, error_s)
+        after_s = self._clock()
+        tick_s, error_s = _tick(watched.edges, sample.time_s, after_s)
+        power_tick_s = _tick(watched.power_edges, sample.time_s, after_s)[0]
+        self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
         watched.due_s, watched.open_s = sample.time_s + self._slowest_s, math.inf
         if watched.edges.locked:
             period_s = watched.edges.period_s
-            guard_s = min(max(0.0015, 3 * error_s), 0.2 * period_s)
-            next_s = tick_s + period_s
+            guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
+            next_s = watched.edges.edge_before(sample.time_s) + period_s
             watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
             watched.due_s = next_s + max(guard_s, 0.3 * period_s)
-        if len(watched.edges.edges) < 3 and watched.moved(sample):  # it shows its steps now
-            watched.refine_s = sample.time_s
+        if watched.refine_gap_s >= 1.0 and watched.moved(sample):  # it shows its steps now
+            watched.refine_s, watched.refine_gap_s = sample.time_s, 0.25
         watched.last = sample
 
     def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
@@ -295,31 +310,30 @@ class Sampler:
     # finding the steps
 
     def _burst(self, group: Sequence[_Watched], end_s: float, *, until: int) -> None:
-        """Look as fast as is decent until each device has shown `until` steps, or time is up."""
-        seen: dict[int, tuple[float, float]] = {}
-        found = dict.fromkeys((watched.number for watched in group), 0)
-        while (now_s := self._clock()) < end_s and any(found[watched.number] < until for watched in group):
+        """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
+        last: dict[int, tuple[float, Sample]] = {}
+        seen = {(watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())}
+        while self._clock() < end_s and min(seen.values()) < until:
             for watched in group:
                 with contextlib.suppress(DeviceError):
                     before_s = self._clock()
-                    value = watched.value()
+                    sample = watched.device.sample(watched.status)
                     after_s = self._clock()
-                    last = seen.get(watched.number)
-                    if last is not None and value != last[1]:
-                        watched.edges.add(last[0], after_s)
-                        found[watched.number] += 1
-                    seen[watched.number] = (before_s, value)
-            for watched in self._all:  # a burst keeps nobody waiting
-                if watched.due_s <= now_s:
-                    self._look(watched)
+                    known = last.get(watched.number)
+                    for part, (edges, value) in enumerate(watched.followed()):
+                        if known is not None and value(sample) != value(known[1]):
+                            edges.add(known[0], after_s)
+                            seen[watched.number, part] += 1
+                    last[watched.number] = before_s, sample
             self._pause(self.LOOK_S)
 
     def _refine(self, watched: _Watched) -> None:
-        """See one step again, to follow the sensor's drift; rarer as it becomes known."""
-        if not watched.edges.locked:
+        """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
+        known = [edges for edges, _ in watched.followed() if edges.locked]
+        if watched.edges not in known or watched.widen > 16:
             self._search(watched)
             return
-        now_s, edges = self._clock(), watched.edges
+        now_s, edges = self._clock(), known[watched.turn % len(known)]
         half_s = min(watched.widen * (2 * self.LOOK_S + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
         edge_s = edges.edge_before(now_s) + edges.period_s
         if edge_s - half_s / 2 < now_s:
@@ -329,26 +343,40 @@ class Sampler:
             watched.refine_s = begin_s - self.EARLY_S
             return
         self._pause(max(0.0, begin_s - now_s))
-        before = len(edges.edges), edges.edges[-1]
+        before = edges.edges[-1]
         self._burst([watched], edge_s + half_s, until=1)
-        if (len(edges.edges), edges.edges[-1]) != before:
+        watched.turn += 1
+        if edges.edges[-1] != before:
             watched.widen = 1.0
-            watched.refine_gap_s = min(1.6 * watched.refine_gap_s, 5.0)
+            watched.refine_gap_s = min(1.4 * watched.refine_gap_s, 3.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
         else:
-            watched.widen = min(2 * watched.widen, 64.0)
+            watched.widen *= 2
             watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
         self._report(watched)
 
-
     def _search(self, watched: _Watched) -> None:
-        """Look again for the steps of a sensor that has shown none: its GPU was lost, or drew the same power all the time."""
+        """Look anew for the steps of a sensor that has shown none, or has left its line."""
+        if watched.widen > 16:
+            for edges, _ in watched.followed():
+                edges.forget()
+            watched.widen = 1.0
         if not watched.lost:
             self._burst([watched], self._clock() + self.BURST_S, until=4)
         found = watched.edges.locked
-        watched.refine_gap_s = 0.25 if found else min(1.6 * watched.refine_gap_s, 5.0)
+        watched.refine_gap_s = 0.25 if found else min(2 * watched.refine_gap_s, 60.0)
         watched.refine_s = self._clock() + watched.refine_gap_s
         self._report(watched)
+
+
+def _tick(edges: EdgeTracker, before_s: float, after_s: float) -> tuple[float, float]:
+    """The refresh that a reading between two moments shows, and its error; NaN where it may be either of two."""
+    if not edges.locked:
+        return math.nan, math.nan
+    error_s = edges.error_s(after_s)
+    tick_s = edges.edge_before(before_s - 2 * error_s)
+    # Half a period apart would be another refresh; computed twice, one and the same differs in its last digits.
+    return (tick_s, error_s) if edges.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * edges.period_s else (math.nan, math.nan)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -359,8 +387,10 @@ def main(argv: Sequence[str]) -> int:
     from .finder import open_exactly
 
     ring, parent = Ring(argv[0]), os.getppid()
-    devices = [open_exactly(uuid) for uuid in argv[1:]]
-    clock = devices[0].clock
+    devices = _opened(ring, argv[1:], open_exactly)
+    if not devices:
+        return 3
+    clock = next(iter(devices.values())).clock
     scale, stepped = getattr(clock, "scale", 1.0), getattr(clock, "stepped", False)
 
     def pause(seconds: float) -> None:
@@ -378,6 +408,17 @@ def main(argv: Sequence[str]) -> int:
         if os.getppid() != parent or (select.select([0], [], [], timeout_s)[0] and not os.read(0, 64)):
             ring.path.unlink(missing_ok=True)
             return 0
+
+
+def _opened(ring: Ring, uuids: Sequence[str], opened: Callable[[str], Device]) -> dict[int, Device]:
+    """The devices that can be opened, by number; of the others the ring says why not."""
+    devices = {}
+    for number, uuid in enumerate(uuids):
+        try:
+            devices[number] = opened(uuid)
+        except DeviceError as error:
+            ring.write_state(number, LOST, 0, math.nan, math.nan, math.nan, uuid, str(error))
+    return devices
 
 
 if __name__ == "__main__":

@@ -9,14 +9,18 @@ import atexit
 import contextlib
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .device import control
 from .device.nvml import NvmlDevice
-from .errors import DeviceError, MeasurementError, NoDriver, SimulationError, WorkbenchError
+from .errors import DeviceError, MeasurementError, NoDriver, SimulationError, StoreError, WorkbenchError
 from .finder import devices, open_device, why_no_gpu
 from .meter import Meter
 from .recorder import Recorder
-from .records import Setting
+from .records import Measurement, Setting, Window
+
+if TYPE_CHECKING:
+    from .store import Store
 
 
 class Session:
@@ -31,11 +35,16 @@ class Session:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
+        self._limiting = threading.RLock()  # not `_lock`: a slow driver must not keep windows from being opened
+        self._ways: dict[str, control.WayBack] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
     @property
     def meter(self) -> Meter:
-        """The meter over this session's GPUs; made on first use, which takes about half a second where there is a GPU."""
+        """The meter to open windows with; made on first use, which takes about half a second where there is a GPU.
+
+        One whose sampling process has died is replaced. Windows that are open belong to the meter that opened them.
+        """
         with self._lock:
             if self._meter is None or self._broken():
                 self._meter = self._make()
@@ -43,11 +52,14 @@ class Session:
 
     @property
     def devices(self) -> tuple[NvmlDevice, ...]:
-        return self.meter.devices  # type: ignore[return-value]
+        return self._present().devices  # type: ignore[return-value]
 
     @property
     def recorder(self) -> Recorder | None:
-        return self.meter.recorder
+        return self._present().recorder
+
+    def _present(self) -> Meter:
+        return self._meter or self.meter
 
     def _broken(self) -> bool:
         recorder = self._meter.recorder if self._meter else None
@@ -56,7 +68,9 @@ class Session:
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError):
             self.messages += control.recover()
-        found = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
+        named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
+        # One GPU under two names, or two MIG instances of it, would be counted twice.
+        found = list({device.uuid: device for device in reversed(named)}.values())[::-1]
         recorder = None
         if found:
             try:
@@ -77,21 +91,63 @@ class Session:
         device = next((device for device in self.devices if device.uuid == uuid), None)
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
-        applied_w = control.change(device, Setting(power_limit_w=watts)).power_limit_w
+        with self._limiting:
+            way = self._ways.get(uuid) or control.WayBack(device)
+            self._ways[uuid] = way
+            applied_w = way.change(Setting(power_limit_w=watts)).power_limit_w
         return watts if applied_w is None else applied_w
 
     def restore(self) -> list[str]:
-        """Put every GPU back; returns sentences about what could not be."""
-        return control.restore_all()
+        """Undo what `set_power_limit` has set, and nothing that others in this process hold.
+
+        Returns sentences about what could not be undone.
+        """
+        with self._limiting:
+            left = [said for way in self._ways.values() if (said := _back(way))]
+            self._ways = {}
+            return left
+
+    def restore_all(self) -> list[str]:
+        """Put every GPU that this process holds back; returns sentences about what could not be."""
+        with self._limiting:
+            self._ways = {}
+            return control.restore_all()
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
         with self._lock:
             with contextlib.suppress(DeviceError):
-                control.restore_all()
+                self.restore_all()
             if self._meter is not None and self._meter.recorder is not None:
                 self._meter.recorder.stop()
             self._meter = None
+
+
+def _back(way: control.WayBack) -> str:
+    try:
+        return way.back()
+    except DeviceError as error:
+        return str(error)
+
+
+def keep(measurement: Measurement, window: Window, recorder: Recorder | None, store: Store) -> list[str]:
+    """Store a measurement and its traces; returns sentences about what could not be stored.
+
+    Args:
+        measurement: What to store.
+        window: Where it was measured; the last one of several.
+        recorder: The one that saw it. A session's may be another by now.
+        store: Where to.
+    """
+    assert window.end_s is not None
+    traces: dict[str, Any] = {}
+    if recorder is not None:
+        traces = {gpu.uuid: recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in measurement.gpus}
+    try:
+        store.save(measurement, traces)
+    except StoreError as error:
+        return [str(error)]
+    return store.messages()
 
 
 _current: Session | None = None

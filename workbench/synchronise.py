@@ -29,8 +29,11 @@ def _torch(torch: Any) -> bool:
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return False
+    # Waiting for a GPU that this process does not use would make a context on it: some hundred MB, and watts.
+    current = cuda.current_device()
     for index in range(cuda.device_count()):
-        cuda.synchronize(index)
+        if index == current or cuda.memory_reserved(index) > 0:
+            cuda.synchronize(index)
     return True
 
 
@@ -38,18 +41,18 @@ def _jax(jax: Any) -> bool:
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is None or not getattr(bridge, "_backends", None):
         return False  # no backend was started yet; asking for devices would start one
-    devices = [device for device in jax.devices() if device.platform in ("gpu", "cuda")]
+    devices = [device for device in jax.local_devices() if device.platform in ("gpu", "cuda")]
     for device in devices:
-        jax.device_put(0.0, device).block_until_ready()
+        # A transfer alone has a stream of its own and overtakes what computes; the sum queues behind it.
+        (jax.device_put(0.0, device) + 0).block_until_ready()
     return bool(devices)
 
 
 def _cupy(cupy: Any) -> bool:
-    if not getattr(cupy, "cuda", None):
-        return False
-    for index in range(cupy.cuda.runtime.getDeviceCount()):
-        with cupy.cuda.Device(index):
-            cupy.cuda.runtime.deviceSynchronize()
+    driver = getattr(getattr(cupy, "cuda", None), "driver", None)
+    if driver is None or not driver.ctxGetCurrent():
+        return False  # merely imported: waiting would make the context
+    cupy.cuda.runtime.deviceSynchronize()
     return True
 
 

@@ -1,7 +1,7 @@
 """Power traces: a plain Polars frame with `SCHEMA`, and functions that take one and return a value or a new one.
 
-A row is one look at one GPU. `time_s` is when, `tick_s` the moment of the sensor's last refresh before it (null while that is
-not known), to which `energy_j` and `power_w` belong. What a GPU does not tell is null.
+A row is one look at one GPU, at `time_s`. `tick_s` is the moment of the last refresh of what energy comes from, to which `energy_j`
+belongs, `power_tick_s` that of the power reading (null while they are not known). What a GPU does not tell is null.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ SCHEMA = pl.Schema(
         "tick_s": pl.Float64,
         "energy_j": pl.Float64,
         "power_w": pl.Float64,
+        "power_tick_s": pl.Float64,
         "power_limit_w": pl.Float64,
         "sm_clock_mhz": pl.Float64,
         "mem_clock_mhz": pl.Float64,
@@ -86,7 +87,7 @@ def resample(trace: pl.DataFrame, every_s: float) -> pl.DataFrame:
     if not every_s > 0:
         raise UsageError(f"the step must be a positive number of seconds, not {every_s:g}")
     numbers = (pl.col("time_s") / every_s).floor().alias("bin")
-    means = [pl.col(name).mean() for name in trace.columns if name not in ("time_s", "tick_s", "throttle")]
+    means = [pl.col(name).mean() for name in trace.columns if name not in ("time_s", "tick_s", "power_tick_s", "throttle")]
     return (
         trace.group_by(numbers, maintain_order=True)
         .agg(*means)

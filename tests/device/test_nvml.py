@@ -130,6 +130,7 @@ def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., M
     machine = simulated("A100", stepped=True)
     device, state = open_device(), machine.state
     state.set_card(0, "sensor_phase_s", 0.0)
+    state.set_card(0, "counter_lag_s", 0.0)
     before_j = device.energy_j()
     state.publish(0, 0.0, [], (300.0, *BUSY))
     machine.step(10 * 0.101 + 1e-9)

@@ -28,8 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "period": {"records", "errors"},
     "search": {"records", "errors"},
     "cluster": {"records", "errors", "trace"},
-    "devices": {*_NOUNS, "device", "simulation"},  # opens either kind: the one place where a name chooses
-    "sampler": {*_NOUNS, "device", "devices"},  # the child process opens its GPUs by UUID
+    "finder": {*_NOUNS, "device", "simulation"},  # opens either kind: the one place where a name chooses
+    "sampler": {*_NOUNS, "device", "finder"},  # the child process opens its GPUs by UUID
     "recorder": {*_NOUNS, "device", "trace", "sampler"},
     "meter": {*_NOUNS, "device", "trace", "estimate", "recorder", "synchronise"},
     "store": {"records", "errors", "trace", "places"},
@@ -43,13 +43,13 @@ ROOMS: dict[str, set[str]] = {
     "sweep": _TUNING,
     "sharing": {*_MEASURING, "cluster"},
     "callbacks": {*_MEASURING, "session", "scripting"},
-    "session": {*_MEASURING, "devices", "simulation"},  # `simulate` chooses simulated GPUs by name
+    "session": {*_MEASURING, "finder", "simulation"},  # `simulate` chooses simulated GPUs by name
     "scripting": {*_MEASURING, "session"},
 }
 EVERYTHING = {"__init__", "cli", "panels", "kernels_ext"}  # these may know all rooms
 # What stands against the plan, each with its reason; an entry that no code needs any more fails too.
 EXCEPTIONS = {
-    ("device", "devices"): "control.recover opens the GPU that a journal of a dead process names",
+    ("device", "finder"): "control.recover opens the GPU that a journal of a dead process names",
     ("device", "simulation"): "control.recover attaches to the simulated machine of such a journal",
 }
 ONLY_IN = {
@@ -154,7 +154,7 @@ def test_nothing_of_ours_imports_the_tests_or_the_benchmarks() -> None:
 def test_the_side_that_other_processes_load_needs_the_standard_library_only() -> None:
     """The sampling process and the watchdog start in 50 ms: nothing they import may import numpy."""
     heavy = {"numpy", "polars", "scipy", "bokeh", "IPython"}
-    light = ("sampler", "device", "devices", "places", "clock", "records", "errors")
+    light = ("sampler", "device", "finder", "places", "clock", "records", "errors")
     found = [where(each) for each in ALL if each.at_load and room(each.source) in light and each.module.split(".")[0] in heavy]
     assert found == []
 

@@ -161,7 +161,7 @@ def test_power_usage_is_the_one_second_average_where_nvml_says_so(
     """Ampere but GA100 and newer average over a second (nvml.h); the instant field does not."""
     machine = simulated(card, stepped=True)
     state = machine.state
-    for name, value in (("noise", 0.0), ("gain", 1.0), ("sensor_phase_s", 0.0)):
+    for name, value in (("noise", 0.0), ("gain", 1.0), ("sensor_phase_s", 0.0), ("counter_lag_s", 0.0)):
         state.set_card(0, name, value)
     idle_w = state.card(0, "idle_w")
     machine.step(1.5 if card != "A100" else 1.515)  # a tick of its sensor

@@ -2,7 +2,8 @@
 
 One process at a time holds a GPU (a lock file). Before the first change a journal with the state found goes to disk, and a
 watchdog process starts that restores it if this process dies. A journal that outlived both is restored on the next start.
-What another program has set meanwhile is left alone, and said.
+What another program has set meanwhile is left alone, and said. A home that several machines share has the journals of all
+of them; each looks at its own.
 
 Standard library only, but for the driver's door: the watchdog runs this too.
 """
@@ -14,14 +15,15 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 try:
     import fcntl
@@ -29,13 +31,14 @@ except ImportError:  # Windows: the journal still protects, two processes are no
     fcntl = None  # type: ignore[assignment]
 
 from .. import places
-from ..errors import DeviceError, DeviceHeld, NotSupported, SimulationError
+from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, SimulationError, Transient
 from ..records import Setting
 from .protocol import Device
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 SAME_W = 1.0  # the driver rounds limits
-_ALONE = "left alone"
+PATIENCE_S = (0.05, 0.15, 0.3, 0.5)  # pauses between the attempts to restore while the driver cannot answer
+T = TypeVar("T")
 
 
 @dataclass
@@ -50,6 +53,8 @@ class Journal:
     simulated: str
     touched: list[str] = field(default_factory=list)
     limits_w: list[float] = field(default_factory=list)
+    host: str = ""
+    boot_id: str = ""
 
     @property
     def path(self) -> Path:
@@ -65,6 +70,14 @@ class Journal:
         os.replace(scratch, self.path)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How putting back went: what there is to tell, and whether nothing is owed any more."""
+
+    sentence: str = ""
+    settled: bool = True
+
+
 @dataclass
 class _Holding:
     device: Device
@@ -74,6 +87,7 @@ class _Holding:
 
 
 _held: dict[str, _Holding] = {}
+_owed: set[str] = set()  # let go with a journal of what could not be put back
 _guard = threading.RLock()
 _watchdog: subprocess.Popen[bytes] | None = None
 
@@ -88,22 +102,30 @@ def change(device: Device, setting: Setting) -> Setting:
     with _guard:
         fresh = device.uuid not in _held
         holding = _hold(device)
-        journal = holding.journal
         try:
-            new = [knob for knob in KNOBS if getattr(setting, knob) is not None and knob not in journal.touched]
-            journal.touched += new
-            if setting.power_limit_w is not None:
-                journal.limits_w.append(setting.power_limit_w)
-            journal.write()  # before the change: a kill in between must not lose the way back
+            _note(holding.journal, setting)  # before the change: a kill in between must not lose the way back
+        except BaseException:  # a full disk: nothing was changed yet
+            if fresh:
+                _release(holding, keep_journal=holding.owes)
+            raise
+        try:
             return device.apply(setting)
         except DeviceError:
             if fresh:
                 _give_up(holding)
             raise
-        except BaseException:  # a full disk: nothing was changed yet
+        except BaseException:  # an interrupt, and the setting may be in force already
             if fresh:
-                _release(holding)
+                with contextlib.suppress(Exception):
+                    restore(device)
             raise
+
+
+def _note(journal: Journal, setting: Setting) -> None:
+    journal.touched += [knob for knob in KNOBS if getattr(setting, knob) is not None and knob not in journal.touched]
+    if setting.power_limit_w is not None:
+        journal.limits_w.append(setting.power_limit_w)
+    journal.write()
 
 
 def restore(device: Device) -> str:
@@ -115,9 +137,9 @@ def restore(device: Device) -> str:
         holding = _held.get(device.uuid)
         if holding is None:
             return ""
-        left = put_back(holding.device, holding.journal)
-        _release(holding, keep_journal=bool(left) and not left.startswith(_ALONE))
-        return left
+        outcome = put_back(holding.device, holding.journal)
+        _release(holding, keep_journal=not outcome.settled)
+        return outcome.sentence
 
 
 def restore_all() -> list[str]:
@@ -126,23 +148,59 @@ def restore_all() -> list[str]:
         return [left for holding in list(_held.values()) if (left := restore(holding.device))]
 
 
+class WayBack:
+    """The way back from one's own changes, whoever else in this process has changed the GPU.
+
+    It leads to what was set when the first of them was made: within a hold that was there already to its setting, else to
+    what was before the hold.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        with _guard:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._holding = _held.get(self._device.uuid)
+        self._before = self._device.setting() if self._holding else None
+        self._tried: set[str] = set()
+
+    def change(self, setting: Setting) -> Setting:
+        """As `change` of this module."""
+        with _guard:
+            if _held.get(self._device.uuid) is not self._holding:  # restored meanwhile, and our change with it
+                self._begin()
+            new = {knob for knob in KNOBS if getattr(setting, knob) is not None} - self._tried
+            self._tried |= new
+            try:
+                return change(self._device, setting)
+            except DeviceError:
+                self._tried -= new  # the device has undone it
+                raise
+            finally:
+                self._holding = _held.get(self._device.uuid)
+
+    def back(self) -> str:
+        """Undo the changes; returns a sentence if something is left. What was restored meanwhile is left alone."""
+        with _guard:
+            left = ""
+            if self._tried and self._holding is not None and _held.get(self._device.uuid) is self._holding:
+                if self._before is None:
+                    left = restore(self._device)
+                else:
+                    _back_to(self._device, self._before, self._tried)
+            self._tried = set()  # not before: who is interrupted in here can call again
+            return left
+
+
 @contextlib.contextmanager
 def applied(device: Device, setting: Setting) -> Iterator[Setting]:
     """Hold a setting for the length of a block; nested blocks put back what the outer one had set."""
-    with _guard:
-        outer = _held.get(device.uuid)
-        before = device.setting() if outer else None
-        got = change(device, setting)
-        holding = _held[device.uuid]
+    way = WayBack(device)
     try:
-        yield got
+        yield way.change(setting)
     finally:
-        with _guard:
-            if _held.get(device.uuid) is holding:  # and was not restored meanwhile
-                if before is None:
-                    restore(device)
-                else:
-                    _back_to(device, before, setting)
+        way.back()
 
 
 def holder(uuid: str) -> str:
@@ -150,13 +208,16 @@ def holder(uuid: str) -> str:
     if uuid in _held:
         return "this process"
     path = places.locks() / f"{uuid}.lock"
-    if fcntl is None or not path.exists():
+    if fcntl is None:
         return ""
-    with open(path, "a+", encoding="utf-8") as file:
+    try:
+        file = open(path, encoding="utf-8")  # noqa: SIM115
+    except OSError:
+        return ""
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            file.seek(0)
             return file.read().strip() or "another process"
     return ""
 
@@ -172,9 +233,18 @@ def recover() -> list[str]:
                 path.replace(aside)
             told.append(f"a journal of a changed GPU could not be read and was set aside as {aside.name}")
             continue
+        if not _of_this_host(journal):
+            continue
+        if _of_an_earlier_boot(journal):
+            path.unlink(missing_ok=True)
+            continue
         if journal.uuid in _held or _runs(journal.pid, journal.started):
             continue
-        lock = _take_lock(journal.uuid, journal.name)
+        try:
+            lock = _take_lock(journal.uuid, journal.name)
+        except NotPermitted as error:
+            told.append(f"{journal.name} was left changed by a process that is gone and is not restored: {error}")
+            continue
         if lock is None:
             continue  # its watchdog is at work
         try:
@@ -199,49 +269,70 @@ def _recover(path: Path, journal: Journal) -> list[str]:
         attach()
     try:
         device = open_exactly(journal.uuid)
-        left = put_back(device, journal)
+        outcome = put_back(device, journal)
     except (DeviceError, SimulationError) as error:
         return [f"{journal.name} was left changed by a process that is gone and could not be restored: {error}"]
-    if not left or left.startswith(_ALONE):
+    if outcome.settled:
         path.unlink(missing_ok=True)
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
     return [
-        f"{journal.name}: {left}"
-        if left
+        f"{journal.name}: {outcome.sentence}"
+        if outcome.sentence
         else f"{journal.name} was left changed by a process that is gone; its {what} is restored"
     ]
 
 
-def put_back(device: Device, journal: Journal) -> str:
-    """Undo what a journal tells; returns a sentence if something is left as it is."""
-    problems = []
+def put_back(device: Device, journal: Journal) -> Outcome:
+    """Undo what a journal tells, as far as it is still ours to undo."""
+    clocks = _clocks_back(device, journal)
+    limit = _limit_back(device, journal)
+    return Outcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence), clocks.settled and limit.settled)
+
+
+def _clocks_back(device: Device, journal: Journal) -> Outcome:
     clocks = tuple(knob for knob in journal.touched if knob != "power_limit_w")
     if clocks:
         try:
-            device.reset(clocks)
+            _patiently(lambda: device.reset(clocks))
         except NotSupported:
             pass  # then it was never locked
         except DeviceError as error:
-            problems.append(str(error))
-    if "power_limit_w" in journal.touched and journal.before_w is not None:
+            return Outcome(str(error), settled=False)
+    return Outcome()
+
+
+def _limit_back(device: Device, journal: Journal) -> Outcome:
+    before_w = journal.before_w
+    if "power_limit_w" not in journal.touched or before_w is None:
+        return Outcome()
+    try:
+        now_w = _patiently(device.setting).power_limit_w
+        if now_w is None or abs(now_w - before_w) <= SAME_W:
+            return Outcome()
+        if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
+            return Outcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)")
+        _patiently(lambda: device.apply(Setting(power_limit_w=before_w)))
+    except DeviceError as error:
+        return Outcome(f"the power limit could not be put back to {before_w:g} W: {error}", settled=False)
+    return Outcome()
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Do something that the driver may not be able to answer just now; tried for a second."""
+    for pause_s in PATIENCE_S:
         try:
-            now_w = device.setting().power_limit_w
-            ours = now_w is not None and any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w)
-            if ours:
-                device.apply(Setting(power_limit_w=journal.before_w))
-            elif now_w is not None and abs(now_w - journal.before_w) > SAME_W:
-                return f"{_ALONE} at {now_w:g} W: another program has set it meanwhile (it was {journal.before_w:g} W before)"
-        except DeviceError as error:
-            problems.append(f"the power limit could not be put back to {journal.before_w:g} W: {error}")
-    return "; ".join(problems)
+            return act()
+        except Transient:
+            time.sleep(pause_s)
+    return act()
 
 
-def _back_to(device: Device, before: Setting, tried: Setting) -> None:
-    """Within a hold, return the knobs of `tried` to what they were."""
-    freed = tuple(k for k in KNOBS if getattr(tried, k) is not None and getattr(before, k) is None)
+def _back_to(device: Device, before: Setting, tried: set[str]) -> None:
+    """Within a hold, return the knobs that were tried to what they were."""
+    freed = tuple(k for k in KNOBS if k in tried and getattr(before, k) is None)
     if freed:
         device.reset(freed)
-    kept = {k: getattr(before, k) for k in KNOBS if getattr(tried, k) is not None and getattr(before, k) is not None}
+    kept = {k: getattr(before, k) for k in KNOBS if k in tried and getattr(before, k) is not None}
     if kept:
         change(device, Setting(**kept))
 
@@ -256,15 +347,18 @@ def _hold(device: Device) -> _Holding:
             "wait until it has finished, or stop it there"
         )
     try:
-        stale, left = _load(places.journals() / f"{device.uuid}.json"), ""
+        stale, outcome = _load(places.journals() / f"{device.uuid}.json"), Outcome()
+        if stale is not None and (not _of_this_host(stale) or _of_an_earlier_boot(stale)):
+            stale = None
         if stale is not None and (stale.pid == os.getpid() or not _runs(stale.pid, stale.started)):
-            left = put_back(device, stale)
+            outcome = put_back(device, stale)
         _start_watchdog()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         before_w = device.setting().power_limit_w if device.can("power_limit") else None
-        journal = Journal(device.uuid, device.name, os.getpid(), _started(os.getpid()), before_w, simulated)
+        journal = Journal(device.uuid, device.name, os.getpid(), _started(os.getpid()), before_w, simulated,
+                          host=socket.gethostname(), boot_id=_boot_id())  # fmt: skip
         holding = _Holding(device, journal, lock)
-        if stale is not None and left and not left.startswith(_ALONE):  # what it owes goes on with ours
+        if stale is not None and not outcome.settled:  # what it owes goes on with ours
             journal.before_w, journal.touched, journal.limits_w = stale.before_w, stale.touched, stale.limits_w
             holding.owes = True
     except BaseException:
@@ -285,26 +379,25 @@ def _give_up(holding: _Holding) -> None:
         now_w, before_w = still.power_limit_w, journal.before_w
         moved = "power_limit_w" in journal.touched and None not in (now_w, before_w) and abs(now_w - before_w) > SAME_W  # type: ignore[operator]
         left = holding.owes or moved or still.sm_clock_mhz is not None or still.mem_clock_mhz is not None
-    _release(holding, keep_journal=left and bool(put_back(holding.device, journal)))
+    _release(holding, keep_journal=left and not put_back(holding.device, journal).settled)
 
 
 def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
-    if not keep_journal:
+    uuid = holding.device.uuid
+    if keep_journal:
+        _owed.add(uuid)
+    else:
         holding.journal.path.unlink(missing_ok=True)
-    _held.pop(holding.device.uuid, None)
+        _owed.discard(uuid)
+    _held.pop(uuid, None)
     holding.lock.close()
-    if not _held:
+    if not _held and not _owed:  # what is owed the watchdog tries again when this process has ended
         _stop_watchdog()
 
 
 def _take_lock(uuid: str, name: str) -> Any:
     """The open lock file, or None where another process has it."""
-    path = places.locks() / f"{uuid}.lock"
-    old = os.umask(0)
-    try:
-        file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")  # noqa: SIM115
-    finally:
-        os.umask(old)
+    file = open(_open_lock(uuid, name), "r+", encoding="utf-8")  # noqa: SIM115
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,6 +410,34 @@ def _take_lock(uuid: str, name: str) -> Any:
     return file
 
 
+def _open_lock(uuid: str, name: str) -> int:
+    """A descriptor of the lock file, made if need be.
+
+    Raises:
+        NotPermitted: it cannot be opened or made.
+    """
+    problem: OSError | None = None
+    old = os.umask(0)
+    try:
+        path = places.locks() / f"{uuid}.lock"
+        # Linux refuses O_CREAT on a file of another user in a sticky directory (fs.protected_regular), even where the file
+        # may be written to; the last attempt is for one that another user has made in between.
+        for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT, os.O_RDWR):
+            try:
+                return os.open(path, flags, 0o666)
+            except OSError as error:
+                problem = error
+    except OSError as error:
+        problem = error
+    finally:
+        os.umask(old)
+    assert problem is not None
+    raise NotPermitted(
+        f"{name} cannot be locked against other processes: {problem.strerror} ({problem.filename}); "
+        "its owner or root can remove that file, or set TMPDIR to a directory of your own"
+    ) from problem
+
+
 def _load(path: Path) -> Journal | None:
     try:
         return Journal(**json.loads(path.read_text(encoding="utf-8")))
@@ -324,6 +445,23 @@ def _load(path: Path) -> Journal | None:
         return None
     except (OSError, ValueError, TypeError):
         return None
+
+
+def _of_this_host(journal: Journal) -> bool:
+    return not journal.host or journal.host == socket.gethostname()
+
+
+def _of_an_earlier_boot(journal: Journal) -> bool:
+    """Settings do not survive a reboot, so such a journal has nothing to restore."""
+    now = _boot_id()
+    return bool(now and journal.boot_id) and journal.boot_id != now
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 # the watchdog
@@ -375,7 +513,8 @@ def watch(argv: list[str]) -> None:
 
 
 def _left_by(pid: int) -> bool:
-    return any(journal.pid == pid for path in places.journals().glob("*.json") if (journal := _load(path)))
+    known = [journal for path in places.journals().glob("*.json") if (journal := _load(path))]
+    return any(journal.pid == pid and _of_this_host(journal) for journal in known)
 
 
 def _runs(pid: int, started: str) -> bool:
@@ -409,6 +548,7 @@ def _forget() -> None:
         with contextlib.suppress(OSError):
             holding.lock.close()
     _held.clear()
+    _owed.clear()
     if _watchdog is not None:
         for pipe in (_watchdog.stdin, _watchdog.stdout):
             if pipe is not None:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import pynvml as nvml
@@ -332,7 +333,7 @@ class NvmlDevice:
         volta = self.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
         ampere = volta and self.architecture not in ("Volta", "Turing")
         for name, present, reason in (
-            ("set_power_limit", limit is not None and self.can("limits"), self.why_not("power_limit")),
+            ("set_power_limit", limit is not None and self.can("limits"), self.why_not("power_limit") or self.why_not("limits")),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             (
                 "lock_mem_clock",
@@ -425,10 +426,9 @@ class NvmlDevice:
 
     def processes(self) -> tuple[Process, ...]:
         found: dict[int, int | None] = {}
-        for read in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
-            with contextlib.suppress(nvml.NVMLError):
-                for row in read(self._handle):
-                    found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
+        with contextlib.suppress(nvml.NVMLError):
+            for row in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle):
+                found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
         return tuple(Process(pid, _process_name(pid), memory) for pid, memory in sorted(found.items()))
 
     # setting
@@ -438,7 +438,10 @@ class NvmlDevice:
         if self.can("power_limit"):
             with translated(f"reading the power limit of {self.name}"):
                 limit_w = nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000
-        return Setting(limit_w, self._locked.get("sm_clock_mhz"), self._locked.get("mem_clock_mhz"))
+        return replace(self.locked(), power_limit_w=limit_w)
+
+    def locked(self) -> Setting:
+        return Setting(None, self._locked.get("sm_clock_mhz"), self._locked.get("mem_clock_mhz"))
 
     def apply(self, setting: Setting) -> Setting:
         """Put the device to a setting; returns what was read back.

@@ -34,6 +34,9 @@ class Device(Protocol):
     def setting(self) -> Setting:
         """The power limit in force and the clocks that this process has locked (NVML does not tell others' locks)."""
 
+    def locked(self) -> Setting:
+        """The clocks that this process has locked; asks the driver nothing."""
+
     def apply(self, setting: Setting) -> Setting:
         """Put the device to a setting, knobs that are None left alone; returns what was read back."""
 

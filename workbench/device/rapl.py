@@ -1,7 +1,7 @@
 """CPU package and DRAM energy from Linux's powercap tree (Intel RAPL; AMD's driver uses the same names).
 
 Readable by root alone since 2020 (CVE-2020-8694) unless the administrator allows more. Counters wrap; one wrap between
-two readings is put right, which covers more than a minute at several hundred watts.
+two readings is put right.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/class/powercap")
+MOST_W = 500.0  # more than a package or its memory draws for long
+MOST_W = 500.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,19 @@ def read(counters: tuple[Zone, ...]) -> dict[str, float]:
     return values
 
 
-def used_j(counters: tuple[Zone, ...], before: Mapping[str, float], after: Mapping[str, float], kind: str) -> float | None:
-    """Joules between two readings over all counters of a kind; None where one of them is missing."""
+def used_j(
+    counters: tuple[Zone, ...], before: Mapping[str, float], after: Mapping[str, float], kind: str, seconds: float
+) -> float | None:
+    """Joules between two readings over all counters of a kind.
+
+    None where one of them is missing, or may have wrapped more than once in these seconds.
+    """
     total, some = 0.0, False
     for zone in counters:
         if zone.kind != kind:
             continue
         key = str(zone.path)
-        if key not in before or key not in after:
+        if key not in before or key not in after or seconds > zone.range_j / MOST_W:
             return None
         difference = after[key] - before[key]
         total += difference + zone.range_j if difference < 0 else difference

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..device.protocol import Device
+from ..errors import UsageError
 from ..recorder import Hold, Recorder
 from . import theme
 from .base import LivePanel, Message, module
@@ -56,7 +57,8 @@ class PowerView(LivePanel):
         self.start_s = recorder.clock() if start_s is None else start_s
         self._hold: Hold | None = recorder.hold(self.start_s)
         self._stop, self._set_power_limit = stop, set_power_limit
-        self._setting = threading.Lock()
+        self._setting = threading.RLock()
+        self._accepting = True  # limits; with `_setting` held
         self._series = [Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices]
         self._read_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
         self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
@@ -77,6 +79,15 @@ class PowerView(LivePanel):
             if len(self._marks) > MOST_MARKS:
                 del self._marks[0]
                 self._dropped += 1
+
+    def refuse_limits(self) -> None:
+        """Take no more power limits. One that is being set has been set when this returns."""
+        with self._setting:
+            self._accepting = False
+
+    def end(self) -> None:
+        self.refuse_limits()
+        super().end()
 
     def finish(self, caption: str, *, end_s: float | None = None) -> None:
         """Stop publishing and put a static picture with `caption` in the view's place."""
@@ -212,6 +223,8 @@ class PowerView(LivePanel):
         applied: dict[str, float] = {}
         try:
             with self._setting:
+                if not self._accepting:
+                    raise UsageError(f"{asked_w:g} W was not set: the cell has ended, and the limit that it began with is back")
                 for uuid in content["uuids"]:
                     applied[uuid] = self._set_power_limit(uuid, asked_w)
             self.complain("")

@@ -181,6 +181,7 @@ def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
         "average_window_s": sensor.average_window_s,
         "counter_update_s": sensor.counter_update_s,
         "sensor_phase_s": rng.uniform(0, sensor.power_update_s),
+        "counter_lag_s": rng.uniform(0, sensor.counter_update_s),  # nothing says that the two refresh together
         "gain": GAIN.get(card.key, 1.0),
         "noise": NOISE,
         "utilisation_window_s": UTILISATION_WINDOW_S,

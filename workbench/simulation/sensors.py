@@ -17,9 +17,9 @@ from .state import State
 _MASK = (1 << 64) - 1
 
 
-def tick_s(state: State, gpu: int, at_s: float, update_s: float) -> float:
-    """The last refresh at or before a time."""
-    phase_s = state.card(gpu, "sensor_phase_s")
+def tick_s(state: State, gpu: int, at_s: float, update_s: float, lag_s: float = 0.0) -> float:
+    """The last refresh at or before a time: of the power reading, or of what lags behind it."""
+    phase_s = state.card(gpu, "sensor_phase_s") + lag_s
     return float(math.floor((at_s - phase_s) / update_s) * update_s + phase_s)
 
 
@@ -39,7 +39,7 @@ def power_w(state: State, gpu: int, at_s: float, *, averaged: bool = False) -> f
 
 def energy_mj(state: State, gpu: int, at_s: float) -> int:
     """The total-energy counter in millijoules, as refreshed at its last tick."""
-    at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"))
+    at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"), state.card(gpu, "counter_lag_s"))
     energy_j = state.true_energy_j(gpu, max(at, 0.0)) - state.control(gpu, "counter_reset_j")
     return max(0, int(state.card(gpu, "gain") * energy_j * 1000))
 

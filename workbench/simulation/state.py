@@ -90,6 +90,7 @@ CARD = {
     "abilities": (392, "Q"),
     "mig": (400, "I"),
     "power_scope": (404, "I"),  # the NVML scope that the power fields answer in: 0 the GPU, 1 its module
+    "counter_lag_s": (408, "d"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 

@@ -1,0 +1,158 @@
+"""What is being measured: a cell between two hooks, or the statement of a `%energy` line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .cells import Options
+
+if TYPE_CHECKING:
+    from workbench.records import Measurement, Window
+
+    from .magics import EnergyMagics
+
+
+class Running:
+    """One thing that is being measured: `open` it, let it run, `close` it. Whatever happens, `end` puts back what it changed.
+
+    An interrupt while the window is closed, measured or stored costs precision and repetitions, never the measurement.
+
+    Args:
+        magics: Says, shows and configures.
+        options: What the line asks for.
+        label: Its name in the log.
+        cell: Whether it is a cell. It may have a live view then, and what was set through that is put back at its end.
+    """
+
+    def __init__(self, magics: EnergyMagics, options: Options, label: str, *, cell: bool) -> None:
+        self._magics, self._options, self._label, self._cell = magics, options, label, cell
+        self._view: Any = None
+        self._window: Window | None = None
+        self._uuids: tuple[str, ...] | None = None
+        self._interrupted = False
+        self._session = magics.state.session
+        self._meter = self._session.meter
+        self._sync = magics.sync if options.sync is None else options.sync
+        self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
+
+    def open(self) -> None:
+        """Begin. What is raised in here leaves nothing behind."""
+        try:
+            self._prepare()
+            self._window = self._meter.open(self._label, sync=self._sync)
+        except BaseException:
+            self.end()
+            raise
+
+    def _prepare(self) -> None:
+        magics = self._magics
+        for message in self._session.messages:
+            magics.say(message)
+        self._session.messages.clear()
+        self._uuids = magics.chosen(self._options.gpu)
+        live = magics.live if self._options.live is None else self._options.live
+        if self._cell and live and not self._quiet and self._meter.recorder is not None and magics.has_front_end:
+            self._view = magics.live_view(self._label, self._uuids, self._meter.recorder)
+
+    def close(self, outcome: str, again: Callable[[], bool] | None = None) -> None:
+        """End, store and show.
+
+        Args:
+            outcome: How it ended: "ok", "error" or "interrupted".
+            again: Runs it once more for `--repeat`; tells whether that went well.
+        """
+        from workbench.meter import repeated
+
+        assert self._window is not None
+        remarks: list[str] = []
+        try:
+            window = self._close(self._window)
+            measured = [self._measure(window, "interrupted" if self._interrupted else outcome)]
+            if outcome == "ok" and again is not None:
+                window = self._repeat(again, measured, window, remarks)
+            remarks += self._put_back()
+            whole = repeated(measured)
+            if self._options.output:
+                self._magics.shell.user_ns[self._options.output] = whole
+            remarks += self._keep(whole, window)
+            self._show(whole, window, remarks)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Put back what was set, and stop the live view. Nothing is left to do after `close`."""
+        left: list[str] = []
+        try:
+            left = self._put_back()
+        finally:
+            if self._view is not None:
+                self._view.end()
+        for sentence in left:
+            self._magics.say(sentence)
+
+    # steps, each once more where it was interrupted
+
+    def _close(self, window: Window) -> Window:
+        return self._insist(
+            lambda: self._meter.close(window, sync=self._sync),
+            lambda: self._meter.close(window, sync=False),  # who interrupts does not want to wait for queued work
+        )
+
+    def _measure(self, window: Window, outcome: str) -> Measurement:
+        settle = self._options.settle and outcome != "interrupted"
+        measurement = self._insist(
+            lambda: self._meter.measure(window, settle=settle, outcome=outcome),
+            lambda: self._meter.measure(window, settle=False, outcome=outcome),
+        )
+        return self._magics.only(measurement, self._uuids)
+
+    def _put_back(self) -> list[str]:
+        if not self._cell:
+            return []
+
+        def act() -> list[str]:
+            if self._view is not None:
+                self._view.refuse_limits()  # first: one that comes later would stay
+            return self._session.restore()
+
+        return self._insist(act, act)
+
+    def _keep(self, whole: Measurement, window: Window) -> list[str]:
+        def act() -> list[str]:
+            return self._magics.state.keep(whole, window, self._meter.recorder)
+
+        return self._insist(act, act)
+
+    def _show(self, whole: Measurement, window: Window, remarks: list[str]) -> None:
+        def act() -> None:
+            assert window.end_s is not None
+            self._magics.show(whole, self._view, window.end_s, remarks, quiet=self._quiet)
+
+        self._insist(act, act)
+
+    def _insist[T](self, act: Callable[[], T], instead: Callable[[], T]) -> T:
+        try:
+            return act()
+        except KeyboardInterrupt:
+            self._interrupted = True
+            return instead()
+
+    # --repeat
+
+    def _repeat(self, again: Callable[[], bool], measured: list[Measurement], last: Window, remarks: list[str]) -> Window:
+        """Run it again as often as is asked for; returns the window of the last one that went well."""
+        times = self._options.repeat
+        for number in range(2, times + 1):
+            window = None
+            if not self._interrupted:
+                with contextlib.suppress(KeyboardInterrupt):
+                    window = self._once_more(again)
+            if window is None:
+                how = "was interrupted" if self._interrupted else "ended with an error"
+                remarks.append(f"run {number} of {times} {how} and is left out")
+                break
+            last = window
+            measured.append(self._measure(window, "ok"))
+        return last
