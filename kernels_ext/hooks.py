@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .cells import BadOptions, Options, energy_line, parse, strip
+from .running import Running
 
 if TYPE_CHECKING:
-    from workbench.records import Measurement, Window
+    from workbench.records import Measurement
 
     from .magics import EnergyMagics
 
@@ -24,8 +27,10 @@ class Hooks:
 
     def __init__(self, shell: Any, magics: EnergyMagics) -> None:
         self._shell, self._magics = shell, magics
-        self._depth = 0
-        self._running: _Running | None = None
+        self._running: Running | None = None
+        self._options = Options()
+        self._info: Any = None  # of the cell that is being measured; None again while it is closed
+        self._thread = 0
 
     def install(self) -> None:
         self._shell.input_transformers_cleanup.append(strip)
@@ -58,9 +63,12 @@ class Hooks:
 
     def before(self, info: Any) -> None:
         """Open the window of a cell that asks for one. Nothing that goes wrong here keeps the cell from running."""
-        self._depth += 1
-        line = energy_line(info.raw_cell or "") if self._depth == 1 else None
+        line = energy_line(info.raw_cell or "")
         if line is None:
+            return
+        if self._running is not None:
+            if threading.get_ident() != self._thread:  # a subshell's
+                self._magics.say("this cell is not measured: another one is being measured")
             return
         try:
             options = parse(line)
@@ -68,99 +76,55 @@ class Hooks:
             self._magics.say(f"{error}. The cell runs and is measured without options.")
             options = Options()
         try:
-            body = "".join(strip((info.raw_cell or "").splitlines(keepends=True)))
-            self._running = _Running(self._magics, options, body)
-            self._running.open()
-        except KeyboardInterrupt:
-            self._running = None
-            raise
+            running = Running(self._magics, options, options.label, cell=True)
+            running.open()
         except Exception as error:
-            self._running = None
             self._magics.say(f"this cell is not measured: {error}")
+        except BaseException:  # IPython shows it and runs the cell
+            self._magics.say("this cell is not measured: it was interrupted before it began")
+            raise
+        else:
+            self._running, self._options, self._info, self._thread = running, options, info, threading.get_ident()
 
     def after(self, result: Any) -> None:
         """Close the window and show what it cost; also after an error or an interrupt."""
-        self._depth = max(0, self._depth - 1)
-        if self._depth or self._running is None:
+        running, info = self._running, self._info
+        if running is None or not self._ends(result):
             return
-        running, self._running = self._running, None
-        self._depth = 1  # cells that a repeat runs are inside this one
+        self._info = None  # cells that a repeat runs are inside this one
         try:
-            running.close(result)
-        except Exception as error:
-            self._magics.say(f"the measurement of this cell was lost: {error}")
+            remark = ""
+            again: Callable[[], bool] | None = None
+            if self._options.repeat > 1:
+                body = "".join(strip((info.raw_cell or "").splitlines(keepends=True)))
+                again = self._runner(body)
+                if again is None:
+                    remark = "--repeat does not work with top-level await; the cell was measured once"
+            running.close(_outcome(result), again, remark)
+        except (Exception, KeyboardInterrupt) as error:
+            self._magics.say(f"the measurement of this cell was lost: {error or 'it was interrupted twice'}")
         finally:
-            self._depth = 0
+            self._running = None
 
+    def _ends(self, result: Any) -> bool:
+        """Whether this is the end of the cell that is being measured, and not of one inside it or in a subshell."""
+        info, here = self._info, threading.get_ident() == self._thread
+        if info is None or result is None:  # a cancelled cell has no result
+            return info is not None and here
+        # A cell that was interrupted outside of its own code is given another info, of the same text.
+        return result.info is info or (here and result.info.raw_cell is info.raw_cell)
 
-class _Running:
-    """The cell that is being measured."""
-
-    def __init__(self, magics: EnergyMagics, options: Options, body: str) -> None:
-        self._magics, self._options, self._body = magics, options, body
-        self._view: Any = None
-        self._window: Window | None = None
-        self._meter = magics.state.session.meter
-
-    def open(self) -> None:
-        magics, options = self._magics, self._options
-        for message in magics.state.session.messages:
-            magics.say(message)
-        magics.state.session.messages.clear()
-        self._uuids = magics.chosen(options.gpu)
-        quiet = magics.quiet if options.quiet is None else options.quiet
-        live = magics.live if options.live is None else options.live
-        if self._meter.recorder is not None and live and not quiet and magics.has_front_end:
-            self._view = magics.live_view(options.label, self._uuids)
-        sync = magics.sync if options.sync is None else options.sync
-        self._window = self._meter.open(options.label, sync=sync)
-
-    def close(self, result: Any) -> None:
-        assert self._window is not None
-        options = self._options
-        sync = self._magics.sync if options.sync is None else options.sync
-        window = self._meter.close(self._window, sync=sync)
-        remarks = self._magics.state.session.restore()
-        measured = [self._measure(window, _outcome(result))]
-        if options.repeat > 1:
-            measured += self._repeat(options.repeat - 1, remarks) if result.success else []
-        from workbench.meter import repeated
-
-        whole = repeated(measured)
-        assert window.end_s is not None
-        remarks += self._magics.state.keep(whole, window.start_s, window.end_s)
-        if options.output:
-            self._magics.shell.user_ns[options.output] = whole
-        quiet = self._magics.quiet if options.quiet is None else options.quiet
-        self._magics.show(whole, self._view, window.end_s, [] if quiet and not remarks else remarks, quiet=bool(quiet))
-
-    def _measure(self, window: Window, outcome: str) -> Measurement:
-        settle = self._options.settle and outcome != "interrupted"
-        try:
-            measurement = self._meter.measure(window, settle=settle, outcome=outcome)
-        except KeyboardInterrupt:
-            measurement = self._meter.measure(window, settle=False, outcome=outcome)
-        return self._magics.only(measurement, self._uuids)
-
-    def _repeat(self, times: int, remarks: list[str]) -> list[Measurement]:
-        """Run the body again; what it prints is shown, its value is not."""
+    def _runner(self, body: str) -> Callable[[], bool] | None:
+        """Runs the cell once more, without its value; None for one that awaits."""
         shell = self._magics.shell
-        if shell.should_run_async(self._body, transformed_cell=shell.transform_cell(self._body)):
-            remarks.append("--repeat does not work with top-level await; the cell was measured once")
-            return []
-        measured = []
-        for number in range(times):
-            window = self._meter.open(self._options.label)
-            result = shell.run_cell(self._body, store_history=False, silent=True)
-            window = self._meter.close(window)
-            if not result.success:
-                remarks.append(f"run {number + 2} of {times + 1} ended with an error and is left out")
-                break
-            measured.append(self._measure(window, "ok"))
-        return measured
+        if shell.should_run_async(body, transformed_cell=shell.transform_cell(body)):
+            return None
+        return lambda: bool(shell.run_cell(body, store_history=False, silent=True).success)
 
 
 def _outcome(result: Any) -> str:
+    if result is None:
+        return "interrupted"
     if result.success:
         return "ok"
     error = result.error_in_exec or result.error_before_exec

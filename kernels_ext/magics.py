@@ -13,11 +13,13 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from traitlets import Bool, Float, Unicode
 
 from .cells import BadOptions, parse, parser
+from .running import Running
 from .state import State
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from workbench.recorder import Recorder
     from workbench.records import Measurement
     from workbench.report import Tariff
 
@@ -61,39 +63,26 @@ class EnergyMagics(Magics):
             chosen = parse(options)
         except BadOptions as error:
             raise UsageError(str(error)) from error
-        session = self.state.session
-        uuids = self.chosen(chosen.gpu)
-        for message in session.messages:
-            self.say(message)
-        session.messages.clear()
-        code = self.shell.transform_cell(statement)
-        tree = ast.parse(code)
-        label = chosen.label or statement.strip()[:60]
-        runs, value = [], None
-        for _ in range(chosen.repeat):
-            window = session.meter.open(label, sync=self.sync if chosen.sync is None else chosen.sync)
-            outcome = "error"
+        tree = ast.parse(self.shell.transform_cell(statement))
+        value: Any = None
+        failed: list[BaseException] = []
+
+        def run() -> bool:
+            nonlocal value
             try:
                 value = self._run(tree)
-                outcome = "ok"
-            except KeyboardInterrupt:
-                outcome = "interrupted"
-                raise
-            finally:
-                window = session.meter.close(window)
-                runs.append(self.only(session.meter.measure(window, settle=chosen.settle, outcome=outcome), uuids))
-                if outcome != "ok" or len(runs) == chosen.repeat:
-                    self._finish(runs, window, chosen.output, bool(chosen.quiet if chosen.quiet is not None else self.quiet))
+            except BaseException as error:  # shown after what it cost
+                failed.append(error)
+            return not failed
+
+        running = Running(self, chosen, chosen.label or statement.strip()[:60], cell=False)
+        running.open()
+        went_well = run()
+        interrupted = bool(failed) and isinstance(failed[0], KeyboardInterrupt)
+        running.close("ok" if went_well else "interrupted" if interrupted else "error", run if chosen.repeat > 1 else None)
+        if failed:
+            raise failed[0]
         return value
-
-    def _finish(self, runs: list[Measurement], window: Any, output: str | None, quiet: bool) -> None:
-        from workbench.meter import repeated
-
-        whole = repeated(runs)
-        remarks = self.state.keep(whole, window.start_s, window.end_s)
-        if output:
-            self.shell.user_ns[output] = whole
-        self.show(whole, None, window.end_s, remarks, quiet=quiet)
 
     def _run(self, tree: ast.Module) -> Any:
         """Execute a parsed statement in the user's namespace; the value of a last expression."""
@@ -168,7 +157,7 @@ class EnergyMagics(Magics):
                 self.say("this kernel now measures simulated GPUs: no joule of theirs is real")
                 self._list_gpus()
             elif words == ["restore"]:
-                left = self.state.session.restore()
+                left = self.state.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
             else:
                 raise UsageError(f"%gpu {line}: it takes nothing, `simulate CARD[,CARD...]` or `restore`")
@@ -229,7 +218,7 @@ class EnergyMagics(Magics):
         why = f"{self.state.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
         return replace(measurement, notes=(why, *measurement.notes))
 
-    def live_view(self, label: str, uuids: tuple[str, ...] | None) -> Any:
+    def live_view(self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder) -> Any:
         """The running live view of a cell, or None where it cannot be made."""
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
@@ -237,14 +226,20 @@ class EnergyMagics(Magics):
             from workbench.panels.base import interrupt_cell
             from workbench.panels.power import PowerView
 
-            assert session.recorder is not None
-            view = PowerView(session.recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit)
-            view.show()
-            view.start()
-            return view
+            view = PowerView(recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit)
         except Exception as error:
             self.say(f"no live view: {error}")
             return None
+        try:
+            view.show()
+            view.start()
+        except BaseException as error:
+            view.end()
+            if not isinstance(error, Exception):
+                raise
+            self.say(f"no live view: {error}")
+            return None
+        return view
 
     def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
         """The result of a cell: in the live view's place where there was one."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cells import Options
 
@@ -12,6 +11,8 @@ if TYPE_CHECKING:
     from workbench.records import Measurement, Window
 
     from .magics import EnergyMagics
+
+T = TypeVar("T")
 
 
 class Running:
@@ -56,17 +57,18 @@ class Running:
         if self._cell and live and not self._quiet and self._meter.recorder is not None and magics.has_front_end:
             self._view = magics.live_view(self._label, self._uuids, self._meter.recorder)
 
-    def close(self, outcome: str, again: Callable[[], bool] | None = None) -> None:
+    def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
         """End, store and show.
 
         Args:
             outcome: How it ended: "ok", "error" or "interrupted".
             again: Runs it once more for `--repeat`; tells whether that went well.
+            remark: A sentence to show with the result.
         """
         from workbench.meter import repeated
 
         assert self._window is not None
-        remarks: list[str] = []
+        remarks = [remark] if remark else []
         try:
             window = self._close(self._window)
             measured = [self._measure(window, "interrupted" if self._interrupted else outcome)]
@@ -132,7 +134,7 @@ class Running:
 
         self._insist(act, act)
 
-    def _insist[T](self, act: Callable[[], T], instead: Callable[[], T]) -> T:
+    def _insist(self, act: Callable[[], T], instead: Callable[[], T]) -> T:
         try:
             return act()
         except KeyboardInterrupt:
@@ -145,10 +147,7 @@ class Running:
         """Run it again as often as is asked for; returns the window of the last one that went well."""
         times = self._options.repeat
         for number in range(2, times + 1):
-            window = None
-            if not self._interrupted:
-                with contextlib.suppress(KeyboardInterrupt):
-                    window = self._once_more(again)
+            window = self._once_more(again)
             if window is None:
                 how = "was interrupted" if self._interrupted else "ended with an error"
                 remarks.append(f"run {number} of {times} {how} and is left out")
@@ -156,3 +155,16 @@ class Running:
             last = window
             measured.append(self._measure(window, "ok"))
         return last
+
+    def _once_more(self, again: Callable[[], bool]) -> Window | None:
+        """The closed window of another run; None where it did not go well."""
+        if self._interrupted:
+            return None
+        try:
+            window = self._meter.open(self._label, sync=self._sync)
+            went_well = again()
+        except KeyboardInterrupt:
+            self._interrupted = True
+            return None
+        closed = self._close(window)
+        return closed if went_well and not self._interrupted else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.records import Measurement
+    from workbench.recorder import Recorder
+    from workbench.records import Measurement, Window
     from workbench.session import Session
     from workbench.store import Store
 
@@ -35,20 +36,12 @@ class State:
             self._store = Store()
         return self._store
 
-    def keep(self, measurement: Measurement, start_s: float, end_s: float) -> list[str]:
-        """Store a measurement and its traces; returns sentences about what could not be stored."""
-        from workbench.errors import StoreError
+    def keep(self, measurement: Measurement, window: Window, recorder: Recorder | None) -> list[str]:
+        """Remember and store a measurement; returns sentences about what could not be stored. See `session.keep`."""
+        from workbench.session import keep
 
         self.last = measurement
-        recorder = self.session.recorder
-        traces: dict[str, Any] = {}
-        if recorder is not None:
-            traces = {gpu.uuid: recorder.trace(gpu.uuid, start_s - 0.5, end_s + 0.5) for gpu in measurement.gpus}
-        try:
-            self.store.save(measurement, traces)
-        except StoreError as error:
-            return [str(error)]
-        return self.store.messages()
+        return keep(measurement, window, recorder, self.store)
 
     def close(self) -> None:
         """Put settings back, end the sampling, and take away simulated GPUs that this kernel has made."""

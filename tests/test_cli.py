@@ -17,7 +17,7 @@ import pytest
 from workbench import session as sessions
 from workbench.cli import main
 from workbench.simulation.machine import Machine, attached
-from workbench.simulation.state import ENVIRONMENT_VARIABLE
+from workbench.simulation.state import ENVIRONMENT_VARIABLE, alive
 from workbench.store import Store
 
 Simulated = Callable[..., Machine]
@@ -99,6 +99,36 @@ def test_an_interrupted_command_is_measured_all_the_same() -> None:
     assert "stopped: " in told
     assert "interrupted, simulated" in told
     assert Store().find("stopped").outcome == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_goes_to_the_command_and_what_it_cost_is_kept(number: signal.Signals) -> None:
+    code = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(30)"
+    process = subprocess.Popen(
+        [PYTHON, "-m", "workbench.cli", "run", "--simulate", "V100", "--label", "ended", "--", PYTHON, "-c", code],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.send_signal(number)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert not alive(child)
+    assert "interrupted, simulated" in told
+    assert Store().find("ended").outcome == "interrupted"
+
+
+def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
+    no_gpu: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        code = "import signal; print([signal.getsignal(n) == signal.SIG_IGN for n in (signal.SIGHUP, signal.SIGINT)])"
+        assert main(["run", "--", PYTHON, "-c", code]) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert capfd.readouterr().out == "[True, False]\n"
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def run(energy_j: float | None, time_s: float, bar_j: float | None = 0.3, *notes
 def test_runs_become_a_mean_with_its_deviation() -> None:
     m = repeated([run(10.0, 1.0), run(12.0, 2.0), run(14.0, 3.0)])
     assert (m.repeats, m.time_s, m.time_sd_s, m.energy_j, m.energy_sd_j) == (3, 2.0, 1.0, 12.0, 2.0)
-    assert m.energy_uncertainty_j == pytest.approx(4.3027 * 2.0 / math.sqrt(3), rel=1e-4)  # Student, 2 degrees of freedom: the spread outweighs the runs' own 0.3
+    assert m.energy_uncertainty_j == pytest.approx(4.3027 * 2.0 / math.sqrt(3), rel=1e-4)  # Student, 2 degrees of freedom
     assert m.cpu_energy_j == 2.0
     assert (m.gpus[0].samples, m.gpus[0].gaps, m.gpus[0].peak_power_w) == (30, 3, 14.0)
 

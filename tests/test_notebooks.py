@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
@@ -21,6 +22,12 @@ def test_a_notebook_runs_from_top_to_bottom(path, simulated, monkeypatch):
     results = [text for text in texts if " J, " in text]
     assert len(results) >= 6
     assert all("simulated" in text for text in results)
+
+    # What `nbconvert --to html` makes of it can be read without a kernel: the picture and the line.
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    assert "<svg" in page
+    assert "<summary" in page
+    assert "Error displaying widget" not in page
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

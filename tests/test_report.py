@@ -137,12 +137,12 @@ def test_the_bundle_is_text_html_and_json_of_its_own_type() -> None:
     assert (values["source"], values["simulated"], values["mean_power_w"]) == ("counter, simulated", True, M.mean_power_w)
 
 
-def test_remarks_and_a_picture_come_with_the_report() -> None:
-    shown = Report(M, svg="<svg></svg>", remarks=["the disk is full <now>"])
+def test_remarks_come_with_the_report() -> None:
+    shown = Report(M, remarks=["the disk is full <now>"])
     assert repr(shown) == f"{report.line(M)}\nthe disk is full <now>"
     bundle = shown._repr_mimebundle_()
     assert bundle["text/plain"] == repr(shown)
-    assert bundle["text/html"].startswith("<svg></svg><details")
+    assert bundle["text/html"].startswith("<details")
     assert bundle["text/html"].endswith("<div>the disk is full &lt;now&gt;</div>")
 
 

@@ -52,6 +52,7 @@ def test_a_session_may_measure_some_gpus_only(simulated: Simulated) -> None:
     simulated("V100,A100", stepped=True)
     mine = Session([1])
     assert [device.index for device in mine.devices] == [1]
+    mine.close()
     with pytest.raises(UnknownGpu):
         _ = Session(["GPU-nobody"]).meter
 
@@ -111,6 +112,45 @@ def test_a_power_limit_lasts_until_it_is_restored(simulated: Simulated) -> None:
         mine.set_power_limit("GPU-other", 150.0)
 
 
+def test_a_gpu_that_is_named_twice_is_counted_once(simulated: Simulated) -> None:
+    simulated("V100,A100", stepped=True)
+    mine = Session([1, 0, 1])
+    assert [device.index for device in mine.devices] == [1, 0]
+    mine.close()
+
+
+def test_only_what_a_session_has_set_is_undone_by_it(simulated: Simulated) -> None:
+    machine = simulated("V100,A100", stepped=True)
+    mine = sessions.current()
+    one, two = mine.devices
+    control.change(open_device(0), Setting(power_limit_w=200.0, sm_clock_mhz=1005))  # by the user, for longer than a cell
+    assert mine.restore() == []
+    assert machine.state.control(0, "limit_w") == 200.0
+    for watts in (150.0, 120.0):
+        mine.set_power_limit(one.uuid, watts)
+        mine.set_power_limit(two.uuid, watts + 60.0)
+    assert mine.restore() == []
+    assert [machine.state.control(0, name) for name in ("limit_w", "lock_sm_max")] == [200.0, 1005]
+    assert machine.state.control(1, "limit_w") == two.limits.default_power_limit_w
+    assert mine.restore_all() == []
+    assert [machine.state.control(0, name) for name in ("limit_w", "lock_sm_max")] == [250.0, 0]
+
+
+def test_a_hold_that_ended_meanwhile_has_taken_the_sessions_limit_with_it(simulated: Simulated) -> None:
+    machine = simulated("V100", stepped=True)
+    mine = sessions.current()
+    uuid = mine.devices[0].uuid
+    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+        mine.set_power_limit(uuid, 150.0)
+    assert machine.state.control(0, "limit_w") == 250.0
+    with control.applied(open_device(), Setting(power_limit_w=180.0)):
+        assert mine.restore() == []
+        assert machine.state.control(0, "limit_w") == 180.0
+        mine.set_power_limit(uuid, 150.0)
+        assert mine.restore() == []
+        assert machine.state.control(0, "limit_w") == 180.0
+
+
 def test_closing_restores_stops_and_can_be_begun_anew(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     mine = sessions.current()
@@ -132,7 +172,8 @@ def test_a_sampling_process_that_was_killed_is_replaced(simulated: Simulated) ->
     os.kill(first.pid or 0, signal.SIGKILL)
     while first.running:
         time.sleep(0.01)
-    second = mine.recorder
+    assert mine.recorder is first  # a window that is open has its trace there
+    second = mine.meter.recorder
     assert second is not None
     assert second is not first
     assert second.running

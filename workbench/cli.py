@@ -10,8 +10,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import WorkbenchError
+
+if TYPE_CHECKING:
+    from .records import Measurement
+    from .session import Session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     from . import report, session
-    from .errors import StoreError, UsageError
+    from .errors import UsageError
     from .store import Store
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -69,36 +74,72 @@ def _run(arguments: argparse.Namespace) -> int:
     meter = mine.meter
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)
-    window = meter.open(arguments.label or Path(command[0]).name)
-    child = subprocess.Popen(command)
-    # The command gets the interrupt from the terminal too; this process waits for it and still tells what was measured.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        status = child.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    window = meter.close(window)
-    outcome = "ok" if status == 0 else "interrupted" if status in (-signal.SIGINT, 130) else "error"
-    measurement = meter.measure(window, outcome=outcome)
+    with _Forwarded() as signals:  # until the measurement is stored
+        window = meter.open(arguments.label or Path(command[0]).name)
+        status = signals.run(command)
+        window = meter.close(window)
+        measurement = meter.measure(window, outcome=_outcome(status))
+        _tell(measurement, mine)
+        for message in session.keep(measurement, window, meter.recorder, Store()):
+            print(f"workbench: {message}", file=sys.stderr)
+        if arguments.json:
+            import json
+
+            Path(arguments.json).write_text(json.dumps(report.as_dict(measurement), indent=2), encoding="utf-8")
+    return 128 - status if status < 0 else status
+
+
+class _Forwarded:
+    """Signals that would end this process go to the command, which ends it too: later, and with a measurement.
+
+    The interrupt the command gets from the terminal itself. What was ignored when we were started (`nohup`) stays so.
+    """
+
+    def __enter__(self) -> _Forwarded:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        handlers = {"SIGINT": lambda *_: None, "SIGTERM": self._forward, "SIGHUP": self._forward}  # SIGHUP: not on Windows
+        numbers = {getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)}
+        # A handler, and not SIG_IGN, for the interrupt too: the command would inherit that it is ignored.
+        self._before = {number: signal.signal(number, handler) for number, handler in numbers.items()
+                        if signal.getsignal(number) != signal.SIG_IGN}  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(self, command: Sequence[str]) -> int:
+        """Start the command and wait for it; returns its status."""
+        self._child = subprocess.Popen(command)
+        for number in self._early:
+            self._child.send_signal(number)
+        return self._child.wait()
+
+    def _forward(self, number: int, _frame: object) -> None:
+        if self._child is None:
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
+
+
+def _outcome(status: int) -> str:
+    """How a command ended that left this status."""
+    stopped = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if status in [-number for number in stopped] or status in [128 + number for number in stopped]:
+        return "interrupted"
+    return "ok" if status == 0 else "error"
+
+
+def _tell(measurement: Measurement, mine: Session) -> None:
+    from . import report
+
     print(report.line(measurement), file=sys.stderr)
     if not measurement.gpus:
         print(f"workbench: {mine.why_no_gpu()}; --simulate A100 runs on a simulated GPU", file=sys.stderr)
     for gpu in measurement.gpus:
         for note in gpu.notes:
             print(f"    {gpu.name}: {note}", file=sys.stderr)
-    try:
-        assert window.end_s is not None
-        traces = {} if meter.recorder is None else {
-            gpu.uuid: meter.recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in measurement.gpus
-        }  # fmt: skip
-        Store().save(measurement, traces)
-    except StoreError as error:
-        print(f"workbench: {error}", file=sys.stderr)
-    if arguments.json:
-        import json
-
-        Path(arguments.json).write_text(json.dumps(report.as_dict(measurement), indent=2), encoding="utf-8")
-    return 128 - status if status < 0 else status
 
 
 def _log(arguments: argparse.Namespace) -> int:

@@ -70,7 +70,7 @@ class Session:
             self.messages += control.recover()
         named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
         # One GPU under two names, or two MIG instances of it, would be counted twice.
-        found = list({device.uuid: device for device in reversed(named)}.values())[::-1]
+        found = list({device.uuid: device for device in named}.values())
         recorder = None
         if found:
             try:

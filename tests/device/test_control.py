@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,7 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     control.restore_all()
     control._held.clear()
+    control._owed.clear()
     control._stop_watchdog()
 
 
@@ -345,6 +347,126 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
     assert any(said), "no fault ever hit a restore: the test tests nothing"
 
 
+@pytest.mark.parametrize("how", [control.change, lambda device, setting: control.applied(device, setting).__enter__()])
+def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, how: Callable[[NvmlDevice, Setting], object]
+) -> None:
+    device, real = open_device(), NvmlDevice.apply
+    interrupts = [KeyboardInterrupt()]
+
+    def apply(self: NvmlDevice, setting: Setting) -> Setting:
+        got = real(self, setting)
+        if interrupts:
+            raise interrupts.pop()
+        return got
+
+    monkeypatch.setattr(NvmlDevice, "apply", apply)
+    with pytest.raises(KeyboardInterrupt):
+        how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
+    assert (limit_w(machine), locked_mhz(machine), journals(), control.holder(device.uuid)) == (250.0, 0, [], "")
+    with control.applied(device, Setting(power_limit_w=200.0)):
+        interrupts.append(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt), control.applied(device, Setting(power_limit_w=150.0)):
+            pytest.fail("the block must not run")
+        assert limit_w(machine) == 200.0
+
+
+def test_an_interrupt_just_after_a_change_does_not_leave_a_block_changed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, real = open_device(), control.change
+
+    def change(device: NvmlDevice, setting: Setting) -> Setting:
+        real(device, setting)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(control, "change", change)
+    with pytest.raises(KeyboardInterrupt), control.applied(device, Setting(power_limit_w=150.0)):
+        pytest.fail("the block must not run")
+    assert (limit_w(machine), control.holder(device.uuid)) == (250.0, "")
+
+
+def test_a_clock_that_is_owed_is_told_beside_a_limit_that_is_left_alone(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
+    set_by_another_program(machine, 180.0)
+    machine.inject(RESET_SM, UNKNOWN, times=1)
+    said = control.restore(device)
+    assert "resetting sm_clock_mhz" in said
+    assert said.endswith("left alone at 180 W: another program has set it meanwhile (it was 250 W before)")
+    assert journals() == [f"{device.uuid}.json"]  # the clock is still locked
+    control.change(device, Setting(sm_clock_mhz=900))
+    control.restore(device)
+    assert (locked_mhz(machine), limit_w(machine), journals()) == (0, 180.0, [])
+
+
+def test_a_driver_that_cannot_answer_just_now_is_asked_again(machine: Machine) -> None:
+    device = open_device()
+    control.change(device, Setting(power_limit_w=150.0))
+    machine.inject(SET_LIMIT, TIMEOUT, times=2)
+    assert control.restore(device) == ""
+    assert (limit_w(machine), journals()) == (250.0, [])
+
+
+def journal_of_a_dead_process(machine: Machine, **more: str) -> control.Journal:
+    device = open_device()
+    device.apply(Setting(power_limit_w=150.0))
+    journal = control.Journal(
+        device.uuid, device.name, 1, "another start", 250.0, os.environ["WORKBENCH_SIMULATED_GPUS"],
+        ["power_limit_w"], [150.0], **more,
+    )  # fmt: skip
+    journal.write()
+    return journal
+
+
+def test_a_journal_of_another_host_is_that_hosts(machine: Machine) -> None:
+    journal_of_a_dead_process(machine, host="node17", boot_id="x")
+    assert control.recover() == []
+    assert (limit_w(machine), len(journals())) == (150.0, 1)
+    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+        pass
+    assert limit_w(machine) == 150.0
+
+
+@pytest.mark.skipif(not control._boot_id(), reason="the kernel does not tell when it was booted")
+@pytest.mark.parametrize("recover", [True, False])
+def test_a_journal_of_an_earlier_boot_has_nothing_to_restore(machine: Machine, recover: bool) -> None:
+    journal_of_a_dead_process(machine, host=socket.gethostname(), boot_id="an earlier one")
+    if recover:
+        assert control.recover() == []
+        assert journals() == []
+    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+        pass
+    assert (limit_w(machine), journals()) == (150.0, [])
+
+
+def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
+    device = open_device()
+    with control.applied(device, Setting(power_limit_w=150.0)):
+        told = json.loads((places.journals() / f"{device.uuid}.json").read_text())
+    assert (told["host"], told["boot_id"]) == (socket.gethostname(), control._boot_id())
+
+
+def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under fs.protected_regular, where O_CREAT on it is refused."""
+    device, real = open_device(), os.open
+    (places.locks() / f"{device.uuid}.lock").touch()
+
+    def protected(path: Path, flags: int, mode: int = 0o777) -> int:
+        if str(path).endswith(".lock") and flags & os.O_CREAT:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", protected)
+    with control.applied(device, Setting(power_limit_w=150.0)):
+        assert limit_w(machine) == 150.0
+    (places.locks() / f"{device.uuid}.lock").unlink()
+    with pytest.raises(NotPermitted, match="cannot be locked against other processes: ") as caught:
+        control.change(device, Setting(power_limit_w=150.0))
+    assert "set TMPDIR to a directory of your own" in str(caught.value)
+    assert limit_w(machine) == 250.0
+
+
 # several processes
 
 CHANGE = """
@@ -357,6 +479,10 @@ control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
 if "fork" in sys.argv and os.fork() == 0:
     time.sleep(60)
 print(control._watchdog.pid, flush=True)
+if "owe" in sys.argv:
+    sys.stdin.readline()
+    print(control.restore(device), flush=True)
+    print(control.holder(device.uuid), flush=True)
 if "fail" in sys.argv:
     raise RuntimeError("the training failed")
 sys.stdin.readline()
@@ -407,6 +533,23 @@ def test_the_watchdog_restores_what_a_killed_process_has_left(
     process, watchdog = changer(*arguments)
     assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
     os.kill(process.pid, signal.SIGKILL)
+    assert wait_until(lambda: restored(machine))
+    assert wait_until(lambda: not alive(watchdog))
+    assert journals() == []
+
+
+def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(machine: Machine, changer: Changer) -> None:
+    process, watchdog = changer("owe")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    machine.inject(SET_LIMIT, TIMEOUT, times=1000)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert "the power limit could not be put back to 250 W" in process.stdout.readline()
+    assert process.stdout.readline() == "\n"
+    assert (limit_w(machine), len(journals())) == (150.0, 1)
+    machine.state.clear_faults()
+    process.communicate("\n", timeout=20)
     assert wait_until(lambda: restored(machine))
     assert wait_until(lambda: not alive(watchdog))
     assert journals() == []

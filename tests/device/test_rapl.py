@@ -47,8 +47,8 @@ def test_the_energy_between_two_readings_is_the_sum_of_the_sockets(two_sockets: 
     for place, energy_uj in (("intel-rapl:0", 40_000_000), ("intel-rapl:1", 25_500_000), ("intel-rapl:1:0", 4_000_000)):
         (two_sockets / place / "energy_uj").write_text(f"{energy_uj}\n")
     after = rapl.read(zones)
-    assert rapl.used_j(zones, before, after, "cpu") == pytest.approx(35.5)
-    assert rapl.used_j(zones, before, after, "dram") == pytest.approx(1.0)
+    assert rapl.used_j(zones, before, after, "cpu", 1.0) == pytest.approx(35.5)
+    assert rapl.used_j(zones, before, after, "dram", 1.0) == pytest.approx(1.0)
 
 
 def test_a_counter_that_wrapped_is_put_right(tmp_path: Path) -> None:
@@ -56,7 +56,17 @@ def test_a_counter_that_wrapped_is_put_right(tmp_path: Path) -> None:
     zones = rapl.zones(tmp_path)
     before = rapl.read(zones)
     (path / "energy_uj").write_text("15000000\n")
-    assert rapl.used_j(zones, before, rapl.read(zones), "cpu") == pytest.approx(25.0)
+    assert rapl.used_j(zones, before, rapl.read(zones), "cpu", 1.0) == pytest.approx(25.0)
+
+
+def test_a_window_in_which_a_counter_may_have_wrapped_twice_has_no_number(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000, range_uj=1_000_000_000)
+    zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000, range_uj=500_000_000)
+    zones = rapl.zones(tmp_path)
+    now = rapl.read(zones)
+    assert rapl.used_j(zones, now, now, "cpu", 2.0) == 0.0  # 1000 J at 500 W
+    assert rapl.used_j(zones, now, now, "cpu", 2.1) is None
+    assert rapl.used_j(zones, now, now, "dram", 1.1) is None
 
 
 def test_a_reading_that_fails_once_leaves_no_number(two_sockets: Path) -> None:
@@ -64,13 +74,13 @@ def test_a_reading_that_fails_once_leaves_no_number(two_sockets: Path) -> None:
     before = rapl.read(zones)
     (two_sockets / "intel-rapl:1" / "energy_uj").write_text("")
     after = rapl.read(zones)
-    assert rapl.used_j(zones, before, after, "cpu") is None  # one socket of two is not the machine
-    assert rapl.used_j(zones, before, after, "dram") == 0.0
+    assert rapl.used_j(zones, before, after, "cpu", 1.0) is None  # one socket of two is not the machine
+    assert rapl.used_j(zones, before, after, "dram", 1.0) == 0.0
 
 
 def test_no_tree_no_zones(tmp_path: Path) -> None:
     assert rapl.zones(tmp_path / "absent") == ()
-    assert rapl.used_j((), {}, {}, "cpu") is None
+    assert rapl.used_j((), {}, {}, "cpu", 1.0) is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

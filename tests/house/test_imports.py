@@ -31,7 +31,8 @@ ROOMS: dict[str, set[str]] = {
     "finder": {*_NOUNS, "device", "simulation"},  # opens either kind: the one place where a name chooses
     "sampler": {*_NOUNS, "device", "finder"},  # the child process opens its GPUs by UUID
     "recorder": {*_NOUNS, "device", "trace", "sampler"},
-    "meter": {*_NOUNS, "device", "trace", "estimate", "recorder", "synchronise"},
+    "steps": {"records", "estimate"},  # pure functions over a recorder's rows
+    "meter": {*_NOUNS, "device", "trace", "estimate", "steps", "recorder", "synchronise"},
     "store": {"records", "errors", "trace", "places"},
     "report": {"records", "errors", "trace"},
     "gpu_table": {"records", "errors", "device", "recorder"},

@@ -131,6 +131,106 @@ def test_the_magic_called_from_code_measures_too(kernel: Kernel) -> None:
     assert ran.value == "7"
 
 
+def test_cells_inside_of_a_cell_do_not_end_it(kernel: Kernel) -> None:
+    ran = kernel("%%energy outer\nimport time\nfor inner in ('', '1', '%%energy inner\\n2'):\n"
+                 "    get_ipython().run_cell(inner)\ntime.sleep(0.3)")  # fmt: skip
+    assert ran.report["label"] == "outer"
+    assert ran.report["time_s"] >= 0.3
+
+
+def test_a_file_that_holds_the_line_keeps_it(kernel: Kernel) -> None:
+    kernel("%%energy\n%%writefile cell.txt\n%%energy\nx")
+    assert kernel("open('cell.txt').read()").value == repr("%%energy\nx\n")
+
+
+IN_A_THREAD = """
+import threading
+def beside(cell):
+    thread = threading.Thread(target=get_ipython().run_cell, args=(cell,))
+    thread.start()
+    thread.join()
+"""
+
+
+def test_a_cell_in_another_thread_does_not_end_it(kernel: Kernel) -> None:
+    kernel(IN_A_THREAD)
+    ran = kernel("%%energy outer\nimport time\nbeside('y = 1')\nbeside('%%energy\\n2')\ntime.sleep(0.3)")
+    assert "this cell is not measured: another one is being measured" in ran.text
+    assert ran.report["label"] == "outer"
+    assert ran.report["time_s"] >= 0.3
+
+
+def test_a_cell_without_a_result_was_cancelled(kernel: Kernel) -> None:
+    """A front end can cancel a cell that awaits; the event then has no result."""
+    ran = kernel("%%energy -o cancelled\nawaits = 1\nget_ipython().events.trigger('post_run_cell', None)")
+    assert ran.report["outcome"] == "interrupted"
+    assert kernel("cancelled.outcome").value == "'interrupted'"
+
+
+INTERRUPT = """
+from workbench import session
+meter, real = session.current().meter, {}
+def interrupt(name, when=lambda **options: True):
+    original = getattr(meter, name)
+    def once(*arguments, **options):
+        if not when(**options):
+            return original(*arguments, **options)
+        delattr(meter, name)
+        raise KeyboardInterrupt
+    setattr(meter, name, once)
+"""
+
+
+def test_an_interrupt_before_the_cell_leaves_it_unmeasured(kernel: Kernel) -> None:
+    kernel(INTERRUPT)
+    kernel("interrupt('open')")
+    ran = kernel("%%energy\n6 * 7")
+    assert (ran.value, ran.reports) == ("42", [])
+    assert "this cell is not measured: it was interrupted before it began" in ran.text
+    assert len(kernel("%%energy\n1").reports) == 1
+
+
+@pytest.mark.parametrize("name", ["open", "close"])
+def test_an_interrupt_leaves_no_live_view_that_takes_limits(kernel: Kernel, name: str) -> None:
+    kernel(INTERRUPT)
+    kernel("from workbench.panels.power import PowerView\nviews, start = [], PowerView.start\n"
+           "PowerView.start = lambda view: (views.append(view), start(view))[1]")  # fmt: skip
+    kernel(f"interrupt({name!r})")
+    kernel("%%energy --live\n1")
+    kernel("PowerView.start = start; import threading")
+    assert kernel("len(views), views[0].running, views[0]._accepting").value == "(1, False, False)"
+    assert kernel("[thread.name for thread in threading.enumerate() if thread.name == 'panel']").value == "[]"
+
+
+@pytest.mark.parametrize("name", ["close", "measure"])
+def test_an_interrupt_while_a_cell_is_closed_loses_nothing(kernel: Kernel, name: str) -> None:
+    kernel(INTERRUPT)
+    kernel(f"mine = session.current(); interrupt({name!r})")
+    ran = kernel("%%energy --repeat 3 -o kept\nn_runs = globals().get('n_runs', 0) + 1\nmine.set_power_limit(mine.devices[0].uuid, 150.0)")
+    assert ran.report["repeats"] == 1
+    assert "run 2 of 3 was interrupted and is left out" in ran.reports[0]["text/plain"]
+    assert kernel("kept.repeats, mine.devices[0].setting().power_limit_w").value == "(1, 250.0)"
+
+
+def test_a_limit_of_a_cell_is_put_back_after_its_last_run_and_no_other(kernel: Kernel) -> None:
+    kernel("from workbench import session; from workbench.device import control; from workbench.records import Setting\n"
+           "mine = session.current(); gpu = mine.devices[0]; seen = []")  # fmt: skip
+    kernel("control.change(gpu, Setting(power_limit_w=200.0)); None")
+    kernel("%%energy --repeat 3\nseen.append(gpu.setting().power_limit_w)\nmine.set_power_limit(gpu.uuid, 150.0);")
+    assert kernel("seen, gpu.setting().power_limit_w").value == "([200.0, 150.0, 150.0], 200.0)"
+    kernel("%gpu restore")
+    assert kernel("gpu.setting().power_limit_w").value == "250.0"
+
+
+def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel) -> None:
+    ran = kernel("%%energy -o orphan\nimport os, signal, time\nfrom workbench import session\ntime.sleep(0.5)\n"
+                 "os.kill(session.current().recorder.pid, signal.SIGKILL); time.sleep(0.3)")  # fmt: skip
+    assert ran.report["energy_j"] is not None
+    assert int(kernel("from workbench.store import Store; Store().trace(orphan.id).height").value or 0) > 3
+    assert kernel("%%energy\n1").report["gpus"][0]["samples"] >= 0
+    assert kernel("session.current().recorder.running").value == "True"
+
+
 # options
 
 

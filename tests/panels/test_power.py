@@ -260,6 +260,42 @@ def test_stop_is_for_a_running_cell(make: Make) -> None:
     assert stops == [1]
 
 
+@pytest.mark.parametrize("end", [PowerView.refuse_limits, PowerView.end, lambda view: view.finish("done")])
+def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(make: Make, end: Callable[[PowerView], None]) -> None:
+    asked: list[float] = []
+    view, sent = make(set_power_limit=lambda uuid, watts: asked.append(watts) or watts)
+    hello(view)
+    end(view)
+    view._received(view, {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}, [])
+    assert asked == []
+    assert sent[-1][0] == {
+        "kind": "problem", "text": "200 W was not set: the cell has ended, and the limit that it began with is back"
+    }  # fmt: skip
+
+
+def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def change(uuid: str, watts: float) -> float:
+        began.set()
+        go_on.wait(5.0)
+        return watts
+
+    view, _ = make(set_power_limit=change)
+    message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
+    setter = threading.Thread(target=view._received, args=(view, message, []))
+    ender = threading.Thread(target=view.refuse_limits)
+    setter.start()
+    assert began.wait(5.0)
+    ender.start()
+    ender.join(0.1)
+    assert ender.is_alive()  # or it would be put back before it is set
+    go_on.set()
+    ender.join(5.0)
+    setter.join(5.0)
+    assert not ender.is_alive()
+
+
 def test_a_gpu_that_cannot_be_set_says_why(simulated: Callable[..., Machine]) -> None:
     machine = simulated("V100", stepped=True)
     machine.inject("nvmlDeviceGetPowerManagementLimitConstraints", 3)  # NVML_ERROR_NOT_SUPPORTED

@@ -126,7 +126,7 @@ def operate(
     >>> card = replace(CARDS["V100"], static_w=50.0, knee=0.5, v_knee=0.5, x_min=0.1)
     >>> point = operate(card, Load(compute=0.6, memory=0.4, dynamic_w=160.0), power_limit_w=70.0)
     >>> point.sm_clock_mhz, point.power_w, round(point.stretch, 3), point.capped
-    (765, 70.0, 1.6, True)
+    (690, 70.0, 1.6, True)
     """
     memory = _memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
     mem_clock = card.mem_clocks_mhz[memory]
