@@ -40,6 +40,7 @@ ROW = struct.Struct("<ddddffffffffQ")
 ROW_BYTES = ROW.size
 CAPACITY = 16384
 STATUS_EVERY_S = 0.2
+_WHOLE = struct.Struct("@Q")  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
 STARTING, RUNNING, LOST = 0, 1, 2
 
 
@@ -74,7 +75,7 @@ class Ring:
 
     def head(self, device: int) -> int:
         """How many rows were ever written for a device."""
-        return int(struct.unpack_from("<Q", self.map, self.base(device))[0])
+        return int(_WHOLE.unpack_from(self.map, self.base(device))[0])
 
     def append(self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float) -> None:
         at, head = self.base(device), self.head(device)
@@ -84,7 +85,7 @@ class Ring:
             s.time_s, tick_s, s.energy_j, power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
             s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
         )  # fmt: skip
-        struct.pack_into("<Q", self.map, at, head + 1)
+        _WHOLE.pack_into(self.map, at, head + 1)
 
     def write_state(
         self,

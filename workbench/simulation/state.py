@@ -139,6 +139,9 @@ ABILITIES = (
     "samples",
 )
 
+# Native numbers are copied whole; struct writes others byte by byte, and a reader could see half of one.
+_WHOLE, _BOTH = struct.Struct("@Q"), struct.Struct("@QQ")
+
 
 class Segment(NamedTuple):
     """True power from `start_s` to the next segment's start; the last one lasts for ever."""
@@ -312,17 +315,17 @@ class State:
         """
         with self.writing():
             base = self._base(gpu)
-            sequence, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+            sequence, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
             # Readers wait from here on: one that looked while this writer was put to sleep, after it had chosen the time
             # from which it rewrites, would see energy go back.
             sequence |= 1
-            struct.pack_into("<Q", self._map, base + SEQUENCE_AT, sequence)
+            _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence)
             floor_s = self.now_s() + (0.0 if self.header("stepped") else GUARD_S)
             keep = total
             while keep > 0 and keep > total - RING and self._segment(base, keep - 1).start_s >= max(start_s, floor_s):
                 keep -= 1
             last = self._segment(base, keep - 1) if keep else None
-            struct.pack_into("<Q", self._map, base + TOTAL_AT, keep)  # true whenever this process should die
+            _WHOLE.pack_into(self._map, base + TOTAL_AT, keep)  # true whenever this process should die
             at_s, cursor = start_s, keep
             try:
                 rows = []
@@ -337,7 +340,12 @@ class State:
                     SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
                     cursor += 1
             finally:
-                struct.pack_into("<QQ", self._map, base + SEQUENCE_AT, sequence + 1, cursor)
+                self._settle(base, sequence + 1, cursor)
+
+    def _settle(self, base: int, sequence: int, total: int) -> None:
+        """Let readers in again: the number of segments first, then the sequence that vouches for it."""
+        _WHOLE.pack_into(self._map, base + TOTAL_AT, total)
+        _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence)
 
     def _segment(self, base: int, number: int) -> Segment:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
@@ -347,10 +355,10 @@ class State:
         base = self._base(gpu)
         waits = 0
         while True:
-            sequence, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+            sequence, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
             if not sequence & 1:
                 found = self._find(base, total, at_s)
-                if struct.unpack_from("<Q", self._map, base + SEQUENCE_AT)[0] == sequence:
+                if _WHOLE.unpack_from(self._map, base + SEQUENCE_AT)[0] == sequence:
                     return found
             waits += 1
             time.sleep(0 if waits < 1000 else 0.001)
@@ -360,7 +368,7 @@ class State:
     def _finish(self, gpu: int, sequence: int) -> None:
         """End what a writer began that was killed over it: the GPU idles from now on."""
         with self.writing():  # had by nobody who is alive
-            if struct.unpack_from("<Q", self._map, self._base(gpu) + SEQUENCE_AT)[0] == sequence:
+            if _WHOLE.unpack_from(self._map, self._base(gpu) + SEQUENCE_AT)[0] == sequence:
                 clocks = self.sm_clocks(gpu)[-1], self.mem_clocks(gpu)[-1]
                 self.publish(gpu, self.now_s(), [], (self.card(gpu, "idle_w"), *clocks, 0.0, 0.0, 0x1))
 
@@ -392,7 +400,7 @@ class State:
         busy = mem_busy = 0.0
         end_s = to_s
         base = self._base(gpu)
-        _, total = struct.unpack_from("<QQ", self._map, base + SEQUENCE_AT)
+        _, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
         number = total - 1
         while number >= max(0, total - RING) and end_s > from_s:
             segment = self._segment(base, number)
@@ -416,14 +424,14 @@ class State:
         """Bulk write: the last min(n, RING) segments, packed as `SEGMENT`, of `total` written in all."""
         base, number = self._base(gpu), len(segments) // SEGMENT.size
         with self.writing():
-            sequence = struct.unpack_from("<Q", self._map, base + SEQUENCE_AT)[0]
-            struct.pack_into("<Q", self._map, base + SEQUENCE_AT, sequence + 1)
+            sequence = _WHOLE.unpack_from(self._map, base + SEQUENCE_AT)[0]
+            _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence + 1)
             first = (total - number) % RING
             head = min(number, RING - first) * SEGMENT.size
             start = base + RING_AT + first * SEGMENT.size
             self._map[start : start + head] = segments[:head]
             self._map[base + RING_AT : base + RING_AT + len(segments) - head] = segments[head:]
-            struct.pack_into("<QQ", self._map, base + SEQUENCE_AT, sequence + 2, total)
+            self._settle(base, sequence + 2, total)
 
     # processes
 
