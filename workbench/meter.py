@@ -58,7 +58,7 @@ class Meter:
         self.sync = sync
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
-        self.clock = self._clock = self.devices[0].clock if self.devices else time.monotonic
+        self.clock = self.devices[0].clock if self.devices else time.monotonic
         self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
         if recorder is not None:
             self._hold = recorder.hold(self._oldest)
@@ -69,7 +69,7 @@ class Meter:
             synchronise()
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
-        window = Window(label, self._clock(), edges, host_opened=host, notes=notes)
+        window = Window(label, self.clock(), edges, host_opened=host, notes=notes)
         if self.recorder is not None:
             if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
                 self._starts.pop(next(iter(self._starts)), None)
@@ -80,7 +80,7 @@ class Meter:
         """End a window now; returns it closed. Closing twice gives two windows with one start."""
         if self.sync if sync is None else sync:
             synchronise()
-        end_s = self._clock()  # before the counters are read: a slow driver is not the cell's time
+        end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple(device.locked() for device in self.devices)
@@ -98,9 +98,9 @@ class Meter:
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
         notes: tuple[str, ...] = ()
-        clock = self._clock
+        at_s = self.clock()
         for device, counted in zip(self.devices, self._counted, strict=True):
-            at_s, value = clock(), NAN
+            value = NAN
             if counted:
                 try:
                     value = device.energy_j()
@@ -111,7 +111,7 @@ class Meter:
 
     def settle(self, window: Window, *, timeout_s: float = 0.5) -> None:
         """Wait until the sensors have refreshed once after the window's end, by which its last edge becomes known."""
-        if self.recorder is None or window.end_s is None or getattr(self._clock, "stepped", False):
+        if self.recorder is None or window.end_s is None or getattr(self.clock, "stepped", False):
             return
         deadline = time.monotonic() + timeout_s
         for device in self.devices:
@@ -141,7 +141,7 @@ class Meter:
         gpus = tuple(self._gpu(number, window) for number in range(len(self.devices)))
         self._starts.pop(id(window), None)
         seconds = window.end_s - window.start_s
-        unix_s = getattr(self._clock, "unix_s", None)
+        unix_s = getattr(self.clock, "unix_s", None)
         started = unix_s(window.start_s) if unix_s else time.time() - (time.monotonic() - window.start_s)
         return Measurement(
             id=uuid_module.uuid4().hex[:12],

@@ -110,7 +110,9 @@ class Recorder:
 
     def _start_stepped(self) -> None:
         clock: Any = self.clock
-        self._sampler = sampler = Sampler(self.devices, self._ring, clock, pause=lambda seconds: clock.show(clock() + seconds))
+        self._sampler = sampler = Sampler(
+            self.devices, self._ring, clock, pause=lambda seconds: clock.show(min(clock() + seconds, sampler.horizon_s))
+        )
         sampler.start()
         alive = weakref.ref(self)
 
@@ -118,6 +120,7 @@ class Recorder:
             if alive() is None:
                 clock.on_step.remove(follow)
                 return
+            sampler.horizon_s = target_s
             while (due_s := sampler.due_s()) <= target_s:
                 clock.show(due_s)
                 sampler.tick()

@@ -190,6 +190,7 @@ class _Watched:
         self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
         self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
         self.turn = 0
+        self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
         self.last: Sample | None = None
         self.status: Sample | None = None
         self.error, self.lost = "", False
@@ -202,7 +203,9 @@ class _Watched:
     def moved(self, sample: Sample) -> bool:
         """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
         last = self.last
-        return last is not None and any(not edges.locked and value(sample) != value(last) for edges, value in self.followed())
+        if last is None or (self.edges.locked and self.power_edges.locked):
+            return False
+        return any(not edges.locked and value(sample) != value(last) for edges, value in self.followed())
 
 
 class Sampler:
@@ -216,7 +219,7 @@ class Sampler:
         slowest_s: The longest time between two looks while nothing is known about a sensor.
     """
 
-    BURST_S, LOOK_S, EARLY_S, SLOW_S = 0.35, 0.0007, 0.002, 0.004
+    BURST_S, LOOK_S, EARLY_S, SLOW_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.004, 0.008
 
     def __init__(
         self,
@@ -228,8 +231,11 @@ class Sampler:
         slowest_s: float = 0.1,
     ) -> None:
         self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
+        # Of many GPUs, all whose step has passed are read in one wake-up, which costs more than the reading.
+        self._patience = 0.3 if len(devices) <= 2 else 0.8
         numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
         self._all = [_Watched(number, device) for number, device in numbered.items()]
+        self.horizon_s = math.inf  # until when a burst may go on; a stepped clock goes no further than it is stepped
 
     def start(self) -> None:
         """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow driver would blur them."""
@@ -275,9 +281,9 @@ class Sampler:
             guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
             next_s = watched.edges.edge_before(sample.time_s) + period_s
             watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
-            watched.due_s = next_s + max(guard_s, 0.3 * period_s)
-        if watched.refine_gap_s >= 1.0 and watched.moved(sample):  # it shows its steps now
-            watched.refine_s, watched.refine_gap_s = sample.time_s, 0.25
+            watched.due_s = next_s + max(guard_s, min(self._patience * period_s, period_s - self.MARGIN_S))
+        if sample.time_s >= watched.search_s and watched.moved(sample):  # it shows its steps now
+            watched.refine_s, watched.missing = sample.time_s, True
         watched.last = sample
 
     def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
@@ -291,6 +297,7 @@ class Sampler:
             return None
         if watched.error:
             watched.error, watched.lost = "", False
+            watched.refine_s, watched.refine_gap_s = sample.time_s, 0.25  # its steps were not followed meanwhile
             self._report(watched)
         return sample
 
@@ -314,7 +321,11 @@ class Sampler:
         """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
         last: dict[int, tuple[float, Sample]] = {}
         seen = {(watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())}
-        while self._clock() < end_s and min(seen.values()) < until:
+        end_s = min(end_s, self.horizon_s)
+        while (now_s := self._clock()) < end_s and min(seen.values()) < until:
+            for watched in self._all:  # a burst keeps nobody waiting, and leaves no hole in the rows
+                if watched.due_s <= now_s:
+                    self._look(watched)
             for watched in group:
                 with contextlib.suppress(DeviceError):
                     before_s = self._clock()
@@ -331,7 +342,7 @@ class Sampler:
     def _refine(self, watched: _Watched) -> None:
         """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
         known = [edges for edges, _ in watched.followed() if edges.locked]
-        if watched.edges not in known or watched.widen > 16:
+        if watched.missing or watched.edges not in known or watched.widen > 16:
             self._search(watched)
             return
         now_s, edges = self._clock(), known[watched.turn % len(known)]
@@ -349,7 +360,7 @@ class Sampler:
         watched.turn += 1
         if edges.edges[-1] != before:
             watched.widen = 1.0
-            watched.refine_gap_s = min(1.4 * watched.refine_gap_s, 3.0)
+            watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
             watched.refine_s = self._clock() + watched.refine_gap_s
         else:
             watched.widen *= 2
@@ -364,8 +375,14 @@ class Sampler:
             watched.widen = 1.0
         if not watched.lost:
             self._burst([watched], self._clock() + self.BURST_S, until=4)
-        found = watched.edges.locked
-        watched.refine_gap_s = 0.25 if found else min(2 * watched.refine_gap_s, 60.0)
+        found = all(edges.locked for edges, _ in watched.followed())
+        if found:
+            watched.search_gap_s = 0.5
+        elif watched.missing:  # it moves, and not in steps; what stands still is looked at again as soon as it moves
+            watched.search_gap_s = min(2 * watched.search_gap_s, 60.0)
+            watched.search_s = self._clock() + watched.search_gap_s
+        watched.missing = False
+        watched.refine_gap_s = 0.25 if watched.edges.locked else min(2 * watched.refine_gap_s, 60.0)
         watched.refine_s = self._clock() + watched.refine_gap_s
         self._report(watched)
 

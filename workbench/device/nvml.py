@@ -93,6 +93,7 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
 _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
+CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
 
 
 def error_for(code: int, doing: str) -> DeviceError:
@@ -202,7 +203,7 @@ class NvmlDevice:
         self.architecture = ARCHITECTURES.get(self._probe("architecture", self._read_architecture) or 0, "unknown")
         self.compute_capability = self._probe("compute_capability", self._read_compute_capability) or (0, 0)
         self.power_window_s = self._power_window_s()
-        self._locked: dict[str, int] = {}
+        self._locks = Setting()
         self._choose_readings()
         self._choose_status()
         self.limits = self._read_limits()
@@ -441,7 +442,7 @@ class NvmlDevice:
         return replace(self.locked(), power_limit_w=limit_w)
 
     def locked(self) -> Setting:
-        return Setting(None, self._locked.get("sm_clock_mhz"), self._locked.get("mem_clock_mhz"))
+        return self._locks
 
     def apply(self, setting: Setting) -> Setting:
         """Put the device to a setting; returns what was read back.
@@ -501,11 +502,11 @@ class NvmlDevice:
         if setting.mem_clock_mhz is not None:
             with translated(f"locking the memory clock of {self.name} to {setting.mem_clock_mhz} MHz"):
                 nvml.nvmlDeviceSetMemoryLockedClocks(self._handle, setting.mem_clock_mhz, setting.mem_clock_mhz)
-            self._locked["mem_clock_mhz"] = setting.mem_clock_mhz
+            self._locks = replace(self._locks, mem_clock_mhz=setting.mem_clock_mhz)
         if setting.sm_clock_mhz is not None:
             with translated(f"locking the SM clock of {self.name} to {setting.sm_clock_mhz} MHz"):
                 nvml.nvmlDeviceSetGpuLockedClocks(self._handle, setting.sm_clock_mhz, setting.sm_clock_mhz)
-            self._locked["sm_clock_mhz"] = setting.sm_clock_mhz
+            self._locks = replace(self._locks, sm_clock_mhz=setting.sm_clock_mhz)
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         for knob in knobs:
@@ -516,7 +517,8 @@ class NvmlDevice:
                     nvml.nvmlDeviceResetMemoryLockedClocks(self._handle)
                 elif self.limits.default_power_limit_w is not None:
                     nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * self.limits.default_power_limit_w))
-            self._locked.pop(knob, None)
+            if knob != "power_limit_w":
+                self._locks = Setting(None, *(None if knob == name else getattr(self._locks, name) for name in CLOCKS))
 
 
 def open_index(index: int) -> NvmlDevice:
