@@ -21,12 +21,14 @@ benchmarks: $(VENV)/.installed-$(EXTRAS)
 
 $(VENV)/.installed-$(EXTRAS): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip==26.3
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[$(EXTRAS)]'
 	touch $@
 
 # The versions that a fresh environment gets tomorrow; run it to move on.
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[test,peers,cluster]'
 	build/lock/bin/python -m pip freeze --exclude gpu-energy-workbench | grep -v '@' > requirements.lock
 
