@@ -220,7 +220,8 @@ def _lab(arguments: argparse.Namespace) -> int:
             flush=True,
         )
     rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
-    command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *rest]
+    as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # as in a container
+    command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *as_root, *rest]
     child = subprocess.Popen(command)
     previous = {
         sign: signal.signal(sign, lambda number, _: child.send_signal(number)) for sign in (signal.SIGINT, signal.SIGTERM)
