@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 
-def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them."""
+def arguments(description: str, argv: Sequence[str] | None = None, *, plots: Path | None = None) -> argparse.Namespace:
+    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them; `--plots DIR` where there is a place for pictures."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
+    if plots is not None:
+        parser.add_argument("--plots", type=Path, default=plots, metavar="DIR", help="where pictures go (default: %(default)s)")
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""Takes the pictures of the live power view in docs/images, on simulated GPUs: python docs/screenshots.py"""
+"""Takes the pictures of the live view and of the iterations in docs/images, on simulated GPUs: python docs/screenshots.py"""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def train(workload, iterations):
     view.finish(f"{joules:.0f} J in {end_s - start_s:.1f} s, mean {joules / (end_s - start_s):.0f} W (simulated)", end_s=end_s)
 """
 
+PERIOD = """
+%load_ext workbench
+import workbench
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("V100")
+session.meter
+"""
+
 
 def drag(notebook: Notebook, share: float) -> None:
     """Drag the limit slider to a share of its range."""
@@ -56,11 +64,11 @@ def drag(notebook: Notebook, share: float) -> None:
     notebook.page.mouse.up()
 
 
-def shoot(notebook: Notebook, name: str, images: Path) -> None:
+def shoot(notebook: Notebook, name: str, images: Path, cell: int = 1) -> None:
     """The running cell and its output, as a small PNG."""
     notebook.page.mouse.move(5, 5)
     notebook.page.wait_for_timeout(400)
-    notebook.page.locator(".jp-Notebook-cell").nth(1).screenshot(path=str(images / name))
+    notebook.page.locator(".jp-Notebook-cell").nth(cell).screenshot(path=str(images / name))
     print(name, (images / name).stat().st_size, "bytes")
 
 
@@ -93,6 +101,25 @@ def main(images: Path) -> None:
         eight.run(1)
         eight.until("it.time[0] > 15", 40)
         shoot(eight, "power-8gpus.png", images)
+        lab.stop_kernels()
+
+        job = 'TrainingJob("imagenet", iterations=36, checkpoint_every=14, checkpoint_s=2.5)'
+        train_cell = f"%%energy train -o train\nfor batch in {job}:\n    pass"
+        period = Notebook(lab, page, "period", [PERIOD, train_cell, "workbench.panels.period(train)"])
+        period.run(0)
+        period.finish(0)
+        period.run(1)
+        period.until("it.time[0] > 22", 60)
+        shoot(period, "period-light.png", images)
+        period.theme("JupyterLab Dark")
+        shoot(period, "period-dark.png", images)
+        period.theme("JupyterLab Light")
+        period.finish(1, 120)
+        shoot(period, "period-static.png", images)
+        period.run(2)
+        page.wait_for_function("() => document.querySelectorAll('.workbench-period canvas, .workbench-headline').length > 0")
+        page.wait_for_timeout(2000)
+        shoot(period, "period-look.png", images, cell=2)
         lab.stop_kernels()
 
 

@@ -29,6 +29,7 @@ class Options:
     output: str | None = None
     sync: bool | None = None
     settle: bool = True
+    period: bool | None = None
 
 
 class BadOptions(Exception):
@@ -56,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
                          help="wait for queued GPU work of torch, JAX and CuPy at both edges")  # fmt: skip
     options.add_argument("--settle", action=argparse.BooleanOptionalAction, default=True,
                          help="wait one sensor refresh after the cell (about 0.1 s) for a smaller error")  # fmt: skip
+    options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
+                         help="find the training's iterations and what one costs (by default from 3 s on, or where the cell calls "
+                              "workbench.step())")  # fmt: skip
     return options
 
 
@@ -78,7 +82,7 @@ def parse(line: str) -> Options:
     if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
         raise BadOptions(f"-o {found.output}: that is no name for a variable")
     return Options(" ".join(found.label), found.gpu, found.live, found.repeat, found.quiet, found.output, found.sync,
-                   found.settle)  # fmt: skip
+                   found.settle, found.period)  # fmt: skip
 
 
 def energy_line(cell: str) -> str | None:

@@ -33,6 +33,7 @@ class EnergyMagics(Magics):
     live = Bool(True, help="Plot power while a measured cell runs.").tag(config=True)
     quiet = Bool(False, help="Measure and store, show nothing.").tag(config=True)
     sync = Bool(True, help="Wait for queued GPU work of torch, JAX and CuPy at both edges of a cell.").tag(config=True)
+    period = Bool(True, help="Find the iterations of a measured cell that lasts 3 s or calls workbench.step().").tag(config=True)
     price_per_kwh = Float(None, allow_none=True, help="Price of a kilowatt-hour; shown only when set.").tag(config=True)
     currency = Unicode("EUR", help="Currency of the price.").tag(config=True)
     g_co2_per_kwh = Float(None, allow_none=True, help="Grams of CO2 per kilowatt-hour; shown only when set.").tag(config=True)
@@ -218,7 +219,7 @@ class EnergyMagics(Magics):
         why = f"{self.state.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
         return replace(measurement, notes=(why, *measurement.notes))
 
-    def live_view(self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder) -> Any:
+    def live_view(self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder, *, period: bool = True) -> Any:
         """The running live view of a cell, or None where it cannot be made."""
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
@@ -226,7 +227,8 @@ class EnergyMagics(Magics):
             from workbench.panels.base import interrupt_cell
             from workbench.panels.power import PowerView
 
-            view = PowerView(recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit)
+            view = PowerView(recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit,
+                             period=period)  # fmt: skip
         except Exception as error:
             self.say(f"no live view: {error}")
             return None

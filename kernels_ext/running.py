@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .cells import Options
 
 if TYPE_CHECKING:
+    from workbench.iterations import Found
     from workbench.records import Measurement, Window
 
     from .magics import EnergyMagics
@@ -37,11 +38,15 @@ class Running:
         self._meter = self._session.meter
         self._sync = magics.sync if options.sync is None else options.sync
         self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
+        self._look = options.period if options.period is not None or magics.period else False
+        self._hold: Any = None  # of the trace, until it was stored
 
     def open(self) -> None:
         """Begin. What is raised in here leaves nothing behind."""
         try:
             self._prepare()
+            if self._meter.recorder is not None:
+                self._hold = self._meter.recorder.hold(self._meter.clock())
             self._window = self._meter.open(self._label, sync=self._sync)
         except BaseException:
             self.end()
@@ -55,7 +60,8 @@ class Running:
         self._uuids = magics.chosen(self._options.gpu)
         live = magics.live if self._options.live is None else self._options.live
         if self._cell and live and not self._quiet and self._meter.recorder is not None and magics.has_front_end:
-            self._view = magics.live_view(self._label, self._uuids, self._meter.recorder)
+            period = self._look is not False
+            self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
         """End, store and show.
@@ -65,20 +71,25 @@ class Running:
             again: Runs it once more for `--repeat`; tells whether that went well.
             remark: A sentence to show with the result.
         """
-        from workbench.meter import repeated
+        from workbench.meter import repeated, with_iterations
 
         assert self._window is not None
         remarks = [remark] if remark else []
         try:
             window = self._close(self._window)
             measured = [self._measure(window, "interrupted" if self._interrupted else outcome)]
+            windows = [window]
             if outcome == "ok" and again is not None:
-                window = self._repeat(again, measured, window, remarks)
+                self._repeat(again, measured, windows, remarks)
+            window = windows[-1]
             remarks += self._put_back()
-            whole = repeated(measured)
+            found = self._count(windows, measured, remarks)
+            whole = with_iterations(repeated(measured), found)
+            if self._view is not None and found is not None:
+                self._view.settle(found)
             if self._options.output:
                 self._magics.shell.user_ns[self._options.output] = whole
-            remarks += self._keep(whole, window)
+            remarks += self._keep(whole, window, found)
             self._show(whole, window, remarks)
         finally:
             self.end()
@@ -110,6 +121,24 @@ class Running:
         )
         return self._magics.only(measurement, self._uuids)
 
+    def _count(self, windows: list[Window], measured: list[Measurement], remarks: list[str]) -> Found | None:
+        """The iterations of all runs. What goes wrong here costs them, and not the measurement."""
+
+        def act() -> Found | None:
+            from workbench.counting import pooled
+
+            found = [self._meter.count(window, m, look=self._look) for window, m in zip(windows, measured, strict=True)]
+            known = [(each, m) for each, m in zip(found, measured, strict=True) if each is not None]
+            return pooled([each for each, _ in known], [m for _, m in known]) if known else None
+
+        if self._interrupted or self._look is False:
+            return None
+        try:
+            return self._insist(act, lambda: None)
+        except Exception as error:
+            remarks.append(f"the iterations of this cell could not be found ({error})")
+            return None
+
     def _put_back(self) -> list[str]:
         if not self._cell:
             return []
@@ -121,9 +150,10 @@ class Running:
 
         return self._insist(act, act)
 
-    def _keep(self, whole: Measurement, window: Window) -> list[str]:
+    def _keep(self, whole: Measurement, window: Window, found: Found | None) -> list[str]:
         def act() -> list[str]:
-            return self._magics.state.keep(whole, window, self._meter.recorder)
+            frame = found.frame if found is not None and found.summary.count else None
+            return self._magics.state.keep(whole, window, self._meter.recorder, frame)
 
         return self._insist(act, act)
 
@@ -143,8 +173,8 @@ class Running:
 
     # --repeat
 
-    def _repeat(self, again: Callable[[], bool], measured: list[Measurement], last: Window, remarks: list[str]) -> Window:
-        """Run it again as often as is asked for; returns the window of the last one that went well."""
+    def _repeat(self, again: Callable[[], bool], measured: list[Measurement], windows: list[Window], remarks: list[str]) -> None:
+        """Run it again as often as is asked for; runs that went well are added to `measured` and `windows`."""
         times = self._options.repeat
         for number in range(2, times + 1):
             window = self._once_more(again)
@@ -152,9 +182,8 @@ class Running:
                 how = "was interrupted" if self._interrupted else "ended with an error"
                 remarks.append(f"run {number} of {times} {how} and is left out")
                 break
-            last = window
+            windows.append(window)
             measured.append(self._measure(window, "ok"))
-        return last
 
     def _once_more(self, again: Callable[[], bool]) -> Window | None:
         """The closed window of another run; None where it did not go well."""

@@ -6,6 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from workbench.recorder import Recorder
     from workbench.records import Measurement, Window
     from workbench.session import Session
@@ -36,12 +38,14 @@ class State:
             self._store = Store()
         return self._store
 
-    def keep(self, measurement: Measurement, window: Window, recorder: Recorder | None) -> list[str]:
+    def keep(
+        self, measurement: Measurement, window: Window, recorder: Recorder | None, iterations: pl.DataFrame | None = None
+    ) -> list[str]:
         """Remember and store a measurement; returns sentences about what could not be stored. See `session.keep`."""
         from workbench.session import keep
 
         self.last = measurement
-        return keep(measurement, window, recorder, self.store)
+        return keep(measurement, window, recorder, self.store, iterations)
 
     def close(self) -> None:
         """Put settings back, end the sampling, and take away simulated GPUs that this kernel has made."""

@@ -71,6 +71,21 @@ def test_one_gpu_of_several_is_counted_when_asked_for(simulated: Simulated, capf
     assert [gpu.name.split()[0] for gpu in Store().find(Path(PYTHON).name).gpus] == ["NVIDIA"]
 
 
+def test_the_period_is_looked_for_from_three_seconds_on_or_when_asked_for(
+    simulated: Simulated, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    simulated("V100", scale=4.0)
+    found = []
+    for options in ([], ["--period"], ["--no-period"]):
+        target = tmp_path / "m.json"
+        assert main(["run", "--json", str(target), *options, "--", PYTHON, "-c", "pass"]) == 0
+        found.append(json.loads(target.read_text())["iterations"])
+    assert found[0] is None
+    assert (found[1]["count"], found[1]["source"]) == (0, "none")
+    assert found[2] is None
+    assert "; no iterations found (" in capfd.readouterr().err
+
+
 def test_without_a_gpu_the_command_runs_and_the_reason_is_told(no_gpu: None, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", PYTHON, "-c", "pass"]) == 0
     told = capfd.readouterr().err

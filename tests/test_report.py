@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from workbench import report
-from workbench.records import GpuMeasurement, Measurement, Process, Setting
+from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 from workbench.report import MIME, Report, Tariff
 
 GPU = GpuMeasurement("Tesla V100", "GPU-1", 123.4321, 1.8342, "counter", True, mean_power_w=12.41, peak_power_w=30.0,
@@ -176,3 +176,47 @@ def test_a_comparison_across_cards_warns_of_their_calibration() -> None:
     assert "on different GPUs, whose calibrations may differ by 10 %" in report.compare_words(
         a(100.0, 3.0), a(80.0, 4.0, uuid="other")
     )
+
+
+FOUND = IterationSummary(
+    24, 0.4123, 0.0031, 96.04, 2.1, "detected",
+    (LevelCost("iteration", 24, 9.9, 2304.0, 0.4123, 96.04), LevelCost("pause", 2, 6.0, 300.0, 3.0, 150.0, every=12.0),
+     LevelCost("other", 1, 0.5, 20.0, 0.5, 20.0)),
+)  # fmt: skip
+
+
+def test_the_line_tells_what_an_iteration_costs() -> None:
+    told = report.line(replace(M, iterations=FOUND))
+    assert told.startswith(report.line(M) + "; ")
+    assert told.endswith("; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); every 12th a pause of 3 s")
+    alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
+    assert report.line(replace(M, iterations=alone)).endswith("; 412 ms and 96.04 J an iteration, 1 iteration (detected)")
+    without = replace(FOUND, energy_j=None, energy_uncertainty_j=None, levels=())
+    assert report.iteration_words(without) == "412.3 ± 3.1 ms an iteration, 24 iterations (detected)"
+
+
+def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
+    none = IterationSummary(0, sure=False, reason="flat: the power hardly changes")
+    assert report.line(replace(M, iterations=none)).endswith("; no iterations found (flat: the power hardly changes)")
+    unsure = replace(none, reason="too short: 3.1 s", detected_s=0.412)
+    assert report.iteration_words(unsure) == "iterations of perhaps 0.412 s, not sure (too short: 3.1 s)"
+    assert "iteration" not in report.line(M)
+
+
+def test_a_detector_that_the_marks_contradict_is_told_and_one_that_agrees_is_on_the_page() -> None:
+    agrees = replace(FOUND, source="marks", check="the power trace alone says 0.41 s: 0.6 % off the marks")
+    assert "power trace" not in report.line(replace(M, iterations=agrees))
+    assert "<li>the power trace alone says 0.41 s: 0.6 % off the marks</li>" in report.page(replace(M, iterations=agrees))
+    differs = replace(agrees, check="the power trace alone says 0.82 s: 2 iterations of the marks")
+    assert report.line(replace(M, iterations=differs)).endswith("the power trace alone says 0.82 s: 2 iterations of the marks")
+
+
+def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:
+    page = report.page(replace(M, iterations=FOUND))
+    assert page.count("<tr>") == 2 + 4
+    for cell in ("<td style=\"text-align:left;padding:0 1em 0 0\">pause</td>", "150 J", "2304 J", "0.412 s"):
+        assert cell in page
+    values = json.loads(json.dumps(report.mimebundle(replace(M, iterations=FOUND))[MIME]))["iterations"]
+    assert (values["count"], values["seconds"], values["source"]) == (24, 0.4123, "detected")
+    assert [level["name"] for level in values["levels"]] == ["iteration", "pause", "other"]
+    assert report.as_dict(M)["iterations"] is None

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench.errors import UsageError
 from workbench.finder import devices, open_device
 from workbench.recorder import KEEP_S, Recorder
 from workbench.records import Sample
@@ -161,6 +162,42 @@ def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(simula
     assert (rows["time_s"] > rows["tick_s"]).all()
     assert np.allclose(np.diff(rows["energy_j"][np.diff(numbers, prepend=-1) > 0]),
                        machine.gain(0) * 200.0 * period_s, atol=0.0015)  # fmt: skip
+
+
+@pytest.mark.parametrize("asked_s", [0.031, 0.07])
+def test_at_a_pace_that_was_asked_for_every_refresh_is_still_seen(simulated: Simulated, asked_s: float) -> None:
+    machine = simulated("A100", stepped=True)
+    device = open_device()
+    recorder = Recorder([device])
+    machine.step(2.0)
+    recorder.ask_interval(device.uuid, asked_s)
+    machine.step(30.0)
+    rows = recorder.rows(device.uuid, 3.0, 32.0)
+    assert np.median(np.diff(rows["time_s"])) == pytest.approx(asked_s, rel=0.05)
+    ticks_s = rows["tick_s"][np.isfinite(rows["tick_s"])]
+    numbers = np.round(ticks_s / recorder.update_s(device.uuid)).astype(int)
+    assert set(np.diff(numbers)) <= {0, 1}
+    recorder.ask_interval(device.uuid, None)
+    machine.step(10.0)
+    assert np.median(np.diff(recorder.rows(device.uuid, 33.0, 42.0)["time_s"])) == pytest.approx(0.101, rel=0.01)
+
+
+def test_a_pace_slower_than_the_sensor_is_not_obeyed(simulated: Simulated) -> None:
+    """Energy at the edges of windows needs a look after every refresh."""
+    machine = simulated("A100", stepped=True)
+    device = open_device()
+    recorder = Recorder([device])
+    recorder.ask_interval(device.uuid, 0.5)
+    machine.step(20.0)
+    assert np.median(np.diff(recorder.rows(device.uuid, 3.0, 19.0)["time_s"])) == pytest.approx(0.101, rel=0.01)
+
+
+@pytest.mark.parametrize("asked_s", [0.0, -1.0, math.nan, math.inf])
+def test_a_pace_that_is_none_is_refused(stepped: Machine, asked_s: float) -> None:
+    device = open_device()
+    recorder = Recorder([device])
+    with pytest.raises(UsageError, match="the time between two looks must be a positive number of seconds"):
+        recorder.ask_interval(device.uuid, asked_s)
 
 
 def test_two_gpus_are_followed_each_at_its_own_pace(simulated: Simulated) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from workbench import store as stores
 from workbench.errors import StoreError, UsageError
-from workbench.records import GpuMeasurement, Measurement, Process, Setting
+from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 from workbench.store import SCHEMA, SCHEMA_VERSION, Store, as_frame, export, from_row
 from workbench.trace import SCHEMA as TRACE
 
@@ -32,6 +32,10 @@ FULL = Measurement(
         GpuMeasurement("P100", "GPU-2", 1.0, 0.5, "integrated", False),
     ),
     cpu_energy_j=40.0, dram_energy_j=2.0, repeats=3, time_sd_s=0.1, energy_sd_j=0.2, outcome="interrupted", notes=("c",),
+    iterations=IterationSummary(
+        24, 0.412, 0.003, 96.0, 2.0, "marks", (LevelCost("iteration", 24, 9.9, 2304.0, 0.412, 96.0),
+        LevelCost("checkpoint", 2, 6.0, None, 3.0, None, every=12.0)), sure=True, reason="", detected_s=0.41, check="0.5 % off",
+    ),
 )  # fmt: skip
 BARE = Measurement("b", "", 1_700_000_001.0, 0.5)
 NO_ENERGY = Measurement("c", "lost", 1_700_000_002.0, 0.5, (GpuMeasurement("A100", "GPU-1", None, None, "none", False),))
@@ -62,6 +66,41 @@ def test_a_measurement_comes_back_equal(store: Store, m: Measurement) -> None:
     row = log.row(0, named=True)
     assert (row["energy_j"], row["source"], row["simulated"]) == (m.energy_j, m.source, m.simulated)
     assert row["schema_version"] == SCHEMA_VERSION
+
+
+def test_the_log_tells_what_an_iteration_costs_and_nothing_where_none_was_looked_for(store: Store) -> None:
+    store.save(FULL)
+    store.save(BARE)
+    columns = ["iteration_s", "iteration_s_uncertainty", "iteration_j", "iteration_j_uncertainty", "iteration_count", "iteration_source"]
+    assert store.log().select(columns).rows() == [(0.412, 0.003, 96.0, 2.0, 24, "marks"), (None,) * 6]
+
+
+def test_files_of_the_first_version_are_read_and_joined_with_new_ones(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = as_frame([BARE]).drop(*stores.SINCE_2).with_columns(pl.lit(1, dtype=pl.Int64).alias("schema_version"))
+    assert "iteration_s" not in old.columns
+    (store.directory / "measurements").mkdir(parents=True)
+    old.write_parquet(store.directory / "measurements" / "m-1.parquet")
+    monkeypatch.setattr(stores, "COMPACT_AT", 2)
+    store.save(FULL)
+    assert [name.split("-")[0] for name in files(store)] == ["log"]
+    log = Store(store.directory).log()
+    assert log.schema == SCHEMA
+    assert [from_row(row) for row in log.rows(named=True)] == [FULL, BARE]
+    assert store.messages() == []
+
+
+def test_iterations_come_back_and_go_with_their_trace(store: Store) -> None:
+    frame = pl.DataFrame({"iteration": [0, None], "kind": ["iteration", "other"], "time_s": [0.4, 0.1]})
+    store.save(FULL, {"GPU-1": a_trace()}, frame)
+    store.save(BARE, {"GPU-1": a_trace()}, frame.clear())
+    kept = store.iterations(FULL.id)
+    assert kept is not None
+    assert kept.equals(frame)
+    assert store.iterations(BARE.id) is None
+    store.quota_bytes = sum(path.stat().st_size for path in (store.directory / "traces").iterdir()) - 1
+    store.save(replace(BARE, id="d", started_unix_s=1_700_000_009.0), {"GPU-1": a_trace()})
+    assert store.trace(FULL.id) is None
+    assert store.trace("d") is not None
 
 
 def test_a_log_is_ordered_by_time_whatever_the_order_of_writing(store: Store) -> None:

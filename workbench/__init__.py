@@ -7,6 +7,11 @@
     sampler, recorder        the process that looks at GPUs, and the traces that come of it
     trace, estimate          pure functions over traces; energy between two moments with its error
     meter, store, report     windows to measurements; on disk; in words
+    marks, callbacks         a training says where its iterations end
+    period, periodicity      iteration periods found in a trace; the estimators and the ranker behind it
+    tracker, tracking        the period of a running job, followed; following asks a recorder for it
+    iterations, counting     iterations as a frame: found in a trace or told by marks; those of a measurement
+    readers                  traces that nvidia-smi and DCGM have written
     session                  one process's GPUs, recorder, meter and store
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
@@ -21,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import WorkbenchError
     from .finder import devices, open_device
+    from .marks import phase, step
     from .records import Limits, Measurement, Setting
-    from .scripting import measure, track
+    from .scripting import iterations_of, measure, track
     from .session import simulate
 
 __version__ = "0.1.0"
@@ -32,9 +38,12 @@ __all__ = [
     "Setting",
     "WorkbenchError",
     "devices",
+    "iterations_of",
     "measure",
     "open_device",
+    "phase",
     "simulate",
+    "step",
     "track",
 ]
 
@@ -44,18 +53,26 @@ _HOMES = {
     "Setting": "records",
     "WorkbenchError": "errors",
     "devices": "finder",
+    "iterations_of": "scripting",
     "measure": "scripting",
     "open_device": "finder",
+    "phase": "marks",
     "simulate": "session",
+    "step": "marks",
     "track": "scripting",
 }
 
 
+_ROOMS = ("panels", "readers")  # that a person uses by name
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _ROOMS:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value

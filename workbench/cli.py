@@ -37,6 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--label", default="", help="name of the measurement in the log")
     run.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name, for the command too: A100,V100")
     run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
+    run.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
+                     help="find the training's iterations and what one costs (default: from 3 s on)")  # fmt: skip
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(act=_run)
     log = commands.add_parser("log", help="show stored measurements")
@@ -59,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     from . import report, session
     from .errors import UsageError
+    from .meter import with_iterations
     from .store import Store
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -75,17 +78,22 @@ def _run(arguments: argparse.Namespace) -> int:
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)
     with _Forwarded() as signals:  # until the measurement is stored
+        hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None  # the trace of a run of many hours
         window = meter.open(arguments.label or Path(command[0]).name)
         status = signals.run(command)
         window = meter.close(window)
         measurement = meter.measure(window, outcome=_outcome(status))
+        found = meter.count(window, measurement, look=arguments.period)
+        measurement = with_iterations(measurement, found)
         _tell(measurement, mine)
-        for message in session.keep(measurement, window, meter.recorder, Store()):
+        frame = found.frame if found is not None and found.summary.count else None
+        for message in session.keep(measurement, window, meter.recorder, Store(), frame):
             print(f"workbench: {message}", file=sys.stderr)
         if arguments.json:
             import json
 
             Path(arguments.json).write_text(json.dumps(report.as_dict(measurement), indent=2), encoding="utf-8")
+        del hold
     return 128 - status if status < 0 else status
 
 
@@ -156,7 +164,7 @@ def _log(arguments: argparse.Namespace) -> int:
         return 0
     shown = log.tail(arguments.last).select(
         pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"),
-        "label", "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "source", "outcome",
+        "label", "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "iteration_s", "iteration_j", "source", "outcome",
     )  # fmt: skip
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=160):
         print(shown)

@@ -12,22 +12,26 @@ import math
 import os
 import time
 import uuid as uuid_module
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
 
-from . import estimate
+from . import estimate, marks
 from .device import rapl
 from .device.nvml import throttle_names
 from .device.protocol import Device
 from .errors import DeviceError, MeasurementError, UsageError
 from .recorder import ROWS, Hold, Recorder
-from .records import Edge, GpuMeasurement, Measurement, Process, Setting, Window
+from .records import Edge, GpuMeasurement, Marks, Measurement, Periods, Process, Setting, Window
 from .steps import as_steps, by_readings, gaps, reaches
 from .synchronise import synchronise
+
+if TYPE_CHECKING:
+    from .iterations import Found
 
 T = TypeVar("T")
 NAN = math.nan
@@ -60,6 +64,8 @@ class Meter:
         self._counted = tuple(device.can("energy") for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
         self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
+        self._notebooks: dict[int, marks.Notebook] = {}  # of windows that are open
+        weakref.finalize(self, marks.detach_all, self._notebooks)
         if recorder is not None:
             self._hold = recorder.hold(self._oldest)
 
@@ -70,6 +76,10 @@ class Meter:
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
         window = Window(label, self.clock(), edges, host_opened=host, notes=notes)
+        if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
+            marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
+        self._notebooks[id(window)] = notebook = marks.Notebook(self.clock)
+        marks.attach(notebook)
         if self.recorder is not None:
             if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
                 self._starts.pop(next(iter(self._starts)), None)
@@ -85,12 +95,19 @@ class Meter:
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple(device.locked() for device in self.devices)
         closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host, locked,
-                        window.notes + notes)  # fmt: skip
+                        window.notes + notes, self._marked(window, end_s))  # fmt: skip
         if self.recorder is not None:
             start_s = self._starts.pop(id(window), None)
             if start_s is not None:
                 self._starts[id(closed)] = start_s
         return closed
+
+    def _marked(self, window: Window, end_s: float) -> Marks:
+        notebook = self._notebooks.pop(id(window), None)
+        if notebook is None:  # closed before
+            return window.marks
+        marks.detach(notebook)
+        return notebook.marks(window.start_s, end_s)
 
     def _oldest(self) -> float:
         return min(list(self._starts.values()), default=math.inf)
@@ -244,6 +261,12 @@ class Meter:
         # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78 of it.
         return 0.78 * update_s * float(power_w)
 
+    def count(self, window: Window, measurement: Measurement, *, look: bool | None = None) -> Found | None:
+        """The iterations of a measured window; see `counting.count`."""
+        from .counting import count
+
+        return count(window, measurement, self.recorder, look=look)
+
     def energies(self, marks_s: Sequence[float]) -> list[tuple[int, float, float, float | None, float | None]]:
         """The stretches between moments of the past: number, start (from the first), length, energy and its 95 % half width.
 
@@ -291,6 +314,8 @@ class Result:
 
     def __init__(self, meter: Meter, settle: bool) -> None:
         self._meter, self._settle = meter, settle
+        self._hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
+        self._found: Found | None = None
         self._window: Window | None = None
         self._outcome = "ok"
         self._measurement: Measurement | None = None
@@ -304,8 +329,31 @@ class Result:
         if self._measurement is None:
             if self._window is None:
                 raise MeasurementError("the block is still running; its measurement is there when it has ended")
-            self._measurement = self._meter.measure(self._window, settle=self._settle, outcome=self._outcome)
+            measurement = self._meter.measure(self._window, settle=self._settle, outcome=self._outcome)
+            self._found = self._meter.count(self._window, measurement)
+            self._measurement = with_iterations(measurement, self._found)
         return self._measurement
+
+    @property
+    def found(self) -> Found:
+        """The iterations of the block, their summary and the periods of its trace; also of a block too short to be looked at unasked."""
+        measurement = self.measurement
+        if self._found is None or self._found.periods is None:
+            assert self._window is not None
+            self._found = self._meter.count(self._window, measurement, look=True)
+        if self._found is None:
+            raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no marks (workbench.step())")
+        return self._found
+
+    @property
+    def iterations(self) -> Any:
+        """A Polars frame with a row for each iteration and for what is none (`workbench.iterations`); the energies add up."""
+        return self.found.frame
+
+    @property
+    def periods(self) -> Periods:
+        """The rhythms of the power trace; none, with the reason, where there was no trace."""
+        return self.found.periods or Periods(reason="the power was not recorded")
 
     @property
     def energy_j(self) -> float | None:
@@ -340,6 +388,7 @@ class Track(Iterable[T]):
         whole, recorder, clock = self._meter.open(self._label), self._meter.recorder, self._meter.clock
         self._hold = recorder.hold(whole.start_s) if recorder is not None else None  # as long as iterations may be asked for
         self.marks_s = [whole.start_s]
+        marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
         begun = False
         try:
             for item in self._iterable:
@@ -358,7 +407,8 @@ class Track(Iterable[T]):
         if self._measurement is None:
             if self._whole is None:
                 raise MeasurementError("the loop has not ended; its measurement is there when it has")
-            self._measurement = self._meter.measure(self._whole)
+            measurement = self._meter.measure(self._whole)
+            self._measurement = with_iterations(measurement, self._meter.count(self._whole, measurement))
         return self._measurement
 
     @property
@@ -373,6 +423,11 @@ class Track(Iterable[T]):
             kinds = (pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64)
             self._iterations = pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
         return self._iterations
+
+
+def with_iterations(measurement: Measurement, found: Found | None) -> Measurement:
+    """A measurement that says what one iteration costs."""
+    return measurement if found is None else replace(measurement, iterations=found.summary)
 
 
 def repeated(measurements: Sequence[Measurement]) -> Measurement:

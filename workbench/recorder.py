@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .device.protocol import Device
-from .errors import MeasurementError
+from .errors import MeasurementError, UsageError
 from .sampler import LOST, RUNNING, Ring, Sampler
 
 if TYPE_CHECKING:
@@ -211,6 +211,21 @@ class Recorder:
         self._holds.add(hold)
         return hold
 
+    def ask_interval(self, uuid: str, seconds: float | None) -> None:
+        """Ask for another time between two looks at a device, until it is asked for None.
+
+        The sampling process obeys at its next look. It never looks so rarely that a refresh of a sensor that it follows would be
+        missed, nor more often than every 5 ms.
+
+        Raises:
+            UsageError: seconds that are no positive number.
+        """
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(
+                f"the time between two looks must be a positive number of seconds, not {seconds:g}; None leaves it to the sampler"
+            )
+        self._ring.ask(self._numbers[uuid], seconds)
+
     def drain(self) -> None:
         """Move what is new in the ring into memory of this process, and forget what is old and not held."""
         with self._lock:
@@ -258,6 +273,17 @@ def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
 
     frame = pl.DataFrame({name: rows[name] for name in SCHEMA.names()})
     return frame.cast(dict(SCHEMA)).with_columns(pl.selectors.float().fill_nan(None))  # type: ignore[arg-type]
+
+
+def as_rows(trace: pl.DataFrame) -> np.ndarray[Any, Any]:
+    """A trace frame as rows of a recorder (dtype `ROWS`); what the frame does not have is NaN."""
+    rows = np.zeros(trace.height, ROWS)
+    for name in ROWS.names or ():
+        if name in trace.columns:
+            rows[name] = trace[name].fill_null(0 if name == "throttle" else math.nan).to_numpy()
+        elif name != "throttle":
+            rows[name] = math.nan
+    return rows
 
 
 def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any, Any]:

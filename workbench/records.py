@@ -94,6 +94,138 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """One of the rhythms of a training job: its micro-step, its iteration (optimizer step) or a cycle of many iterations.
+
+    Attributes:
+        name: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
+        seconds: The period.
+        uncertainty_s: Half width of a 90 % interval of `seconds`.
+        confidence: Calibrated probability, 0..1, that the job has this period (within 5 %) and that it is what `name` says.
+        phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
+        explained: Share of the variance of the power reading that a shape repeated with this period explains, 0..1.
+    """
+
+    name: str
+    seconds: float
+    uncertainty_s: float
+    confidence: float
+    phase_s: float
+    explained: float
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """The rhythms found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
+
+    Attributes:
+        levels: What was found; what is below `sure` is a best guess.
+        sure: Whether the iteration may be relied upon.
+        reason: Why there is none, or why it is not sure: too short, flat, aperiodic, below what this sensor can show, aliasing suspected.
+        longer_s: How many more seconds of trace would probably settle it; 0 where more would not help, None where that is not known.
+        notes: What else was seen: gaps, a change of the period on the way, drift.
+    """
+
+    levels: tuple[Level, ...] = ()
+    sure: bool = False
+    reason: str = ""
+    longer_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def iteration(self) -> Level | None:
+        """The level that is the training iteration (optimizer step)."""
+        return next((level for level in self.levels if level.name == "iteration"), None)
+
+    @property
+    def micro_step(self) -> Level | None:
+        return next((level for level in self.levels if level.name == "micro-step"), None)
+
+    @property
+    def cycle(self) -> Level | None:
+        return next((level for level in self.levels if level.name == "cycle"), None)
+
+
+class Phase(NamedTuple):
+    """A stretch between iterations whose kind the training told: "evaluation", "checkpoint" or any other word."""
+
+    kind: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a training told of itself while a window was open; times are the device clock's.
+
+    Attributes:
+        runs: Each an unbroken row of moments; an iteration lies between two that follow one another.
+        phases: Evaluations, checkpoints and the like; their time is no iteration's.
+        edges: Whether the stretch before the first or after the last moment may be an iteration too (`step` is called at one end only).
+    """
+
+    runs: tuple[tuple[float, ...], ...] = ()
+    phases: tuple[Phase, ...] = ()
+    edges: bool = False
+
+    @property
+    def count(self) -> int:
+        """Iterations that lie between two marks."""
+        return sum(max(len(run) - 1, 0) for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCost:
+    """What one kind of stretch cost inside a measurement: iterations, micro-steps, cycles, evaluations, checkpoints, pauses, the rest.
+
+    Attributes:
+        name: Its kind. Levels overlap (a cycle contains iterations); kinds of one frame of iterations do not.
+        count: How many there were.
+        time_s: Of all of them together; `each_s` of one.
+        energy_j: Of all of them together, or None where it is not known; `each_j` of one.
+        every: How many iterations there are to one of these; None for iterations themselves and what comes once.
+    """
+
+    name: str
+    count: int
+    time_s: float
+    energy_j: float | None
+    each_s: float
+    each_j: float | None
+    every: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IterationSummary:
+    """What one training iteration takes and costs, as a mean over the iterations of a measurement.
+
+    Attributes:
+        count: How many iterations the means are over; 0 where none was found, then `reason` says why.
+        seconds: Mean time of one; `seconds_uncertainty` the half width of its 95 % interval.
+        energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 % interval, which
+            holds the spread from iteration to iteration and the measurement's own error.
+        source: "marks" (the training told), "detected" (from the power trace), or "none".
+        levels: What each kind of stretch cost in all.
+        sure: Whether it may be relied upon; marks always may.
+        reason: Why there is none, or why it is not sure.
+        detected_s: What the power trace alone says, where there are marks as well; `check` compares them in words. Without marks the
+            best guess of a detector that is not sure.
+    """
+
+    count: int
+    seconds: float | None = None
+    seconds_uncertainty: float | None = None
+    energy_j: float | None = None
+    energy_uncertainty_j: float | None = None
+    source: str = "none"
+    levels: tuple[LevelCost, ...] = ()
+    sure: bool = True
+    reason: str = ""
+    detected_s: float | None = None
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """A stretch of time to be measured; `closed` is empty while it is open.
 
@@ -110,6 +242,7 @@ class Window:
     host_closed: dict[str, float] = field(default_factory=dict)
     locked: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
+    marks: Marks = Marks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +278,7 @@ class Measurement:
     """A window, measured: time, energy per GPU and in sum, and how sure that is.
 
     `started_unix_s` is civil time; `time_s` wall time on the device's clock. With `repeats` > 1 the values are means over
-    runs and `time_sd_s`, `energy_sd_j` their standard deviations.
+    runs and `time_sd_s`, `energy_sd_j` their standard deviations. `iterations` is None where they were not looked for.
     """
 
     id: str
@@ -160,6 +293,7 @@ class Measurement:
     energy_sd_j: float | None = None
     outcome: str = "ok"
     notes: tuple[str, ...] = ()
+    iterations: IterationSummary | None = None
 
     @property
     def energy_j(self) -> float | None:
@@ -189,3 +323,20 @@ class Measurement:
         """How the energy was had: counter, integrated, both, or none; simulated GPUs say so."""
         sources = sorted({gpu.source for gpu in self.gpus}) or ["none"]
         return "+".join(sources) + (", simulated" if self.simulated else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One point of the search space: what the device is put to, and the batch size (None = the job's own)."""
+
+    setting: Setting = Setting()
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A configuration and what it cost; `reached` is whether the run got to its target, None where there is none."""
+
+    configuration: Configuration
+    measurement: Measurement
+    reached: bool | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .records import GpuMeasurement, Measurement
+from .records import GpuMeasurement, IterationSummary, Measurement
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
@@ -88,7 +88,55 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         parts.append({"error": "the cell ended with an error", "interrupted": "interrupted"}.get(m.outcome, m.outcome))
     if m.simulated:
         parts.append("simulated")
-    return label + ", ".join(parts)
+    told = iteration_words(m.iterations)
+    return label + ", ".join(parts) + (f"; {told}" if told else "")
+
+
+def iteration_words(found: IterationSummary | None) -> str:
+    """What one iteration takes and costs, or why that is not known; empty where it was not looked for.
+
+    >>> iteration_words(IterationSummary(24, 0.4123, 0.0031, 96.04, 2.1, "detected"))
+    '412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected)'
+    >>> iteration_words(IterationSummary(0, reason="flat: the power hardly changes"))
+    'no iterations found (flat: the power hardly changes)'
+    """
+    if found is None:
+        return ""
+    if not found.count and found.detected_s is not None:
+        return f"iterations of perhaps {time_words(found.detected_s)}, not sure ({found.reason or 'the period is a best guess'})"
+    if not found.count or found.seconds is None:
+        return f"no iterations found ({found.reason or 'nothing repeats'})"
+    cost = "" if found.energy_j is None else f" and {energy_words(found.energy_j, found.energy_uncertainty_j)}"
+    plural = "s" if found.count > 1 else ""
+    others = [f"every {_count(level.every)} a {level.name} of {time_words(level.each_s)}" for level in found.levels
+              if level.name not in ("iteration", "micro-step", "cycle") and level.count > 1 and level.every is not None]  # fmt: skip
+    words = f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} iteration{plural} ({found.source})"
+    return "; ".join([words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])])
+
+
+def _seconds(seconds: float, uncertainty_s: float | None) -> str:
+    """A duration with its error, in milliseconds below a second.
+
+    >>> _seconds(0.4123, 0.0031), _seconds(12.34, 0.21), _seconds(0.5, None)
+    ('412.3 ± 3.1 ms', '12.34 ± 0.21 s', '500 ms')
+    """
+    scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
+    if uncertainty_s is None:
+        return f"{_significant(scale * seconds)} {unit}"
+    error = max(scale * uncertainty_s, 1e-3)
+    decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
+    return f"{scale * seconds:.{decimals}f} ± {error:.{decimals}f} {unit}"
+
+
+def _count(every: float) -> str:
+    """An ordinal.
+
+    >>> _count(50.0), _count(2.2), _count(1.0), _count(33.0), _count(12.0)
+    ('50th', '2nd', '1st', '33rd', '12th')
+    """
+    number = round(every)
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
@@ -101,13 +149,15 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         notes.append(", ".join(host) + " (RAPL)")
     if m.gpus and m.energy_j is not None:
         notes.append(CALIBRATION)
+    if m.iterations is not None and m.iterations.check:
+        notes.insert(0, m.iterations.check)
     told = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
     head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
     table = f"<table style='margin:.3em 0'><tr>{head}</tr>{rows}</table>" if rows else ""
     return (
         "<details class='gpu-energy'><summary style='cursor:pointer'>"
-        f"{html.escape(line(m, tariff))}</summary>{table}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></details>"
+        f"{html.escape(line(m, tariff))}</summary>{table}{_levels(m.iterations)}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></details>"
     )
 
 
@@ -124,6 +174,21 @@ def _row(gpu: GpuMeasurement) -> str:
         gpu.source + (", simulated" if gpu.simulated else ""),
     )
     return "<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in cells) + "</tr>"
+
+
+def _levels(found: IterationSummary | None) -> str:
+    """A table of what iterations, evaluations, checkpoints and the rest cost."""
+    if found is None or not found.count:
+        return ""
+    heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
+    rows = [
+        (each.name, str(each.count), time_words(each.each_s), _unit(each.each_j, "J"), time_words(each.time_s), _unit(each.energy_j, "J"))
+        for each in found.levels
+    ]
+    cells = "".join("<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in row) + "</tr>"
+                    for row in rows)  # fmt: skip
+    head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
+    return f"<table style='margin:.3em 0'><tr>{head}</tr>{cells}</table>"
 
 
 def as_dict(m: Measurement) -> dict[str, Any]:

@@ -41,6 +41,8 @@ ROW_BYTES = ROW.size
 CAPACITY = 16384
 STATUS_EVERY_S = 0.2
 _WHOLE = struct.Struct("@Q")  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
+_ASKED, ASKED_AT = struct.Struct("@d"), DEVICE.size  # the one number that readers write: between a device's state and its rows
+FASTEST_S = 0.005
 STARTING, RUNNING, LOST = 0, 1, 2
 
 
@@ -106,6 +108,15 @@ class Ring:
         """(state, edges seen, update period, power update period, phase error, what is wrong)."""
         _, state, edges, update_s, power_s, error_s, _, why = DEVICE.unpack_from(self.map, self.base(device))
         return state, edges, update_s, power_s, error_s, why.split(b"\0", 1)[0].decode(errors="replace")
+
+    def asked_s(self, device: int) -> float | None:
+        """The time between two looks that somebody asks for; None where the sampler decides."""
+        (seconds,) = _ASKED.unpack_from(self.map, self.base(device) + ASKED_AT)
+        return float(seconds) if seconds > 0 else None
+
+    def ask(self, device: int, seconds: float | None) -> None:
+        """Ask for another time between two looks; None leaves it to the sampler again."""
+        _ASKED.pack_into(self.map, self.base(device) + ASKED_AT, seconds or 0.0)
 
 
 class EdgeTracker:
@@ -282,9 +293,21 @@ class Sampler:
             next_s = watched.edges.edge_before(sample.time_s) + period_s
             watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
             watched.due_s = next_s + max(guard_s, min(self._patience * period_s, period_s - self.MARGIN_S))
+        asked_s = self._ring.asked_s(watched.number)
+        if asked_s is not None:
+            self._obey(watched, sample.time_s, max(asked_s, FASTEST_S))
         if sample.time_s >= watched.search_s and watched.moved(sample):  # it shows its steps now
             watched.refine_s, watched.missing = sample.time_s, True
         watched.last = sample
+
+    def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
+        """Look again after the time that was asked for, at the latest when the next step is due to be seen."""
+        # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look after every step.
+        # A pace clearly faster than the steps gives both.
+        if not watched.edges.locked:
+            watched.due_s = at_s + asked_s
+        elif asked_s < 0.9 * watched.edges.period_s:
+            watched.due_s, watched.open_s = at_s + asked_s, math.inf
 
     def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
         try:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from . import session
+from .errors import MeasurementError
 from .meter import Result, Track
+
+if TYPE_CHECKING:
+    from .iterations import Found
+    from .records import Measurement
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,3 +69,27 @@ def measure(label: str | Callable[..., Any] = "") -> Any:
 def track(iterable: Iterable[T], label: str = "") -> Track[T]:
     """Iterate as before, with the energy of every iteration: `for batch in (loop := track(loader)): ...`, `loop.iterations`."""
     return session.current().meter.track(iterable, label)
+
+
+def iterations_of(measurement: Measurement | str) -> Found:
+    """The iterations of a stored measurement (or of the newest with this label or id): `.frame`, `.summary`, `.periods`.
+
+    The periods are found anew in its stored trace. Iterations that the training had marked stay as they were.
+
+    Raises:
+        UsageError: there is no such measurement.
+        MeasurementError: its trace is not kept (any more), or has nothing to find iterations in.
+    """
+    from .counting import from_stored
+    from .store import Store
+
+    store = Store()
+    named = store.find(measurement) if isinstance(measurement, str) else measurement
+    trace = store.trace(named.id)
+    if trace is None:
+        raise MeasurementError(
+            f"no trace of {named.label or named.id!r} is kept in {store.directory}: the oldest traces go first when all together "
+            f"exceed {store.quota_bytes >> 20} MB"
+        )
+    marked = named.iterations is not None and named.iterations.source == "marks"
+    return from_stored(trace, store.iterations(named.id) if marked else None)

@@ -20,6 +20,8 @@ from .recorder import Recorder
 from .records import Measurement, Setting, Window
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .store import Store
 
 
@@ -130,7 +132,9 @@ def _back(way: control.WayBack) -> str:
         return str(error)
 
 
-def keep(measurement: Measurement, window: Window, recorder: Recorder | None, store: Store) -> list[str]:
+def keep(
+    measurement: Measurement, window: Window, recorder: Recorder | None, store: Store, iterations: pl.DataFrame | None = None
+) -> list[str]:
     """Store a measurement and its traces; returns sentences about what could not be stored.
 
     Args:
@@ -138,13 +142,14 @@ def keep(measurement: Measurement, window: Window, recorder: Recorder | None, st
         window: Where it was measured; the last one of several.
         recorder: The one that saw it. A session's may be another by now.
         store: Where to.
+        iterations: Of the measurement, as a frame.
     """
     assert window.end_s is not None
     traces: dict[str, Any] = {}
     if recorder is not None:
         traces = {gpu.uuid: recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in measurement.gpus}
     try:
-        store.save(measurement, traces)
+        store.save(measurement, traces, iterations)
     except StoreError as error:
         return [str(error)]
     return store.messages()

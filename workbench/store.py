@@ -3,9 +3,11 @@
     <home>/measurements/m-<unix time>-<id>.parquet      one row
     <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
     <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
+    <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
 
 A file is written aside, flushed and renamed, so that it is whole or not there. What cannot be read is renamed to `.damaged`
-and said; nothing else is lost by it. Only traces count against the quota, and the oldest go first.
+and said; nothing else is lost by it. Files of earlier versions are read as well. Only traces count against the quota, and the
+oldest go first.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ import polars as pl
 
 from . import places
 from .errors import StoreError, UsageError
-from .records import GpuMeasurement, Measurement, Process, Setting
+from .records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 QUOTA_BYTES = 512 * 1024**2
 COMPACT_AT = 400
 
@@ -50,6 +52,17 @@ _GPU = pl.Struct(
         "notes": pl.List(pl.String),
     }
 )
+_LEVEL = pl.Struct(
+    {
+        "name": pl.String,
+        "count": pl.Int64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "each_s": pl.Float64,
+        "each_j": pl.Float64,
+        "every": pl.Float64,
+    }
+)
 _COLUMNS: dict[str, Any] = {
     "id": pl.String,
     "label": pl.String,
@@ -66,11 +79,35 @@ _COLUMNS: dict[str, Any] = {
     "energy_sd_j": pl.Float64,
     "cpu_energy_j": pl.Float64,
     "dram_energy_j": pl.Float64,
+    "iteration_s": pl.Float64,
+    "iteration_s_uncertainty": pl.Float64,
+    "iteration_j": pl.Float64,
+    "iteration_j_uncertainty": pl.Float64,
+    "iteration_count": pl.Int64,
+    "iteration_source": pl.String,
+    "iteration_sure": pl.Boolean,
+    "iteration_reason": pl.String,
+    "iteration_detected_s": pl.Float64,
+    "iteration_check": pl.String,
+    "iteration_levels": pl.List(_LEVEL),
     "gpus": pl.List(_GPU),
     "notes": pl.List(pl.String),
     "schema_version": pl.Int64,
 }
 SCHEMA = pl.Schema(_COLUMNS)
+SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
+_FIELDS = {  # of the record, by column
+    "iteration_s": "seconds",
+    "iteration_s_uncertainty": "seconds_uncertainty",
+    "iteration_j": "energy_j",
+    "iteration_j_uncertainty": "energy_uncertainty_j",
+    "iteration_count": "count",
+    "iteration_source": "source",
+    "iteration_sure": "sure",
+    "iteration_reason": "reason",
+    "iteration_detected_s": "detected_s",
+    "iteration_check": "check",
+}
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 
 
@@ -79,7 +116,9 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
     rows = []
     for m in measurements:
         row = asdict(m) | {name: getattr(m, name) for name in _DERIVED}
-        row |= {"schema_version": SCHEMA_VERSION}
+        told = row.pop("iterations") or {}
+        row |= {column: told.get(name) for column, name in _FIELDS.items()}
+        row |= {"iteration_levels": told.get("levels"), "schema_version": SCHEMA_VERSION}
         rows.append({name: row[name] for name in SCHEMA})
     return pl.DataFrame(rows, schema=SCHEMA)
 
@@ -98,8 +137,15 @@ def from_row(row: dict[str, Any]) -> Measurement:
         )
         for gpu in row["gpus"]
     )
-    plain = {name: row[name] for name in row if name not in (*_DERIVED, "schema_version", "gpus", "notes")}
-    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]))
+    plain = {name: row[name] for name in row if name not in (*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes")}
+    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
+
+
+def _iterations(row: dict[str, Any]) -> IterationSummary | None:
+    if row["iteration_count"] is None:
+        return None
+    levels = tuple(LevelCost(**level) for level in row["iteration_levels"] or ())
+    return IterationSummary(levels=levels, **{name: row[column] for column, name in _FIELDS.items()})
 
 
 class Store:
@@ -117,8 +163,10 @@ class Store:
         self._told: list[str] = []
         self._gone = False
 
-    def save(self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None) -> None:
-        """Write a measurement, and the trace of each GPU by UUID.
+    def save(
+        self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None, iterations: pl.DataFrame | None = None
+    ) -> None:
+        """Write a measurement, the trace of each GPU by UUID, and the frame of its iterations.
 
         Raises:
             StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still in memory.
@@ -128,6 +176,9 @@ class Store:
         frames = [frame.with_columns(pl.lit(gpu).alias("uuid")) for gpu, frame in (traces or {}).items() if frame.height]
         if frames:
             _write(pl.concat(frames, how="vertical"), self._traces / f"t-{stem}.parquet")
+        if iterations is not None and iterations.height:
+            _write(iterations, self._traces / f"i-{stem}.parquet")
+        if frames:
             self._make_room()
         self._compact()
 
@@ -162,6 +213,12 @@ class Store:
             return self._read(path, checked=False)
         return None
 
+    def iterations(self, measurement_id: str) -> pl.DataFrame | None:
+        """The stored iterations of a measurement (`iterations.SCHEMA`), or None where none are kept."""
+        for path in self._traces.glob(f"i-*-{measurement_id}.parquet"):
+            return self._read(path, checked=False)
+        return None
+
     def messages(self) -> list[str]:
         """What was met since the last call: damaged files, a directory that is not the wanted one."""
         told, self._told = self._told, []
@@ -182,6 +239,11 @@ class Store:
             if checked and "schema_version" in frame.columns and (frame["schema_version"].max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
                 self._tell(f"{path.name} was written by a newer version and is left out; upgrade to read it")
                 return None
+            if checked and "schema_version" in frame.columns and (frame["schema_version"].min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
+                absent = [name for name in SINCE_2 if name not in frame.columns]
+                frame = frame.with_columns(pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in absent).select(
+                    *SCHEMA.names(), pl.exclude(*SCHEMA.names())
+                )
             if checked and (missing := set(SCHEMA) - set(frame.columns)):
                 raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
             return frame
@@ -207,7 +269,7 @@ class Store:
         with contextlib.suppress(OSError):
             files = [(path, path.stat().st_size) for path in self._files(self._traces)]
             total = sum(size for _, size in files)
-            for path, size in files:
+            for path, size in sorted(files, key=lambda file: file[0].name[2:]):  # by time, whether a trace or its iterations
                 if total <= self.quota_bytes:
                     break
                 path.unlink(missing_ok=True)

@@ -25,14 +25,24 @@ ROOMS: dict[str, set[str]] = {
     "device": {*_NOUNS, "places"},
     "simulation": {"records", "errors"},
     "trace": {"records", "errors"},
-    "period": {"records", "errors"},
+    "periodicity": {"errors"},  # what the door `period` is made of: pure functions over arrays
+    "period": {"records", "errors", "periodicity"},
+    "fold": {"records", "errors"},  # pure functions over traces
     "search": {"records", "errors"},
     "cluster": {"records", "errors", "trace"},
     "finder": {*_NOUNS, "device", "simulation"},  # opens either kind: the one place where a name chooses
     "sampler": {*_NOUNS, "device", "finder"},  # the child process opens its GPUs by UUID
     "recorder": {*_NOUNS, "device", "trace", "sampler"},
+    "tracking": {"records", "recorder"},  # what `tracker` is made of; memory keeps a recorder's rows
+    "tracker": {"records", "period", "tracking"},
+    "following": {"records", "recorder", "tracker"},
     "steps": {"records", "estimate"},  # pure functions over a recorder's rows
-    "meter": {*_NOUNS, "device", "trace", "estimate", "steps", "recorder", "synchronise"},
+    "marks": {"records"},
+    "energy_curve": set(),  # pure functions over traces
+    "iterations": {"records", "errors", "periodicity", "energy_curve"},
+    "counting": {"records", "errors", "period", "iterations", "recorder"},
+    "readers": {"errors", "trace"},
+    "meter": {*_NOUNS, "device", "trace", "estimate", "steps", "recorder", "synchronise", "marks", "iterations", "counting"},
     "store": {"records", "errors", "trace", "places"},
     "report": {"records", "errors", "trace"},
     "gpu_table": {"records", "errors", "device", "recorder"},
@@ -40,12 +50,14 @@ ROOMS: dict[str, set[str]] = {
     "trial": {*_NOUNS, "device", "meter", "workloads"},
     "runner": {"records", "errors", "search"},
     "tuning": _TUNING,
-    "recurring": _TUNING,
+    "profiling": {*_NOUNS, "meter", "search"},  # slices inside a running job
+    "recurrence": {*_TUNING, "profiling", "marks", "recurring"},  # the last for its types only
+    "recurring": {*_TUNING, "profiling", "recurrence", "session", "places"},
     "sweep": _TUNING,
     "sharing": {*_MEASURING, "cluster"},
-    "callbacks": {*_MEASURING, "session", "scripting"},
+    "callbacks": {"errors", "marks"},
     "session": {*_MEASURING, "finder", "simulation"},  # `simulate` chooses simulated GPUs by name
-    "scripting": {*_MEASURING, "session"},
+    "scripting": {*_MEASURING, "session", "iterations", "counting"},
 }
 EVERYTHING = {"__init__", "cli", "panels", "kernels_ext"}  # these may know all rooms
 # What stands against the plan, each with its reason; an entry that no code needs any more fails too.

@@ -61,6 +61,8 @@ def test_only_that_line_is_taken_out(cell: str, stripped: str) -> None:
         ("'a label' --no-live", Options(label="a label", live=False)),
         ("--repeat 3 -q", Options(repeat=3, quiet=True)),
         ("-r 2 -o cost --no-sync --no-settle", Options(repeat=2, output="cost", sync=False, settle=False)),
+        ("--period", Options(period=True)),
+        ("--no-period train", Options(label="train", period=False)),
         ("--gpu 0,GPU-12 train", Options(label="train", gpu="0,GPU-12")),
     ],
 )

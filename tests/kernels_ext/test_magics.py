@@ -109,6 +109,49 @@ def test_magics_and_commands_inside_work(kernel: Kernel) -> None:
     assert len(ran.reports) == 2
 
 
+STEPS = """
+import time, workbench
+for number in range(6):
+    time.sleep(0.05)
+    workbench.step()
+"""
+
+
+def test_a_cell_that_marks_its_iterations_is_told_what_one_costs(kernel: Kernel) -> None:
+    ran = kernel(f"%%energy -o cost stepped{STEPS}")
+    found = ran.report["iterations"]
+    assert (found["count"], found["source"]) == (6, "marks")
+    assert 0.05 <= found["seconds"] < 0.08
+    assert found["energy_j"] == pytest.approx(26.0 * found["seconds"], rel=0.1)  # it idled
+    assert " J an iteration, 6 iterations (marks)" in ran.reports[0]["text/plain"]
+    assert kernel("cost.iterations.count").value == "6"
+    frame = kernel("found = workbench.iterations_of(cost).frame\nfound.filter(found['iteration'].is_not_null()).height").value
+    assert frame == "6"
+    log = kernel("row = %energy_log --last 1\nrow.select('iteration_count', 'iteration_source').row(0)")
+    assert log.value == "(6, 'marks')"
+
+
+def test_iterations_are_not_looked_for_where_that_is_not_wanted(kernel: Kernel) -> None:
+    assert kernel(f"%%energy --no-period{STEPS}").report["iterations"] is None
+    kernel("%config EnergyMagics.period = False")
+    try:
+        assert kernel(f"%%energy{STEPS}").report["iterations"] is None
+        assert kernel(f"%%energy --period{STEPS}").report["iterations"]["count"] == 6
+    finally:
+        kernel("%config EnergyMagics.period = True")
+    assert kernel("%%energy\n1").report["iterations"] is None  # too short to be kept waiting
+
+
+def test_an_idle_gpu_has_no_iterations_and_that_is_said(kernel: Kernel) -> None:
+    ran = kernel("%%energy\nimport time\ntime.sleep(3.1)")
+    assert ran.report["iterations"]["count"] == 0
+    assert "; no iterations found (" in ran.reports[0]["text/plain"] or ", not sure (" in ran.reports[0]["text/plain"]
+
+
+def test_iterations_of_repeated_runs_are_counted_together(kernel: Kernel) -> None:
+    assert kernel(f"%%energy --repeat 3{STEPS}").report["iterations"]["count"] == 18
+
+
 def test_an_empty_cell_is_measured_as_nothing(kernel: Kernel) -> None:
     assert kernel("%%energy").status == "ok"
     assert kernel("1").reports == []

@@ -61,9 +61,11 @@ def kinds(sent: Sent) -> list[str]:
 
 def table(message: tuple[dict[str, Any], list[bytes]]) -> np.ndarray[Any, Any]:
     content, buffers = message
-    found = np.frombuffer(b"".join(buffers), np.float32).reshape(-1, len(COLUMNS))
-    assert len(found) == sum(content["counts"])
-    return found
+    numbers = np.frombuffer(b"".join(buffers), np.float32)
+    count = len(COLUMNS) * sum(content["counts"])
+    sizes = content.get("period", {}).get("sizes", [])
+    assert len(numbers) == count + sum(size * columns for size, columns in zip(sizes, (3, 2, 4, 2), strict=False))
+    return numbers[:count].reshape(-1, len(COLUMNS))
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:

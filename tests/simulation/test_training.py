@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -292,3 +295,39 @@ def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(simulated: 
     slow_s = iteration_s(machine.card(0), 125.0)
     last = [late - early for early, late in itertools.pairwise(job.marks[-6:])]
     assert 0.95 * slow_s < min(last) < 1.15 * slow_s  # a busy host may come late, never early
+
+
+# other shapes
+
+
+@pytest.mark.usefixtures("regular")
+def test_accumulated_gradients_cost_what_the_whole_batch_costs(stepped: Machine) -> None:
+    card = stepped.card(0)
+    seconds = {
+        phase.kind: phase.time_s * operate(card, phase.load, power_limit_w=250.0).stretch for phase in phases(card)
+    }
+    job = TrainingJob("imagenet", iterations=4, accumulate=3)
+    assert {batch.size for batch in job} == {3 * 256}
+    one_s = 3 * sum(seconds.values())  # the optimizer works once, as long as for three times as many samples at once
+    assert [late - early for early, late in itertools.pairwise(job.marks)] == pytest.approx([one_s] * 3, rel=1e-9)
+    assert job.iterations_per_epoch == 1_281_167 // (3 * 256)
+    (plan,), _ = job.plans(stepped.clock())
+    assert sum(row[1] * row[0] for row in plan) == pytest.approx(3 * energy_j(card, 250.0))
+    assert len(plan) == 3 * 3 + 1  # forward, backward, wait; one optimizer
+
+
+def test_iterations_vary_as_much_as_is_asked_for(stepped: Machine) -> None:
+    spread = []
+    for variation in (None, 0.8):
+        job = TrainingJob("squad", iterations=80, variation=variation)
+        job.run()
+        spread.append(statistics.stdev(math.log(late - early) for early, late in itertools.pairwise(job.marks)))
+    assert spread[0] < 0.03
+    assert spread[1] == pytest.approx(0.72, abs=0.2)  # the wait for data does not vary as much
+
+
+@pytest.mark.usefixtures("stepped")
+@pytest.mark.parametrize("wrong", [{"accumulate": 0}, {"variation": -0.1}, {"variation": math.nan}])
+def test_a_shape_that_no_job_has_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        TrainingJob("squad", **wrong)

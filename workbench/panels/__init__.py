@@ -1,6 +1,7 @@
 """What a person looks at and touches: live plots, sliders, buttons. Importing this loads no plotting library.
 
-`power` is the live view of a running cell. Every panel stands on `base.LivePanel`; colours come from `theme`.
+`power` is the live view of a running cell, with its iterations (`rhythm`); `periods` looks at the iterations of a trace that was
+recorded. Every panel stands on `base.LivePanel`; colours come from `theme`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .periods import period
     from .power import PowerView
 
-__all__ = ["PowerView"]
+__all__ = ["PowerView", "period"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from .power import PowerView
 
         return PowerView
+    if name == "period":
+        from .periods import period
+
+        return period
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +21,18 @@ from ..errors import UsageError
 from ..recorder import Hold, Recorder
 from . import theme
 from .base import LivePanel, Message, module
+from .period_picture import rhythm
 from .picture import Line, Mark, picture
+from .rhythm import Rhythm, Told
 from .series import COLUMNS, Rows, Series
+
+if TYPE_CHECKING:
+    from ..iterations import Found
 
 WINDOW_S = 60.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
 MOST_MARKS = 500
+MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
 class PowerView(LivePanel):
@@ -39,9 +45,10 @@ class PowerView(LivePanel):
         start_s: Where the time axis begins; now where None.
         stop: Called by the Stop button (`base.interrupt_cell` interrupts the cell); no button where None.
         set_power_limit: Takes a UUID and watts, returns the watts applied; no slider where None.
+        period: Follow the training iteration of the busiest GPU and show it too.
     """
 
-    _esm = module("base.js", "power.js")
+    _esm = module("base.js", "period.js", "power.js")
 
     def __init__(
         self,
@@ -52,6 +59,7 @@ class PowerView(LivePanel):
         start_s: float | None = None,
         stop: Callable[[], None] | None = None,
         set_power_limit: Callable[[str, float], float] | None = None,
+        period: bool = True,
     ) -> None:
         self.recorder, self.devices, self.label = recorder, tuple(devices), label
         self.start_s = recorder.clock() if start_s is None else start_s
@@ -68,6 +76,9 @@ class PowerView(LivePanel):
         self._recorder_problem = ""
         self._end_s: float | None = None
         self._caption = ""
+        self._failures = 0  # of following the iterations, one after another
+        self._settled: Found | None = None
+        self._rhythm = Rhythm(recorder, self.devices, self.start_s) if period else None
         super().__init__()
 
     # for the caller
@@ -88,12 +99,24 @@ class PowerView(LivePanel):
     def end(self) -> None:
         self.refuse_limits()
         super().end()
+        if self._rhythm is not None:
+            self._rhythm.end()
+
+    def settle(self, found: Found) -> None:
+        """The iterations that the measurement has found or was told; the picture shows them, as the report does."""
+        self._settled = found
 
     def finish(self, caption: str, *, end_s: float | None = None) -> None:
         """Stop publishing and put a static picture with `caption` in the view's place."""
         if self._end_s is not None:
             return
         self._end_s = self.recorder.clock() if end_s is None else end_s
+        with self._lock:
+            try:
+                if self._rhythm is not None:
+                    self._rhythm.conclude(self._end_s, self._settled)
+            except Exception as error:
+                self._lose(error)
         with self._troubles(), self._lock:
             message = self.news()
             if message is not None:
@@ -115,7 +138,14 @@ class PowerView(LivePanel):
                 Line(number, f"GPU {device.index}", series.rows)
                 for number, (device, series) in enumerate(zip(self.devices, self._series, strict=True))
             ]
-            return picture(self.title(), lines, self._marks, self._elapsed_s())
+            if self._rhythm is None or self._rhythm.number is None:
+                return picture(self.title(), lines, self._marks, self._elapsed_s())
+            seen, number = self._rhythm.look, self._rhythm.number
+
+            def below(top: float) -> tuple[list[str], float]:
+                return rhythm(seen, number, top)
+
+            return picture(self.title(), lines, self._marks, self._elapsed_s(), seen.spans, below)
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""
@@ -137,24 +167,37 @@ class PowerView(LivePanel):
         words = {
             "title": self.title(), "label": self.label, "gpus": gpus, "theme": theme.VARIABLES, "window": WINDOW_S,
             "stop": self._stop is not None, "slider": self._set_power_limit is not None,
-            "marks": self._mark_rows(self._dropped), **self._numbers(),
+            "marks": self._mark_rows(self._dropped), "follows": self._rhythm is not None, **self._numbers(),
         }  # fmt: skip
-        return self._packed(words, [series.rows for series in self._series])
+        told = None
+        if self._rhythm is not None and self._rhythm.number is not None:
+            told = self._rhythm.told(whole=True)
+        return self._packed(words, [series.rows for series in self._series], told)
 
     def news(self) -> Message | None:
         new = self._gather()
         marks = self._mark_rows(self._unsaid)
         self._unsaid = self._dropped + len(self._marks)
         self._watch_recorder()
-        return self._packed({"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new)
+        told = None
+        if self._rhythm is not None and self._followed():
+            told = self._rhythm.told(whole=self._end_s is not None)
+        return self._packed({"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new, told)
 
     def collect(self) -> None:
         self._gather()
+        self._followed()
 
     def heard(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stop" and self._stop is not None:
             if self.running:
                 self._stop()
+        elif kind == "follow" and self._rhythm is not None:
+            with self._lock:
+                self._rhythm.choose(int(content["gpu"]))
+        elif kind == "level" and self._rhythm is not None:
+            with self._lock:
+                self._rhythm.choose_level(str(content["name"]))
         elif kind == "limit" and self._set_power_limit is not None:
             self._change_limit(content)
 
@@ -175,15 +218,39 @@ class PowerView(LivePanel):
             found.append(self._series[number].append(table))
         return found
 
+    def _followed(self) -> bool:
+        """Follow the iterations; true where views are to be told."""
+        if self._rhythm is None:
+            return False
+        if self._end_s is not None:
+            return True
+        try:
+            new = self._rhythm.update(self.recorder.clock())
+            self._failures = 0
+            return new
+        except Exception as error:  # the power is shown all the same
+            self._failures += 1
+            if self._failures >= MOST_FAILURES:
+                self._lose(error)
+            return False
+
+    def _lose(self, error: Exception) -> None:
+        """Go on without the period part."""
+        assert self._rhythm is not None
+        self._rhythm.end()
+        self._rhythm = None
+        self.complain(f"the iterations are not followed any more: {type(error).__name__}: {error}")
+
     def _count(self, number: int, energy_j: np.ndarray[Any, Any]) -> None:
         known = energy_j[~np.isnan(energy_j)]
         if len(known):
             before = self._energy[number]
             self._energy[number] = (before[0] if before else float(known[0]), float(known[-1]))
 
-    def _packed(self, words: dict[str, Any], tables: Sequence[Rows]) -> Message:
-        counts = [len(table) for table in tables]
-        return {**words, "counts": counts}, [b"".join(np.ascontiguousarray(table).tobytes() for table in tables)]
+    def _packed(self, words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
+        """One message: words, and all tables in one buffer, those of the period part last."""
+        words = {**words, "counts": [len(table) for table in tables], **({"period": told[0]} if told else {})}
+        return words, [b"".join(np.ascontiguousarray(table).tobytes() for table in (*tables, *(told[1] if told else ())))]
 
     def _numbers(self) -> dict[str, Any]:
         energy = [None if pair is None else round(pair[1] - pair[0], 3) for pair in self._energy]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import SimulationError, UsageError
 from .state import RING, SEGMENT
-from .training import GAP_JITTER, ITERATION_JITTER
+from .training import GAP_JITTER
 
 if TYPE_CHECKING:
     from .training import Planned, TrainingJob
@@ -46,7 +46,7 @@ def advance(job: TrainingJob, seconds: float) -> int:
         while at_s < start_s + seconds:
             mean_s = max(sum(row[0] for row in plan) for plan in phases)
             count = min(CHUNK, job.iterations_per_epoch - done % job.iterations_per_epoch, int((start_s + seconds - at_s) / mean_s) + 1)
-            factor = rng.lognormal(0.0, ITERATION_JITTER, count)
+            factor = rng.lognormal(0.0, job.variation, count)
             gap = rng.lognormal(0.0, GAP_JITTER, count)
             tables = [_durations(plan, factor, gap) for plan in phases]
             longest = np.max([table.sum(axis=1) for table in tables], axis=0)

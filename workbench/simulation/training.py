@@ -66,6 +66,9 @@ class TrainingJob:
         gpu: Index or indices of simulated GPUs.
         evaluate: Run the workload's evaluation after each epoch.
         checkpoint_every: Write a checkpoint every so many iterations, for `checkpoint_s` seconds or as long as a disk takes.
+        accumulate: Micro-steps of `batch_size` samples each whose gradients one optimizer step takes together.
+        variation: Standard deviation of the logarithm of an iteration's length, 1 % where None. With 0.7 or more nothing in
+            the trace repeats, as where every request has a length of its own.
         seed: Of the variation between iterations.
 
     Raises:
@@ -86,6 +89,8 @@ class TrainingJob:
         evaluate: bool = True,
         checkpoint_every: int | None = None,
         checkpoint_s: float | None = None,
+        accumulate: int = 1,
+        variation: float | None = None,
         seed: int = 0,
     ) -> None:
         found = machine or attached()
@@ -98,15 +103,20 @@ class TrainingJob:
             ("batch_size", self.batch_size),
             ("epochs", epochs),
             ("iterations", 1 if iterations is None else iterations),
+            ("accumulate", accumulate),
         ):
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
+        if variation is not None and not variation >= 0:
+            raise UsageError(f"variation is a standard deviation, 0 or more, not {variation:g}")
         self.gpus = (gpu,) if isinstance(gpu, int) else tuple(gpu)
         for index in self.gpus:
             if not 0 <= index < found.state.count:
                 raise SimulationError(f"there is no simulated GPU {index}; there are {found.state.count}, from 0")
         self._lanes = [_Lane(found, index, self.workload, self.batch_size) for index in self.gpus]
-        self.iterations_per_epoch = max(1, self.workload.samples // (self.batch_size * len(self.gpus)))
+        self.accumulate = accumulate
+        self.variation = ITERATION_JITTER if variation is None else variation
+        self.iterations_per_epoch = max(1, self.workload.samples // (self.batch_size * accumulate * len(self.gpus)))
         self.iterations = iterations if iterations is not None else epochs * self.iterations_per_epoch
         self._evaluate, self._checkpoint_every, self._checkpoint_s = evaluate, checkpoint_every, checkpoint_s
         self.seed = seed
@@ -121,11 +131,11 @@ class TrainingJob:
     def __iter__(self) -> Iterator[Batch]:
         with self.claimed():
             for number in range(self.iterations):
-                factor = self._rng.lognormvariate(0.0, ITERATION_JITTER)
-                gap = self._rng.lognormvariate(0.0, GAP_JITTER)
-                self.marks.append(self._start([_varied(lane.iteration, factor, gap) for lane in self._lanes]))
+                factor = self._rng.lognormvariate(0.0, self.variation)
+                gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
+                self.marks.append(self._start([_varied(lane.iteration, factor, gaps) for lane in self._lanes]))
                 self._wait(AHEAD_S)
-                yield Batch(number, number // self.iterations_per_epoch, self.batch_size)
+                yield Batch(number, number // self.iterations_per_epoch, self.batch_size * self.accumulate)
                 if self._evaluate and (number + 1) % self.iterations_per_epoch == 0:
                     self._between("evaluation", [lane.evaluation for lane in self._lanes])
                 if self._checkpoint_every and (number + 1) % self._checkpoint_every == 0:
@@ -139,7 +149,7 @@ class TrainingJob:
 
     def plans(self, at_s: float) -> tuple[list[list[Planned]], list[list[Planned]]]:
         """One iteration, and one evaluation (empty if there is none), of each GPU at the setting in force at a time."""
-        iterations = [lane.plan(at_s, lane.iteration)[0] for lane in self._lanes]
+        iterations = [lane.plan(at_s, _varied(lane.iteration, 1.0, [1.0] * self.accumulate))[0] for lane in self._lanes]
         evaluations = [lane.plan(at_s, lane.evaluation)[0] for lane in self._lanes] if self._evaluate else []
         return iterations, evaluations
 
@@ -301,9 +311,18 @@ def named(workload: str) -> Workload:
         raise UsageError(f"no workload is called {workload!r}; there are {known}") from None
 
 
-def _varied(phases: Sequence[Phase], factor: float, gap: float) -> list[Phase]:
-    """The phases with this iteration's variation: gaps vary more than kernels."""
-    return [replace(phase, time_s=phase.time_s * (gap if phase.load is None else factor)) for phase in phases]
+def _varied(phases: Sequence[Phase], factor: float, gaps: Sequence[float]) -> list[Phase]:
+    """The phases of one iteration with its variation (gaps vary more than kernels), a micro-step for each gap.
+
+    The optimizer works once, in the last of them, as long as it does in an iteration of as many samples at once.
+    """
+    last = len(gaps) - 1
+    return [
+        replace(phase, time_s=phase.time_s * (gap if phase.load is None else factor) * (len(gaps) if phase.kind == "optimizer" else 1))
+        for number, gap in enumerate(gaps)
+        for phase in phases
+        if phase.kind != "optimizer" or number == last
+    ]
 
 
 def in_background(job: TrainingJob) -> threading.Thread:

@@ -1,5 +1,6 @@
 // The live power view: header in words, plots of power, SM clock and utilisation, a limit slider, a Stop button.
 import { element, livePanel, readTheme } from "./base.js";
+import { PeriodView, Spans, addStrips, periodTables } from "./period.js";
 
 const COLUMNS = ["time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation"];
 const [TIME, POWER, LIMIT, CLOCK, BUSY] = [0, 1, 2, 3, 4];
@@ -154,12 +155,14 @@ class Plots {
     const clock = frame("SM MHz", 76, this.y.clock, all, "sm_clock_mhz", { ticks: 2 });
     const busy = frame("Busy (%)", 112, this.y.busy, all, "utilisation", { ticks: 2, last: true });
     this.column = new Column({ children: [...this.rows, clock, busy], sizing_mode: "stretch_width", spacing: 0 });
+    this.strips = this.rows.map((plot) => addStrips(Bokeh, plot));
     this.recolour(colours);
     this.document = new Document();
     this.document.add_root(this.column);
     this.views = Bokeh.embed.add_document_standalone(this.document, place);
   }
   recolour(colours) {
+    for (const strips of this.strips) strips.recolour(colours);
     for (const { axes, grid, marks, words, limit } of this.themed) {
       for (const axis of axes ?? []) {
         axis.setv({
@@ -174,7 +177,7 @@ class Plots {
     }
   }
   /** Draw what is known from `from` to `to`. */
-  draw(series, marks, from, to, visible) {
+  draw(series, marks, from, to, visible, spans, followed) {
     let [highestW, highestMhz] = [1, 1];
     series.forEach((one, number) => {
       const data = one.since(from);
@@ -190,6 +193,11 @@ class Plots {
     this.y.power.setv({ start: 0, end: top });
     this.y.clock.setv({ start: 0, end: highestMhz * 1.12 });
     if (this.x.start !== from || this.x.end !== to) this.x.setv({ start: from, end: to });
+    this.strips.forEach((strips, row) => {
+      // Where each GPU has a row of its own, the iterations are those of one of them.
+      const theirs = this.rows.length === 1 || row === followed;
+      strips.draw(theirs ? spans.strips(from, to, this.place.clientWidth - 72) : { turns: [], pauses: [] });
+    });
     const seen = marks.filter(([, time]) => time >= from && time <= to).sort((a, b) => a[1] - b[1]);
     const texts = seen.map(([, , text]) => text);
     const width = Math.max(this.place.clientWidth - 72, 100);
@@ -311,10 +319,11 @@ function powerView({ root, post }) {
   const place = element("div", "workbench-plots");
   const hint = element("span", "workbench-hint");
   const limit = new LimitControl(post);
+  const period = new PeriodView(post);
   const controls = element("div", "workbench-controls", limit.root);
   root.append(
     element("div", "workbench-head", title, badge, state, element("span", "workbench-space"), hint, span, stop),
-    numbers, legend, place, controls,
+    numbers, legend, place, controls, period.root,
   );
   badge.hidden = true;
   span.hidden = true;
@@ -327,6 +336,7 @@ function powerView({ root, post }) {
   let marks = new Map();
   let visible = [];
   let chips = [];
+  let spans = new Spans();
   let whole = false;
   let latest = { elapsed: 0, energy: [] };
   let onScreen = true;
@@ -355,6 +365,11 @@ function powerView({ root, post }) {
       series[number].append(table, row, count);
       row += count;
     });
+    if (message.period) {
+      const tables = periodTables(message.period.sizes, table, row * COLUMNS.length);
+      spans.take(message.period.since, tables[0]);
+      period.take(message.period, tables);
+    }
     for (const mark of message.marks ?? []) marks.set(mark[0], mark);
     latest = { elapsed: message.elapsed, energy: message.energy };
   }
@@ -372,7 +387,7 @@ function powerView({ root, post }) {
     const long = end > about.window;
     const steps = [10, 20, 30, 45, about.window];
     const to = long ? end : steps.find((step) => step >= end) ?? about.window;
-    plots.draw(series, [...marks.values()], long && !whole ? end - about.window : 0, to, visible);
+    plots.draw(series, [...marks.values()], long && !whole ? end - about.window : 0, to, visible, spans, period.about?.gpu);
     span.hidden = !long;
     span.textContent = whole ? `Last ${about.window} s` : "Whole run";
   }
@@ -399,6 +414,8 @@ function powerView({ root, post }) {
       about = message;
       series = message.gpus.map(() => new Series());
       marks = new Map();
+      spans = new Spans();
+      if (message.follows) period.greeting(message.gpus, Bokeh, readTheme(message.theme));
       if (visible.length !== message.gpus.length) visible = message.gpus.map(() => true);
       take(message, buffers);
       title.textContent = message.title.replace(/ ?\(simulated\)/g, "");
@@ -409,7 +426,7 @@ function powerView({ root, post }) {
         plots = new Plots(Bokeh, place, message.gpus, readTheme(message.theme));
       }
       // For tests and curious people: what is drawn, without looking at pixels.
-      root.workbench = { series, plots, marks: () => [...marks.values()], colours: () => readTheme(about.theme) };
+      root.workbench = { series, plots, marks: () => [...marks.values()], period, spans: () => spans.rows, colours: () => readTheme(about.theme) };
       say();
       draw();
     },
@@ -424,6 +441,7 @@ function powerView({ root, post }) {
     },
     recolour() {
       plots?.recolour(readTheme(about.theme));
+      period.recolour(readTheme(about.theme));
     },
     state({ running, queued, silent, greeted }) {
       const words = !running ? "done" : stopping ? "stopping" : "running";
@@ -442,6 +460,7 @@ function powerView({ root, post }) {
     dispose() {
       observer.disconnect();
       plots?.dispose();
+      period.dispose();
     },
   };
 }

@@ -1,0 +1,119 @@
+"""The iterations in JupyterLab: found, drawn and said while a cell of pure Python keeps the kernel busy; left as a picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from lab import Notebook
+
+pytestmark = pytest.mark.browser
+Make = Callable[[Sequence[str]], Notebook]
+
+# What the period part of the panel that is shown last says and draws.
+SEE = """() => {
+  const root = [...document.querySelectorAll('.workbench-panel')].at(-1);
+  if (!root?.workbench?.period?.about) return null;
+  const { period, plots, plot, spans } = root.workbench;
+  const strips = plots ? plots.strips[0] : plot.strips;
+  const of = (source) => source.get_length();
+  return {
+    headline: period.headline.textContent, details: period.details.textContent, sure: period.about.sure,
+    level: period.about.level, levels: period.about.levels.map((one) => one.name), gpu: period.about.gpu,
+    spans: spans().length, pauses: spans().filter((span) => span[2]).length, strips: strips.count(),
+    folded: period.plots ? of(period.plots.folded) : 0, shape: period.plots ? of(period.plots.shape) : 0,
+    spectrum: period.plots ? of(period.plots.amplitude) : 0,
+    chips: [...root.querySelectorAll('.workbench-levels .workbench-chip')].map((chip) => chip.textContent),
+    problem: root.parentElement.querySelector('.workbench-problem').textContent,
+  };
+}"""
+JOB = 'TrainingJob("librispeech", batch_size=48, iterations=20)'
+SET_UP = """
+%load_ext workbench
+import workbench
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("V100")
+session.meter
+"""
+
+
+def seen(notebook: Notebook, condition: str, timeout_s: float = 30) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
+    found: dict[str, Any] = notebook.page.evaluate(SEE)
+    return found
+
+
+def run(make: Make, *cells: str) -> Notebook:
+    made = make([SET_UP, *cells])
+    made.run(0)
+    made.finish(0)
+    made.run(1)
+    return made
+
+
+def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(notebook: Make) -> None:
+    cell = f"%%energy train --live\nfor batch in {JOB}:\n    sum(range(20_000))"
+    made = run(notebook, cell)
+    looking = seen(made, "it.spectrum > 20")
+    assert looking["headline"]
+    found = seen(made, "it.sure && it.strips > 2 && it.shape > 10")
+    assert made.count(1) is None  # all this while the cell runs
+    assert re.match(r"One iteration takes (9\d\d[.\d]* ± .* ms|1\.0\d+ ± .* s) and ", found["headline"])
+    assert 0.9 < found["level"]["seconds"] < 1.1
+    assert "waits for data or the host" in found["details"]
+    more = seen(made, f"it.spans > {found['spans']} + 1")
+    assert made.count(1) is None
+    assert more["folded"] > 0
+    assert made.until("it.problem === ''")["badge"]  # simulated, and it says so
+
+    made.finish(1, 60)
+    display = made.outputs(1)[0]
+    picture = "".join(display["data"]["text/html"])
+    assert "application/vnd.jupyter.widget-view+json" not in display["data"]
+    assert "bands: iterations" in picture
+    assert "Spectrum of the power" in picture
+    assert "(simulated)" in picture
+    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null", 10)
+
+
+def test_a_load_without_a_rhythm_is_not_given_one(notebook: Make) -> None:
+    cell = '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=60, variation=0.9, seed=4):\n    pass'
+    made = run(notebook, cell)
+    made.until("it.time[0] > 12", 30)
+    no = seen(made, "it.spectrum > 20")
+    assert made.count(1) is None
+    assert not no["sure"]
+    assert no["strips"] == 0
+    made.page.locator(".workbench-stop").click()
+    made.finish(1, 15)
+
+
+def test_what_was_recorded_is_looked_at_and_folded_anew_on_request(notebook: Make) -> None:
+    cell = f"%%energy -o plain --no-live\nfor batch in {JOB}:\n    pass"
+    made = run(notebook, cell, "workbench.panels.period(plain)")
+    made.finish(1, 60)
+    made.run(2)
+    first = seen(made, "it.sure && it.shape > 10 && it.strips > 2")
+    assert re.match(r"One iteration takes (9\d\d[.\d]* ± .* ms|1\.0\d+ ± .* s) and ", first["headline"])
+    slider = made.page.locator(".workbench-period ~ .workbench-control .workbench-limit")
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    made.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + box["height"] / 2)
+    own = seen(made, "it.headline.startsWith('Folded at')")
+    assert own["level"]["seconds"] < first["level"]["seconds"]
+    assert own["problem"] == ""
+
+    spans = made.page.evaluate("() => [...document.querySelectorAll('.workbench-panel')].at(-1).workbench.plot.x.end")
+    plot = made.page.locator(".workbench-plots").first
+    plot.hover(position={"x": 300, "y": 100})
+    made.page.evaluate("""() => {
+        const { x } = [...document.querySelectorAll('.workbench-panel')].at(-1).workbench.plot;
+        x.setv({ start: 2, end: 5 });
+    }""")
+    zoomed = seen(made, f"it.strips < {own['strips']}")
+    assert zoomed["strips"] > 0
+    assert spans > 10

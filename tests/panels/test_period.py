@@ -1,0 +1,506 @@
+"""The period part of the live view and the inspection view, without a browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench import counting
+from workbench.errors import UsageError
+from workbench.finder import devices
+from workbench.iterations import Found, from_marks, iterations, per_iteration
+from workbench.meter import Meter
+from workbench.panels.look import look, seconds_words
+from workbench.panels.periods import PeriodPanel, Picture, has_widgets, period
+from workbench.panels.power import PowerView
+from workbench.panels.rhythm import PACE_S, WINDOW_S, Rhythm
+from workbench.recorder import Recorder
+from workbench.records import Level, Marks, Periods
+from workbench.session import keep
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+from workbench.store import Store
+
+ONE = Level("iteration", 1.0, 0.01, 0.97, 0.0, 0.9)
+MICRO = Level("micro-step", 0.25, 0.002, 0.9, 0.0, 0.5)
+SURE = Periods((MICRO, ONE), sure=True)
+COLUMNS = (3, 2, 4, 2)
+
+
+def square(length_s: float = 20.0, *, every_s: float = 0.02, pause: tuple[float, float] | None = None) -> pl.DataFrame:
+    """Iterations of one second, three quarters at 250 W, with a little noise; idle in a pause."""
+    times = np.arange(0.0, length_s, every_s)
+    power = np.where(times % 1.0 < 0.75, 250.0, 50.0) + np.random.default_rng(1).normal(0, 0.5, len(times))
+    if pause:
+        power[(times >= pause[0]) & (times < pause[1])] = 120.0
+    return pl.DataFrame({"time_s": times, "power_w": power})
+
+
+class Tracker:
+    """Says what it is told to."""
+
+    def __init__(self) -> None:
+        self.periods, self.version, self.state, self.words, self.since_s = Periods(reason="too short"), 0, "looking", "", -np.inf
+
+    def find(self, periods: Periods) -> None:
+        self.periods, self.version, self.state = periods, self.version + 1, "locked" if periods.sure else "looking"
+
+
+class Following:
+    """Stands where `following.Following` stands."""
+
+    def __init__(self, recorder: Recorder, uuid: str, from_s: float) -> None:
+        self.uuid, self.from_s, self.tracker, self.ended = uuid, from_s, Tracker(), False
+
+    def update(self) -> Tracker:
+        return self.tracker
+
+    def end(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def watched(simulated: Callable[..., Machine]) -> Iterator[Callable[..., tuple[Rhythm, Machine, list[Following]]]]:
+    """A rhythm of a stepped machine, what it follows, and a processor that takes no time."""
+    made: list[Recorder] = []
+
+    def make(cards: str = "V100", **more: Any) -> tuple[Rhythm, Machine, list[Following]]:
+        machine = simulated(cards, stepped=True)
+        gpus = devices()
+        recorder = Recorder(gpus)
+        made.append(recorder)
+        followed: list[Following] = []
+
+        def follow(*arguments: Any) -> Following:
+            followed.append(Following(*arguments))
+            return followed[-1]
+
+        more = {"follow": follow, "cost_clock": lambda: 0.0, **more}
+        return Rhythm(recorder, gpus, recorder.clock(), **more), machine, followed
+
+    yield make
+    for recorder in made:
+        recorder.stop()
+
+
+def train(machine: Machine, **options: Any) -> TrainingJob:
+    job = TrainingJob("imagenet", **{"iterations": 12, **options})
+    job.run()
+    return job
+
+
+def periods_of(job: TrainingJob) -> Periods:
+    """As a detector would have to tell the job's iteration."""
+    seconds = float(np.diff(job.marks).mean())
+    return Periods((Level("iteration", seconds, 0.004, 0.97, job.marks[0], 0.9),), sure=True)
+
+
+# what is shown
+
+
+def test_a_look_has_words_iterations_fold_and_spectrum() -> None:
+    seen = look(square(), SURE, start_s=-5.0)
+    assert seen.sure
+    assert re.match(r"One iteration takes (99\d\.\d|1\.00\d) ", seen.headline)
+    assert seen.headline.endswith(" J, 97 % sure")
+    assert "24 % of each iteration waits for data or the host" in seen.details[1]
+    assert seen.level == ONE
+    starts = [span.start_s for span in seen.spans]
+    assert np.diff(starts) == pytest.approx(1.0, abs=0.03)
+    assert 5.0 <= starts[0] <= 6.1  # on the view's clock
+    assert seen.waits == pytest.approx((0.75, 1.0), abs=0.04)
+    assert seen.shape[seen.shape[:, 0] < 0.7, 2] == pytest.approx(250.0, abs=2)
+    assert np.isnan(seen.folded[:, 0]).sum() == len(seen.spans) - 1  # the pen is lifted between two
+    assert seen.spectrum[np.argmax(seen.spectrum[:, 1]), 0] == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_pause_is_no_iteration() -> None:
+    seen = look(square(30.0, pause=(12.0, 15.0)), SURE)
+    (pause,) = [span for span in seen.spans if span.pause]
+    assert (pause.start_s, pause.end_s) == pytest.approx((12.0, 15.0), abs=0.3)
+    assert len([span for span in seen.spans if not span.pause]) >= 25
+
+
+def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
+    trace = square(30.0).with_columns(
+        pl.when(pl.col("time_s").is_between(12.0, 15.0)).then(50.0).otherwise(pl.col("power_w")).alias("power_w")
+    )
+    assert "24 % of each iteration waits" in look(trace, SURE).details[1]
+
+
+def test_a_guess_is_said_to_be_one_and_not_drawn_as_known() -> None:
+    guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
+    seen = look(square(), guess)
+    assert seen.headline == (
+        "Perhaps one iteration takes 1 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would probably do"
+    )
+    assert (seen.sure, seen.spans, seen.waits) == (False, (), None)
+    assert len(seen.folded) > 0
+    live = look(square(), guess, looking=True)
+    assert live.headline.endswith(": looking for the iteration, for about 7 s more")
+
+
+def test_where_nothing_is_found_the_reason_is_said_and_the_spectrum_shown() -> None:
+    seen = look(square(), Periods(reason="flat: the power hardly changes"))
+    assert seen.headline == "No iteration found: flat: the power hardly changes"
+    assert (len(seen.folded), len(seen.shape), seen.level) == (0, 0, None)
+    assert len(seen.spectrum) > 50
+
+
+def test_another_level_can_be_folded() -> None:
+    times = np.arange(0.0, 20.0, 0.01)
+    power = np.where(times % 0.25 < 0.2, 250.0, 50.0) + np.where(times % 1.0 > 0.9, 20.0, 0.0)  # each fourth is a little different
+    seen = look(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
+    assert seen.level == MICRO
+    assert re.match(r"One micro-step takes 2(49|50)\.\d", seen.headline)
+    assert np.nanmax(seen.folded[:, 0]) <= 0.25
+
+
+def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
+    seen = look(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
+    assert seen.headline == "Folded at 900 ms, a period of your own"
+    assert np.diff([span.start_s for span in seen.spans]) == pytest.approx(0.9)
+    # The shape is blurred: at every phase some iterations were busy, at the right period none is at its end.
+    assert seen.shape[:, 3].min() > 150.0
+    assert look(square(), SURE).shape[:, 3].min() < 60.0
+
+
+def test_a_fast_long_trace_stays_a_small_message() -> None:
+    fast = Periods((Level("iteration", 0.25, 0.001, 0.9, 0.0, 0.9),), sure=True)
+    seen = look(square(WINDOW_S), fast)
+    assert sum(table.nbytes for table in (seen.folded, seen.shape, seen.spectrum)) < 40_000
+
+
+def test_marks_beat_what_the_power_says() -> None:
+    trace, at = square(), tuple(np.arange(1.5, 19.0))
+    frame = from_marks([trace], Marks((at,)), within_s=(0.0, 20.0))
+    known = Found(frame, per_iteration(frame, source="marks"), SURE)
+    seen = look(trace, Periods(reason="too short"), known=known)
+    assert seen.sure
+    assert seen.headline.endswith(", by its marks")
+    assert [span.start_s for span in seen.spans] == pytest.approx(at[:-1])
+
+
+@pytest.mark.parametrize(("seconds", "error", "words"), [(0.4123, 0.0031, "412.3 ± 3.1 ms"), (12.34, 0.21, "12.34 ± 0.21 s"),
+                                                        (0.5, None, "500 ms"), (250.0, 31.0, "250 ± 31 s")])  # fmt: skip
+def test_a_period_is_written_to_the_digit_that_its_error_has(seconds: float, error: float | None, words: str) -> None:
+    assert seconds_words(seconds, error) == words
+
+
+# live
+
+
+def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: Any) -> None:
+    rhythm, machine, followed = watched()
+    machine.step(1.0)
+    assert rhythm.update(machine.clock())
+    assert rhythm.look.headline.startswith("Looking for the iteration")
+    assert not rhythm.update(machine.clock())
+    job = train(machine)
+    followed[0].tracker.find(periods_of(job))
+    assert rhythm.update(machine.clock())
+    count = len(rhythm.look.spans)
+    assert count >= 10
+    machine.step(PACE_S / 2)
+    followed[0].tracker.version += 1
+    assert not rhythm.update(machine.clock())
+    machine.step(PACE_S)
+    assert rhythm.update(machine.clock())
+
+
+def test_what_takes_long_to_work_out_comes_less_often(watched: Any) -> None:
+    spent = iter(np.arange(0.0, 100.0, 0.03))
+    rhythm, machine, followed = watched(cost_clock=lambda: float(next(spent)))  # 30 ms each time: every two seconds at 1.5 %
+    times = []
+    for _ in range(100):
+        machine.step(0.1)
+        if followed:
+            followed[0].tracker.version += 1
+        if rhythm.update(machine.clock()):
+            times.append(machine.clock())
+    assert np.diff(times) == pytest.approx(2.0, abs=0.11)
+
+
+def test_a_new_iteration_is_news_without_a_new_answer(watched: Any) -> None:
+    rhythm, machine, followed = watched()
+    rhythm.choose(0)
+    job = train(machine, iterations=10)
+    followed[0].tracker.find(periods_of(job))
+    rhythm.update(machine.clock())
+    before = len(rhythm.look.spans)
+    train(machine, iterations=3)
+    assert rhythm.update(machine.clock())
+    assert len(rhythm.look.spans) > before
+    assert not rhythm.update(machine.clock())
+
+
+def test_iterations_from_before_the_window_stay_where_they_were_found(watched: Any) -> None:
+    rhythm, machine, followed = watched()
+    rhythm.choose(0)
+    job = train(machine, iterations=70)
+    followed[0].tracker.find(periods_of(job))
+    rhythm.update(job.marks[-20])
+    first = rhythm.look.spans[0]
+    train(machine, iterations=60)
+    rhythm.update(machine.clock())
+    starts = np.array([span.start_s for span in rhythm.look.spans])
+    assert rhythm.look.spans[0] == first
+    assert np.diff(starts) == pytest.approx(np.diff(job.marks).mean(), abs=0.15)
+    whole, late = (rhythm.told(whole=whole)[0] for whole in (True, False))
+    assert whole["since"] is None
+    assert whole["sizes"][0] == len(starts) > late["sizes"][0] == (starts >= late["since"] - 1e-6).sum()
+
+
+def test_of_several_gpus_the_busiest_is_followed_until_another_is_chosen(watched: Any) -> None:
+    rhythm, machine, followed = watched("V100,V100,V100")
+    assert not rhythm.update(machine.clock())
+    train(machine, iterations=5, gpu=2)
+    assert rhythm.update(machine.clock())
+    assert [each.uuid for each in followed] == [rhythm.devices[2].uuid]
+    assert rhythm.told(whole=True)[0]["gpu"] == 2
+    rhythm.choose(0)
+    rhythm.choose(7)  # there is none
+    assert [each.ended for each in followed] == [True, False]
+    assert followed[1].from_s == pytest.approx(rhythm.start_s)  # from the start of the view on
+    rhythm.end()
+    assert followed[1].ended
+
+
+def test_a_level_that_was_chosen_is_folded_from_then_on(watched: Any) -> None:
+    rhythm, machine, followed = watched()
+    rhythm.choose(0)
+    (one,) = periods_of(train(machine)).levels
+    half = Level("micro-step", one.seconds / 2, 0.002, 0.9, one.phase_s, 0.5)
+    followed[0].tracker.find(Periods((half, one), sure=True))
+    rhythm.update(machine.clock())
+    assert rhythm.look.level == one
+    rhythm.choose_level("micro-step")
+    assert rhythm.update(machine.clock())
+    assert rhythm.look.level == half
+
+
+def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -> None:
+    rhythm, machine, _ = watched()
+    job = train(machine, iterations=12)
+    trace = rhythm.recorder.trace(rhythm.devices[0].uuid, rhythm.start_s, machine.clock())
+    periods = periods_of(job)
+    frame = iterations(trace, periods)
+    rhythm.conclude(machine.clock(), Found(frame, per_iteration(frame, periods=periods), periods))
+    assert rhythm.look.level == periods.iteration
+    assert rhythm.look.details[0].startswith("12 iterations") or rhythm.look.details[0].startswith("11 iterations")
+
+
+def test_a_short_cell_is_not_told_that_it_has_no_iterations(watched: Any) -> None:
+    rhythm, machine, _ = watched()
+    machine.step(2.0)
+    rhythm.update(machine.clock())
+    rhythm.conclude(machine.clock())
+    assert rhythm.number is None
+
+
+# in the power view
+
+
+@pytest.fixture
+def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A power view whose tracker is told by `tell` what a detector would have to find."""
+    machine = simulated("V100", stepped=True)
+    gpus = devices()
+    recorder = Recorder(gpus)
+    shown: Any = PowerView(recorder, gpus, label="train")
+    shown.sent, shown.followed = [], []
+
+    def follow(*arguments: Any) -> Following:
+        shown.followed.append(Following(*arguments))
+        return shown.followed[-1]
+
+    shown._rhythm = Rhythm(recorder, gpus, shown.start_s, follow=follow, cost_clock=lambda: 0.0)
+    shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
+    shown.machine = machine
+    monkeypatch.setattr(counting, "look_at", lambda trace: shown.followed[0].tracker.periods)
+    yield shown
+    shown.end()
+    recorder.stop()
+    shown.close()
+
+
+def watch(view: Any, iterations: int) -> list[Any]:
+    """The messages of a training: after five iterations its period is known."""
+    job = TrainingJob("imagenet", iterations=iterations)
+    messages = []
+    for batch in job:
+        if batch.iteration == 5:
+            view.followed[0].tracker.find(periods_of(job))
+        messages.append(view.news())
+    return messages
+
+
+def test_the_iterations_travel_with_the_power_in_one_message(view: Any) -> None:
+    told = []
+    for content, buffers in watch(view, 30):
+        assert len(buffers) == 1
+        if "period" in content:
+            told.append(content["period"])
+            rows = 5 * sum(content["counts"]) + sum(size * columns for size, columns in zip(told[-1]["sizes"], COLUMNS, strict=True))
+            assert len(buffers[0]) == 4 * rows
+            assert len(buffers[0]) < 60_000
+    assert told[-1]["sure"]
+    assert told[-1]["level"]["seconds"] == pytest.approx(0.70, rel=0.03)
+    assert 15 < len(told) < 30
+
+
+def test_a_page_that_comes_late_gets_all_iterations(view: Any) -> None:
+    watch(view, 20)
+    view._received(view, {"kind": "hello", "n": 1}, [])
+    content = view.sent[-1][0]
+    assert content["kind"] == "greeting"
+    assert content["period"]["since"] is None
+    assert content["period"]["sizes"][0] == len(view._rhythm.look.spans) > 10
+
+
+def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_seen(view: Any) -> None:
+    view.machine.step(1.0)
+    view._rhythm.update = lambda now_s: 1 / 0
+    for number in range(3):
+        assert view._problem == ""  # once may be bad luck
+        view._received(view, {"kind": "hello", "n": 1, "view": str(number)}, [])
+        assert view.sent[-1][0]["kind"] == "greeting"
+    assert view.sent[-1][0]["problem"] == "the iterations are not followed any more: ZeroDivisionError: division by zero"
+    view.machine.step(1.0)
+    assert sum(view.news()[0]["counts"]) > 30
+    assert "Power (W)" in view.svg()
+
+
+def texts(svg: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_picture_that_is_left_has_the_iterations_and_needs_nothing(view: Any) -> None:
+    watch(view, 25)
+    view.finish("caption")
+    svg = view.svg()
+    words = texts(svg)
+    assert any(re.match(r"One iteration takes (69|70)\d\.\d ± ", text) for text in words)
+    assert any(text.endswith("bands: iterations") for text in words)
+    assert "Spectrum of the power" in words
+    assert "waits" in words
+    for foreign in ("<script", "http:", "https:", "url(", "@import"):
+        assert foreign not in svg.replace("http://www.w3.org/2000/svg", "")
+    assert len(svg) < 60_000
+
+
+def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("V100", stepped=True)
+    recorder = Recorder(devices())
+    shown: Any = PowerView(recorder, devices(), period=False)
+    machine.step(3.0)
+    assert not shown.greeting()[0]["follows"]
+    assert "period" not in shown.news()[0]
+    assert "Spectrum of the power" not in texts(shown.svg())
+    shown.end()
+    recorder.stop()
+    shown.close()
+
+
+# the inspection view
+
+
+def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> None:
+    assert not has_widgets()
+    shown = period(square())
+    assert isinstance(shown, Picture)
+    bundle = shown._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(shown)
+    assert re.search("[Oo]ne iteration takes 1", bundle["text/plain"])
+    assert "Spectrum of the power" in bundle["text/html"]
+    assert isinstance(period(square(), live=True), PeriodPanel)
+
+
+def panel(frames: Any, **more: Any) -> tuple[PeriodPanel, list[Any]]:
+    made, sent = PeriodPanel(frames, **more), []
+    made.send = lambda content, buffers=None: sent.append((content, buffers or []))
+    made._received(made, {"kind": "hello", "n": 1}, [])
+    return made, sent
+
+
+def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
+    made, sent = panel({"": square()}, periods={"": SURE})
+    content, buffers = sent[-1]
+    assert (content["kind"], content["state"]) == ("greeting", "done")
+    assert content["count"] == 1000
+    assert len(buffers[0]) == 4 * (2 * 1000 + sum(s * c for s, c in zip(content["period"]["sizes"], COLUMNS, strict=True)))
+    made._received(made, {"kind": "level", "n": 2, "name": "micro-step"}, [])
+    assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
+    made._received(made, {"kind": "seconds", "n": 3, "seconds": 2.0}, [])
+    assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
+    assert sent[-1][0]["period"]["headline"] == "Folded at 2 s, a period of your own"
+    for wrong, why in (({"kind": "level", "name": "epoch"}, "no level is called 'epoch' here; there are micro-step, iteration"),
+                       ({"kind": "seconds", "seconds": 15.0}, "cannot be seen twice in 20 s of trace; give one up to 9.99 s")):  # fmt: skip
+        made._received(made, {"n": 4, **wrong}, [])
+        assert why in sent[-1][0]["text"]
+
+
+def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> None:
+    light = square().with_columns(pl.col("power_w") / 2)
+    made, sent = panel({"GPU 0": light, "GPU 1": square()}, simulated=True)
+    assert sent[-1][0]["period"]["gpu"] == 1
+    assert made.title() == "GPU 1 (simulated)"
+    made._received(made, {"kind": "follow", "n": 2, "gpu": 0}, [])
+    assert (sent[-1][0]["title"], sent[-1][0]["period"]["gpu"]) == ("GPU 0 (simulated)", 0)
+
+
+def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(simulated: Callable[..., Machine], tmp_path: Path) -> None:
+    machine = simulated("V100", stepped=True)
+    recorder = Recorder(devices())
+    meter, store = Meter(devices(), recorder), Store(tmp_path)
+    machine.step(2.0)
+    window = meter.open("train")
+    train(machine, iterations=20)
+    window = meter.close(window)
+    machine.step(1.0)
+    measurement = meter.measure(window, settle=False)
+    assert keep(measurement, window, recorder, store) == []
+    recorder.stop()
+    for what in (measurement, "train", measurement.id):
+        words = repr(period(what, store=store))
+        assert re.match(r"train · Tesla V100-PCIE-32GB \(simulated\)\n.*[Oo]ne iteration takes (69|70)\d", words)
+    with pytest.raises(UsageError, match="no measurement is called 'trian'"):
+        period("trian", store=store)
+    next((tmp_path / "traces").glob("t-*")).unlink()
+    with pytest.raises(UsageError, match="no trace of train is kept"):
+        period("train", store=store)
+
+
+@pytest.mark.parametrize(("what", "why"), [(pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "has no power_w, only time_s, watts"),
+                                           ({}, "there is no trace"), (7, "not int")])  # fmt: skip
+def test_what_cannot_be_looked_at_gets_a_sentence(what: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        period(what)
+
+
+FLAT = square().with_columns(pl.lit(100.0).alias("power_w"))
+
+
+@pytest.mark.parametrize("trace", [square(0.3), FLAT, square().clear()], ids=["short", "flat", "empty"])
+def test_a_trace_without_a_rhythm_is_shown_with_the_reason(trace: pl.DataFrame) -> None:
+    words = repr(period(trace))
+    assert "No iteration found: " in words
+    assert "<svg" in period(trace)._repr_mimebundle_()["text/html"]
+
+
+def test_the_panels_are_there_by_name_and_load_late() -> None:
+    code = (
+        "import sys, workbench; assert 'workbench.panels' not in sys.modules; shown = workbench.panels.period\n"
+        "assert callable(shown) and workbench.panels.period is shown\n"
+        "assert 'bokeh' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

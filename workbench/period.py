@@ -1,0 +1,187 @@
+"""Iteration periods from a power trace, without touching the training code.
+
+    periods = find_periods(trace)
+    periods.iteration.seconds, periods.iteration.confidence, periods.reason
+
+Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill, 2005) of power and both
+utilisations over windows of the trace's length, half of it, a quarter ..., the same between pauses, and an interpolated spectrum.
+Boosted trees trained on simulated jobs say which candidate is the iteration and which another level (`periodicity.ranker`); folding in
+chunks makes it precise (`periodicity.precise`). The detector that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy
+optimization for machine learning training workloads", TPDS 2022): one spectrum, one period, even samples assumed.
+
+Pure functions; nothing is learned from the trace's length, the GPU or the user's code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .errors import UsageError
+from .periodicity import ranker
+from .periodicity.candidates import View
+from .periodicity.features import describe
+from .periodicity.precise import Precise, precise
+from .periodicity.signals import REFRESHES, Grid, on_grid
+from .records import Level, Periods
+
+FEWEST = 20
+SURE = 0.75  # confidence in the iteration from which it may be relied upon
+LEVEL = 0.6  # confidence from which another level is named
+GUESS = 0.12  # below this nothing is named at all
+FLAT = 0.004  # relative spread of the power below which there is nothing to see
+_READ = ("power_w", "utilisation", "memory_utilisation")
+_NEIGHBOUR = 1.15
+
+
+def find_periods(trace: pl.DataFrame) -> Periods:
+    """The rhythms of a training job in a power trace: micro-step, iteration (optimizer step), cycle of evaluation or checkpoints.
+
+    Args:
+        trace: (n, >= 2) frame with `time_s` and `power_w`, and `utilisation`, `memory_utilisation` (0..1) where they are known, as in
+            `trace.SCHEMA`. Uneven and missing samples are fine; rows without power, with negative power or a repeated time are left out.
+
+    Returns:
+        Levels, shortest first, each with its uncertainty, confidence and phase; or none, with the reason.
+
+    Raises:
+        UsageError: a column is missing, or is no number.
+    """
+    time_s, columns, notes = _readings(trace)
+    if len(time_s) < FEWEST:
+        return Periods(reason=f"too short: {len(time_s)} readings, at least {FEWEST} are needed", notes=notes)
+    if all(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in columns.values()):
+        return Periods(reason=f"flat: every reading is {columns['power_w'][0]:.4g} W", longer_s=0.0, notes=notes)
+    grid = on_grid(time_s, columns)
+    if grid.count < FEWEST:
+        return Periods(reason=f"too short: the sensor refreshed {grid.count} times, at least {FEWEST} are needed", notes=notes)
+    if (why := _flat(grid)) != "":
+        return Periods(reason=why, longer_s=0.0, notes=notes)
+    periods_s, features, views = describe(grid)
+    if not len(periods_s):
+        return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
+    iteration, level = ranker.shipped()(periods_s, features)
+    return _decide(grid, views, periods_s, iteration, level, notes)
+
+
+def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
+    for name in ("time_s", "power_w"):
+        if name not in trace.columns:
+            raise UsageError(
+                f"a trace needs the columns time_s and power_w; this one has {', '.join(trace.columns) or 'none'}. "
+                "workbench.readers turns files of nvidia-smi and DCGM into traces"
+            )
+        if not trace.schema[name].is_numeric():
+            raise UsageError(f"the column {name} must hold numbers, not {trace.schema[name]}")
+    present = [name for name in _READ if name in trace.columns and trace.schema[name].is_numeric()]
+    table = {name: trace[name].cast(pl.Float64).fill_null(math.nan).to_numpy() for name in ("time_s", *present)}
+    notes = []
+    good = np.isfinite(table["time_s"]) & np.isfinite(table["power_w"])
+    if (lost := int((~good).sum())) > 0:
+        notes.append(f"{lost} rows without time or power left out")
+    below = good & (np.where(good, table["power_w"], 0.0) < 0)
+    if below.any():
+        notes.append(f"{int(below.sum())} rows with negative power left out")
+    table = {name: values[good & ~below] for name, values in table.items()}
+    steps = np.diff(table["time_s"])
+    if len(steps) and steps.min() <= 0:
+        first = np.unique(table["time_s"], return_index=True)[1]  # sorted, the first of equals
+        if (steps < 0).any():
+            notes.append("rows were out of order and have been sorted")
+        if (twice := len(table["time_s"]) - len(first)) > 0:
+            notes.append(f"{twice} rows with a repeated time left out")
+        table = {name: values[first] for name, values in table.items()}
+    time_s = table.pop("time_s")
+    columns = {"power_w": table["power_w"]}
+    for name in present[1:]:
+        known = np.isfinite(table[name])
+        if known.all():
+            columns[name] = table[name]
+        elif known.mean() > 0.9:
+            columns[name] = np.interp(time_s, time_s[known], table[name][known])
+    return time_s, columns, tuple(notes)
+
+
+def _flat(grid: Grid) -> str:
+    power = grid.signals[0]
+    if power.sd < FLAT * max(power.centre, 1e-9) and all(signal.sd < 0.01 for signal in grid.signals[1:]):
+        return f"flat: power stays within {power.sd:.2g} W of {power.centre:.4g} W"
+    return ""
+
+
+def _nothing(grid: Grid) -> str:
+    limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
+    if grid.seconds < 2.5 * limit_s:
+        return f"too short: {grid.seconds:.3g} s of trace, and this sensor shows nothing below {limit_s:.3g} s"
+    return f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and {grid.seconds / 2.2:.3g} s"
+
+
+def _decide(grid: Grid, views: list[View], periods_s: Any, iteration: Any, level: Any, notes: tuple[str, ...]) -> Periods:
+    """Name the levels, and say how sure that is."""
+    best = int(np.argmax(iteration))
+    if iteration[best] < GUESS and level.max() < LEVEL:
+        return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, iteration), notes=notes)
+    named = [(best, "iteration", float(iteration[best]))]
+    for name, kin in (("micro-step", periods_s < periods_s[best] / _NEIGHBOUR), ("cycle", periods_s > periods_s[best] * _NEIGHBOUR)):
+        if kin.any():
+            other = int(np.argmax(np.where(kin, level, -1.0)))
+            if level[other] >= LEVEL:
+                named.append((other, name, float(level[other])))
+    levels, moved = [], 0.0
+    for k, name, confidence in sorted(named, key=lambda one: float(periods_s[one[0]])):
+        found = precisely(views, grid, float(periods_s[k]))
+        levels.append(_level(found, grid, name, confidence))
+        if name == "iteration":
+            moved = found.moves
+    if moved > 0.02:
+        notes = (*notes, f"the period changes by {100 * moved:.0f} % on the way")
+    if any(signal.weights.min() == 0 for signal in grid.signals):
+        notes = (*notes, "there are gaps in the trace")
+    sure = bool(iteration[best] >= SURE)
+    periods = Periods(tuple(levels), sure, "", 0.0 if sure else _longer(grid, periods_s, iteration), notes)
+    return periods if sure else replace(periods, reason=_doubt(grid, periods_s, iteration, level, best))
+
+
+def precisely(views: list[View], grid: Grid, period_s: float) -> Precise:
+    """A period made precise, by the signal that explains the period best; power where they are alike."""
+    found = [
+        (precise(view.signal, grid.step_s, period_s), 0.1 * (view.signal.name == "power_w"))
+        for view in views
+        if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
+    ]
+    best = max(found, key=lambda one: one[0].explained + one[1])[0]
+    power = found[0][0] if views[0].signal.sd > 0 else best
+    return replace(best, explained=power.explained, boundary=power.boundary)
+
+
+def _level(found: Precise, grid: Grid, name: str, confidence: float) -> Level:
+    uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
+    phase_s = grid.start_s + found.boundary * grid.step_s
+    return Level(name, found.period_s, uncertainty_s, confidence, phase_s, float(np.clip(found.explained, 0.0, 1.0)))
+
+
+def _longer(grid: Grid, periods_s: Any, iteration: Any) -> float | None:
+    """Seconds of trace that would probably settle it: up to twelve periods of what looks best; None where there are plenty already."""
+    likely_s = float(periods_s[int(np.argmax(iteration))])
+    missing_s = 12 * likely_s - grid.seconds
+    return float(missing_s) if missing_s > 0 else None
+
+
+def _doubt(grid: Grid, periods_s: Any, iteration: Any, level: Any, best: int) -> str:
+    period_s = float(periods_s[best])
+    others = np.abs(np.log(periods_s / period_s)) > math.log(_NEIGHBOUR)
+    rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))
+    limit_s = REFRESHES * max(grid.refresh_s, grid.poll_s)
+    if grid.seconds < 5 * period_s:
+        return f"too short: {period_s:.3g} s fits, but only {grid.seconds / period_s:.1f} such periods were seen"
+    if others.any() and max(iteration[rival], level[rival]) > 0.5 * iteration[best]:
+        first, second = sorted((period_s, float(periods_s[rival])))
+        return f"not sure which of {first:.3g} s and {second:.3g} s is the iteration"
+    if period_s < 4 * limit_s:
+        return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
+                "the shortest that this sensor can show")  # fmt: skip
+    return f"aperiodic: {period_s:.3g} s comes back, but not regularly enough"

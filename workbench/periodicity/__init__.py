@@ -1,0 +1,1 @@
+"""What `period` is made of: even signals, autocorrelation and spectrum, candidates and their features, and the ranker."""

@@ -1,0 +1,319 @@
+"""Where each iteration begins, once the period is known: every one is laid against the median shape, so drift and jitter are followed.
+
+A rigid ruler of the period leaves its marks after some tens of iterations. Here the shape of one iteration slides over the trace, and the
+row of its best matches is chosen whose distances keep to the period within 15 % (dynamic programming over match peaks, as beats are
+tracked in music: Ellis, "Beat Tracking by Dynamic Programming", J. New Music Research 36, 2007, section 3). What lies between and does
+not look like an iteration (evaluation, checkpoint, warm-up, a gap) stays outside.
+
+Pure functions over arrays: seconds, and a signal of any unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+BINS = 40  # of one period
+STRETCH = 0.15  # how far an iteration may be off its neighbours' length
+STIFF = 0.4  # what being off by that much costs, in matches
+LEAP = 1.0  # what leaving out a stretch costs: it pays from two matches on
+WEAK = 0.3  # a match below this share of the usual is none
+LATE = 1.6  # an iteration that took longer (in usual lengths) is an iteration and a pause
+FEWEST = 3
+CLEAR = 8.0  # new readings per period from which on each iteration is recognised by itself
+MOST_TOGETHER = 11
+PERIODS = 300  # of a long trace in which the shape is looked for, around the phase; it then is followed through all of it
+SHOWN = 200  # iterations that the shape is the median of
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A signal in bins of equal width; `known` is False where the trace has a hole."""
+
+    start_s: float
+    step_s: float
+    values: Array
+    known: Array
+    together: int = 1  # neighbours that are matched together, where one iteration alone has too few readings to be recognised
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Begin and end of each iteration, and how well they match one shape (sum of correlations)."""
+
+    start_s: Array
+    end_s: Array
+    match: float
+
+
+def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alignment:
+    """Iterations of about `seconds` in a signal; none where fewer than three look alike.
+
+    Args:
+        times_s: Moments of the readings, growing.
+        values: The readings.
+        seconds: The period that was found.
+        phase_s: One boundary; the others are put at the same place of the shape.
+    """
+    empty = Alignment(np.empty(0), np.empty(0), 0.0)
+    if len(times_s) < 4 or times_s[-1] - times_s[0] < 2 * seconds:
+        return empty
+    grid = _binned(times_s, values, seconds, phase_s)
+    best: tuple[float, list[float]] = (0.0, [])
+    part = _part(grid, phase_s)
+    for first in _beginnings(part, phase_s):
+        at_s, score = _matches(part, first, seconds)
+        rows, total = _chain(at_s, score, seconds)
+        if total > best[0]:
+            best = (total, rows)
+    if len(best[1]) < FEWEST:
+        return empty
+    shape = _median_shape(part, _anchored(best[1], phase_s, seconds))  # of aligned iterations: sharper than what a few rigid ones gave
+    at_s, score = _matches(grid, shape, seconds)
+    rows, total = _chain(at_s, score, seconds)
+    if len(rows) < FEWEST:
+        return empty
+    starts, ends = _spans(_sharpened(rows, grid, shape), grid, shape, seconds)
+    same = _alike(starts, ends, times_s, values, grid.together)
+    return Alignment(starts[same], ends[same], total)
+
+
+def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Grid:
+    """Mean of the signal in each bin. The bins are laid so that the phase is an edge."""
+    step_s = seconds / BINS
+    start_s = phase_s + np.ceil((times_s[0] - phase_s) / step_s - 1e-9) * step_s
+    count = int((times_s[-1] - start_s) / step_s + 1e-9)
+    edges = start_s + step_s * np.arange(count + 1)
+    spans = np.diff(times_s)
+    area = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * spans)])
+    binned = np.diff(np.interp(edges, times_s, area)) / step_s
+    longest_s = max(4.0 * _pace(spans), 0.5 * seconds)
+    known = np.ones(count, dtype=bool)
+    for hole in np.flatnonzero(spans > longest_s):
+        known[max(int((times_s[hole] - start_s) / step_s), 0) : int((times_s[hole + 1] - start_s) / step_s) + 1] = False
+    return Grid(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
+
+
+def _pace(spans: Array) -> float:
+    """The time between readings in the middle of the time; a trace may be dense in one part and sparse in most."""
+    ordered = np.sort(spans)
+    return float(ordered[np.searchsorted(np.cumsum(ordered), 0.5 * float(np.sum(ordered)))])
+
+
+def _together(times_s: Array, values: Array, seconds: float) -> int:
+    """By how often the reading is a new one within a period; a sensor that is asked more often than it refreshes repeats itself."""
+    new_s = _pace(np.diff(times_s))
+    runs = np.diff(times_s[1:][np.diff(values) != 0])
+    if len(runs) > 8:
+        short_s, usual_s, long_s = np.quantile(runs, [0.1, 0.5, 0.9])
+        if long_s < 3.0 * short_s:  # at a regular pace: refreshes, and not just a power that stands still between its steps
+            new_s = max(new_s, float(usual_s))
+    each = seconds / new_s
+    return 1 if each >= CLEAR else min(2 * math.ceil(0.5 * (CLEAR / max(each, 0.5)) ** 2) + 1, MOST_TOGETHER)
+
+
+def _part(grid: Grid, phase_s: float) -> Grid:
+    """As much of it as the shape is looked for in."""
+    most = PERIODS * BINS
+    if len(grid.values) <= most:
+        return grid
+    middle = int((phase_s - grid.start_s) / grid.step_s)
+    first = min(max(middle - most // 2, 0), len(grid.values) - most)
+    chosen = slice(first, first + most)
+    return Grid(grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen], grid.known[chosen], grid.together)
+
+
+def _beginnings(grid: Grid, phase_s: float) -> list[Array]:
+    """First ideas of the shape: medians over a few periods, at the phase itself and at three places of the trace."""
+    offset = round((phase_s - grid.start_s) / grid.step_s)
+    periods = (len(grid.values) - offset % BINS) // BINS
+    whole = grid.values[offset % BINS :][: periods * BINS].reshape(periods, BINS)
+    known = np.all(grid.known[offset % BINS :][: periods * BINS].reshape(periods, BINS), axis=1)
+    at = min(max(offset // BINS, 0), periods - 1)
+    shapes: list[Array] = []
+    for place in dict.fromkeys((at, periods // 6, periods // 2, 5 * periods // 6)):
+        near = slice(max(min(place, periods - 5), 0), max(min(place, periods - 5), 0) + 5)
+        if known[near].any():
+            shapes.append(np.median(whole[near][known[near]], axis=0))
+    return shapes
+
+
+def _matches(grid: Grid, shape: Array, seconds: float) -> tuple[list[float], list[float]]:
+    """Moments at which the shape matches better than just before and after, and how well (correlation, at most 1)."""
+    score = _correlation(grid, shape)
+    if len(score) < 3:
+        return [], []
+    reach = BINS // 8  # a match within an eighth of a period of a better one is the same
+    inner = score[1:-1]
+    peaks = np.flatnonzero((inner >= score[:-2]) & (inner > score[2:])) + 1
+    edges = [index for index, other in ((0, 1), (len(score) - 1, len(score) - 2)) if score[index] > score[other]]
+    peaks = np.sort(np.concatenate([peaks, np.array(edges, dtype=peaks.dtype)]))
+    if not len(peaks):
+        return [], []
+    usual = float(np.quantile(score[peaks], 0.9))
+    peaks = peaks[score[peaks] > max(WEAK * usual, 0.1)]
+    kept: list[int] = []
+    for peak in peaks.tolist():
+        if kept and peak - kept[-1] < reach:
+            if score[peak] > score[kept[-1]]:
+                kept[-1] = peak
+        else:
+            kept.append(peak)
+    before, here, after = (score[np.clip(np.array(kept, dtype=int) + shift, 0, len(score) - 1)] for shift in (-1, 0, 1))
+    bend = before - 2 * here + after
+    fine = np.where(bend < -1e-9, 0.5 * (before - after) / np.where(bend < -1e-9, bend, 1.0), 0.0)
+    at_s = grid.start_s + grid.step_s * (np.array(kept) + np.clip(fine, -0.5, 0.5))
+    return at_s.tolist(), here.tolist()
+
+
+def _correlation(grid: Grid, shape: Array) -> Array:
+    """Of the shape with what begins at each bin; below 0 where the trace has a hole, and less where it is flatter than the shape."""
+    centred = shape - shape.mean()
+    spread = float(np.sqrt(np.mean(centred**2)))
+    if len(grid.values) < BINS or spread <= 1e-9 * max(float(np.abs(shape).max()), 1e-9):
+        return np.empty(0)
+    sums, squares = (_moving(each) for each in (grid.values, grid.values**2))
+    own = np.sqrt(np.maximum(squares / BINS - (sums / BINS) ** 2, 0.0))
+    # Flat noise correlates with anything; a stretch that swings far less than an iteration is none.
+    score = np.correlate(grid.values, centred, "valid") / (BINS * spread * np.maximum(own, 0.5 * spread))
+    return _combed(np.where(_moving((~grid.known).astype(float)) > 0.5, -1.0, score), grid.together)
+
+
+def _combed(score: Array, together: int) -> Array:
+    """The mean match of an iteration and its neighbours on both sides, a period apart; where there are none, of fewer."""
+    if together <= 1:
+        return score
+    total, number = np.zeros(len(score)), np.zeros(len(score))
+    for by in range(-(together // 2), together // 2 + 1):
+        shift = by * BINS
+        if abs(shift) >= len(score):
+            continue
+        here, there = slice(max(-shift, 0), len(score) - max(shift, 0)), slice(max(shift, 0), len(score) - max(-shift, 0))
+        total[here] += score[there]
+        number[here] += 1
+    return np.where(score <= -1.0, -1.0, total / np.maximum(number, 1))
+
+
+def _moving(values: Array) -> Array:
+    total: Array = np.concatenate([[0.0], np.cumsum(values)])
+    return total[BINS:] - total[:-BINS]
+
+
+def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:
+    """The row of matches with the most of them at about one period's distance, and the sum of their scores less what bends cost."""
+    count = len(at_s)
+    best, back, local = [0.0] * count, [-1] * count, [seconds] * count
+    nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
+    for i in range(count):
+        value, source, length = 0.0, -1, seconds
+        while at_s[reached] < at_s[i] - (1 + STRETCH) * seconds:
+            if best[reached] > leap:
+                leap, leap_from = best[reached], reached
+            reached += 1
+        if leap - LEAP > value:
+            value, source, length = leap - LEAP, leap_from, local[leap_from]
+        while at_s[nearest] < at_s[i] - 1.6 * seconds:
+            nearest += 1
+        for j in range(nearest, i):
+            off = ((at_s[i] - at_s[j]) / local[j] - 1.0) / STRETCH
+            if abs(off) <= 1.0 and best[j] - STIFF * off * off > value:
+                value, source = best[j] - STIFF * off * off, j
+                length = min(max(0.85 * local[j] + 0.15 * (at_s[i] - at_s[j]), 0.7 * seconds), 1.4 * seconds)
+        best[i], back[i], local[i] = value + score[i], source, length
+    if not count:
+        return [], 0.0
+    row: list[float] = []
+    at = int(np.argmax(best))
+    total = best[at]
+    while at >= 0:
+        row.append(at_s[at])
+        at = back[at]
+    return row[::-1], total
+
+
+def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
+    """The row moved so that the phase is one of its moments: the rigid ruler that gave the first shape had left it elsewhere."""
+    nearest = min(row, key=lambda at: abs(at - phase_s))
+    away_s = (phase_s - nearest + seconds / 2) % seconds - seconds / 2
+    return [at + away_s for at in row]
+
+
+def _median_shape(grid: Grid, starts_s: list[float]) -> Array:
+    chosen = starts_s[:: max(len(starts_s) // SHOWN, 1)]
+    first = np.rint((np.array(chosen) - grid.start_s) / grid.step_s).astype(int)
+    first = first[(first >= 0) & (first + BINS <= len(grid.values))]
+    return np.asarray(np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0))
+
+
+def _sharpened(row: list[float], grid: Grid, shape: Array) -> list[float]:
+    """Each beginning once more, by half a period around it: a whole iteration that is longer than usual matches too late."""
+    half, reach = BINS // 4, BINS // 8
+    around = np.concatenate([shape[-half:], shape[:half]])
+    around = around - around.mean()
+    spread = float(np.sqrt(np.mean(around**2)))
+    if grid.together > 1:
+        return row
+    first = np.rint((np.array(row) - grid.start_s) / grid.step_s).astype(int)
+    shifts = np.arange(-reach, reach + 1)
+    at = first[:, None] + shifts
+    whole = (at[:, 0] - half >= 0) & (at[:, -1] + half <= len(grid.values))
+    if spread < 0.3 * float(np.std(shape)) or not whole.any():  # nothing happens there that could be told more precisely
+        return row
+    cuts = grid.values[np.clip(at[:, :, None] + np.arange(-half, half), 0, len(grid.values) - 1)]
+    cuts = cuts - cuts.mean(axis=2, keepdims=True)
+    score = cuts @ around / (len(around) * spread * np.maximum(np.sqrt(np.mean(cuts**2, axis=2)), 0.5 * spread))
+    best = np.argmax(score - 0.2 * (shifts / reach) ** 2, axis=1)
+    lines = np.arange(len(first))
+    peak = whole & (best > 0) & (best < 2 * reach) & (score[lines, best] > 0.5)
+    before, here, after = (score[lines, np.clip(best + by, 0, 2 * reach)] for by in (-1, 0, 1))
+    bend = before - 2 * here + after
+    fine = np.where(bend < -1e-9, 0.5 * (before - after) / np.where(bend < -1e-9, bend, 1.0), 0.0)
+    moved = grid.start_s + grid.step_s * (first + shifts[best] + np.clip(fine, -0.5, 0.5))
+    return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
+
+
+def _spans(row: list[float], grid: Grid, shape: Array, seconds: float) -> tuple[Array, Array]:
+    """From a row of beginnings to begins and ends. Where the next one comes late, a pause or a missed match lies between."""
+    starts: list[float] = []
+    ends: list[float] = []
+    score = _correlation(grid, shape)
+    usual, lengths = seconds, np.diff(row)
+    close = lengths[lengths < (1 + STRETCH) * seconds]
+    usual = float(np.median(close)) if len(close) else seconds
+    end_s = grid.start_s + grid.step_s * len(grid.values)
+    for at, following in zip(row, [*row[1:], np.inf], strict=True):
+        apart = following - at
+        parts = round(apart / usual) if np.isfinite(apart) else 0
+        inside = at + usual * np.arange(1, max(parts, 1))
+        index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
+        seen = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
+        if parts >= 2 and abs(apart / parts - usual) < STRETCH * usual and len(seen) == parts - 1 and np.all(seen > 0.15):
+            borders = np.linspace(at, following, parts + 1)
+            starts.extend(borders[:-1].tolist())
+            ends.extend(borders[1:].tolist())
+        elif apart <= LATE * usual:
+            starts.append(at)
+            ends.append(following)
+        elif at + usual <= end_s + 0.1 * usual:
+            starts.append(at)
+            ends.append(min(at + usual, end_s, following))
+    return np.array(starts), np.array(ends)
+
+
+def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
+    """Which of them have about the usual level; steps of an evaluation may have an iteration's shape, at another level."""
+    if not len(starts_s):
+        return np.zeros(0, dtype=bool)
+    area = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * np.diff(times_s))])
+    level = (np.interp(ends_s, times_s, area) - np.interp(starts_s, times_s, area)) / (ends_s - starts_s)
+    if together > 1:  # the level of an iteration of few readings is chance; that of some in a row is not
+        row = np.ones(min(together, len(level)))
+        level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
+    usual = float(np.median(level))
+    spread = 1.4826 * float(np.median(np.abs(level - usual)))
+    return np.asarray(np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual)))

@@ -1,0 +1,176 @@
+"""Which periods are worth a look: peaks that several estimators propose, merged, refined on their own multiples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.fft import next_fast_len, rfft
+
+from .correlation import Level, between, key_maxima, parabola, pyramid
+from .signals import Grid, Pauses, Signal
+
+Array = np.ndarray[Any, Any]
+MOST = 22
+MERGE = 0.035  # nearer than this share is the same period
+HEIGHTS = (0.97, 0.88, 0.7, 0.5)  # the first key maximum above these shares of the highest is proposed
+SPECTRAL_PEAKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A signal with what was worked out of it."""
+
+    signal: Signal
+    levels: tuple[Level, ...]  # longest window first
+    densities: tuple[Array, ...]  # power spectral density a level (Blackman-Tukey), share of variance a bin
+    resolution_hz: tuple[float, ...]  # a bin of `densities`, a level
+    spectrum: Array  # amplitudes of the whole trace, Hann window, padded
+    spectrum_hz: float  # a bin of `spectrum`
+
+    def level_for(self, period_s: float, periods: float) -> int:
+        """The shortest window that holds so many periods, else the longest."""
+        fits = [k for k, level in enumerate(self.levels) if level.window_s >= periods * period_s]
+        return fits[-1] if fits else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A period and who proposes it: `votes` by correlation windows, `clarity` their best NSDF, `peak` its best spectral amplitude."""
+
+    period_s: float
+    votes: float
+    clarity: float
+    peak: float
+
+
+def look(signal: Signal, step_s: float) -> View:
+    shortest_window = max(3.0, 6 * signal.shortest_s)
+    return _view(signal, tuple(pyramid(signal.values, signal.weights, step_s, shortest_window)), step_s)
+
+
+def look_between(signal: Signal, step_s: float, found: Pauses) -> View:
+    """The same between the pauses only."""
+    inside = np.concatenate([signal.values[piece] for piece in found.pieces])
+    part = replace(signal, name="between_pauses", values=inside - inside.mean(), weights=np.ones(len(inside)))
+    return _view(part, (between(signal.values, signal.weights, step_s, found.pieces),), step_s)
+
+
+def _view(signal: Signal, levels: tuple[Level, ...], step_s: float) -> View:
+    densities, widths = [], []
+    for level in levels:
+        taper = 0.5 + 0.5 * np.cos(np.pi * np.arange(len(level.values)) / len(level.values))
+        tapered = level.values * taper
+        # An even sequence: its transform is real, and is the power spectrum (Wiener-Khinchin).
+        size = 2 * (len(tapered) - 1)
+        density = np.maximum(rfft(np.concatenate([tapered, tapered[-2:0:-1]])).real, 0.0)
+        densities.append(density / max(float(density.sum()), 1e-12))
+        widths.append(1 / (size * level.step_s))
+    n = len(signal.values)
+    pad = next_fast_len(2 * n, real=True)
+    amplitude = np.abs(rfft(signal.values * np.hanning(n), pad))
+    return View(signal, levels, tuple(densities), tuple(widths), amplitude, 1 / (pad * step_s))
+
+
+def propose(grid: Grid, views: list[View]) -> list[Candidate]:
+    """At most `MOST` candidates, the most voted first."""
+    seen: list[tuple[float, float, float, float]] = []  # period, votes, clarity, spectral
+    longest_s = grid.seconds / 2.2
+    for view in views:
+        if view.signal.sd <= 0:
+            continue
+        for level in view.levels:
+            seen.extend(_from_level(level, view.signal.shortest_s, longest_s))
+        if view.signal.name != "between_pauses":  # strung together they have no spectrum
+            seen.extend(_from_spectrum(view, longest_s))
+    return _doubled(_merge(seen), views[0], longest_s)
+
+
+def _doubled(found: list[Candidate], view: View, longest_s: float) -> list[Candidate]:
+    """Twice the strongest: two halves that are nearly alike hide the whole from every estimator."""
+    more: list[Candidate] = []
+    for one in found[:6]:
+        twice_s = 2 * one.period_s
+        if twice_s > longest_s or any(abs(np.log(twice_s / other.period_s)) < MERGE for other in found + more):
+            continue
+        place_s, value = view.levels[view.level_for(twice_s, 4)].near(twice_s, 0.03)
+        if np.isfinite(value) and value > 0.1:
+            more.append(Candidate(place_s, 0.1, value, 0.0))
+    return (found + more)[:MOST]
+
+
+def _from_level(level: Level, shortest_s: float, longest_s: float) -> list[tuple[float, float, float, float]]:
+    first = max(2, int(np.ceil(0.97 * shortest_s / level.step_s)))
+    last = min(int(longest_s / level.step_s), len(level.values) - 3)
+    found = []
+    for values in (level.values, level.middle) if level.middle is not level.values else (level.values,):
+        peaks = key_maxima(values, first, last)
+        if not peaks:
+            continue
+        heights = values[peaks]
+        top = float(heights.max())
+        if top < 0.08:
+            continue
+        chosen = {peaks[int(np.argmax(heights))]}
+        for share in HEIGHTS:
+            chosen.add(peaks[int(np.argmax(heights >= share * top))])
+        for k in chosen:
+            place, value = parabola(values, k)
+            found.append((place * level.step_s, 1.0, value, 0.0))
+    return found
+
+
+def _from_spectrum(view: View, longest_s: float) -> list[tuple[float, float, float, float]]:
+    amplitude, width = view.spectrum, view.spectrum_hz
+    low = max(3, int(1 / (longest_s * width)))
+    high = min(len(amplitude) - 2, int(1 / (0.97 * view.signal.shortest_s * width)))
+    if high - low < 3:
+        return []
+    band = amplitude[low:high]
+    peaks = np.flatnonzero((band >= amplitude[low - 1 : high - 1]) & (band > amplitude[low + 1 : high + 1])) + low
+    if len(peaks) == 0:
+        return []
+    order = peaks[np.argsort(amplitude[peaks])[::-1][:SPECTRAL_PEAKS]]
+    top = float(amplitude[order[0]])
+    return [(1 / (parabola(amplitude, int(k))[0] * width), 0.6, 0.0, float(amplitude[k]) / top) for k in order]
+
+
+def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
+    """Proposals nearer than `MERGE` become one, at their weighted mean."""
+    if not seen:
+        return []
+    table = np.array(seen)
+    table = table[np.argsort(table[:, 0])]
+    groups: list[list[Any]] = [[table[0]]]
+    for row in table[1:]:
+        if row[0] <= groups[-1][-1][0] * (1 + MERGE / 2) and row[0] <= groups[-1][0][0] * (1 + 2 * MERGE):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    found = []
+    for group in groups:
+        rows = np.array(group)
+        weight = rows[:, 1] * (0.05 + np.maximum(rows[:, 2], 0.8 * rows[:, 3]))
+        found.append(Candidate(float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum()), float(rows[:, 2].max()),
+                               float(rows[:, 3].max())))  # fmt: skip
+    found.sort(key=lambda one: -one.votes - one.peak)
+    return found[:MOST]
+
+
+def refine(view: View, period_s: float) -> float:
+    """Follow the peak of the NSDF to ever longer multiples: each doubles the precision, as long as it stays a peak."""
+    best, multiple, slack = period_s, 1, 0.03
+    start_s, start = period_s, None
+    while True:
+        lag_s = best * multiple
+        level = view.levels[view.level_for(lag_s, 2.5)]
+        place_s, value = level.near(lag_s, slack / multiple if multiple > 1 else slack)
+        if not np.isfinite(value) or (start is not None and value < 0.6 * start) or value <= 0.05:
+            return best if abs(best / start_s - 1) < 0.04 else start_s
+        start = value if start is None else max(start, value)
+        best = place_s / multiple
+        multiple *= 2
+        slack = 0.04
+        if multiple > 64:
+            return best if abs(best / start_s - 1) < 0.04 else start_s

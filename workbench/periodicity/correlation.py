@@ -1,0 +1,182 @@
+"""Normalised autocorrelation over a pyramid of windows.
+
+NSDF after McLeod and Wyvill, "A smarter way to find pitch" (ICMC 2005), eq. 9: 2 sum x(t) x(t+lag) / sum x(t)^2 + x(t+lag)^2, here with
+weights for gaps. Level j cuts the trace into windows of its length / 2^j and averages theirs: short windows are blind to drift, checkpoints
+and evaluation, long ones tell long cycles and multiples apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+
+Array = np.ndarray[Any, Any]
+POINTS = 2048  # of one window; longer ones are thinned by bin means
+SEGMENTS = 8  # windows looked at a level, spread over the trace
+FEWEST = 24  # points of the shortest window
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The averaged NSDF of one window length: `values[k]` belongs to the lag k * step_s."""
+
+    step_s: float
+    window_s: float
+    values: Array
+    middle: Array  # the median over the windows
+
+    @property
+    def longest_s(self) -> float:
+        return (len(self.values) - 1) * self.step_s
+
+    def at(self, lag_s: float) -> float:
+        """Interpolated; NaN beyond half a window."""
+        return _at(self.values, lag_s / self.step_s)
+
+    def near(self, lag_s: float, slack: float) -> tuple[float, float]:
+        """The highest value within a share of a lag: (its lag, its value); NaN beyond half a window."""
+        low = int(np.ceil(lag_s * (1 - slack) / self.step_s))
+        high = int(lag_s * (1 + slack) / self.step_s)
+        if high + 1 >= len(self.values) or lag_s <= 0:
+            return lag_s, float("nan")
+        if high - low < 2:
+            low, high = low - 1, high + 1
+        low = max(low, 1)
+        k = low + int(np.argmax(self.values[low : high + 1]))
+        place, value = parabola(self.values, k)
+        return place * self.step_s, value
+
+    def highest(self, lags_s: Array) -> Array:
+        """The highest values within 3 % of many lags; NaN beyond half a window."""
+        low = np.ceil(lags_s * (0.97 / self.step_s)).astype(np.int64)
+        high = (lags_s * (1.03 / self.step_s)).astype(np.int64)
+        narrow = high - low < 2
+        low, high = np.where(narrow, low - 1, low), np.where(narrow, high + 1, high)
+        known = (high + 1 < len(self.values)) & (lags_s > 0)
+        low = np.clip(low, 1, len(self.values) - 2)
+        high = np.clip(high, low, len(self.values) - 2)
+        pairs = np.stack([low.ravel(), high.ravel() + 1], axis=1).ravel()
+        return np.where(known, np.maximum.reduceat(self.values, pairs)[::2].reshape(lags_s.shape), np.nan)
+
+
+def _at(values: Array, place: float) -> float:
+    k = int(place)
+    if not 0 <= k < len(values) - 1:
+        return float("nan")
+    return float(values[k] + (place - k) * (values[k + 1] - values[k]))
+
+
+def parabola(values: Array, k: int) -> tuple[float, float]:
+    """Place and height of the vertex through a point and its two neighbours; the point itself where it is no peak."""
+    if not 0 < k < len(values) - 1:
+        return float(k), float(values[k])
+    a, b, c = float(values[k - 1]), float(values[k]), float(values[k + 1])
+    bend = a - 2 * b + c
+    if bend >= 0 or b < a or b < c:
+        return float(k), b
+    shift = 0.5 * (a - c) / bend
+    return k + shift, b - 0.25 * (a - c) * shift
+
+
+def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: float) -> list[Level]:
+    """NSDFs of windows of the whole length, half, a quarter ..., longest first.
+
+    Args:
+        values: (n,) with zero mean, 0 inside gaps.
+        weights: (n,) 1 or 0.
+        step_s: Between values.
+        shortest_window_s: Where to stop halving.
+    """
+    levels: list[Level] = []
+    length = len(values)
+    while not levels or (length >= FEWEST and length * step_s >= shortest_window_s):
+        thin = max(1, -(-length // POINTS))
+        levels.append(_level(values, weights, step_s, length, thin))
+        length //= 2
+    return levels
+
+
+def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> Level:
+    size = length // thin
+    count = len(values) // length
+    picked = range(count) if count <= SEGMENTS else np.linspace(0, count - 1, SEGMENTS).astype(int)
+    # The last window ends with the trace: what is newest is never left out.
+    offset = len(values) - count * length
+    rows = np.stack([values[offset + k * length : offset + k * length + size * thin] for k in picked])
+    w = np.stack([weights[offset + k * length : offset + k * length + size * thin] for k in picked])
+    return _averaged(rows, w, step_s, thin, length * step_s)
+
+
+def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice]) -> Level:
+    """The NSDF of stretches of unlike length, none of its lags across two of them."""
+    pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * SEGMENTS]
+    longest = pieces[0].stop - pieces[0].start
+    thin = max(1, -(-longest // POINTS))
+    size = longest // thin * thin
+    rows, w = np.zeros((len(pieces), size)), np.zeros((len(pieces), size))
+    for k, piece in enumerate(pieces):
+        count = min(size, piece.stop - piece.start)
+        rows[k, :count] = values[piece.start : piece.start + count]
+        w[k, :count] = weights[piece.start : piece.start + count]
+    return _averaged(rows, w, step_s, thin, float(np.median([piece.stop - piece.start for piece in pieces])) * step_s)
+
+
+def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> Level:
+    size = rows.shape[1] // thin
+    if thin > 1:
+        w = w.reshape(len(rows), size, thin).sum(axis=2)
+        rows = rows.reshape(len(rows), size, thin).sum(axis=2) / np.maximum(w, 1)
+        w = (w > thin / 2).astype(float)
+    whole = bool(w.all())
+    mass = np.maximum(w.sum(axis=1, keepdims=True), 1)
+    x = (rows - (rows * w).sum(axis=1, keepdims=True) / mass) * w
+    keep = size // 2 + 1
+    pad = next_fast_len(size + keep, real=True)
+    spectrum = rfft(x, pad, axis=1)
+    product = irfft(spectrum.real**2 + spectrum.imag**2, pad, axis=1)[:, :keep]
+    square = x * x
+    if whole:
+        total = np.cumsum(square, axis=1)
+        lags = np.arange(keep)
+        head = total[:, size - 1 - lags]  # of x(t)^2 where x(t + lag) exists
+        tail = total[:, -1:] - np.where(lags > 0, total[:, np.maximum(lags - 1, 0)], 0.0)
+        energy = head + tail
+    else:
+        transformed, mask = rfft(square, pad, axis=1), rfft(w, pad, axis=1)
+        energy = irfft(2 * (transformed * mask.conj()).real, pad, axis=1)[:, :keep]
+    floor = 1e-9 * np.maximum(energy[:, :1], 1e-30)
+    each = 2 * product / np.maximum(energy, floor)
+    if not whole:  # lags that hardly any pair of readings has
+        pairs = irfft(mask.real**2 + mask.imag**2, pad, axis=1)[:, :keep]
+        each = np.where(pairs < 0.3 * mass, 0.0, each)
+    # Windows in which nothing happens say nothing; the others count by how much happens, but not without limit.
+    power = energy[:, 0]
+    share = np.sqrt(np.minimum(power, 2 * np.median(power)) + 1e-12)
+    share = share / share.sum()
+    values_ = np.clip(share @ each, -1, 1)
+    middle = np.median(each, axis=0) if len(each) > 2 else values_
+    return Level(step_s * thin, window_s, values_, middle)
+
+
+def key_maxima(values: Array, first: int, last: int) -> list[int]:
+    """Between two zero crossings the highest point counts (McLeod and Wyvill, section 5); indices in [first, last]."""
+    v = values[: last + 2]
+    sign = v > 0
+    below = np.flatnonzero(~sign)
+    if len(below) == 0:
+        peaks = np.flatnonzero((v[1:-1] >= v[:-2]) & (v[1:-1] > v[2:])) + 1
+        return [int(k) for k in peaks if first <= k <= last]
+    edges = np.flatnonzero(sign[1:] & ~sign[:-1]) + 1
+    ends = np.flatnonzero(~sign[1:] & sign[:-1]) + 1
+    found = []
+    for start in edges:
+        after = ends[np.searchsorted(ends, start, side="right") :]
+        stop = int(after[0]) if len(after) else len(v)
+        k = int(start + np.argmax(v[start:stop]))
+        if first <= k <= last and (k < len(v) - 1):
+            found.append(k)
+    return found

@@ -1,0 +1,226 @@
+"""What tells the iteration from its parts, its multiples and chance. Nothing here knows the trace's length or scale: every
+feature is a correlation, a share or a ratio, the same whether the iteration takes 0.2 s or 20 s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .candidates import Candidate, View, look, look_between, propose, refine
+from .shapes import SHAPE_NAMES, shape_of
+from .signals import Grid, Pauses, pauses
+
+Array = np.ndarray[Any, Any]
+LAGS = (0.2, 0.25, 1 / 3, 0.4, 0.5, 0.6, 2 / 3, 0.75, 0.8, 4 / 3, 1.5, 5 / 3)
+MULTIPLES = (1, 2, 3, 4, 5, 6)
+PARTS = (2, 3, 4, 5, 6, 8)
+COMB = (1, 2, 3, 4, 5, 6, 8)
+BETWEEN = (1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 3 / 2, 5 / 2, 4 / 3, 5 / 3)
+LONGER = (1, 2, 4, 8)
+AROUND = ("middle", "lift", "valley", "best_before", "best_after", "place_before")
+CORRELATED = len(LAGS) + len(MULTIPLES) + len(PARTS) + len(LONGER) + len(AROUND)
+SPECTRAL = len(COMB) + len(BETWEEN) + 5
+WIDTH = 1 + CORRELATED + SPECTRAL
+SIGNALS = ("power_w", "utilisation", "memory_utilisation", "between_pauses")
+
+
+def names() -> list[str]:
+    found = ["votes_share", "votes_rank", "clarity_share", "peak", "limit_ratio"]
+    found += ["candidates", "top_clarity", "depth", "sm_spread", "memory_spread", "polls_a_refresh", "after_refresh"]
+    for name in SIGNALS:
+        found += [f"{name}:allowed"]
+        found += [f"{name}:lag{lag:.2f}" for lag in LAGS]
+        found += [f"{name}:x{k}" for k in MULTIPLES]
+        found += [f"{name}:part{k}" for k in PARTS]
+        found += [f"{name}:long{k}" for k in LONGER]
+        found += [f"{name}:{what}" for what in AROUND]
+        found += [f"{name}:comb{k}" for k in COMB]
+        found += [f"{name}:between{k:.2f}" for k in BETWEEN]
+        found += [f"{name}:comb", f"{name}:odd", f"{name}:below", f"{name}:peakshare", f"{name}:pure"]
+    for name in SIGNALS[:3]:
+        found += [f"{name}:{what}" for what in SHAPE_NAMES]
+    found += ["pause", "piece", "cycle"]
+    found += ["divisor", "divisor_x", "divisor_k", "multiple", "multiple_x", "multiple_k", "shorter", "longer", "shorter_strong",
+              "rank_x", "rank_period", "to_fft", "to_nsdf", "best_other"]  # fmt: skip
+    return found
+
+
+NAMES = names()
+
+
+def describe(grid: Grid) -> tuple[Array, Array, list[View]]:
+    """Candidates' periods (n,) in seconds, their features (n, len(NAMES)), and the signals' views."""
+    views = [look(signal, grid.step_s) for signal in grid.signals]
+    resting = pauses(grid.signals[0], grid.step_s)
+    if resting is not None:
+        views.append(look_between(grid.signals[0], grid.step_s, resting))
+    candidates = propose(grid, views)
+    if not candidates:
+        return np.empty(0), np.empty((0, len(NAMES))), views
+    periods = np.array([_refined(views, one.period_s) for one in candidates])
+    keep = _distinct(periods)
+    candidates = [candidates[k] for k in keep]
+    periods = periods[keep]
+    rows = np.hstack([_proposals(views, grid, candidates, periods), _correlations(views, periods)])
+    shapes = np.array([_shapes(views, grid, float(period_s)) + _rests(resting, float(period_s)) for period_s in periods])
+    return periods, np.hstack([rows, shapes, _relations(rows, periods, candidates)]), views
+
+
+def _refined(views: list[View], period_s: float) -> float:
+    """By the signal that shows this period best."""
+    best, height = None, -1.0
+    for view in views:
+        if view.signal.sd > 0 and period_s >= 0.95 * view.signal.shortest_s and view.levels:
+            value = view.levels[view.level_for(period_s, 5)].near(period_s, 0.03)[1]
+            if np.isfinite(value) and value > height + (0.1 if best is not None else 0.0):
+                best, height = view, value
+    return refine(best, period_s) if best is not None else period_s
+
+
+def _distinct(periods: Array) -> list[int]:
+    kept: list[int] = []
+    for k, period_s in enumerate(periods):
+        if all(abs(np.log(period_s / periods[other])) > 0.02 for other in kept):
+            kept.append(k)
+    return kept
+
+
+def _proposals(views: list[View], grid: Grid, candidates: list[Candidate], periods: Array) -> Array:
+    """What the proposing estimators say, and what the trace is like."""
+    by_name = {view.signal.name: view for view in views}
+    power = views[0]
+    votes = np.array([one.votes for one in candidates])
+    clarity = np.array([one.clarity for one in candidates])
+    shortest = min((view.signal.shortest_s for view in views if view.signal.sd > 0), default=1.0)
+    spreads = [by_name[name].signal.sd if name in by_name else np.nan for name in SIGNALS[1:3]]
+    whole = [float(len(candidates)), float(clarity.max()), power.signal.sd / max(power.signal.centre, 1e-9), *spreads,
+             min(grid.refresh_s / grid.poll_s, 10.0), power.levels[-1].at(grid.refresh_s)]  # fmt: skip
+    own = np.column_stack([votes / votes.max(), np.arange(len(candidates)), clarity / max(clarity.max(), 1e-6),
+                           [one.peak for one in candidates], np.minimum(periods / shortest, 12.0)])  # fmt: skip
+    return np.hstack([own, np.tile(whole, (len(candidates), 1))])
+
+
+def _correlations(views: list[View], periods: Array) -> Array:
+    by_name = {view.signal.name: view for view in views}
+    blocks = []
+    for name in SIGNALS:
+        view = by_name.get(name)
+        block = np.full((len(periods), WIDTH), np.nan)
+        if view is not None and view.signal.sd > 0:
+            allowed = periods >= 0.95 * view.signal.shortest_s
+            block[:, 0] = allowed
+            near = np.array([view.level_for(period_s, 9) for period_s in periods])
+            wide = np.array([view.level_for(period_s, 14) for period_s in periods])
+            for index in set(near[allowed]):
+                rows = np.flatnonzero(allowed & (near == index))
+                block[rows, 1 : 1 + CORRELATED] = _lagged(view, int(index), periods[rows])
+            for index in set(wide[allowed]):
+                rows = np.flatnonzero(allowed & (wide == index))
+                block[rows, 1 + CORRELATED :] = _spectral(view, int(index), periods[rows])
+        blocks.append(block)
+    return np.hstack(blocks)
+
+
+def _lagged(view: View, index: int, periods: Array) -> Array:
+    """NSDF at parts and multiples of each period, (n, CORRELATED), from one window length."""
+    near, far = view.levels[index], view.levels[max(0, index - 2)]
+    places = np.multiply.outer(periods, LAGS) / near.step_s
+    values = np.interp(places, np.arange(len(near.values)), near.values, right=np.nan)
+    multiples = near.highest(np.multiply.outer(periods, MULTIPLES))
+    parts = np.multiply.outer(periods, 1 / np.array(PARTS))
+    fractions = np.where(parts >= view.signal.shortest_s, near.highest(parts), np.nan)
+    longer = far.highest(np.multiply.outer(periods, LONGER))
+    each = zip(periods / near.step_s, multiples[:, 0], strict=True)
+    around = np.array([_around(near.values, float(place), float(height)) for place, height in each])
+    middle = np.interp(periods / near.step_s, np.arange(len(near.middle)), near.middle, right=np.nan)
+    return np.hstack([values, multiples, fractions, longer, middle[:, None], around])
+
+
+def _around(values: Array, place: float, height: float) -> list[float]:
+    """The NSDF before and after a peak: mean lift, valley, the best rival inside, the best before the next, where the former lies."""
+    first, last = max(2, int(0.08 * place)), max(3, int(0.92 * place))
+    inside = values[first:last]
+    after = values[int(1.08 * place) : int(1.92 * place)]
+    beyond = float(after.max()) - height if len(after) else np.nan
+    if not len(inside):
+        return [np.nan, np.nan, np.nan, beyond, np.nan]
+    valley = float(inside.min())
+    below = inside < max(0.0, valley) + 0.25 * (height - valley)
+    past = int(np.argmax(below)) if below.any() else 0
+    best = past + int(np.argmax(inside[past:]))
+    return [height - float(inside.sum()) / len(inside), valley, float(inside[best]) - height, beyond, best / place + 0.08]
+
+
+def _spectral(view: View, index: int, periods: Array) -> Array:
+    """Shares of the variance at harmonics of 1/period and between them, (n, SPECTRAL)."""
+    density, bin_hz = view.densities[index], view.resolution_hz[index]
+    mass = density[:-2] + density[1:-1] + density[2:]  # within one and a half bins of a frequency
+    places = np.rint(np.multiply.outer(1 / periods, COMB + BETWEEN) / bin_hz).astype(np.int64)
+    known = (places >= 1) & (places <= len(mass))
+    shares = np.where(known, mass[np.clip(places - 1, 0, len(mass) - 1)], np.nan)
+    comb = np.nan_to_num(shares[:, : len(COMB)])
+    total = comb.sum(axis=1)
+    running = np.concatenate([[0.0], np.cumsum(density)])
+    below = running[np.clip((0.75 / periods / bin_hz).astype(np.int64), 1, len(density))]
+    return np.column_stack([shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
+                            shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9)])  # fmt: skip
+
+
+def _shapes(views: list[View], grid: Grid, period_s: float) -> list[float]:
+    row: list[float] = []
+    by_name = {view.signal.name: view.signal for view in views}
+    for name in SIGNALS[:3]:
+        signal = by_name.get(name)
+        if signal is None or signal.sd <= 0 or period_s < 0.95 * signal.shortest_s:
+            row += [np.nan] * len(SHAPE_NAMES)
+        else:
+            row += shape_of(signal, grid.step_s, period_s)
+    return row
+
+
+def _rests(resting: Pauses | None, period_s: float) -> list[float]:
+    """How long a pause, the work between two, and both together are, in periods."""
+    if resting is None:
+        return [np.nan] * 3
+    lengths = (resting.pause_s, resting.piece_s, resting.pause_s + resting.piece_s)
+    return [min(seconds / period_s, 60.0) for seconds in lengths]
+
+
+def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Array:
+    """How each candidate stands to the others."""
+    column = {name: k for k, name in enumerate(NAMES)}
+    with np.errstate(invalid="ignore"):
+        heights = np.nanmax(np.where(np.isnan(rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), -1.0,
+                                     rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), axis=1)  # fmt: skip
+    peaks = np.array([one.peak for one in candidates])
+    fft = periods[int(np.argmax(peaks))]
+    nsdf = periods[int(np.argmax(heights))]
+    order = np.argsort(np.argsort(-heights))
+    by_period = np.argsort(np.argsort(periods))
+    found = []
+    for k, period_s in enumerate(periods):
+        ratio = period_s / periods
+        divisor = _kin(ratio, heights, k)
+        multiple = _kin(1 / ratio, heights, k)
+        shorter = heights[(periods < 0.95 * period_s)]
+        longer = heights[(periods > 1.05 * period_s)]
+        strong = periods[heights >= min(0.7 * heights.max(), heights.max())].min()
+        others = np.delete(heights, k)
+        found.append([*divisor, *multiple,
+                      float(shorter.max()) - heights[k] if len(shorter) else np.nan,
+                      float(longer.max()) - heights[k] if len(longer) else np.nan,
+                      min(period_s / strong, 40.0), float(order[k]), float(by_period[k]) / len(periods),
+                      float(np.clip(period_s / fft, 0.02, 50)), float(np.clip(period_s / nsdf, 0.02, 50)),
+                      heights[k] - float(others.max()) if len(others) else np.nan])  # fmt: skip
+    return np.array(found, dtype=float)
+
+
+def _kin(ratio: Array, heights: Array, own: int) -> list[float]:
+    """The strongest candidate of which this is a whole multiple 2..40: (how strong, its height less ours, the factor)."""
+    whole = np.round(ratio)
+    fits = (whole >= 2) & (whole <= 40) & (np.abs(ratio / np.maximum(whole, 1) - 1) < np.minimum(0.03, 0.3 / np.maximum(whole, 1)))
+    if not fits.any():
+        return [np.nan, np.nan, np.nan]
+    best = int(np.argmax(np.where(fits, heights, -2)))
+    return [float(heights[best]), float(heights[best] - heights[own]), float(whole[best])]

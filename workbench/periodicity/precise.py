@@ -1,0 +1,113 @@
+"""A found period made precise: phase over time, chunk by chunk, gives the mean period, its scatter, and where a boundary lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.fft import irfft, rfft
+
+from .shapes import folded
+from .signals import Signal
+
+Array = np.ndarray[Any, Any]
+BINS = 48
+MOST_CHUNKS = 40
+FINE = 8  # phase bins between phase bins, by interpolation of the correlation
+
+
+@dataclass(frozen=True, slots=True)
+class Precise:
+    """Attributes:
+    period_s: Mean over the trace, changes and pauses left out as far as they can be told.
+    scatter: Standard error of that mean from the chunks' scatter, as a share of the period.
+    boundary: Where in the trace (in grid steps from its start) the newest well-seen iteration begins.
+    explained: Share of the signal's variance that a shape repeated within each chunk explains; mean over chunks.
+    least: The same of the worst fifth of the chunks.
+    chunks: How many were used.
+    moves: Largest difference between the periods of two thirds of the trace, as a share.
+    """
+
+    period_s: float
+    scatter: float
+    boundary: float
+    explained: float
+    least: float
+    chunks: int
+    moves: float
+
+    def doubts(self, step_s: float, seconds: float) -> list[float]:
+        """What the error of `period_s` depends on, as ratios: for the model that foretells it."""
+        periods = max(1.0, seconds / self.period_s)
+        least = step_s / seconds  # a grid step over all that was seen: what clockwork leaves
+        return [np.log(self.scatter + 1e-6), np.log(least), np.log(periods), np.log(step_s / self.period_s), self.explained, self.least,
+                float(self.chunks), self.moves]  # fmt: skip
+
+
+def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
+    """Phase-lock chunks of a few periods to their neighbours.
+
+    Args:
+        signal: Reading that shows the period.
+        step_s: Of its grid.
+        period_s: Right to a few per cent.
+    """
+    count = len(signal.values)
+    per_chunk = max(3 * period_s / step_s, 24.0)  # steps
+    number = int(np.clip(count / per_chunk, 1, MOST_CHUNKS))
+    length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
+    starts = np.unique(np.linspace(0, count - length, number).astype(int))
+    bins = int(np.clip(3 * period_s / step_s, 8, BINS))
+    table, explained = folded(signal, step_s, period_s, starts, length, bins)
+    table = table - table.mean(axis=1, keepdims=True)
+    good = explained >= 0.5 * float(explained.max())  # where nothing is explained at all, the best chunk alone
+    good[int(np.argmax(explained))] = True
+    newest = int(np.flatnonzero(good)[-1])
+    boundary = _boundary(table[newest], int(starts[newest]), length, step_s, period_s)
+    if good.sum() < 3:
+        scatter = 0.03 if good.sum() < 2 else 0.01
+        return Precise(period_s, scatter, boundary, float(explained.mean()), float(explained.min()), int(good.sum()), 0.0)
+    shift, weight = _shifts(table[good])
+    distance = np.diff(starts[good]) * step_s / period_s  # in periods
+    slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
+    keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
+    if keep.sum() < 2:
+        return Precise(period_s, 0.02, boundary, float(explained.mean()), float(np.quantile(explained, 0.2)), int(good.sum()), 0.0)
+    slope, weight, distance = slope[keep], weight[keep], distance[keep]
+    low, high = np.quantile(slope, [0.1, 0.9])
+    spread = max(high - low, 1e-6)
+    inside = (slope >= low - spread) & (slope <= high + spread)
+    mass = (weight * distance)[inside] + 1e-9
+    mean = float((slope[inside] * mass).sum() / mass.sum())
+    sd = float(np.sqrt((mass * (slope[inside] - mean) ** 2).sum() / mass.sum()))
+    thirds = [part.mean() for part in np.array_split(slope[inside], 3) if len(part)]
+    found_s = period_s * (1 + mean)
+    return Precise(found_s, sd / np.sqrt(inside.sum()), boundary, float(explained[good].mean()), float(np.quantile(explained, 0.2)),
+                   int(good.sum()), float(max(thirds) - min(thirds)))  # fmt: skip
+
+
+def _shifts(table: Array) -> tuple[Array, Array]:
+    """Phase of each chunk's shape against the one before, in periods -0.5..0.5, and how well the two agree (0..1)."""
+    transformed = rfft(table, axis=1)
+    bins = table.shape[1]
+    product = transformed[1:] * transformed[:-1].conj()
+    fine = irfft(product, bins * FINE, axis=1) * FINE
+    k = np.argmax(fine, axis=1)
+    norm = np.sqrt((table[1:] ** 2).sum(axis=1) * (table[:-1] ** 2).sum(axis=1)) + 1e-12
+    rows = np.arange(len(fine))
+    agreement = np.clip(fine[rows, k] / norm, 0.0, 1.0)
+    a, b, c = fine[rows, k - 1], fine[rows, k], fine[rows, (k + 1) % fine.shape[1]]
+    bend = a - 2 * b + c
+    place = k + np.where(bend < 0, 0.5 * (a - c) / np.where(bend < 0, bend, 1.0), 0.0)
+    shift = place / (bins * FINE)
+    return (shift + 0.5) % 1.0 - 0.5, agreement
+
+
+def _boundary(shape: Array, start: int, length: int, step_s: float, period_s: float) -> float:
+    """An iteration begins where the power rises most, out of its lowest stretch: after the wait for data, as a rule."""
+    smooth = (shape + np.roll(shape, 1) + np.roll(shape, -1)) / 3
+    rise = shape - np.roll(shape, 1) - 0.25 * (smooth - smooth.min())
+    phase = float(np.argmax(rise)) / len(shape)
+    last = (start + length) * step_s / period_s
+    return float((np.floor(last - 1 - phase) + phase) * period_s / step_s)

@@ -1,0 +1,141 @@
+"""From a trace to evenly spaced signals, each with the shortest period that its sensor can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+REFRESHES = 2.2  # a period must span so many refreshes of its signal (a sampling theorem with a margin)
+LONG_GAP = 4.0  # in steps: what is longer is masked, what is shorter is bridged
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One reading on an even grid.
+
+    Attributes:
+        name: Column of the trace.
+        values: (n,) bin means, mean removed.
+        weights: (n,) 1 where something was read, 0 inside gaps.
+        shortest_s: The shortest period that this signal may claim.
+        sd: Of the readings.
+        centre: The mean that was removed.
+        low: The 3 % quantile of the readings, from `centre`.
+        high: The 97 % quantile, likewise.
+    """
+
+    name: str
+    values: Array
+    weights: Array
+    shortest_s: float
+    sd: float
+    centre: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All signals of a trace at one step."""
+
+    start_s: float
+    step_s: float
+    signals: tuple[Signal, ...]
+    poll_s: float
+    refresh_s: float  # of the power reading
+
+    @property
+    def count(self) -> int:
+        return len(self.signals[0].values)
+
+    @property
+    def seconds(self) -> float:
+        return self.count * self.step_s
+
+
+def refresh_s(time_s: Array, values: Array) -> float:
+    """How often a reading changes: the lower quartile of the times between changes (never below the polling interval)."""
+    changed = np.flatnonzero(np.diff(values) != 0)
+    if len(changed) < 3:
+        return float(time_s[-1] - time_s[0])
+    return float(np.quantile(np.diff(time_s[changed + 1]), 0.25))
+
+
+def on_grid(time_s: Array, columns: dict[str, Array]) -> Grid:
+    """Bin means of every column on one even grid.
+
+    Args:
+        time_s: (n,) strictly rising.
+        columns: (n,) arrays without NaN; "power_w" among them.
+    """
+    steps = np.diff(time_s)
+    poll_s = float(np.median(steps))
+    refresh = max(refresh_s(time_s, columns["power_w"]), poll_s)
+    if refresh > 0.1 * (time_s[-1] - time_s[0]):  # a reading that hardly ever changes; another one may
+        refresh = max(min(refresh_s(time_s, values) for values in columns.values()), poll_s)
+    # Three bins a refresh keep all that the sensor tells; more would be the same value again and again.
+    step_s = max(poll_s, refresh / 3)
+    if step_s < 1.6 * poll_s:
+        step_s = poll_s
+    count = int((time_s[-1] - time_s[0]) / step_s) + 1
+    where = np.minimum(((time_s - time_s[0]) / step_s + 0.25).astype(np.int64), count - 1)
+    hits = np.bincount(where, minlength=count)
+    filled = np.flatnonzero(hits)
+    at = np.arange(count)
+    weights = np.ones(count)
+    holes = np.diff(filled)
+    for hole in np.flatnonzero(holes > max(LONG_GAP, 1 + 3 * poll_s / step_s)):
+        weights[filled[hole] + 1 : filled[hole + 1]] = 0
+    signals = []
+    for name, values in columns.items():
+        means = np.bincount(where, values, count)[filled] / hits[filled]
+        even = np.interp(at, filled, means) if len(filled) < count else means
+        centre = float((even * weights).sum() / weights.sum())
+        even = (even - centre) * weights
+        own = max(refresh_s(time_s, values), poll_s)
+        low, high = np.quantile(even[weights > 0], [0.03, 0.97])
+        signals.append(Signal(name, even, weights, REFRESHES * own, float(np.sqrt((even**2).sum() / weights.sum())), centre,
+                              float(low), float(high)))  # fmt: skip
+    return Grid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """The GPU at rest between stretches of work: checkpoints, stalls, evaluation elsewhere. Each begins the rhythm anew.
+
+    Attributes:
+        pieces: What lies between them, as slices of the grid.
+        pause_s: Their median length.
+        piece_s: The median length of the pieces.
+    """
+
+    pieces: tuple[slice, ...]
+    pause_s: float
+    piece_s: float
+
+
+def pauses(signal: Signal, step_s: float) -> Pauses | None:
+    """Runs of low readings out of the longest class of such runs: longer by half than any of the next class.
+
+    None where nothing is low, or nothing but short pieces would be left.
+    """
+    middle = float(np.median(signal.values[signal.weights > 0]))
+    if signal.high - signal.low <= 0 or middle - signal.low < 0.3 * (signal.high - signal.low):
+        return None
+    below = (signal.values < signal.low + 0.45 * (middle - signal.low)) | (signal.weights == 0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], below.astype(np.int8), [0]])))
+    starts, ends = edges[::2], edges[1::2]
+    if len(starts) == 0:
+        return None
+    lengths = np.sort(ends - starts)
+    jumps = lengths[1:] / lengths[:-1]
+    shortest = lengths[int(np.argmax(jumps)) + 1] if len(jumps) and jumps.max() >= 1.5 else lengths[0]
+    long = (ends - starts) >= shortest
+    cuts = np.concatenate([[0], np.column_stack([starts[long], ends[long]]).ravel(), [len(below)]])
+    pieces = tuple(slice(int(a), int(b)) for a, b in cuts.reshape(-1, 2) if b - a >= 12)
+    if len(pieces) < 2:
+        return None
+    return Pauses(pieces, float(np.median((ends - starts)[long])) * step_s, float(np.median([p.stop - p.start for p in pieces])) * step_s)

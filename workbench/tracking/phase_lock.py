@@ -1,0 +1,237 @@
+"""Keeps step with a known rhythm: compares each new stretch of power with the shape of one iteration, follows phase and drift.
+
+A detector looks at minutes of trace and takes milliseconds. Once it has answered, a matched filter is enough: the newest iterations
+are laid over the shape of the ones before (a fold at the known period), and what is asked is how well they match, how early or
+late they are, and whether they draw as much. As in a phase-locked loop, lateness moves the phase; the period is the slope of a line
+through the last boundaries, so slow drift is followed instead of being taken for a change.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+LEAST_READINGS = 24  # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
+NEAR = np.linspace(-0.25, 0.25, 25)
+ANYWHERE = np.arange(48) / 48
+PHASE_GAIN, FIRST_GAIN = 0.6, 0.12
+BEATS, LEAST_BEATS = 24, 6
+_RECENT = 0.5 ** (np.arange(BEATS)[::-1] / 6)  # so that a drifting period is not told as its mean of a while ago
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How a stretch of power lies over the shape.
+
+    Attributes:
+        likeness: Correlation with the shape at the best shift, -1..1.
+        late: By how much of a period the stretch comes later than expected.
+        level_w: Its mean power, freed from the part of an iteration that it happens to hold.
+        height: Its swing over the shape's.
+    """
+
+    likeness: float
+    late: float
+    level_w: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLock:
+    """A rhythm that is followed.
+
+    Attributes:
+        seconds: The period, corrected by what was seen since.
+        phase_s: The latest boundary.
+        shape_w: Power over one period, less its mean; bins of equal width.
+        likeness: What stretches of this rhythm usually reach.
+        likeness_sd: How much that varies.
+        level_w: Their usual power.
+        level_sd_w: How much that varies.
+        stretches: How many were followed.
+        number: Of the latest boundary.
+        beats: Boundaries as they were seen, with their numbers; the last few.
+    """
+
+    seconds: float
+    phase_s: float
+    shape_w: Array
+    likeness: float
+    likeness_sd: float
+    level_w: float
+    level_sd_w: float
+    stretches: int = 0
+    number: int = 0
+    beats: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def telling(self) -> bool:
+        """Whether the shape repeats well enough that a stretch unlike it means something."""
+        return self.likeness >= 0.45
+
+
+def stretch_s(seconds: float, step_s: float) -> float:
+    """How long a stretch is compared at once: a period, and enough readings to mean something."""
+    return max(seconds, LEAST_READINGS * step_s)
+
+
+def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
+    """The rhythm in readings that hold it, with its shape over the last iterations."""
+    keep = time_s >= time_s[-1] - max(10 * seconds, 6 * stretch_s(seconds, step_s))
+    time_s, power_w = time_s[keep], power_w[keep]
+    phase_s = boundary_s + math.floor((time_s[-1] - boundary_s) / seconds) * seconds
+    bins = int(np.clip(min(2 * seconds / step_s, len(time_s) / 4), 6, 48))
+    recent = time_s >= time_s[-1] - max(4 * seconds, 2 * stretch_s(seconds, step_s))
+    shape_w = fold(((time_s[recent] - phase_s) / seconds) % 1.0, power_w[recent], bins)
+    lock = PhaseLock(seconds, phase_s, shape_w, 1.0, 0.0, float(np.mean(power_w)), 0.0)
+    # Iterations do not keep a clock's time: the older ones are shifted to where they fit before they count for the shape.
+    phases, shift = ((time_s - phase_s) / seconds) % 1.0, 0.0
+    pieces = list(_pieces(time_s, stretch_s(seconds, step_s)))
+    for piece in reversed(pieces):
+        found = match(lock, (phases[piece] - shift) % 1.0, power_w[piece], NEAR)
+        shift += PHASE_GAIN * found.late if found.likeness > 0.3 else 0.0
+        phases[piece] = (phases[piece] - shift) % 1.0
+    lock = replace(lock, shape_w=fold(phases, power_w, bins))
+    seen = [match(lock, phases[piece], power_w[piece], NEAR) for piece in pieces]
+    levels = np.array([each.level_w for each in seen])
+    level_w = float(np.median(levels))
+    # The same readings made the shape, so what comes later will match a little less.
+    likenesses = np.array([each.likeness for each in seen])
+    likeness = 0.95 * float(np.median(likenesses))
+    return replace(
+        lock,
+        likeness=likeness,
+        likeness_sd=float(1.4826 * np.median(np.abs(likenesses - likeness))),
+        level_w=level_w,
+        level_sd_w=float(1.4826 * np.median(np.abs(levels - level_w))),
+    )
+
+
+def fold(phase: Array, power_w: Array, bins: int) -> Array:
+    """Mean power in each part of a period, less the mean of all; parts without a reading lie between their neighbours."""
+    number = np.minimum((phase * bins).astype(np.int64), bins - 1)
+    count = np.bincount(number, minlength=bins)
+    total = np.bincount(number, power_w, bins)
+    known = np.flatnonzero(count)
+    mean = total[known] / count[known]
+    if len(known) < bins:
+        around = np.concatenate([[known[-1] - bins], known, [known[0] + bins]])
+        mean = np.interp(np.arange(bins), around, np.concatenate([mean[-1:], mean, mean[:1]]))
+    shape: Array = mean - mean.mean()
+    return shape
+
+
+def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match:
+    """Lay readings over the shape at each of some shifts (shares of a period) and tell the best."""
+    bins = len(lock.shape_w)
+    closed = np.concatenate([lock.shape_w[-1:], lock.shape_w, lock.shape_w[:1]])
+    at = ((phase[None, :] - shifts[:, None]) % 1.0) * bins + 0.5
+    low = np.minimum(at.astype(np.int64), bins)
+    part = at - low
+    expected = closed[low] * (1 - part) + closed[low + 1] * part
+    centred = expected - expected.mean(axis=1, keepdims=True)
+    off_w = power_w - power_w.mean()
+    norm = np.einsum("ij,ij->i", centred, centred)
+    cross = centred @ off_w
+    with np.errstate(invalid="ignore", divide="ignore"):
+        likeness = np.nan_to_num(cross / np.sqrt(norm * (off_w @ off_w)))
+    best = int(np.argmax(likeness - 0.02 * np.abs(shifts)))  # among equals the nearest
+    late = float(shifts[best])
+    if 0 < best < len(shifts) - 1:
+        before, here, after = likeness[best - 1 : best + 2]
+        bend = before - 2 * here + after
+        if bend < 0:
+            late += float(np.clip(0.5 * (before - after) / bend, -0.5, 0.5)) * float(shifts[1] - shifts[0])
+    height = float(cross[best] / norm[best]) if norm[best] > 0 else 0.0
+    level_w = float(power_w.mean() - height * expected[best].mean())
+    return Match(float(likeness[best]), late, level_w, height)
+
+
+def compare(lock: PhaseLock, time_s: Array, power_w: Array, *, anywhere: bool = False) -> Match:
+    """How a new stretch matches: near the expected phase, or at whatever phase it likes best."""
+    phase = ((time_s - lock.phase_s) / lock.seconds) % 1.0
+    return match(lock, phase, power_w, ANYWHERE if anywhere else NEAR)
+
+
+def oddness(lock: PhaseLock, found: Match) -> float:
+    """How unlike the rhythm a stretch is: about 1 is the edge of what is usual, far above is something else.
+
+    The largest of the power level's and the likeness' deviations in units of four times their own usual ones, and of the swing's, where
+    twice or half is the edge.
+    """
+    # What is usual is not known from two or three stretches: be generous at first.
+    least = 0.01 + 0.03 / (1 + lock.stretches)
+    level = abs(found.level_w - lock.level_w) / (4.0 * max(lock.level_sd_w, least * abs(lock.level_w)))
+    shape = (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least)) if lock.telling else 0.0
+    height = abs(math.log(max(found.height, 1e-3))) / math.log(2.0) if lock.telling else 0.0
+    return min(max(level, shape, height), 4.0)
+
+
+def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
+    """The rhythm after a stretch that belongs to it."""
+    late_s = found.late * lock.seconds
+    beats = (*lock.beats[-BEATS + 1 :], (lock.number, lock.phase_s + late_s))
+    if len(beats) < LEAST_BEATS:
+        # Too few to tell: iterations vary, and one late boundary is no longer period.
+        seconds = lock.seconds + FIRST_GAIN * late_s / max(1.0, (end_s - lock.phase_s) / lock.seconds)
+    else:
+        numbers, moments = np.array(beats).T
+        weights = _RECENT[-len(numbers) :]
+        numbers = numbers - (weights @ numbers) / weights.sum()
+        moments = moments - moments[-1]  # small numbers keep their digits
+        seconds = float((weights * numbers) @ moments / ((weights * numbers) @ numbers))
+    phase_s = lock.phase_s + PHASE_GAIN * late_s
+    passed = max(1, math.floor((end_s - phase_s) / seconds))
+    phase_s += passed * seconds
+    weight = max(0.05, 1.0 / (lock.stretches + 4))
+    off_w = abs(found.level_w - lock.level_w)
+    return replace(
+        lock,
+        seconds=seconds,
+        phase_s=phase_s,
+        likeness=lock.likeness + weight * (found.likeness - lock.likeness),
+        likeness_sd=lock.likeness_sd + weight * (1.25 * abs(found.likeness - lock.likeness) - lock.likeness_sd),
+        level_w=lock.level_w + weight * (found.level_w - lock.level_w),
+        level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w),
+        stretches=lock.stretches + 1,
+        number=lock.number + passed,
+        beats=beats,
+    )
+
+
+def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
+    """The rhythm taken up again at another phase, as after an evaluation."""
+    phase_s = lock.phase_s + found.late * lock.seconds
+    return replace(lock, beats=(), phase_s=phase_s + math.floor((end_s - phase_s) / lock.seconds) * lock.seconds)
+
+
+def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: float) -> float | None:
+    """The period that the known shape would have in these readings, were it stretched by `low`..`high`; None where it fits nowhere.
+
+    A clock change stretches an iteration and leaves its shape alike, so the right scale shows after two iterations already.
+    """
+    span_s = time_s[-1] - time_s[0]
+    count = int(np.clip(math.log(high / low) / 0.008, 9, 120))
+    best, answer = 0.6 * lock.likeness, None
+    for scale in np.geomspace(low, high, count):
+        seconds = lock.seconds * float(scale)
+        if span_s < 1.8 * seconds:
+            continue
+        found = match(lock, (time_s / seconds) % 1.0, power_w, ANYWHERE[::2])
+        if found.likeness > best:
+            best, answer = found.likeness, seconds
+    return answer
+
+
+def _pieces(time_s: Array, length_s: float) -> Sequence[slice]:
+    edges = np.arange(time_s[-1], time_s[0], -length_s)[::-1]
+    ends = np.searchsorted(time_s, edges, side="right")
+    pieces = [slice(a, b) for a, b in itertools.pairwise(ends) if b - a >= LEAST_READINGS // 2]
+    return pieces or [slice(0, len(time_s))]

@@ -1,0 +1,142 @@
+"""Guards against rhythms that are not there: beats between a job and the moments at which it is looked at.
+
+A power reading is a glimpse, often of 25 ms out of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104 s seen every 0.101 s
+looks like one of 3.5 s. Two things tell. Where the polling is what is slow, another polling interval moves the beat and leaves a true
+rhythm where it is. Where the sensor itself is slow, the energy counter is a second witness: it counts every moment, so a true rhythm
+swings in its differences as it does in the readings, and a beat is averaged away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+BELIEVED, DOUBTED = 0.65, 0.45
+SAME = 0.03  # a period that another polling interval leaves within 3 % is none of its making
+WEAK = 0.05
+_HARMONICS = 3
+
+
+class Testimony(NamedTuple):
+    """`share` is the swing in the counter's differences over that in the readings, about 1 for a true rhythm."""
+
+    share: float
+    swing_w: float
+    mean_w: float
+
+
+def intervals(rows: Array) -> tuple[float, float]:
+    """(seconds between two looks, seconds between two refreshes of the power reading), both medians; NaN while unknown."""
+    times = rows["time_s"]
+    gaps = np.diff(times)
+    gaps = gaps[gaps > 0]
+    if len(gaps) < 4:
+        return math.nan, math.nan
+    look_s = float(np.median(gaps))
+    ticks = refreshes(rows["power_tick_s"])
+    if len(ticks) >= 5:
+        return look_s, float(np.median(np.diff(rows["power_tick_s"][ticks])))
+    changed = times[1:][np.diff(rows["power_w"]) != 0]
+    # A value may stay the same over a refresh, so the shorter of the gaps are nearer to the truth.
+    return look_s, float(np.quantile(np.diff(changed), 0.25)) if len(changed) >= 5 else look_s
+
+
+def refreshes(tick_s: Array) -> Array:
+    """Numbers of the rows that are the first to show a refresh."""
+    known = np.flatnonzero(np.isfinite(tick_s))
+    if len(known) < 2:
+        return known
+    # One refresh has nearly the same time in every row that shows it: computed anew, it differs by the tracker's drift.
+    first: Array = known[np.concatenate([[True], np.diff(tick_s[known]) > 0.004])]
+    return first
+
+
+def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
+    """Whether a period is so short, or so even a multiple of the sampling, that sampling alone could have made it."""
+    for step_s in (look_s, refresh_s):
+        if not step_s > 0:
+            continue
+        steps = seconds / step_s
+        if steps < 4.0 or (steps < 6.5 and abs(steps - round(steps)) < 0.01 * steps):
+            return True
+    return False
+
+
+def verdict(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
+    """Empty for a rhythm that sampling cannot have made, a sentence for one that it has or may have, None where other polling would tell.
+
+    Args:
+        rows: A recorder's rows that hold the rhythm.
+        seconds: Its period.
+        guarded: Doubt what is near the limit of the sampling and has no second witness.
+    """
+    seen = testimony(rows, seconds)
+    share = seen.share if seen else None
+    if share is not None and share < DOUBTED:
+        return (
+            f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which misses nothing, "
+            f"shows {100 * share:.0f} % of that swing"
+        )
+    look_s, refresh_s = intervals(rows)
+    if guarded and seen is not None and seen.swing_w < WEAK * seen.mean_w:
+        # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing in the beat, and no GPU
+        # swings by more than it draws: a stronger beat there cannot be.
+        faster_w = seen.swing_w * seconds / refresh_s
+        if faster_w < seen.mean_w:
+            return (
+                f"aliasing suspected: readings swing by {100 * seen.swing_w / seen.mean_w:.1f} % every {seconds:.3g} s; "
+                f"what this sensor leaves of an iteration shorter than {refresh_s:.3g} s would look the same"
+            )
+    if not guarded or not near_limit(seconds, look_s, refresh_s) or (share is not None and share >= BELIEVED):
+        return ""
+    if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow
+        return None
+    return (
+        f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor refreshes, "
+        f"and there is no second witness"
+    )
+
+
+def testimony(rows: Array, seconds: float) -> Testimony | None:
+    """What the energy counter says of a rhythm in the power readings.
+
+    None where it cannot be had. Both are fitted with the period's first harmonics. What averaging over one step of the counter takes
+    from a true rhythm is given back.
+    """
+    rows = rows[rows["time_s"] >= rows["time_s"][-1] - max(8 * seconds, 4.0)]
+    counter, reading = rows[refreshes(rows["tick_s"])], rows[refreshes(rows["power_tick_s"])]
+    reading = reading[np.isfinite(reading["power_w"])]
+    counter = counter[np.isfinite(counter["energy_j"])]
+    if len(counter) < 20 or len(reading) < 20:
+        return None
+    spans = np.diff(counter["tick_s"])
+    step_s = float(np.median(spans))
+    fine = spans < 2.5 * step_s
+    if seconds < 2.5 * step_s or fine.sum() < 20:
+        return None
+    mean_w = np.diff(counter["energy_j"])[fine] / spans[fine]
+    middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
+    harmonics = [h for h in range(1, _HARMONICS + 1) if seconds / h >= 2.5 * step_s]
+    steady, noise_w = _swing(reading["power_tick_s"], reading["power_w"].astype(np.float64), seconds, harmonics)
+    averaged, _ = _swing(middle_s, mean_w, seconds, harmonics)
+    given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
+    seen_w = float(np.sqrt(np.sum(steady**2)))
+    if seen_w < 3.0 * noise_w:
+        return None
+    share = float(np.sqrt(np.sum((averaged * given_back) ** 2)) / seen_w)
+    return Testimony(share, 2.0 * seen_w, float(np.mean(reading["power_w"])))
+
+
+def _swing(time_s: Array, power_w: Array, seconds: float, harmonics: list[int]) -> tuple[Array, float]:
+    """Amplitudes of a period's harmonics by least squares, and the standard error of one."""
+    angle = 2 * np.pi * (time_s - time_s[0])[:, None] * np.array(harmonics) / seconds
+    columns = np.hstack([np.ones((len(time_s), 1)), np.cos(angle), np.sin(angle)])
+    found, *_ = np.linalg.lstsq(columns, power_w, rcond=None)
+    rest = power_w - columns @ found
+    n = len(harmonics)
+    sd = math.sqrt(float(rest @ rest) / max(1, len(time_s) - 2 * n - 1))
+    return np.hypot(found[1 : n + 1], found[n + 1 :]), sd * math.sqrt(2.0 / len(time_s))
