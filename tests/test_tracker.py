@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.tracking import time_to_sure
 from workbench.finder import open_device
+from workbench.following import Following, follow
 from workbench.recorder import ROWS, Recorder, as_rows
 from workbench.records import Level, Periods, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tracker import PeriodTracker
-from workbench.following import Following, follow
 
 Simulated = Callable[..., Machine]
 Rows = np.ndarray

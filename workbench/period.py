@@ -24,7 +24,7 @@ import polars as pl
 from .errors import UsageError
 from .periodicity import ranker
 from .periodicity.candidates import View
-from .periodicity.features import describe
+from .periodicity.features import NAMES, describe
 from .periodicity.precise import Precise, precise
 from .periodicity.signals import REFRESHES, Grid, on_grid
 from .records import Level, Periods
@@ -36,6 +36,9 @@ GUESS = 0.12  # below this nothing is named at all
 FLAT = 0.004  # relative spread of the power below which there is nothing to see
 _READ = ("power_w", "utilisation", "memory_utilisation")
 _NEIGHBOUR = 1.15
+BEATS = 3.5  # in the shortest periods that the sensor can show: where a sine may be a beat
+SINE = 0.94  # share of a rhythm's variance in its fundamental
+WITNESSED = 0.5  # correlation in a utilisation from which a beat is out of the question
 
 
 def find_periods(trace: pl.DataFrame) -> Periods:
@@ -65,7 +68,7 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
     iteration, level = ranker.shipped()(periods_s, features)
-    return _decide(grid, views, periods_s, iteration, level, notes)
+    return _decide(grid, views, periods_s, features, iteration, level, notes)
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
@@ -120,7 +123,9 @@ def _nothing(grid: Grid) -> str:
     return f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and {grid.seconds / 2.2:.3g} s"
 
 
-def _decide(grid: Grid, views: list[View], periods_s: Any, iteration: Any, level: Any, notes: tuple[str, ...]) -> Periods:
+def _decide(
+    grid: Grid, views: list[View], periods_s: Any, features: Any, iteration: Any, level: Any, notes: tuple[str, ...]
+) -> Periods:
     """Name the levels, and say how sure that is."""
     best = int(np.argmax(iteration))
     if iteration[best] < GUESS and level.max() < LEVEL:
@@ -141,9 +146,25 @@ def _decide(grid: Grid, views: list[View], periods_s: Any, iteration: Any, level
         notes = (*notes, f"the period changes by {100 * moved:.0f} % on the way")
     if any(signal.weights.min() == 0 for signal in grid.signals):
         notes = (*notes, "there are gaps in the trace")
-    sure = bool(iteration[best] >= SURE)
+    alias = _may_be_a_beat(grid, float(periods_s[best]), dict(zip(NAMES, features[best], strict=True)))
+    sure = bool(iteration[best] >= SURE) and not alias
     periods = Periods(tuple(levels), sure, "", 0.0 if sure else _longer(grid, periods_s, iteration), notes)
-    return periods if sure else replace(periods, reason=_doubt(grid, periods_s, iteration, level, best))
+    return periods if sure else replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
+
+
+def _may_be_a_beat(grid: Grid, period_s: float, seen: dict[str, float]) -> str:
+    """Whether something faster than the sensor may have made a rhythm, in words.
+
+    A beat of the job with the sensor's refresh keeps the fundamental only: it is a sine. Iterations have an edge somewhere, unless they
+    too are near the limit, where nobody can tell the two apart from one reading: then a utilisation must show the rhythm as well.
+    """
+    limit_s = REFRESHES * max(grid.refresh_s, grid.poll_s)
+    if period_s > BEATS * limit_s or not seen["power_w:pure"] >= SINE:
+        return ""
+    if any(seen[f"{name}:x1"] >= WITNESSED for name in _READ[1:]):  # NaN where it cannot show such a period: no witness
+        return ""
+    return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
+            "the shortest that this sensor can show")  # fmt: skip
 
 
 def precisely(views: list[View], grid: Grid, period_s: float) -> Precise:
@@ -175,13 +196,9 @@ def _doubt(grid: Grid, periods_s: Any, iteration: Any, level: Any, best: int) ->
     period_s = float(periods_s[best])
     others = np.abs(np.log(periods_s / period_s)) > math.log(_NEIGHBOUR)
     rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))
-    limit_s = REFRESHES * max(grid.refresh_s, grid.poll_s)
     if grid.seconds < 5 * period_s:
         return f"too short: {period_s:.3g} s fits, but only {grid.seconds / period_s:.1f} such periods were seen"
     if others.any() and max(iteration[rival], level[rival]) > 0.5 * iteration[best]:
         first, second = sorted((period_s, float(periods_s[rival])))
         return f"not sure which of {first:.3g} s and {second:.3g} s is the iteration"
-    if period_s < 4 * limit_s:
-        return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
-                "the shortest that this sensor can show")  # fmt: skip
     return f"aperiodic: {period_s:.3g} s comes back, but not regularly enough"

@@ -39,6 +39,7 @@ class Ranker:
 
     boosters: dict[str, Any]
     tables: dict[str, tuple[Array, Array]]
+    wider: float  # what the foretold errors must be stretched by to hold 90 % of those of unseen cases (split conformal prediction)
     about: dict[str, Any]
 
     def __call__(self, periods_s: Array, features: Array) -> tuple[Array, Array]:
@@ -49,7 +50,7 @@ class Ranker:
 
     def uncertainty(self, doubts: list[float]) -> float:
         """Half width of a 90 % interval of a period, as a share of it (`Precise.doubts`)."""
-        return float(np.exp(self._predict(ERROR, np.array([doubts]))[0]))
+        return self.wider * float(np.exp(self._predict(ERROR, np.array([doubts]))[0]))
 
     def _predict(self, name: str, features: Array) -> Array:
         return np.asarray(self.boosters[name].predict(features, num_threads=1))
@@ -99,4 +100,4 @@ def shipped() -> Ranker:
         raise WorkbenchError(f"the period ranker {FILE} was made for other features; {REMEDY}")
     boosters = {name: lightgbm.Booster(model_str=stored["boosters"][name]) for name in (*STAGES, ERROR)}
     tables = {name: (np.array(x), np.array(y)) for name, (x, y) in stored["tables"].items()}
-    return Ranker(boosters, tables, stored["about"])
+    return Ranker(boosters, tables, stored["wider"], stored["about"])
