@@ -81,7 +81,7 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
         if not trace.schema[name].is_numeric():
             raise UsageError(f"the column {name} must hold numbers, not {trace.schema[name]}")
     present = [name for name in _READ if name in trace.columns and trace.schema[name].is_numeric()]
-    table = {name: trace[name].cast(pl.Float64).fill_null(math.nan).to_numpy() for name in ("time_s", *present)}
+    table = {name: trace[name].cast(pl.Float64).to_numpy() for name in ("time_s", *present)}
     notes = []
     good = np.isfinite(table["time_s"]) & np.isfinite(table["power_w"])
     if (lost := int((~good).sum())) > 0:

@@ -16,8 +16,8 @@ from .look import Look, Table, level_words, look
 from .picture import Span
 
 if TYPE_CHECKING:
-    from ..iterations import Found
     from ..following import Following
+    from ..iterations import Found
 
 PACE_S = 0.5  # two updates a second at most
 SHARE = 0.015  # of the processor's time that working out may take,

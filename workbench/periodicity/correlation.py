@@ -103,11 +103,11 @@ def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: flo
 def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> Level:
     size = length // thin
     count = len(values) // length
-    picked = range(count) if count <= SEGMENTS else np.linspace(0, count - 1, SEGMENTS).astype(int)
+    picked = np.arange(count) if count <= SEGMENTS else np.linspace(0, count - 1, SEGMENTS).astype(int)
     # The last window ends with the trace: what is newest is never left out.
     offset = len(values) - count * length
-    rows = np.stack([values[offset + k * length : offset + k * length + size * thin] for k in picked])
-    w = np.stack([weights[offset + k * length : offset + k * length + size * thin] for k in picked])
+    rows = values[offset:].reshape(count, length)[picked, : size * thin]
+    w = weights[offset:].reshape(count, length)[picked, : size * thin]
     return _averaged(rows, w, step_s, thin, length * step_s)
 
 
