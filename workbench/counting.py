@@ -54,14 +54,25 @@ def count(window: Window, measurement: Measurement, recorder: Recorder | None, *
 
 
 def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
-    """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error."""
+    """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
+
+    A trace of a recorder has the energy counter beside the reading: a rhythm in the one that is not in the other is a beat.
+    """
     from .period import find_periods
+    from .recorder import as_rows
+    from .tracking import witness
 
     start_s, end_s = within_s or (-math.inf, float(trace["time_s"].max() or 0.0))  # type: ignore[arg-type]
+    part = trace.filter(pl.col("time_s").is_between(max(start_s, end_s - LOOK_S), end_s))
     try:
-        return find_periods(trace.filter(pl.col("time_s").is_between(max(start_s, end_s - LOOK_S), end_s)))
+        found = find_periods(part)
     except WorkbenchError as error:
         return Periods(reason=str(error))
+    if found.sure and found.iteration is not None and {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns):
+        beat = witness.verdict(as_rows(part), found.iteration.seconds, guarded=False)
+        if beat:
+            return replace(found, sure=False, reason=beat)
+    return found
 
 
 def pooled(founds: Sequence[Found], measurements: Sequence[Measurement]) -> Found:
@@ -79,8 +90,13 @@ def pooled(founds: Sequence[Found], measurements: Sequence[Measurement]) -> Foun
     return _found(pl.concat(frames), source, periods, error_j)
 
 
-def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None) -> Found:
+def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False) -> Found:
     """The iterations of a stored trace (`Store.trace`): as they were stored, or found anew.
+
+    Args:
+        trace: A little longer than what was measured, as it is kept.
+        frame: The stored iterations (`Store.iterations`): where the measurement began and ended, and so what is looked at.
+        marked: Whether the training had told them: then they stay as they are.
 
     Raises:
         MeasurementError: there is nothing in the trace to find them in.
@@ -89,10 +105,14 @@ def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None) -> Found
     parts.sort(key=lambda part: -float(part["power_w"].mean() or 0.0))  # type: ignore[arg-type]
     if not parts or _readings(parts[0]) < 2:
         raise MeasurementError(f"the trace has {trace.height} rows and too few power readings to find iterations in")
-    periods = look_at(parts[0])
-    if frame is None:
-        return _found(iterations(parts[0], periods, others=parts[1:]), "detected", periods, None)
-    return _found(frame, "marks", periods, None)
+    within_s = None
+    if frame is not None and frame.height:  # of several runs only the last one's trace is kept
+        times = parts[0]["time_s"]
+        within_s = (max(float(frame["start_s"].min()), float(times.min())), min(float(frame["end_s"].max()), float(times.max())))  # type: ignore[arg-type]
+    periods = look_at(parts[0], within_s)
+    if frame is not None and marked:
+        return _found(frame, "marks", periods, None)
+    return _found(iterations(parts[0], periods, others=parts[1:], within_s=within_s), "detected", periods, None)
 
 
 def _found(frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None) -> Found:

@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "marks": {"records"},
     "energy_curve": set(),  # pure functions over traces
     "iterations": {"records", "errors", "periodicity", "energy_curve"},
-    "counting": {"records", "errors", "period", "iterations", "recorder"},
+    "counting": {"records", "errors", "period", "iterations", "recorder", "tracking"},
     "readers": {"errors", "trace"},
     "meter": {*_NOUNS, "device", "trace", "estimate", "steps", "recorder", "synchronise", "marks", "iterations", "counting"},
     "store": {"records", "errors", "trace", "places"},
