@@ -30,11 +30,16 @@ from .periodicity.signals import REFRESHES, Grid, on_grid
 from .records import Level, Periods
 
 FEWEST = 20
-SURE = 0.75  # confidence in the iteration from which it may be relied upon
+SURE = 0.8  # confidence in the iteration from which it may be relied upon at once
+LIKELY = 0.6  # from here on, if the trace without its beginning and without its end say the same,
+TOGETHER = 0.65  # and all three are so sure on average
+LEFT_OUT = 0.12  # of the trace
+DISSENT = 0.65  # of the confidence remains where they do not: of such answers 0.44 came true, of agreeing ones 0.75
 LEVEL = 0.6  # confidence from which another level is named
 GUESS = 0.12  # below this nothing is named at all
 FLAT = 0.004  # relative spread of the power below which there is nothing to see
 _READ = ("power_w", "utilisation", "memory_utilisation")
+SAME = 0.03  # periods nearer than this share are one
 _NEIGHBOUR = 1.15
 BEATS = 3.5  # in the shortest periods that the sensor can show: where a sine may be a beat
 SINE = 0.94  # share of a rhythm's variance in its fundamental
@@ -68,7 +73,28 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     if not len(periods_s):
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
     iteration, level = ranker.shipped()(periods_s, features)
-    return _decide(grid, views, periods_s, features, iteration, level, notes)
+    best = int(np.argmax(iteration))
+    sure = bool(iteration[best] >= SURE)
+    if LIKELY <= iteration[best] < SURE:
+        others = [_opinion(time_s, columns, part) for part in ((LEFT_OUT, 1.0), (0.0, 1.0 - LEFT_OUT))]
+        agreed = all(abs(math.log(period_s / periods_s[best])) < SAME for period_s, _ in others)
+        sure = agreed and (float(iteration[best]) + sum(score for _, score in others)) / 3 >= TOGETHER
+        iteration[best] *= 1.0 if agreed else DISSENT
+    return _decide(grid, views, periods_s, features, iteration, level, sure, best, notes)
+
+
+def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) -> tuple[float, float]:
+    """The best period of a part of the trace, and the confidence in it; (infinity, 0) where there is none."""
+    first, last = (time_s[0] + share * (time_s[-1] - time_s[0]) for share in part)
+    inside = (time_s >= first) & (time_s <= last)
+    if inside.sum() < FEWEST or np.ptp(columns["power_w"][inside]) == 0:
+        return math.inf, 0.0
+    periods_s, features, _ = describe(on_grid(time_s[inside], {name: values[inside] for name, values in columns.items()}))
+    if not len(periods_s):
+        return math.inf, 0.0
+    iteration, _ = ranker.shipped()(periods_s, features)
+    best = int(np.argmax(iteration))
+    return float(periods_s[best]), float(iteration[best])
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
@@ -124,10 +150,9 @@ def _nothing(grid: Grid) -> str:
 
 
 def _decide(
-    grid: Grid, views: list[View], periods_s: Any, features: Any, iteration: Any, level: Any, notes: tuple[str, ...]
+    grid: Grid, views: list[View], periods_s: Any, features: Any, iteration: Any, level: Any, sure: bool, best: int, notes: tuple[str, ...]
 ) -> Periods:
     """Name the levels, and say how sure that is."""
-    best = int(np.argmax(iteration))
     if iteration[best] < GUESS and level.max() < LEVEL:
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, iteration), notes=notes)
     named = [(best, "iteration", float(iteration[best]))]
@@ -147,7 +172,7 @@ def _decide(
     if any(signal.weights.min() == 0 for signal in grid.signals):
         notes = (*notes, "there are gaps in the trace")
     alias = _may_be_a_beat(grid, float(periods_s[best]), dict(zip(NAMES, features[best], strict=True)))
-    sure = bool(iteration[best] >= SURE) and not alias
+    sure = sure and not alias
     periods = Periods(tuple(levels), sure, "", 0.0 if sure else _longer(grid, periods_s, iteration), notes)
     return periods if sure else replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
 
