@@ -27,14 +27,14 @@ recorder = Recorder(list(gpus.values()))
 recorder.ready()
 def change(uuid, watts):
     return gpus[uuid].apply(Setting(power_limit_w=watts)).power_limit_w
-def train(workload, iterations):
+def train(workload, iterations, batch_size=None):
     view = PowerView(recorder, list(gpus.values()), label=workload, stop=interrupt_cell, set_power_limit=change)
     view.show()
     view.start()
     for other in range(1, len(gpus)):
-        in_background(TrainingJob(workload, iterations=10 * iterations, gpu=other, seed=other))
+        in_background(TrainingJob(workload, batch_size, iterations=10 * iterations, gpu=other, seed=other))
     start_s = recorder.clock()
-    for batch in TrainingJob(workload, iterations=iterations):
+    for batch in TrainingJob(workload, batch_size, iterations=iterations):
         pass
     end_s = recorder.clock()
     joules = sum(machine.true_energy_j(number, start_s, end_s) for number in range(len(gpus)))
@@ -80,13 +80,13 @@ def main(images: Path) -> None:
         Lab(Path(directory) / "server") as lab,
         browser_page(chromium, width=1180, height=1250) as page,
     ):
-        one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("imagenet", iterations=40)'])
+        one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("imagenet", iterations=44)'])
         one.run(0)
         one.finish(0)
         one.run(1)
         one.until("it.time[0] > 8")
         drag(one, 0.35)
-        one.until("it.time[0] > 15")
+        one.until("it.time[0] > 22", 40)
         shoot(one, "power-light.png", images)
         one.theme("JupyterLab Dark")
         shoot(one, "power-dark.png", images)
@@ -95,11 +95,11 @@ def main(images: Path) -> None:
         shoot(one, "power-static.png", images)
         lab.stop_kernels()
 
-        eight = Notebook(lab, page, "eight", [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("imagenet", iterations=60)'])
+        eight = Notebook(lab, page, "eight", [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("librispeech", 60, batch_size=96)'])
         eight.run(0)
         eight.finish(0)
         eight.run(1)
-        eight.until("it.time[0] > 15", 40)
+        eight.until("it.time[0] > 20", 60)
         shoot(eight, "power-8gpus.png", images)
         lab.stop_kernels()
 
