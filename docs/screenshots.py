@@ -1,4 +1,4 @@
-"""Takes the pictures of the live view and of the iterations in docs/images, on simulated GPUs: python docs/screenshots.py"""
+"""Takes the pictures in docs/images (live view, iterations, a recurring job) on simulated GPUs: python docs/screenshots.py"""
 
 from __future__ import annotations
 
@@ -49,6 +49,26 @@ session = workbench.simulate("V100")
 session.meter
 """
 
+RECURRING = """
+%load_ext workbench
+import tempfile, workbench
+from pathlib import Path
+from workbench.simulation.learning import Accuracy, shorter
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("V100", stepped=True)
+workload = shorter("cifar100", 6_400)
+def train(run):
+    accuracy = Accuracy(run.batch_size, seed=run.attempt.number)
+    while not run.should_stop():
+        for _ in TrainingJob(workload, run.batch_size, seed=run.attempt.number):
+            workbench.step()
+            if run.should_stop():
+                return
+        run.epoch(accuracy.after_epoch())
+home = Path(tempfile.mkdtemp())
+job = workbench.RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, storage=home / "runs.db", max_epochs=60, seed=1)
+"""
+
 
 def drag(notebook: Notebook, share: float) -> None:
     """Drag the limit slider to a share of its range."""
@@ -80,7 +100,7 @@ def main(images: Path) -> None:
         Lab(Path(directory) / "server") as lab,
         browser_page(chromium, width=1180, height=1250) as page,
     ):
-        one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("imagenet", iterations=44)'])
+        one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("librispeech", 56, batch_size=24)'])
         one.run(0)
         one.finish(0)
         one.run(1)
@@ -120,6 +140,18 @@ def main(images: Path) -> None:
         page.wait_for_function("() => document.querySelectorAll('.workbench-period canvas, .workbench-headline').length > 0")
         page.wait_for_timeout(2000)
         shoot(period, "period-look.png", images, cell=2)
+        lab.stop_kernels()
+
+        recurring = Notebook(lab, page, "recurring", [RECURRING, "workbench.panels.recurring(job, run=train)"])
+        for cell in (0, 1):
+            recurring.run(cell)
+            recurring.finish(cell, 60)
+        page.wait_for_selector(".workbench-count")
+        page.locator(".workbench-count").fill("14")
+        page.locator(".workbench-run-many:enabled").click()
+        done = "(it => it?.view.rows.recurrence.length === 14 && it.left() === 0)(document.querySelector('.workbench-panel')?.workbench)"
+        page.wait_for_function(done, timeout=120_000)
+        shoot(recurring, "recurring-light.png", images)
         lab.stop_kernels()
 
 

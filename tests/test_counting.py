@@ -179,6 +179,48 @@ def test_a_guess_can_be_looked_at_and_is_in_no_mean(session: Callable[..., Machi
     assert result.iterations["kind"].to_list().count("iteration") > 20
 
 
+@pytest.mark.parametrize(("cards", "workload", "batch_size"), [("V100", "librispeech", 24), ("P100", "imagenet", 128)])
+def test_without_marks_the_shipped_detector_tells_what_marks_would(
+    session: Callable[..., Machine], cards: str, workload: str, batch_size: int
+) -> None:
+    machine = session(cards)
+    job = TrainingJob(workload, batch_size, iterations=25, machine=machine)
+    with workbench.measure("train") as result:
+        job.run()
+    machine.step(0.5)
+    true_s = (job.marks[-1] - job.marks[0]) / (len(job.marks) - 1)
+    true_j = machine.true_energy_j(0, job.marks[0], job.marks[-1]) * machine.gain(0) / (len(job.marks) - 1)
+    found = result.measurement.iterations
+    assert found is not None
+    assert (found.source, found.sure, found.reason) == ("detected", True, "")
+    assert found.count == pytest.approx(25, abs=1)
+    assert found.seconds == pytest.approx(true_s, rel=0.01)
+    assert found.energy_j == pytest.approx(true_j, rel=0.02)
+
+    with workbench.measure("marked") as marked:
+        for _ in TrainingJob(workload, batch_size, iterations=25, machine=machine):
+            workbench.step()
+    machine.step(0.5)
+    told = marked.measurement.iterations
+    assert told is not None
+    assert told.source == "marks"
+    assert told.detected_s == pytest.approx(told.seconds, rel=0.02)
+    assert "off the marks" in told.check
+
+
+@pytest.mark.parametrize("cards", ["V100", "A100", "P100"])
+def test_a_gpu_at_rest_has_no_iterations(session: Callable[..., Machine], cards: str) -> None:
+    machine = session(cards)
+    with workbench.measure("rest") as result:
+        machine.step(20.0)
+    machine.step(0.5)
+    found = result.measurement.iterations
+    assert found is not None
+    assert (found.count, found.seconds, found.sure, found.detected_s) == (0, None, False, None)
+    assert found.reason
+    assert result.iterations["kind"].to_list() == ["other"]
+
+
 def test_a_short_window_is_not_kept_waiting(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
     machine = session()
     finds(monkeypatch, Periods(reason="asked"))
@@ -279,8 +321,11 @@ def test_a_stored_measurement_is_looked_at_again(session: Callable[..., Machine]
     assert again.frame.equals(found.frame)
     assert again.summary.source == "marks"
     assert again.summary.detected_s == 0.36
+    (whole,) = again.frame.select(pl.col("end_s").max() - pl.col("start_s").min()).row(0)
+    assert whole == pytest.approx(measurement.time_s)
     detected = workbench.iterations_of(replace(marked, iterations=None))
     assert detected.summary.source == "detected"
+    assert detected.frame["time_s"].sum() == pytest.approx(measurement.time_s, abs=0.03)  # not the seconds around it that are kept too
     assert detected.summary.seconds == pytest.approx(again.summary.seconds, rel=0.02)
 
 

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.tracking import time_to_sure
 from workbench.finder import open_device
 from workbench.following import Following, follow
+from workbench.period import find_periods
 from workbench.recorder import ROWS, Recorder, as_rows
 from workbench.records import Level, Periods, Setting
 from workbench.simulation.machine import Machine
@@ -82,9 +83,9 @@ def watched(tracker: PeriodTracker, rows: Rows, every_s: float = 0.25) -> Iterat
 class Training:
     """Runs jobs on a stepped machine and lets a tracker follow."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, detect: Callable[[pl.DataFrame], Periods] = plain) -> None:
         self.machine, self.device = machine, open_device()
-        self.following = Following(Recorder([self.device]), self.device.uuid, make=lambda: PeriodTracker(plain))
+        self.following = Following(Recorder([self.device]), self.device.uuid, make=lambda: PeriodTracker(detect))
         self.tracker = self.following.tracker
         self.seen: list[tuple[float, str, float | None]] = []
 
@@ -524,6 +525,62 @@ def test_the_benchmark_tells_after_how_many_periods_the_tracker_was_right_and_su
     assert 2.0 < right["periods"] < 6.0
     assert (wrong["sure"], wrong["right"], wrong["periods"]) == (True, False, None)
     assert wrong["wrong_first"]
+
+
+# with the detector that is shipped
+
+
+def never_wrong(training: Training, *true_s: float) -> bool:
+    return all(any(abs(known_s / each - 1) < 0.05 for each in true_s) for _, _, known_s in training.seen if known_s is not None)
+
+
+@pytest.mark.parametrize(
+    ("card", "workload", "batch_size"),
+    [
+        ("V100", "librispeech", 24),
+        ("V100", "squad", 32),
+        ("A100", "librispeech", 96),
+        ("H100", "librispeech", 192),
+        ("P100", "imagenet", 128),
+    ],
+)
+def test_the_shipped_detector_locks_on_and_is_never_sure_of_anything_else(
+    simulated: Simulated, card: str, workload: str, batch_size: int
+) -> None:
+    training = Training(simulated(card, stepped=True), find_periods)
+    job = training.train(workload, batch_size, 40.0, evaluate=False)
+    true_s = float(np.mean(np.diff(job.marks)))
+    level = training.tracker.periods.iteration
+    assert training.tracker.state == "locked"
+    assert level is not None
+    assert level.seconds == pytest.approx(true_s, rel=0.015)
+    assert training.locked_s(true_s, 0.0) - job.marks[0] < 16 * max(1.0, true_s)
+    for at_s, _, known_s in training.seen:  # beside the iterations so far: where the data gap is long, the first few may all be short
+        if known_s is not None:
+            assert known_s == pytest.approx(np.mean(np.diff([mark for mark in job.marks if mark <= at_s])), rel=0.05)
+
+
+def test_the_shipped_detector_locks_on_anew_under_another_power_limit(simulated: Simulated) -> None:
+    training = Training(simulated("V100", stepped=True), find_periods)
+    fast_s = typical_s(training.train("imagenet", 256, 25.0))
+    changed_s = training.machine.clock()
+    training.device.apply(Setting(power_limit_w=150))
+    slow_s = typical_s(training.train("imagenet", 256, 25.0))
+    assert slow_s > 1.2 * fast_s
+    assert training.locked_s(slow_s, changed_s) - changed_s < 10 * slow_s
+    assert training.tracker.state == "locked"
+    assert never_wrong(training, fast_s, slow_s)
+
+
+@pytest.mark.parametrize("sizes", [(24, 48), (48, 24)])
+def test_the_shipped_detector_locks_on_anew_at_another_batch_size(simulated: Simulated, sizes: tuple[int, int]) -> None:
+    training = Training(simulated("V100", stepped=True), find_periods)
+    before_s = typical_s(training.train("librispeech", sizes[0], 30.0))
+    changed_s = training.machine.clock()
+    after_s = typical_s(training.train("librispeech", sizes[1], 40.0))
+    assert training.locked_s(after_s, changed_s) - changed_s < 16.0
+    assert training.tracker.state == "locked"
+    assert never_wrong(training, before_s, after_s)
 
 
 # with a recorder

@@ -324,9 +324,10 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
     if (small := periods.micro_step) is not None and (first := costs[0]).name == "iteration":
         parts = max(round(first.each_s / small.seconds), 1)
         costs.append(_cost("micro-step", total * parts, first.time_s, first.energy_j, 1 / parts))
-    if (cycle := periods.cycle) is not None and whole_s >= cycle.seconds:
-        count = round(whole_s / cycle.seconds)
-        costs.append(_cost("cycle", count, whole_s, whole_j, total / count))
+    if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
+        count = int(whole_s / cycle.seconds + 0.1)
+        share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
+        costs.append(_cost("cycle", count, share * whole_s, None if whole_j is None else share * whole_j, share * total / count))
     return tuple(costs)
 
 

@@ -231,6 +231,7 @@ class Sampler:
     """
 
     BURST_S, LOOK_S, EARLY_S, SLOW_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.004, 0.008
+    ENOUGH = 3  # edges for a line
 
     def __init__(
         self,
@@ -392,10 +393,12 @@ class Sampler:
 
     def _search(self, watched: _Watched) -> None:
         """Look anew for the steps of a sensor that has shown none, or has left its line."""
-        if watched.widen > 16:
-            for edges, _ in watched.followed():
+        for edges, _ in watched.followed():
+            # Edges that lie on no line, as those seen by a starved process, would keep every later one from being fitted.
+            if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
                 edges.forget()
-            watched.widen = 1.0
+        if watched.widen > 16:
+            watched.widen, watched.refine_gap_s = 1.0, 0.25
         if not watched.lost:
             self._burst([watched], self._clock() + self.BURST_S, until=4)
         found = all(edges.locked for edges, _ in watched.followed())

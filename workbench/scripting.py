@@ -92,4 +92,4 @@ def iterations_of(measurement: Measurement | str) -> Found:
             f"exceed {store.quota_bytes >> 20} MB"
         )
     marked = named.iterations is not None and named.iterations.source == "marks"
-    return from_stored(trace, store.iterations(named.id) if marked else None)
+    return from_stored(trace, store.iterations(named.id), marked=marked)

@@ -167,8 +167,13 @@ def current() -> Session:
     return _current
 
 
-def simulate(cards: str | Sequence[str], *, scale: float = 1.0) -> Session:
+def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = False) -> Session:
     """Choose simulated GPUs by name for this process; returns its session, now measuring them.
+
+    Args:
+        cards: Names of the catalogue ("A100"), separated by commas or as a list.
+        scale: How much faster than real time their clock runs.
+        stepped: Their clock moves only when a simulated training does, as fast as this machine works it out.
 
     Raises:
         UnknownGpu: a card that the catalogue does not have.
@@ -185,7 +190,7 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0) -> Session:
     session = current()
     session.close()
     present = machine.attached()
-    made = machine.simulate(cards, scale=scale)
+    made = machine.simulate(cards, scale=scale, stepped=stepped)
     atexit.unregister(session.close)
     atexit.register(session.close)  # before the machine goes, which was registered after it
     if present is not None and present.state.path != made.state.path:

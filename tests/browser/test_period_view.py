@@ -29,7 +29,7 @@ SEE = """() => {
     problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };
 }"""
-JOB = 'TrainingJob("librispeech", batch_size=48, iterations=20)'
+JOB = 'TrainingJob("librispeech", batch_size=24, iterations=32)'
 SET_UP = """
 %load_ext workbench
 import workbench
@@ -61,8 +61,8 @@ def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(noteb
     assert looking["headline"]
     found = seen(made, "it.sure && it.strips > 2 && it.shape > 10")
     assert made.count(1) is None  # all this while the cell runs
-    assert re.match(r"One iteration takes (9\d\d[.\d]* ± .* ms|1\.0\d+ ± .* s) and ", found["headline"])
-    assert 0.9 < found["level"]["seconds"] < 1.1
+    assert re.match(r"One iteration takes (5[89]|60)\d[.\d]* ± .* ms and ", found["headline"])
+    assert 0.57 < found["level"]["seconds"] < 0.61
     assert "waits for data or the host" in found["details"]
     more = seen(made, f"it.spans > {found['spans']} + 1")
     assert made.count(1) is None
@@ -77,6 +77,19 @@ def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(noteb
     assert "Spectrum of the power" in picture
     assert "(simulated)" in picture
     made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null", 10)
+
+
+def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run(notebook: Make) -> None:
+    made = run(notebook, f"%%energy train --live\nfor batch in {JOB}:\n    pass")
+    before = seen(made, "it.sure && it.spans > 3")
+    assert made.count(1) is None
+    made.save()
+    made.open()
+    # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell ends.
+    after = seen(made, f"it.sure && it.spans > {before['spans']} && it.folded > 0", 60)
+    assert after["headline"].startswith("One iteration takes ")
+    assert after["spans"] >= 30
+    assert after["problem"] == ""
 
 
 def test_a_load_without_a_rhythm_is_not_given_one(notebook: Make) -> None:
@@ -97,7 +110,7 @@ def test_what_was_recorded_is_looked_at_and_folded_anew_on_request(notebook: Mak
     made.finish(1, 60)
     made.run(2)
     first = seen(made, "it.sure && it.shape > 10 && it.strips > 2")
-    assert re.match(r"One iteration takes (9\d\d[.\d]* ± .* ms|1\.0\d+ ± .* s) and ", first["headline"])
+    assert re.match(r"One iteration takes (5[89]|60)\d[.\d]* ± .* ms and ", first["headline"])
     slider = made.page.locator(".workbench-period ~ .workbench-control .workbench-limit")
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()

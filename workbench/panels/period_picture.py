@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from .picture import LEFT, RIGHT, WIDTH, Frame, text, ticks
 from .theme import colour
 
 HEIGHT = 150
+HEADLINE, DETAIL = 92, 120  # characters that fit the width, in letters of 13 and 11
 SPLIT = 0.58  # where the fold ends and the spectrum begins
 MOST_LINES = 14  # iterations in the picture: more would only be ink
 DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -18,11 +20,14 @@ DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20
 
 def rhythm(look: Look, number: int, top: float) -> tuple[list[str], float]:
     """What is known of the rhythm of GPU `number`, from a height on; and the height where it ends."""
-    parts = [text(0, top + 20, look.headline, size=13, weight="bold")]
-    y = top + 20
-    for sentence in look.details:
+    parts, y = [], top + 4
+    for line in textwrap.wrap(look.headline, HEADLINE):
         y += 16
-        parts.append(text(0, y, sentence, opacity=0.75))
+        parts.append(text(0, y, line, size=13, weight="bold"))
+    for sentence in look.details:
+        for line in textwrap.wrap(sentence, DETAIL):
+            y += 16
+            parts.append(text(0, y, line, opacity=0.75))
     if not len(look.spectrum):
         return parts, y + 8
     y += 32

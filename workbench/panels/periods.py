@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 
 from .. import trace as traces
-from ..errors import UsageError
+from ..counting import from_stored
+from ..errors import MeasurementError, UsageError
 from ..records import Level, Measurement, Periods
 from . import theme
 from .base import LivePanel, Message, kernel, module
@@ -28,6 +29,7 @@ from .rhythm import told
 from .series import COLUMNS, Rows, Series, thin
 
 if TYPE_CHECKING:
+    from ..iterations import Found
     from ..store import Store
 
 MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
@@ -41,6 +43,7 @@ class PeriodPanel(LivePanel):
         frames: The trace of each GPU by name.
         title: What it is, in words.
         periods: The periods of each, where they are known already.
+        found: The iterations of the busiest one, where they are known already.
         simulated: Whether no joule of it is real.
     """
 
@@ -52,6 +55,7 @@ class PeriodPanel(LivePanel):
         *,
         title: str = "",
         periods: Mapping[str, Periods] | None = None,
+        found: Found | None = None,
         simulated: bool = False,
     ) -> None:
         if not frames:
@@ -61,6 +65,9 @@ class PeriodPanel(LivePanel):
         self._frames = [_sorted(frame, name) for name, frame in frames.items()]
         self._known = dict(periods or {})
         self._number = max(range(len(self.names)), key=lambda number: _mean_w(self._frames[number]))
+        self._found, self._busiest = found, self._number
+        if found is not None and found.periods is not None:
+            self._known.setdefault(self.names[self._number], found.periods)
         self._level: Level | None = None
         self._looked: tuple[Any, Look] | None = None
         super().__init__()
@@ -84,7 +91,8 @@ class PeriodPanel(LivePanel):
         key = (self._number, self._level)
         if self._looked is None or self._looked[0] != key:
             frame = self._frames[self._number]
-            self._looked = key, look(frame, self.periods, start_s=self._start_s(), level=self._level)
+            found = self._found if self._number == self._busiest else None
+            self._looked = key, look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found)
         return self._looked[1]
 
     def choose(self, number: int) -> None:
@@ -265,7 +273,12 @@ def _panel(what: Any, store: Store | None) -> PeriodPanel:
     several = len(measurement.gpus) > 1
     names = {gpu.uuid: f"GPU {number}, {gpu.name}" if several else gpu.name for number, gpu in enumerate(measurement.gpus)}
     frames = {names.get(uuid, uuid): part for uuid, part in _by_gpu(frame).items()}
-    return PeriodPanel(frames, title=measurement.label, simulated=measurement.simulated)
+    marked = measurement.iterations is not None and measurement.iterations.source == "marks"
+    try:
+        found = from_stored(frame, store.iterations(measurement.id), marked=marked)
+    except MeasurementError:  # too few readings; the panel says so in its own words
+        found = None
+    return PeriodPanel(frames, title=measurement.label, found=found, simulated=measurement.simulated)
 
 
 def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
