@@ -13,6 +13,8 @@
     iterations, counting     iterations as a frame: found in a trace or told by marks; those of a measurement
     readers                  traces that nvidia-smi and DCGM have written
     session                  one process's GPUs, recorder, meter and store
+    search                   what to try next: objectives, batch-size policies, power profiles, histories as Optuna studies
+    recurring, profiling     jobs that recur, each at the batch size and power limit that cost least; limits profiled while they run
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .finder import devices, open_device
     from .marks import phase, step
     from .records import Limits, Measurement, Setting
+    from .recurring import RecurringJob
     from .scripting import iterations_of, measure, track
     from .session import simulate
 
@@ -35,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Limits",
     "Measurement",
+    "RecurringJob",
     "Setting",
     "WorkbenchError",
     "devices",
@@ -50,6 +54,7 @@ __all__ = [
 _HOMES = {
     "Limits": "records",
     "Measurement": "records",
+    "RecurringJob": "recurring",
     "Setting": "records",
     "WorkbenchError": "errors",
     "devices": "finder",

@@ -149,6 +149,8 @@ class Recurrence:
         except Exception as problem:  # a GPU that is gone must not hide why the training ended
             self.notes.append(str(problem))
         finally:
+            if self._limiter.refused and self._profiling is not None:
+                self.notes.append(f"the power limit stays as it is, and only one is known: {self._limiter.refused}")
             window = self._meter.close(self._window)
             self._restore()
         outcome = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "error"

@@ -1,0 +1,238 @@
+"""What a history says: costs are counted whole, scored anew by any objective, and held against what the default would have cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench.errors import UsageError
+from workbench.search import beliefs
+from workbench.search.attempts import Attempt, history
+from workbench.search.bandit import make_policy
+from workbench.search.beliefs import attempts_paid, break_even, look, recurrences
+from workbench.search.exchange import write_csv
+from workbench.search.history import Space
+from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
+from workbench.search.recorded import Recorded, space_of
+
+LIMITS = (150.0, 250.0)
+SPACE = Space((32, 64, 128), 128, LIMITS, 50, target=0.6, gpu="V100")
+ETA = ZeusCost(0.5, 250.0)
+EPOCH_S = {32: 120.0, 64: 110.0, 128: 100.0}
+EPOCHS = {32: 20.0, 64: 10.0, 128: 14.0}
+
+
+def profile(b: int) -> tuple[tuple[float, float, float], ...]:
+    """An epoch at 150 W takes a fifth longer and draws 120 W instead of 200."""
+    return ((150.0, 1.2 * EPOCH_S[b], 120.0), (250.0, EPOCH_S[b], 200.0))
+
+
+def ran(number: int, b: int, recurrence: int | None = None, **more: object) -> Attempt:
+    """A run at 150 W that reached the target, with its profile."""
+    epochs = EPOCHS[b]
+    values: dict[str, object] = {
+        "state": "reached", "epochs": epochs, "time_s": epochs * 1.2 * EPOCH_S[b], "energy_j": epochs * 1.2 * EPOCH_S[b] * 120.0,
+        "power_limit_w": 150.0, "profile": profile(b), "target": 0.6, "gpu": "V100",
+    }  # fmt: skip
+    return Attempt(number, b, number if recurrence is None else recurrence, **{**values, **more})  # type: ignore[arg-type]
+
+
+def seen(
+    attempts: list[Attempt], objective: Objective = ETA, *, policy: str = "knowledge-gradient", space: Space = SPACE
+) -> beliefs.Outlook:
+    made = Recorded(attempts, space, objective, policy)
+    return look(made.ledger, attempts_paid(made.ledger.attempts, space), objective, made.policy)
+
+
+def rows_of(attempts: list[Attempt], objective: Objective = ETA) -> pl.DataFrame:
+    return recurrences(attempts_paid(attempts, SPACE), objective)
+
+
+# what was paid
+
+
+def test_a_recurrence_costs_all_that_was_spent_on_it() -> None:
+    slice_ = ran(0, 64, 0, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0, profile_time_s=3.0, profile_energy_j=300.0)
+    stopped = ran(1, 64, 0, state="stopped", time_s=100.0, energy_j=12_000.0, profile=())
+    reached = ran(2, 128, 0, time_s=1000.0, energy_j=100_000.0, profile_time_s=10.0, profile_energy_j=2_000.0)
+    (row,) = rows_of([slice_, stopped, reached, ran(3, 128, 1)]).head(1).iter_rows(named=True)
+    assert (row["time_s"], row["energy_j"], row["attempts"]) == (1113.0, 114_300.0, 3)
+    assert (row["batch_size"], row["reached"]) == (128, True)
+    assert row["cost"] == pytest.approx(0.5 * 114_300 + 0.5 * 250 * 1113)
+
+
+@pytest.mark.parametrize(
+    ("objective", "cost"),
+    [(Energy(), 172_800.0), (Time(), 1440.0), (EnergyDelay(), 172_800.0 * 1440), (EnergyWithin(1.1, 100.0), 172_800.0)],
+)
+def test_any_objective_scores_the_same_history(objective: Objective, cost: float) -> None:
+    run = ran(0, 128, time_s=1440.0, energy_j=172_800.0)
+    assert rows_of([run, run.__class__(1, 128, 1, state="reached", time_s=1440.0, energy_j=172_800.0)], objective)["spent"].to_list() == (
+        pytest.approx([cost, 2 * cost])
+    )
+
+
+def test_what_others_gave_up_and_came_late_is_paid_once_and_other_gpus_and_targets_not_at_all() -> None:
+    attempts = [
+        ran(0, 128),
+        ran(1, 128, state="killed", time_s=500.0, energy_j=1.0),
+        ran(2, 128, 1, late_for=1),
+        ran(3, 128, gpu="P100"),
+        ran(4, 128, target=0.7),
+        ran(5, 128, state="withdrawn", time_s=0.0, energy_j=0.0),
+        ran(6, 128, state="running"),
+    ]
+    assert attempts_paid(attempts, SPACE)["number"].to_list() == [0, 2]
+
+
+def test_no_attempt_is_no_recurrence() -> None:
+    assert rows_of([]).height == 0
+    assert break_even(rows_of([])) is None
+    outlook = seen([])
+    assert outlook.proposal is not None
+    assert (outlook.proposal.batch_size, outlook.default, outlook.profile.height) == (128, None, 0)
+    assert outlook.believed["cost"].to_list() == [None] * 3
+
+
+# beliefs
+
+
+def test_a_batch_size_that_often_ran_is_believed_to_cost_what_it_cost() -> None:
+    outlook = seen([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)])
+    cost = 10 * (0.5 * 132 * 120 + 0.5 * 250 * 132)
+    (row,) = outlook.believed.filter(pl.col("batch_size") == 64).iter_rows(named=True)
+    assert row["cost"] == pytest.approx(cost, rel=0.02)
+    assert row["low"] < row["cost"] < row["high"]
+    assert (row["reached"], row["other"]) == (11, 0)
+    assert row["best"] == max(outlook.believed["best"])
+    assert outlook.believed["best"].sum() == pytest.approx(1.0)
+
+
+def test_what_ran_once_is_less_certain_than_what_ran_often() -> None:
+    believed = seen([ran(0, 128), *(ran(n, 64) for n in range(1, 12))]).believed
+    width = (believed["high"] - believed["low"]) / believed["cost"]
+    assert width[1] < width[2] < width[0]  # 11 runs, one, none
+
+
+def test_the_same_look_twice_is_the_same() -> None:
+    attempts = [ran(0, 128), ran(1, 64), ran(2, 128)]
+    first, second = seen(attempts), seen(attempts)
+    assert first.believed.equals(second.believed)
+    assert first.proposal == second.proposal
+
+
+def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_of() -> None:
+    outlook = seen([ran(0, 64), ran(1, 128, state="crashed", oom=True, time_s=1.0, energy_j=100.0, profile=())])
+    assert outlook.believed["barred"].to_list() == ["", "", "batch size 128 ran out of memory"]
+    assert outlook.believed["cost"][2] is None
+    assert outlook.batch_size != 128
+    assert outlook.default is None  # it cannot be run, so nothing is saved against it
+
+
+def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> None:
+    made = Recorded([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)], SPACE, ETA)
+    outlook = look(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, None)
+    assert (outlook.proposal, outlook.reason, outlook.batch_size) == (None, "a sampler of Optuna's chooses the next batch size", 64)
+
+
+# against the default
+
+
+def test_savings_are_the_default_at_the_highest_limit_less_what_was_spent() -> None:
+    outlook = seen([ran(n, 128) for n in range(12)])
+    default = outlook.default
+    assert default is not None
+    assert (default.batch_size, default.power_limit_w) == (128, 250.0)
+    assert default.time_s == pytest.approx(14 * 100, rel=0.02)
+    assert default.energy_j == pytest.approx(14 * 100 * 200, rel=0.02)
+    assert default.cost == pytest.approx(14 * (0.5 * 20_000 + 0.5 * 250 * 100), rel=0.02)
+    assert default.low < default.cost < default.high
+    spent = 14 * (0.5 * 14_400 + 0.5 * 250 * 120)
+    np.testing.assert_allclose(outlook.recurrences["saved"], [(n + 1) * (default.cost - spent) for n in range(12)], rtol=1e-9)
+    assert outlook.break_even == 1
+
+
+@pytest.mark.parametrize(
+    ("saved", "since"),
+    [([1.0, 2.0], 1), ([-1.0, 1.0, 2.0], 2), ([1.0, -1.0, 0.0, 3.0], 3), ([1.0, 2.0, -0.1], None), ([], None)],
+)
+def test_it_breaks_even_where_the_sum_stays_below(saved: list[float], since: int | None) -> None:
+    assert break_even(pl.DataFrame({"saved": saved}, schema={"saved": pl.Float64})) == since
+
+
+def test_a_recurrence_that_did_not_reach_its_target_saves_nothing() -> None:
+    done = seen([ran(0, 128), ran(1, 128)]).recurrences
+    failed = seen([ran(0, 128), ran(1, 128, state="failed", epochs=5.0, time_s=600.0)]).recurrences
+    assert failed["saved"][1] < failed["saved"][0] < done["saved"][1]
+
+
+# the profile
+
+
+@pytest.mark.parametrize(("eta", "limit_w"), [(0.0, 250.0), (1.0, 150.0)])
+def test_the_best_limit_follows_the_objective(eta: float, limit_w: float) -> None:
+    outlook = seen([ran(0, 128)], ZeusCost(eta, 250.0), policy="default-batch-size")
+    assert outlook.profile_of == 128
+    assert outlook.profile.filter("best")["power_limit_w"].to_list() == [limit_w]
+    assert outlook.profile["energy_j"].to_list() == pytest.approx([14_400.0, 20_000.0])
+
+
+def test_where_the_choice_has_no_profile_the_last_that_has_one_is_shown() -> None:
+    outlook = seen([ran(0, 128)], policy="knowledge-gradient")
+    assert outlook.proposal is not None
+    assert outlook.proposal.batch_size != 128
+    assert (outlook.profile_of, outlook.profile.height) == (128, 2)
+
+
+# records
+
+
+def test_a_record_is_played_again_recurrence_by_recurrence() -> None:
+    made = Recorded([ran(0, 128), ran(1, 64, 1, state="stopped"), ran(2, 128, 1), ran(3, 64)], SPACE, ETA)
+    assert (made.shown, len(made.ledger.attempts)) == (3, 4)
+    made.rewind()
+    counts = []
+    while made.play():
+        counts.append(len(made.ledger.attempts))
+    assert counts == [1, 3, 4]
+    assert not made.play()
+
+
+def test_a_file_and_frames_say_what_the_attempts_said(tmp_path: Path) -> None:
+    attempts = [ran(0, 128), ran(1, 64, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0), ran(2, 64, 1)]
+    write_csv(attempts, tmp_path / "history.csv")
+    of_file = Recorded(tmp_path / "history.csv")
+    assert of_file.space == Space((64, 128), 128, LIMITS, 14, 0.6, "V100")
+    of_frames = Recorded(history(attempts))
+    for made in (of_file, of_frames):
+        evidence = made.ledger.evidence()
+        assert [(run.arm, run.epochs) for run in evidence.runs] == [(1, 14.0), (0, 10.0)]
+        assert evidence.epoch_time_s.tolist() == [[132.0, 110.0], [120.0, 100.0]]
+
+
+def test_what_is_added_to_a_record_is_added_once(tmp_path: Path) -> None:
+    made = Recorded([ran(0, 128)], SPACE, ETA)
+    write_csv([ran(0, 128), ran(1, 64)], tmp_path / "more.csv")
+    assert (made.add(tmp_path / "more.csv"), made.add(tmp_path / "more.csv")) == (1, 0)
+    assert [a.batch_size for a in made.ledger.attempts] == [128, 64]
+
+
+def test_an_empty_record_needs_a_space() -> None:
+    with pytest.raises(UsageError, match=r"no attempt.*give space=Space"):
+        Recorded([])
+    assert Recorded([], SPACE).length == 0
+    assert math.isclose(space_of([ran(0, 128)]).default, 128)
+
+
+def test_a_policy_with_a_prior_of_its_own_is_shown_with_it() -> None:
+    made = Recorded([ran(0, 128), ran(1, 128)], SPACE, ETA)
+    evidence = made.ledger.evidence()
+    sure = make_policy("knowledge-gradient")
+    wide = replace(sure, prior=replace(sure.prior, own_sd=0.6))  # type: ignore[type-var, attr-defined]
+    spread = [float(np.std(beliefs.belief_of(evidence, ETA, policy).log_epochs[:, 2])) for policy in (sure, wide)]  # type: ignore[union-attr]
+    assert spread[1] > 1.5 * spread[0]

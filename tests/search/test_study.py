@@ -1,0 +1,527 @@
+"""A history that is shared, survives kills, is scored anew, and is refused with a sentence where it is not ours."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from workbench.errors import MeasurementError, StoreError, UsageError
+from workbench.search import owners
+from workbench.search.attempts import Attempt, Bars, without
+from workbench.search.bandit import Progress
+from workbench.search.exchange import missing, read_csv, write_csv
+from workbench.search.history import Evidence, Space
+from workbench.search.objective import Energy, Objective, Time, ZeusCost
+from workbench.search.samplers import KEY, Ledger, propose, record, samplers
+from workbench.search.study import JobStudy
+
+ETA = ZeusCost(0.5, 250.0)
+SPACE = Space((32, 64, 128, 256), 128, (150.0, 200.0, 250.0), 50)
+EPOCHS = {32: 12.0, 64: 10.0, 128: 14.0, 256: 20.0}
+BanditSampler = samplers()[0]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., JobStudy]:
+    def opened(name: str = "nightly", space: Space = SPACE, objective: Objective = ETA, **options: object) -> JobStudy:
+        storage = options.pop("storage", tmp_path / "runs.db")
+        return JobStudy(name, space, objective, storage=storage, **{"seed": 1, **options})  # type: ignore[arg-type]
+
+    return opened
+
+
+def profile(batch_size: int) -> tuple[tuple[float, float, float], ...]:
+    """An epoch of 1,000 s at 250 W and 128 samples; half as hungry and a fifth longer at 150 W."""
+    slower = {150.0: 1.2, 200.0: 1.05, 250.0: 1.0}
+    return tuple((limit, 1000.0 * (1 + 8 / batch_size) * slower[limit], 0.9 * limit) for limit in SPACE.power_limits_w)
+
+
+def finish(study: JobStudy, attempt: Attempt, state: str = "reached", epochs: float | None = None, **more: object) -> Attempt:
+    """End an attempt at what it costs here."""
+    if attempt.purpose == "slice":
+        return study.end(attempt, state="stopped", profile_time_s=3.0, profile_energy_j=500.0, profile=profile(attempt.batch_size))
+    epochs = EPOCHS[attempt.batch_size] if epochs is None else epochs
+    known = attempt.power_limit_w or 150.0
+    _, each_s, power_w = next(row for row in profile(attempt.batch_size) if row[0] == known)
+    return study.end(
+        attempt, state=state, epochs=epochs, time_s=epochs * each_s, energy_j=epochs * each_s * power_w, power_limit_w=known,
+        profile=profile(attempt.batch_size) if attempt.power_limit_w is None else (), **more,
+    )  # fmt: skip
+
+
+def recur(study: JobStudy, times: int) -> list[Attempt]:
+    done: list[Attempt] = []
+    while len([a for a in done if a.state == "reached"]) < times:
+        done.append(finish(study, study.ask()))
+    return done
+
+
+# asking and telling
+
+
+def test_the_first_run_is_at_the_default_and_asks_for_a_profile(make: Callable[..., JobStudy]) -> None:
+    attempt = make().ask()
+    assert (attempt.number, attempt.recurrence, attempt.batch_size, attempt.purpose, attempt.power_limit_w) == (0, 0, 128, "run", None)
+
+
+def test_it_converges_and_reads_its_own_history(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    done = recur(study, 15)
+    last = done[-1]
+    assert (last.batch_size, last.power_limit_w) == (64, 200.0)
+    again = make()
+    assert again.attempts == study.attempts
+    assert again.ask().batch_size == 64
+    runs = again.history().runs
+    assert runs.filter(runs["state"] == "reached").height == 15
+
+
+def test_evidence_of_the_ledger_is_that_of_the_frames(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    recur(study, 8)
+    kept, counted = study.evidence(), Evidence.of(study.history(), SPACE)
+    assert [run.epochs for run in kept.runs] == [run.epochs for run in counted.runs]
+    np.testing.assert_allclose(kept.epoch_time_s, counted.epoch_time_s)
+    np.testing.assert_allclose(kept.power_w, counted.power_w)
+    np.testing.assert_allclose(kept.count, counted.count)
+
+
+def test_a_retry_is_for_the_same_recurrence_and_a_success_ends_it(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    finish(study, study.ask(), "stopped", 3.0)
+    second = study.ask()
+    finish(study, second)
+    assert [a.recurrence for a in (*study.attempts, study.ask())] == [0, 0, 2]
+
+
+def test_profiling_is_booked_apart_and_counted_in_the_total(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    finish(study, study.ask(), profile_time_s=10.0, profile_energy_j=2000.0)
+    run = study.history().runs.row(0, named=True)
+    assert (run["time_s"], run["profile_time_s"]) == (pytest.approx(14 * 1000 * 1.0625 * 1.2), 10.0)
+    evidence = study.evidence()
+    assert evidence.spent_time_s == pytest.approx(run["time_s"] + 10.0)
+    assert evidence.spent_energy_j == pytest.approx(run["energy_j"] + 2000.0)
+    trial = study.study.trials[0]
+    assert trial.value == pytest.approx(ETA.cost(evidence.spent_time_s, evidence.spent_energy_j))
+
+
+def test_another_objective_scores_history_anew_without_a_run(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    recur(study, 6)
+    for objective, limit in ((Time(), 250.0), (Energy(), 150.0)):
+        study.objective = objective
+        attempt = study.ask()
+        if attempt.purpose == "run":
+            assert attempt.power_limit_w == limit
+        study.end(attempt, state="interrupted")
+
+
+def test_a_stopped_run_is_watched_by_the_policy(make: Callable[..., JobStudy]) -> None:
+    study = make(sampler="zeus", objective=Energy())
+    first = finish(study, study.ask())
+    second = study.ask()
+    assert study.watch(second, Progress(1.0, first.energy_j * 0.1)) is None
+    assert "2 times the least cost" in (study.watch(second, Progress(1.0, first.energy_j * 1.9)) or "")
+    assert study.watch(second, Progress(50.0, 1.0)) == "all 50 epochs are done"
+
+
+# what goes wrong
+
+
+def test_running_out_of_memory_bars_all_that_is_not_smaller(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    finish(study, study.ask())
+    study.add(Attempt(-1, 256, state="crashed", oom=True))
+    assert study.barred() == {256: "batch size 256 ran out of memory"}
+    assert 256 not in {a.batch_size for a in recur(study, 12)}
+    study.pardon(256)
+    assert study.barred() == {}
+
+
+def test_a_default_that_does_not_fit_gives_way_to_the_next_smaller_one(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    study.end(study.ask(), state="crashed", oom=True)
+    second = study.ask()
+    assert (second.batch_size, second.recurrence) == (64, 0)
+
+
+def test_crashes_bar_a_batch_size_only_where_others_end_well() -> None:
+    crash, well = Attempt(0, 64, state="crashed"), Attempt(1, 128, state="reached", epochs=3.0)
+    bars = Bars(SPACE)
+    for each in (crash, crash, crash):
+        bars.see(each)
+    assert bars.out == {}  # a bug of the training, as far as one can tell
+    bars.see(well)
+    assert bars.out == {64: "batch size 64 crashed 3 times in a row"}
+    bars.see(replace(crash, state="stopped"))
+    assert bars.out == {}
+
+
+def test_nothing_left_to_try_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match=r"no batch size is left to try: too large\. Allow smaller ones"):
+        without(SPACE, dict.fromkeys(SPACE.batch_sizes, "too large"))
+
+
+def test_a_target_that_cannot_be_reached_is_a_sentence_and_the_history_stays(make: Callable[..., JobStudy]) -> None:
+    study = make(space=replace(SPACE, batch_sizes=(64, 128), target=0.99))
+    with pytest.raises(UsageError, match=r"no batch size has reached the target of 0.99 within 50 epochs, in \d+ runs \(last seen: 0.7\)"):
+        _fail(study)
+    assert len(study.attempts) >= 3
+    assert len(study.study.trials) == len(study.attempts)
+
+
+def _fail(study: JobStudy) -> None:
+    for _ in range(20):
+        finish(study, study.ask(), "failed", 50.0, metric=0.7)
+
+
+@pytest.mark.parametrize(("name", "value"), [("time_s", math.nan), ("time_s", -1.0), ("energy_j", math.inf), ("energy_j", -5.0)])
+def test_numbers_that_cannot_be_are_refused_and_the_attempt_is_closed(make: Callable[..., JobStudy], name: str, value: float) -> None:
+    study = make()
+    with pytest.raises(MeasurementError, match="was not recorded"):
+        study.end(study.ask(), state="reached", epochs=3.0, **{"time_s": 1.0, "energy_j": 1.0, name: value})
+    (kept,) = study.attempts
+    assert (kept.state, kept.time_s, kept.energy_j) == ("crashed", 0.0, 0.0)
+
+
+def test_other_batch_sizes_are_refused_and_accepted_when_asked_to(make: Callable[..., JobStudy]) -> None:
+    recur(make(), 4)
+    other = replace(SPACE, batch_sizes=(64, 128, 512))
+    with pytest.raises(UsageError, match=r"made with the batch sizes \[32, 64, 128, 256\], and now they are \[64, 128, 512\]"):
+        make(space=other)
+    before = len(make().attempts)
+    study = make(space=other, accept_changes=True)
+    assert len(study.attempts) == before
+    assert study.ask().batch_size in (64, 128, 512)
+
+
+def test_a_damaged_file_is_refused_and_left_alone(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(StoreError, match=r"runs\.db cannot be read \(file is not a database\); move it away"):
+        make()
+    assert path.read_bytes() == b"this is no database" * 100
+
+
+def test_a_file_with_a_torn_page_is_refused_and_left_alone(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    recur(make(), 3)
+    path = tmp_path / "runs.db"
+    pages = bytearray(path.read_bytes())
+    pages[4096 * 3 : 4096 * 8] = os.urandom(4096 * 5)
+    path.write_bytes(pages)
+    with pytest.raises(StoreError, match="cannot be read"):
+        make()
+    assert path.read_bytes() == bytes(pages)
+
+
+def test_another_programs_database_and_study_are_refused_and_left_alone(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        database.execute("CREATE TABLE invoices (id INTEGER)")
+    with pytest.raises(StoreError, match=r"a database of another program \(tables invoices\)"):
+        make()
+    url = f"sqlite:///{tmp_path / 'optuna.db'}"
+    foreign = optuna.create_study(storage=url, study_name="nightly")
+    foreign.optimize(lambda trial: trial.suggest_float("lr", 0, 1), n_trials=2)
+    with pytest.raises(StoreError, match=r"not one of a recurring job: 2 trials with lr"):
+        make(storage=url)
+    assert len(foreign.trials) == 2
+    assert foreign.user_attrs == {}
+    assert make("mine", storage=url).ask().number == 0  # in the same storage, under a name of its own
+
+
+def test_a_storage_that_is_not_there_is_a_sentence(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"the directory .* of the history is not there"):
+        make(storage=tmp_path / "no" / "runs.db")
+    with pytest.raises(StoreError, match=r"cannot be read|no driver"):
+        make(storage="postgresql+psycopg://nobody@127.0.0.1:9/none?connect_timeout=1")
+
+
+# several processes
+
+
+def run_python(code: str, *arguments: object, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], stdout=subprocess.PIPE, text=True, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+COMMON = """
+import sys
+from workbench.search.history import Space
+from workbench.search.objective import ZeusCost
+from workbench.search.study import JobStudy
+study = JobStudy("nightly", Space((32, 64, 128, 256), 128, (150.0, 200.0, 250.0), 50), ZeusCost(0.5, 250.0), storage=sys.argv[1])
+"""
+
+
+def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    code = (
+        COMMON + "a = study.ask(); study.update(a, epochs=2.0, time_s=50.0, energy_j=9000.0); print(a.number, flush=True); sys.stdin.read()"
+    )
+    child = run_python(code, tmp_path / "runs.db", stdin=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "0\n"
+    study = make()
+    assert study.attempts[0].state == "running"  # it still is
+    assert study.close_stale() == []
+    assert study.evidence().in_flight.sum() == 1
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    assert study.close_stale() == [f"attempt 0 at batch size 128 is closed: its process ({child.pid}) is gone"]
+    (killed,) = study.attempts
+    assert (killed.state, killed.epochs, killed.energy_j) == ("killed", 2.0, 9000.0)
+    evidence = study.evidence()
+    assert (evidence.in_flight.sum(), len(evidence.runs), evidence.spent_energy_j) == (0, 0, 9000.0)
+    assert study.ask().recurrence == 0  # it is retried
+
+
+def test_an_attempt_of_another_machine_is_waited_for_a_day() -> None:
+    mine, elsewhere = owners.me(), {**owners.me(), "host": f"not-{socket.gethostname()}"}
+    assert owners.gone(mine, 0.0) == ""
+    assert "is gone" in owners.gone({**mine, "started": "1"}, time.time())  # another process has its number now
+    assert owners.gone(elsewhere, 0.0, now_unix_s=3600.0) == ""
+    assert "for 25 hours" in owners.gone(elsewhere, 0.0, now_unix_s=25 * 3600.0)
+    assert "restarted" in owners.gone({**mine, "boot": "another"}, time.time())
+
+
+def test_a_late_result_counts_in_place_of_what_was_given_up(make: Callable[..., JobStudy]) -> None:
+    study = make()
+    attempt = study.ask()
+    elsewhere = study.update(attempt, owner={"host": "other", "pid": 1, "started": "1", "boot": ""}, seen_unix_s=0.0, energy_j=7.0)
+    other = make()  # which gives it up
+    assert other.attempts[0].state == "killed"
+    assert other.evidence().spent_energy_j == 7.0
+    late = finish(study, elsewhere)
+    assert (late.number, late.late_for) == (1, 0)
+    assert other.evidence().spent_energy_j == pytest.approx(late.energy_j)
+    assert [run.epochs for run in make().evidence().runs] == [14.0]
+    assert make().evidence().spent_energy_j == pytest.approx(late.energy_j)
+
+
+def test_one_that_asks_while_another_runs_does_not_explore(make: Callable[..., JobStudy]) -> None:
+    first = make()
+    recur(first, 2)
+    running = first.ask()
+    second = make(seed=2)
+    for _ in range(3):
+        attempt = second.ask()
+        assert attempt.purpose == "run"
+        assert any(run.arm == SPACE.batch_sizes.index(attempt.batch_size) for run in second.evidence().runs)
+    assert running.number not in {a.number for a in second.attempts if a.ended}
+
+
+def test_two_processes_share_a_study_without_lost_or_doubled_trials(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    code = COMMON + textwrap.dedent("""
+    for i in range(15):
+        a = study.ask(slices=False)
+        e = {32: 12.0, 64: 10.0, 128: 11.0, 256: 16.0}[a.batch_size]
+        study.end(a, state="reached", epochs=e, time_s=e, energy_j=e * 100, metric=float(sys.argv[2]) + i, power_limit_w=200.0,
+                  profile=((150.0, 1.0, 100.0), (200.0, 1.0, 120.0), (250.0, 1.0, 130.0)))
+        print(a.number, flush=True)
+    """)
+    children = [run_python(code, tmp_path / "runs.db", start) for start in (0, 100)]
+    told = [sorted(map(int, child.communicate(timeout=200)[0].split())) for child in children]
+    assert [child.returncode for child in children] == [0, 0]
+    study = make()
+    attempts = [a for a in study.attempts if a.state != "withdrawn"]
+    assert sorted(told[0] + told[1]) == [a.number for a in attempts]
+    assert sorted(a.metric or 0.0 for a in attempts) == [*map(float, range(15)), *map(float, range(100, 115))]
+    assert len(study.evidence().runs) == 30
+    assert [t.number for t in study.study.trials] == list(range(len(study.study.trials)))
+    assert sum(a.recurrence == b.recurrence for a in attempts for b in attempts if a.number < b.number) == 0
+
+
+# Optuna
+
+
+def test_the_bandit_is_a_sampler_for_optimize() -> None:
+    def train(trial: optuna.Trial) -> float:
+        batch_size = trial.suggest_categorical("batch_size", [32, 64, 128, 256])
+        trial.suggest_float("lr", 0.0, 1.0)
+        epochs = EPOCHS[batch_size]
+        record(trial, time_s=100 * epochs, energy_j=2e4 * epochs, epochs=epochs)
+        return 2e4 * epochs
+
+    study = optuna.create_study(sampler=BanditSampler(replace(SPACE, power_limits_w=()), Energy(), seed=1))
+    study.optimize(train, n_trials=15)
+    assert study.trials[0].params["batch_size"] == 128
+    assert [t.params["batch_size"] for t in study.trials][-3:] == [64] * 3
+    with pytest.raises(MeasurementError):
+        record(
+            study.ask({"batch_size": optuna.distributions.CategoricalDistribution([32, 64, 128, 256])}),
+            time_s=math.nan,
+            energy_j=1.0,
+            epochs=1.0,
+        )  # type: ignore[arg-type]
+
+
+def test_trials_with_a_value_only_are_costs() -> None:
+    sampler = BanditSampler(replace(SPACE, power_limits_w=()), seed=1)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: EPOCHS[trial.suggest_int("batch_size", 1, 1024, log=True)], n_trials=12)
+    assert {t.params["batch_size"] for t in study.trials} <= set(SPACE.batch_sizes)
+    assert study.best_params["batch_size"] == 64
+
+
+@pytest.mark.parametrize("inner", [optuna.samplers.TPESampler(seed=1, n_startup_trials=3), optuna.samplers.RandomSampler(seed=1)])
+def test_optunas_own_samplers_run_a_job(make: Callable[..., JobStudy], inner: optuna.samplers.BaseSampler) -> None:
+    study = make(sampler=inner)
+    done = recur(study, 12)
+    assert {a.batch_size for a in done} <= set(SPACE.batch_sizes)
+    assert len({a.batch_size for a in done}) > 1
+    assert any(a.power_limit_w == 200.0 for a in done)  # the best limit, where it is known
+    study.objective = Time()
+    assert study.ask().batch_size in SPACE.batch_sizes
+
+
+# as CSV
+
+
+def test_a_history_goes_out_and_comes_back(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+    study = make()
+    recur(study, 5)
+    file = tmp_path / "history.csv"
+    assert write_csv(study.attempts, file) == len(study.attempts)
+    rows = read_csv(file)
+    assert [replace(r, owner={}, stop_after_epochs=0.0, stop_after_cost=0.0) for r in rows] == [
+        replace(a, owner={}, stop_after_epochs=0.0, stop_after_cost=0.0) for a in study.attempts
+    ]
+    assert missing(rows, study.attempts) == []
+    other = make("other")
+    other.add_all(missing(rows, other.attempts))
+    assert [a.recurrence for a in other.attempts] == [a.recurrence for a in study.attempts]
+    np.testing.assert_allclose(other.evidence().epoch_time_s, study.evidence().epoch_time_s)
+    assert other.ask().batch_size == make().ask().batch_size
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("64,flying,1,1,1", "'flying' is no state"),
+        ("0,reached,1,1,1", "batch size 0 is below 1"),
+        ("64,reached,1,nan,1", "time is nan s"),
+        ("64,reached,1,1,-3", "energy is -3 J"),
+        ("x,reached,1,1,1", "invalid literal"),
+    ],
+)
+def test_a_row_that_cannot_be_is_named(tmp_path: Path, line: str, sentence: str) -> None:
+    file = tmp_path / "history.csv"
+    file.write_text(f"batch_size,state,epochs,time_s,energy_j\n64,reached,1,1,1\n{line}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=f"line 3 .*{sentence}.*Nothing was added"):
+        read_csv(file)
+    file.write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="no column batch_size, state"):
+        read_csv(file)
+
+
+# how much it costs
+
+
+def test_what_is_read_again_is_what_is_new(make: Callable[..., JobStudy]) -> None:
+    """Ten thousand attempts are counted once; a decision after that sees two."""
+    ledger, rng = Ledger(SPACE), np.random.default_rng(0)
+    trials = [
+        _trial(number, Attempt(number, 64, number, state="reached", epochs=10.0, time_s=1e4, energy_j=1e6, profile=profile(64)))
+        for number in range(10_000)
+    ]
+    ledger.read(trials)
+    ledger.evidence()
+    counted: list[int] = []
+    ledger.read([*trials, _trial(10_000, Attempt(10_000, 64, 10_000, state="reached", epochs=10.0, time_s=1e4, energy_j=1e6))])
+    evidence = ledger.evidence()
+    original = evidence.add
+    evidence.add = lambda run, **more: (counted.append(run.arm), original(run, **more))[1]  # type: ignore[method-assign]
+    ledger.evidence()
+    assert counted == []
+    assert len(evidence.runs) == 10_001
+    assert propose(ledger, make().sampler.policy, ETA, rng).batch_size in SPACE.batch_sizes
+
+
+def _trial(number: int, attempt: Attempt) -> optuna.trial.FrozenTrial:
+    trial = optuna.trial.create_trial(value=1.0, user_attrs={KEY: json.loads(json.dumps(attempt.as_json()))})
+    trial.number = number
+    return trial
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server: the one that WORKBENCH_POSTGRES names, or one of our own."""
+    if named := os.environ.get("WORKBENCH_POSTGRES"):
+        yield named
+        return
+    pytest.importorskip("psycopg", reason="psycopg is not installed, PostgreSQL's driver")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # Debian keeps its tools out of the path
+    if not found and (tool := shutil.which("initdb")):
+        found = [Path(tool).resolve().parent]
+    if not found:
+        assert os.environ.get("WORKBENCH_REQUIRE_POSTGRES") != "1", "WORKBENCH_REQUIRE_POSTGRES=1 asks for PostgreSQL and there is none"
+        pytest.skip("there is no PostgreSQL here; .ci/run installs one")
+    home = tmp_path_factory.mktemp("postgres")
+    as_user: list[str] = []
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        if shutil.which("runuser") is None or subprocess.run(["id", "postgres"], capture_output=True).returncode:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres to run it as")
+        as_user = ["runuser", "-u", "postgres", "--"]
+        home = Path("/tmp") / f"workbench-postgres-{os.getpid()}"
+        home.mkdir(mode=0o700)
+        shutil.chown(home, "postgres")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    tools, data = found[-1], home / "data"
+
+    def call(*command: object) -> None:
+        done = subprocess.run([*as_user, *map(str, command)], capture_output=True, text=True, cwd=home)
+        assert done.returncode == 0, done.stderr
+
+    try:
+        call(tools / "initdb", "-D", data, "-U", "workbench", "-A", "trust", "--no-sync")
+        call(
+            tools / "pg_ctl",
+            "-D",
+            data,
+            "-w",
+            "-l",
+            home / "log",
+            "-o",
+            f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off",
+            "start",
+        )
+        call(tools / "createdb", "-h", "127.0.0.1", "-p", port, "-U", "workbench", "runs")
+        yield f"postgresql+psycopg://workbench@127.0.0.1:{port}/runs"
+        call(tools / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_postgresql_serves_many_machines(make: Callable[..., JobStudy], postgres: str) -> None:
+    study = make(storage=postgres)
+    recur(study, 3)
+    code = COMMON + "a = study.ask(slices=False); study.end(a, state='reached', epochs=10.0, time_s=1.0, energy_j=1.0); print(a.number)"
+    children = [run_python(code, postgres) for _ in range(2)]
+    numbers = [int(child.communicate(timeout=200)[0]) for child in children]
+    again = make(storage=postgres)
+    ended = [a.number for a in again.attempts if a.state == "reached"]
+    assert set(numbers) <= set(ended)
+    assert len(set(numbers)) == 2
+    assert again.history().runs.height == study.history().runs.height

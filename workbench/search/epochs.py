@@ -1,0 +1,227 @@
+"""What is believed about the epochs to the target and the cost of an epoch, at every batch size.
+
+Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more samples per step buy
+nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and with large q it does not get there at all. Runs
+scatter around that by a share of their epochs that is not known either: several values are kept and weighed by what was seen, so a
+small sample has fat tails. A stopped run is a lower bound; the level its metric had reached by then, against the same level
+in runs that reached the target, is a forecast.
+
+Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled batch sizes are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtr
+
+from .history import Evidence, Run
+from .objective import Objective
+from .shapes import Shapes, condition, smooth_covariance
+
+EARLY = 0.05  # of a run: how it begins says little of its end, and what it says is the same for all batch sizes
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPrior:
+    """What is believed before anything was seen. docs/recurring.md says how each value was chosen.
+
+    Attributes:
+        smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves, and of one batch size.
+        rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the shape, a few do not.
+        own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of others makes believe.
+        noise: Relative scatters of runs at one batch size, with `noise_weights`. Epochs are counted whole, so that four runs of four
+            epochs do not mean that there is no scatter: none is below 4 %.
+        wall: Probability, per octave away from what has been tried, that a batch size does not get to the target at all.
+        forecast_sd: Scatter of a forecast from the start of a run, in log epochs, falling with how far the run got.
+        cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
+        other_sd: How far batch sizes may compare otherwise at another target, in log epochs.
+    """
+
+    smooth_sd: float = 0.15
+    length: float = 2.0
+    single_sd: float = 0.03
+    rough: tuple[float, ...] = (0.5, 1.0, 3.0)
+    rough_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
+    own_sd: float = 0.15
+    noise: tuple[float, ...] = (0.04, 0.08, 0.15, 0.3)
+    noise_weights: tuple[float, ...] = (0.35, 0.35, 0.2, 0.1)
+    wall: float = 0.1
+    forecast_sd: float = 0.3
+    cost_smooth_sd: float = 0.2
+    other_sd: float = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Draws of what may be true, one a row, equally likely.
+
+    Attributes:
+        log_epochs: Typical epochs to the target, per batch size.
+        noise: Scatter of single runs, per draw.
+        epoch_cost: Cost of an epoch, per batch size, in the objective's unit.
+    """
+
+    log_epochs: np.ndarray
+    noise: np.ndarray
+    epoch_cost: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -> Shapes:
+    at = np.asarray(octaves)
+    low, high = at[0], at[-1]
+    rows = []
+    for critical in np.arange(low - 2, high + 5.1, 1.0):
+        for steep in (1.0, 3.0):
+            smalls = np.arange(low - 5, high + 0.1, 1.0)
+            rows += [np.log(1 + 2.0 ** (at - critical) + 2.0 ** np.minimum(steep * (small - at), 40)) for small in smalls]
+    table = np.array(rows)
+    table -= table[:, [default]]
+    # Equal shapes once, with the weight of all.
+    table, times = np.unique(table.round(1), axis=0, return_counts=True)
+    # The person's own batch size is a sensible one: where it would need 4 times the epochs of the best per octave, it is not.
+    log_prior = np.log(times) - 0.5 * np.maximum(-table.min(axis=1) - 2.0, 0.0) ** 2
+    covariance = smooth_covariance(at, smooth_sd=prior.smooth_sd, length=prior.length, single_sd=prior.single_sd)
+    return Shapes(table, log_prior - np.log(times.sum()), covariance)
+
+
+@lru_cache(maxsize=64)
+def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -> Shapes:
+    at = np.asarray(octaves)
+    half = np.arange(at[0] - 6, at[-1] + 1.1, 0.5)
+    table = np.log(1 + 2.0 ** (half[:, None] - at[None, :]))
+    table -= table[:, [default]]
+    covariance = smooth_covariance(at, smooth_sd=prior.cost_smooth_sd, length=2.0, single_sd=0.03)
+    return Shapes(table, np.full(len(half), -np.log(len(half))), covariance)
+
+
+def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> Belief:
+    """Draws from what the evidence leaves possible. Needs one run that reached the target."""
+    octaves = tuple(evidence.octaves)
+    table = Table.of(evidence)
+    shapes = _epoch_shapes(octaves, evidence.default, prior)
+    where = np.flatnonzero(table.count)
+    extra = [(arm, value, variance, 0) for arm, value, variance in _forecasts(evidence, table, prior)]
+    extra += _other_targets(evidence, prior)
+    groups = np.array([0] * len(where) + [group for *_, group in extra])
+    at = np.concatenate([where, np.array([arm for arm, *_ in extra], dtype=int)])
+    values = np.concatenate([table.mean[where], np.array([value for _, value, *_ in extra])])
+    count_seen = table.count[where]
+    freedom = count_seen.sum() - len(where)
+    sd = np.tile(prior.noise, len(prior.rough))[:, None]
+    scales = np.repeat(prior.rough, len(prior.noise))
+    log_levels = np.log(np.outer(prior.rough_weights, prior.noise_weights)).ravel()
+    known = sd**2 / count_seen + (prior.own_sd / count_seen) ** 2
+    promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
+    within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
+    posterior = condition(shapes, at, values, np.concatenate([known, promised], axis=1), within, groups, scales)
+    log_epochs, levels = posterior.sample(count, rng)
+    scatter = sd[levels, 0]
+    log_epochs = _walls(log_epochs, evidence, table, prior, rng)
+    log_epochs, scatter = _bounded(log_epochs, scatter, table, rng)
+    return Belief(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Runs counted per batch size: of those that reached the target number, mean and squares of log epochs; of others the bounds."""
+
+    count: np.ndarray
+    mean: np.ndarray
+    squares: float
+    bounds: dict[tuple[int, float], int]
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Table:
+        mean = evidence.sum_log / np.maximum(evidence.count, 1)
+        squares = float((evidence.sum_log2 - evidence.count * mean**2).sum())
+        return cls(evidence.count, mean, max(squares, 0.0), evidence.bounds)
+
+
+def _forecasts(evidence: Evidence, table: Table, prior: EpochPrior) -> list[tuple[int, float, float]]:
+    """(batch size, log epochs, variance) that the beginnings of stopped runs promise, against runs that reached the target."""
+    if not table.bounds:
+        return []
+    stopped = [run for run in evidence.current if run.state == "stopped" and run.milestones][-8:]
+    whole = [run for run in evidence.current if run.state == "reached" and run.milestones][-20:]
+    # Early forecasts of one batch size all err the same way, so several are no better than the furthest one; and runs that got to the
+    # end know better. Otherwise a batch size that starts slowly would be talked down for ever.
+    furthest = {run.arm: run for run in sorted(stopped, key=lambda run: run.epochs) if table.count[run.arm] == 0}
+    return [(arm, *f) for arm, run in furthest.items() if (f := forecast(run.milestones, whole, prior)) is not None]
+
+
+def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, float, float, int]]:
+    """(batch size, mean log epochs, variance, group) of runs to other targets: how batch sizes compare there, they may compare here."""
+    found = []
+    for group, results in enumerate(evidence.others.values(), start=1):
+        arms = np.array([arm for arm, _ in results])
+        logs = np.log([max(epochs, 0.5) for _, epochs in results])
+        for arm in np.unique(arms):
+            mine = logs[arms == arm]
+            found.append((int(arm), float(mine.mean()), prior.other_sd**2 + 0.1**2 / len(mine), group))
+    return found
+
+
+def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior) -> tuple[float, float] | None:
+    """Log epochs and their variance that a started run promises; None where no finished run has a level in common with it."""
+    best = None
+    for level, epoch in milestones.items():
+        # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
+        there = [run for run in whole if run.milestones.get(level, 1.0) > 1] if epoch > 1 else []
+        if not there:
+            continue
+        ratio = np.mean([np.log(run.epochs / run.milestones[level]) for run in there])
+        gone = np.mean([run.milestones[level] / run.epochs for run in there])
+        if gone < EARLY:
+            continue
+        rounding = (0.4 / epoch) ** 2 + np.mean([(0.4 / run.milestones[level]) ** 2 for run in there])
+        variance = (prior.forecast_sd * (1 - gone)) ** 2 + 0.02**2 + rounding
+        if best is None or variance < best[1]:
+            best = (float(np.log(epoch) + ratio), float(variance))
+    return best
+
+
+def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:
+    """Somewhere below or above what has reached the target, training may not get there: the further, the likelier."""
+    octaves = evidence.octaves
+    reached = np.flatnonzero(table.count)
+    low, high = octaves[reached[0]], octaves[reached[-1]]
+    count = len(log_epochs)
+    below = low - rng.exponential(1 / prior.wall, count)
+    above = high + rng.exponential(1 / prior.wall, count)
+    beyond = (octaves[None, :] < below[:, None]) | (octaves[None, :] > above[:, None])
+    return np.where(beyond, log_epochs + 3.0, log_epochs)
+
+
+def _bounded(log_epochs: np.ndarray, noise: np.ndarray, table: Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draws again, by how well each draw explains that stopped runs had not reached the target."""
+    if not table.bounds:
+        return log_epochs, noise
+    score = np.zeros(len(noise))
+    for (arm, epochs), times in table.bounds.items():
+        score += times * np.log(ndtr((log_epochs[:, arm] - np.log(epochs)) / noise) + 1e-6)
+    weights = np.exp(score - score.max())
+    edges = np.cumsum(weights) / weights.sum()
+    picked = np.minimum(np.searchsorted(edges, (np.arange(len(noise)) + rng.random()) / len(noise)), len(noise) - 1)
+    return log_epochs[picked], noise[picked]
+
+
+def _epoch_costs(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> np.ndarray:
+    costs = evidence.epoch_costs(objective)
+    known = ~np.isnan(costs).all(axis=1)
+    best = np.full(len(costs), np.nan)
+    best[known] = np.nanmin(costs[known], axis=1)
+    # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on, nothing chooses it.
+    finite = best[np.isfinite(best)]
+    best = np.where(np.isinf(best), 1e3 * (finite.min() if len(finite) else 1.0), best)
+    if known.all():
+        return np.asarray(np.broadcast_to(best, (count, len(best))))
+    where = np.flatnonzero(known)
+    shapes = _cost_shapes(tuple(evidence.octaves), evidence.default, prior)
+    posterior = condition(shapes, where, np.log(best[where]), np.full((1, len(where)), 1e-4))
+    drawn = np.exp(posterior.sample(count, rng)[0])
+    drawn[:, where] = best[where]
+    return np.asarray(drawn)

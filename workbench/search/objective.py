@@ -1,0 +1,150 @@
+"""Objectives: one number of a time and an energy, lower is better.
+
+Every objective is a frozen value with `cost(time_s, energy_j)`, which also takes arrays, and `degree`: a run that is k times as long
+costs k**degree as much. That is all that a policy needs to split the cost of a run into epochs and the cost of an epoch
+(Zeus, NSDI'23, section 3.2).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import MeasurementError, UsageError
+from ..records import Measurement
+
+
+class Objective(Protocol):
+    """What is to be small."""
+
+    @property
+    def degree(self) -> int:
+        """A run k times as long costs k**degree as much."""
+        ...
+
+    def cost(self, time_s: Any, energy_j: Any) -> Any:
+        """The cost of a run, or of many at once as arrays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ZeusCost:
+    """eta x energy + (1 - eta) x maximum power x time (Zeus, NSDI'23, equation 2).
+
+    Attributes:
+        eta: 1 counts energy only, 0 time only.
+        max_power_w: Highest power limit of one GPU.
+        gpus: GPUs of the job. Energies are sums over them, so the power that time is priced at is too.
+    """
+
+    eta: float
+    max_power_w: float
+    gpus: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eta <= 1:
+            raise UsageError(f"eta is {self.eta:g}; it lies in 0..1 (1 counts energy only, 0 time only)")
+        if not (self.max_power_w > 0 and math.isfinite(self.max_power_w)):
+            raise UsageError(f"maximum power is {self.max_power_w:g} W; give the highest power limit of the card, in watts")
+        if self.gpus < 1:
+            raise UsageError(f"a job has {self.gpus} GPUs; give 1 or more")
+
+    @property
+    def degree(self) -> int:
+        return 1
+
+    def cost(self, time_s: Any, energy_j: Any) -> Any:
+        return self.eta * energy_j + (1 - self.eta) * self.max_power_w * self.gpus * time_s
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules, however long it takes."""
+
+    @property
+    def degree(self) -> int:
+        return 1
+
+    def cost(self, time_s: Any, energy_j: Any) -> Any:
+        return energy_j
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Seconds, whatever the energy."""
+
+    @property
+    def degree(self) -> int:
+        return 1
+
+    def cost(self, time_s: Any, energy_j: Any) -> Any:
+        return time_s
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyDelay:
+    """Energy x time**`delay`: EDP for 1, ED2P for 2 (Horowitz et al., 1994)."""
+
+    delay: int = 1
+
+    def __post_init__(self) -> None:
+        if self.delay < 1:
+            raise UsageError(f"the power of the delay is {self.delay}; 1 is EDP, 2 is ED2P")
+
+    @property
+    def degree(self) -> int:
+        return 1 + self.delay
+
+    def cost(self, time_s: Any, energy_j: Any) -> Any:
+        return energy_j * time_s**self.delay
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyWithin:
+    """Least energy among what takes at most `slowdown` x `reference_time_s`; what takes longer costs infinitely much.
+
+    The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are. The cost of an
+    epoch is therefore only comparable with a reference per epoch.
+    """
+
+    slowdown: float
+    reference_time_s: float
+
+    def __post_init__(self) -> None:
+        if not self.slowdown >= 1:
+            raise UsageError(f"the slowdown bound is {self.slowdown:g}; 1 allows none, 1.05 allows 5 %")
+        if not self.reference_time_s > 0:
+            raise UsageError(f"the reference time is {self.reference_time_s:g} s; it must be above 0")
+
+    @property
+    def degree(self) -> int:
+        return 1
+
+    def cost(self, time_s: Any, energy_j: Any) -> Any:
+        allowed = np.asarray(time_s) <= self.slowdown * self.reference_time_s * (1 + 1e-9)
+        return np.where(allowed, energy_j, np.inf)[()]
+
+
+def cost_of(measurement: Measurement, objective: Objective) -> float:
+    """The cost of one measurement.
+
+    Raises:
+        MeasurementError: its energy is not known, or time or energy is no number or negative.
+    """
+    energy_j = measurement.energy_j
+    if energy_j is None:
+        if not isinstance(objective, Time):
+            raise MeasurementError(f"'{measurement.label}' has no energy; minimise time with Time(), or measure on a GPU that tells energy")
+        energy_j = 0.0
+    check_measured(measurement.time_s, energy_j)
+    return float(objective.cost(measurement.time_s, energy_j))
+
+
+def check_measured(time_s: float, energy_j: float) -> None:
+    """Say what is wrong with a time and an energy that cannot have been measured."""
+    for name, value, unit in (("time", time_s, "s"), ("energy", energy_j, "J")):
+        if not math.isfinite(value) or value < 0:
+            raise MeasurementError(f"{name} is {value:g} {unit}; a run takes a finite {name} of 0 {unit} or more. It was not recorded")
