@@ -4,14 +4,20 @@
     trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
 
 Each calls `workbench.step()` after an optimizer step and tells evaluations (and checkpoints, where the framework says when they end)
-apart. A framework is imported when its class is first asked for, never before.
+apart. In a recurring job each also reports epochs, with a metric, and ends the training when the recurrence is to stop:
+
+    def train(run):
+        Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
+    job.run(train)
+
+A framework is imported when its class is first asked for, never before.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 from . import marks
 from .errors import UsageError
@@ -19,7 +25,48 @@ from .errors import UsageError
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
 
-class _Evaluating:
+class Run(Protocol):
+    """What is told of a recurring job: a `Recurrence`, or a part of one."""
+
+    def epoch(self, metric: float | None = None) -> None: ...
+    def should_stop(self) -> bool: ...
+
+
+class _Reporting:
+    """Tells a recurrence of epochs, and asks it whether to stop.
+
+    Args:
+        run: The recurrence; None outside of a recurring job.
+        metric: Name of the metric that the job's target is of, as the framework calls it; None reports epochs without one.
+    """
+
+    def __init__(self, run: Run | None = None, metric: str | None = None) -> None:
+        super().__init__()
+        self._run, self._metric = run, metric
+        self._ended = False  # the epoch that is under way is not a whole one
+
+    def _epoch(self, metrics: Any) -> bool:
+        """A whole epoch has ended; whether to stop. Nothing is reported of one that was cut short."""
+        if self._run is None or self._ended:
+            return self._ended
+        self._run.epoch(self._value(metrics))
+        return self._asked()
+
+    def _asked(self) -> bool:
+        """Whether to stop now."""
+        self._ended = self._ended or (self._run is not None and self._run.should_stop())
+        return self._ended
+
+    def _value(self, metrics: Any) -> float | None:
+        if self._metric is None:
+            return None
+        if metrics is None or self._metric not in metrics:
+            known = ", ".join(sorted(map(str, metrics or ()))) or "none"
+            raise UsageError(f"there is no metric '{self._metric}' at the end of this epoch; there is {known}. Evaluate once an epoch")
+        return float(metrics[self._metric])
+
+
+class _Evaluating(_Reporting):
     """An evaluation between two hooks."""
 
     _evaluation: AbstractContextManager[None] | None = None
@@ -35,17 +82,37 @@ class _Evaluating:
             evaluation.__exit__(None, None, None)
 
 
-class _HuggingFaceHooks:
+class _HuggingFaceHooks(_Reporting):
     """transformers.TrainerCallback: `on_step_end` is an optimizer step; the trainer evaluates and saves between two of them."""
+
+    _seen: Any = None  # metrics of an evaluation inside the epoch
+    _due = False  # the epoch is over and its evaluation is to come
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         marks.step()
+        if self._asked():
+            control.should_training_stop = True
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        # The trainer evaluates after this hook, where it evaluates by epochs; `should_evaluate` says so.
+        self._due = bool(control.should_evaluate)
+        if not self._due:
+            self._report(control)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
         marks.since_last(EVALUATION)
+        self._seen = metrics
+        if self._due:
+            self._due = False
+            self._report(control)
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
         marks.since_last(CHECKPOINT)
+
+    def _report(self, control: Any) -> None:
+        seen, self._seen = self._seen, None
+        if self._epoch(seen):
+            control.should_training_stop = True
 
 
 class _LightningHooks(_Evaluating):
@@ -60,6 +127,13 @@ class _LightningHooks(_Evaluating):
         if trainer.global_step != self._steps:
             self._steps = trainer.global_step
             marks.step()
+            if self._asked():
+                trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        # Comes after the validation of the epoch, so its metrics are there.
+        if self._epoch(trainer.callback_metrics if self._metric else None):
+            trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._begin()
@@ -71,8 +145,16 @@ class _LightningHooks(_Evaluating):
 class _KerasHooks(_Evaluating):
     """keras.callbacks.Callback; `on_test_begin` and `on_test_end` bound the validation inside `fit` too."""
 
+    model: Any
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         marks.step()
+        if self._asked():
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._epoch(logs):
+            self.model.stop_training = True
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._begin()

@@ -1,0 +1,134 @@
+"""A recurring job in JupyterLab: recurrences run on a click, the choice follows eta, the history goes out and comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Notebook
+
+pytestmark = pytest.mark.browser
+Make = Callable[[Sequence[str]], Notebook]
+
+# What the panel that is shown last says and draws.
+SEE = """() => {
+  const root = [...document.querySelectorAll('.workbench-panel')].at(-1);
+  if (!root?.workbench?.view) return null;
+  const { plots, view, left } = root.workbench;
+  const of = (selector) => root.querySelector(selector);
+  return {
+    headline: of('.workbench-next').textContent, details: of('.workbench-details').textContent,
+    eta: Number(of('.workbench-eta').value), words: of('.workbench-eta-words').textContent, left: left(),
+    recurrences: view.rows.recurrence.length, drawn: plots.each.get_length(), believed: plots.points.get_length(),
+    sums: plots.sums.get_length(), curve: plots.curves.get_length(), best: view.profile_of, optimum: view.optimum,
+    chosen: view.arm === null ? null : view.believed.batch[view.arm],
+    badge: !of('.workbench-badge').hidden, disabled: of('.workbench-run-one').disabled, note: of('.workbench-note').textContent,
+    ink: plots.costs.axes[0].major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+  };
+}"""
+SET_UP = """
+%load_ext workbench
+import tempfile, workbench
+from pathlib import Path
+from workbench.recurring import RecurringJob
+from workbench.search.objective import ZeusCost
+from workbench.simulation.learning import Accuracy, shorter
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("V100", stepped=True)
+workload = shorter("cifar100", 6_400)
+def train(run):
+    accuracy = Accuracy(run.batch_size, seed=run.attempt.number)
+    while not run.should_stop():
+        for batch in TrainingJob(workload, run.batch_size, seed=run.attempt.number):
+            workbench.step()
+            if run.should_stop():
+                return
+        run.epoch(accuracy.after_epoch())
+home = Path(tempfile.mkdtemp())
+job = RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, storage=home / "runs.db", max_epochs=60, seed=1)
+"""
+
+
+def seen(notebook: Notebook, condition: str, timeout_s: float = 30) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
+    found: dict[str, Any] = notebook.page.evaluate(SEE)
+    return found
+
+
+def slide(notebook: Notebook, share: float) -> None:
+    slider = notebook.page.locator(".workbench-eta").last
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    notebook.page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+@pytest.fixture
+def opened(notebook: Make) -> Notebook:
+    made = notebook([SET_UP, "workbench.panels.recurring(job, run=train)", "import time\nfor _ in range(40): time.sleep(0.5)"])
+    made.run(0)
+    made.finish(0)
+    made.run(1)
+    made.finish(1)
+    return made
+
+
+def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook, tmp_path: Path) -> None:
+    page = opened.page
+    first = seen(opened, "it.problem === ''")
+    assert (first["recurrences"], first["believed"]) == (0, 0)
+    assert first["headline"] == (
+        "Next: batch size 1024, power limits profiled in its first iterations: nothing has reached the target here yet"
+    )
+    assert first["badge"]  # simulated, and it says so
+
+    page.locator(".workbench-run-one").last.click()
+    one = seen(opened, "it.recurrences === 1 && it.left === 0")
+    assert (one["drawn"], one["believed"], one["curve"], one["sums"]) == (1, 5, 7, 1)
+    page.locator(".workbench-count").last.fill("7")
+    page.locator(".workbench-run-many").last.click()
+    running = seen(opened, "it.left > 1")
+    assert running["disabled"]
+    many = seen(opened, "it.recurrences === 8 && it.left === 0", 60)
+    assert "likely the cheapest" in many["headline"]
+    assert "8 recurrences cost" in many["details"]
+
+    slide(opened, 0.01)
+    time = seen(opened, "it.eta < 0.05 && it.words.includes('% time')")
+    slide(opened, 0.99)
+    energy = seen(opened, "it.eta > 0.95 && it.words.includes('% energy') && it.optimum !== null")
+    assert time["optimum"] > energy["optimum"]  # of limits, lowest first
+    assert time["headline"] != energy["headline"]
+    assert energy["recurrences"] == 8  # not one run more
+
+    with page.expect_download() as caught:
+        page.locator(".workbench-export").last.click()
+    path = tmp_path / "history.csv"
+    caught.value.save_as(path)
+    assert path.read_text(encoding="utf-8").startswith("number,recurrence,purpose,batch_size")
+    with page.expect_file_chooser() as chooser:
+        page.locator(".workbench-import").last.click()
+    chooser.value.set_files(path)
+    seen(opened, "it.note === 'nothing was new in that file'")
+
+    opened.theme("JupyterLab Dark")
+    dark = seen(opened, f"it.ink !== '{energy['ink']}'")
+    assert dark["ink"] != energy["ink"]
+    opened.theme("JupyterLab Light")
+
+
+def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook) -> None:
+    page = opened.page
+    opened.run(2)
+    page.locator(".workbench-run-one").last.click()
+    seen(opened, "it.recurrences === 1 && it.left === 0")
+    slide(opened, 0.9)
+    seen(opened, "it.eta > 0.85 && it.words.startsWith('eta 0.')")
+    assert opened.count(2) is None  # all this while the cell runs
+    page.locator(".workbench-count").last.fill("5000")
+    page.locator(".workbench-run-many").last.click()
+    wrong = seen(opened, "it.problem !== ''")
+    assert wrong["problem"] == "5000 recurrences cannot be run at once; choose 1 to 1000"

@@ -1,0 +1,391 @@
+"""The panel of a recurring job without a browser: what it says, runs, scores anew, exports and leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+import workbench.panels
+from workbench.errors import UsageError
+from workbench.finder import devices
+from workbench.meter import Meter
+from workbench.panels.recurring_job import RecurringPanel, recurring
+from workbench.panels.recurring_look import amount, prefixed, view
+from workbench.recorder import Recorder
+from workbench.recurring import RecurringJob
+from workbench.search.attempts import Attempt
+from workbench.search.history import Space
+from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost
+from workbench.search.recorded import Recorded
+from workbench.search.study import JobStudy
+from workbench.simulation.learning import Accuracy, shorter
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+
+SPACE = Space((32, 64, 128), 128, (150.0, 200.0, 250.0), 50, gpu="Tesla V100 (simulated)")
+ETA = ZeusCost(0.5, 250.0)
+EPOCHS = {32: 20, 64: 10, 128: 14}
+WORKLOAD = shorter("cifar100", 3_200)
+
+
+def profile(b: int) -> tuple[tuple[float, float, float], ...]:
+    slower = {150.0: 1.2, 200.0: 1.05, 250.0: 1.0}
+    return tuple((limit, 100.0 * (1 + 8 / b) * slower[limit], 0.9 * limit) for limit in SPACE.power_limits_w)
+
+
+def ran(number: int, b: int, **more: Any) -> Attempt:
+    _, each_s, power_w = profile(b)[0]
+    time_s = EPOCHS[b] * each_s
+    values = {"state": "reached", "epochs": float(EPOCHS[b]), "time_s": time_s, "energy_j": time_s * power_w, "power_limit_w": 150.0,
+              "profile": profile(b), "gpu": SPACE.gpu}  # fmt: skip
+    return Attempt(number, b, number, **{**values, **more})
+
+
+def many(count: int) -> list[Attempt]:
+    return [ran(n, 128 if n < 2 else 32 if n == 3 else 64) for n in range(count)]
+
+
+def panel_of(attempts: list[Attempt], **options: Any) -> RecurringPanel:
+    return recurring(Recorded(attempts, SPACE, options.pop("objective", ETA)), **options)
+
+
+def finish(study: JobStudy) -> None:
+    """One recurrence of a study, at what it costs here."""
+    while True:
+        attempt = study.ask()
+        if attempt.purpose == "slice":
+            study.end(attempt, state="stopped", profile_time_s=3.0, profile_energy_j=500.0, profile=profile(attempt.batch_size))
+            continue
+        done = ran(attempt.number, attempt.batch_size)
+        study.end(attempt, state="reached", epochs=done.epochs, time_s=done.time_s, energy_j=done.energy_j, power_limit_w=150.0,
+                  profile=profile(attempt.batch_size))  # fmt: skip
+        return
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> JobStudy:
+    return JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=1)
+
+
+class Said:
+    """Takes what a panel sends, in place of a browser that has said hello."""
+
+    def __init__(self, panel: RecurringPanel) -> None:
+        self.messages: list[dict[str, Any]] = []
+        panel._greeted["a view"] = 0.0
+        panel._say = lambda content, buffers=None: self.messages.append(content)  # type: ignore[method-assign]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return next(m for m in reversed(self.messages) if m["kind"] == kind)
+
+
+# what is said
+
+
+def test_before_the_first_run_it_says_what_comes_first() -> None:
+    words = panel_of([]).summary().splitlines()
+    assert words == [
+        "Recurring job, replayed (simulated)",
+        "Next: batch size 128, power limits profiled in its first iterations: nothing has reached the target here yet",
+        "by eta 0.5: 50 % energy, 50 % time",
+    ]
+
+
+def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() -> None:
+    panel = panel_of(many(20))
+    _, headline, paid, even, _ = panel.summary().splitlines()
+    assert headline.startswith("Next: batch size 64 at 200 W: best so far; ")
+    assert headline.endswith("likely the cheapest")
+    assert paid.startswith("20 recurrences cost 5.68 MJ, ")
+    assert " less than the default (batch size 128 at 250 W) would have (energy −" in paid
+    assert even.startswith("cheaper in sum since recurrence ") or even == "cheaper in sum from the first on"
+
+
+def test_a_sum_that_is_below_only_on_average_is_probably_cheaper() -> None:
+    panel = panel_of([ran(0, 128), ran(1, 64)])
+    saved = panel.outlook.recurrences.row(-1, named=True)
+    assert saved["saved_low"] < 0 < saved["saved"]
+    assert panel.summary().splitlines()[3].startswith("probably cheaper in sum ")
+
+
+def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) -> None:
+    finish(study)
+    study.end(study.ask(), state="stopped", purpose="run", epochs=1.0, time_s=1.0, energy_j=1.0)
+    panel = recurring(study)
+    study.update(study.ask(slices=False), epochs=3)
+    panel.refresh()
+    assert panel.summary().splitlines()[1].startswith("Running: batch size ")
+    assert panel.summary().splitlines()[1].endswith(", 3 epochs done")
+    crashed = panel_of([ran(0, 64), ran(1, 128, state="crashed", oom=True, profile=())])
+    assert "batch size 128 ran out of memory" in crashed.summary()
+
+
+@pytest.mark.parametrize(
+    ("objective", "words", "unit"),
+    [(Energy(), "energy", "kJ"), (Time(), "time", "s"), (EnergyDelay(), "energy x time", "MJ·s"),
+     (EnergyDelay(2), "energy x time^2", "GJ·s^2"), (EnergyWithin(1.05, 100.0), "least energy within 5 % more time", "kJ")],
+)  # fmt: skip
+def test_other_objectives_have_their_words_and_units(objective: Any, words: str, unit: str) -> None:
+    panel = panel_of(many(6), objective=objective)
+    seen = view(panel.outlook)
+    assert (seen.eta, seen.objective, seen.unit) == (None, words, unit)
+
+
+def test_amounts_have_three_digits_and_a_unit() -> None:
+    assert [amount(v, "J") for v in (0.5, 999.0, 52_300.0, 4.98e6)] == ["0.5 J", "999 J", "52.3 kJ", "4.98 MJ"]
+    assert prefixed(1e5, "s") == (1.0, "s")
+    assert amount(12_345.0, "s") == "12345 s"
+
+
+# scoring anew
+
+
+def test_another_eta_scores_the_same_runs_and_changes_the_limit() -> None:
+    panel = panel_of(many(12))
+    found = {}
+    for eta in (0.0, 1.0):
+        panel.set_eta(eta)
+        outlook = panel.outlook
+        assert outlook.recurrences.height == 12
+        assert outlook.proposal is not None
+        found[eta] = outlook.proposal.power_limit_w
+        time_s, energy_j = outlook.recurrences["time_s"].sum(), outlook.recurrences["energy_j"].sum()
+        assert outlook.recurrences["spent"][-1] == pytest.approx(eta * energy_j + (1 - eta) * 250 * time_s)
+    assert found == {0.0: 250.0, 1.0: 150.0}
+
+
+def test_200_recurrences_are_scored_anew_at_once() -> None:
+    panel = panel_of(many(200))
+    clock = time.thread_time  # of this thread: what other processes of the machine do does not count
+    taken_s = []
+    for eta in np.linspace(0.0, 1.0, 11):
+        start_s = clock()
+        panel.heard("eta", {"eta": float(eta), "asked": 1})
+        taken_s.append(clock() - start_s)
+    assert sorted(taken_s)[5] < 0.1
+
+
+def test_a_job_runs_by_the_eta_that_was_chosen(study: JobStudy) -> None:
+    panel = recurring(study)
+    panel.set_eta(0.9)
+    assert study.objective == ZeusCost(0.9, 250.0)
+    study.objective = Energy()
+    panel.set_eta(0.2)  # the highest limit that may be set stands for the card's
+    assert study.objective == ZeusCost(0.2, 250.0)
+
+
+def test_an_eta_that_is_none_is_said_and_nothing_changes() -> None:
+    panel = panel_of(many(6))
+    said = Said(panel)
+    panel._received(panel, {"kind": "eta", "eta": 1.5, "asked": 7}, None)
+    assert said.last("problem")["text"] == "eta is 1.5; it lies in 0..1 (1 counts energy only, 0 time only)"
+    assert (said.last("news")["asked"], said.last("news")["view"]["eta"]) == (7, 0.5)
+    panel._received(panel, {"kind": "eta", "eta": 1.0, "asked": 8}, None)
+    assert said.last("problem")["text"] == ""
+
+
+# running
+
+
+def test_buttons_run_recurrences_of_a_study_and_stop_after_one(study: JobStudy) -> None:
+    runs = []
+
+    def run(given: JobStudy) -> None:
+        finish(given)
+        runs.append(given)
+        if len(runs) == 4:
+            panel.stop()
+
+    panel = recurring(study, run)
+    said = Said(panel)
+    panel.run(2)
+    assert panel.outlook.recurrences.height == 2
+    panel.run(5)
+    assert len(runs) == 4
+    assert said.last("news")["left"] == 0
+    assert said.last("news")["view"]["rows"]["recurrence"] == [1, 2, 3, 4]
+
+
+def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(simulated: Callable[..., Machine], tmp_path: Path) -> None:
+    simulated("V100", stepped=True)
+    found = devices()
+    meter = Meter(found, Recorder(found), zones=())
+    job = RecurringJob("nightly", [256, 1024], 1024, target=0.6, storage=tmp_path / "runs.db", max_epochs=60, meter=meter, seed=1)
+
+    def train(run: Any) -> None:
+        accuracy = Accuracy(run.batch_size)
+        while not run.should_stop():
+            for _ in TrainingJob(WORKLOAD, run.batch_size):
+                run.step()
+                if run.should_stop():
+                    return
+            run.epoch(accuracy.after_epoch())
+
+    panel = workbench.panels.recurring(job, run=train)
+    assert panel.source.simulated
+    panel.run(2)
+    outlook = panel.outlook
+    assert outlook.recurrences["reached"].to_list() == [True, True]
+    assert outlook.recurrences["energy_j"].sum() == pytest.approx(sum(a.energy_j + a.profile_energy_j for a in job.study.attempts))
+    assert outlook.profile.height == 7
+    assert "(simulated)" in panel.summary()
+
+
+def test_what_goes_wrong_in_a_training_ends_the_row_and_is_shown_and_raised(study: JobStudy) -> None:
+    def run(given: JobStudy) -> None:
+        raise RuntimeError("no data")
+
+    panel = recurring(study, run)
+    said = Said(panel)
+    with pytest.raises(RuntimeError, match="no data"):
+        panel.run(3)
+    assert said.last("problem")["text"] == "RuntimeError: no data"
+    assert said.last("news")["left"] == 0
+    assert panel.svg()
+
+
+def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> None:
+    may_end, began = threading.Event(), threading.Event()
+
+    def run(given: JobStudy) -> None:
+        began.set()
+        may_end.wait(10)
+        finish(given)
+
+    panel = recurring(study, run)
+    panel.heard("run", {"count": 1})
+    assert began.wait(10)
+    with pytest.raises(UsageError, match="a recurrence runs already"):
+        panel.heard("run", {"count": 1})
+    panel.set_eta(0.8)  # answered meanwhile
+    may_end.set()
+    assert panel._worker is not None
+    panel._worker.join(10)
+    with pytest.raises(UsageError, match="5000 recurrences cannot be run at once; choose 1 to 1000"):
+        panel.run(5000)
+
+
+def test_without_a_training_it_says_how_to_give_one(study: JobStudy) -> None:
+    with pytest.raises(UsageError, match=r"give the panel your training, recurring\(job, run=one_recurrence\)"):
+        recurring(study).run()
+    with pytest.raises(UsageError, match="a history has nothing to run"):
+        recurring(many(3), run=finish)
+    with pytest.raises(UsageError, match="can be looked at, not int"):
+        recurring(3)  # type: ignore[arg-type]
+
+
+def test_what_others_add_to_the_history_is_seen(study: JobStudy, tmp_path: Path) -> None:
+    panel = recurring(study)
+    other = JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", seed=2)
+    finish(other)
+    assert panel.refresh()
+    assert panel.outlook.recurrences.height == 1
+    assert not panel.refresh()
+
+
+def test_a_history_is_played_again_to_its_end() -> None:
+    panel = panel_of(many(5))
+    said = Said(panel)
+    panel._received(panel, {"kind": "rewind"}, None)
+    assert said.last("news")["view"]["rows"]["recurrence"] == []
+    panel.run(2)
+    assert panel.outlook.recurrences.height == 2
+    panel.run(10)
+    assert panel.outlook.recurrences.height == 5
+    assert "rewind it" in said.last("news")["note"]
+
+
+def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
+    space = Space((32, 64, 128), 128, gpu=None)
+    rows = [
+        Attempt(n, b, n, state="reached", epochs=10.0, time_s=10.0 * b, profile=((0.0, float(b), 0.0),))
+        for n, b in enumerate((128, 64, 64))
+    ]
+    panel = recurring(Recorded(rows, space, Time()))
+    seen = view(panel.outlook)
+    assert "(time −" in seen.details[0]
+    assert "energy" not in " ".join(seen.details)
+    assert (seen.profile["limit_w"], seen.unit) == ([], "s")
+    assert "An epoch at" not in panel.svg()
+
+
+def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> None:
+    study = JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", sampler=optuna.samplers.TPESampler(seed=1))
+    panel = recurring(study, finish)
+    panel.run(2)
+    assert panel.summary().splitlines()[1].startswith("Believed to cost least: batch size ")
+    assert "a sampler of Optuna's chooses the next batch size" in panel.summary()
+
+
+# files
+
+
+def test_a_history_goes_out_and_comes_in(study: JobStudy, tmp_path: Path) -> None:
+    for _ in range(3):
+        finish(study)
+    panel = recurring(study)
+    said = Said(panel)
+    panel._received(panel, {"kind": "export"}, None)
+    sent = said.last("csv")
+    assert sent["name"] == "nightly.csv"
+    path = tmp_path / "out.csv"
+    assert panel.export_csv(path) == len(study.attempts)
+    assert path.read_text(encoding="utf-8") == sent["text"]
+
+    fresh = recurring(JobStudy("another", SPACE, ETA, storage=tmp_path / "runs.db"))
+    heard = Said(fresh)
+    fresh._received(fresh, {"kind": "import", "text": sent["text"]}, None)
+    assert heard.last("news")["note"] == f"{len(study.attempts)} attempts added"
+    np.testing.assert_allclose(fresh.outlook.recurrences["spent"], panel.outlook.recurrences["spent"])
+    assert fresh.import_csv(path) == 0
+    fresh._received(fresh, {"kind": "import", "text": "a,b\n1,2\n"}, None)
+    assert "is no history of a recurring job" in heard.last("problem")["text"]
+    assert fresh.outlook.recurrences.height == 3
+
+    assert recurring(path, objective=ETA).outlook.recurrences.height == 3
+
+
+# pictures and views
+
+
+def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
+    for panel in (panel_of(many(12)), panel_of([]), panel_of(many(1)), panel_of(many(12), objective=Time())):
+        picture = ElementTree.fromstring(panel.svg())
+        assert "(simulated)" in "".join(picture.itertext())
+        assert "script" not in panel.svg()
+        assert "nan" not in panel.svg().lower()
+    texts = "".join(ElementTree.fromstring(panel_of(many(12)).svg()).itertext())
+    assert all(
+        words in texts for words in ("Believed cost of a recurrence", "best: ", "default", "Saved against the default", "cheaper since")
+    )
+
+
+def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
+    bundle = panel_of(many(4))._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert "<summary>in words</summary>" in bundle["text/html"]
+
+
+def test_a_view_that_says_hello_is_told_everything() -> None:
+    panel = panel_of(many(700), live=True)
+    about, buffers = panel.greeting()
+    panel.end()
+    assert (about["simulated"], about["replayed"], about["whyNot"], buffers) == (True, True, "", [])
+    assert about["view"]["profile_of"] == 64
+    assert len(about["view"]["rows"]["recurrence"]) == 600  # of 700: more would not be seen
+    assert about["view"]["rows"]["recurrence"][-1] == 700
+
+
+def test_the_package_of_panels_loads_no_plotting_library() -> None:
+    code = "import sys, workbench.panels as p; p.recurring; print([m for m in ('bokeh', 'optuna', 'lightgbm') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
