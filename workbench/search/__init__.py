@@ -7,7 +7,12 @@
     shapes               a belief about a curve over batch sizes, Gaussian given its shape
     epochs               belief about the epochs that each batch size needs
     knowledge_gradient   our policy: what a try is worth, and when to stop a run
+    power_curve          time and power over power limits, fitted to a few slices
+    power_profile        which limit to measure next inside a running job, and what was learned
+    attempts, owners     a recurrence as it is kept; who runs it, and whether that process still lives
+    study, storages      the history as an Optuna study, in a SQLite file or any Optuna storage
+    samplers, exchange   the policies as Optuna samplers; history as CSV
     beliefs, recorded    what a history says under an objective, to be looked at; one that was made elsewhere, played again
 
-Nothing here knows a device or Optuna. Decisions are functions of history, space, objective and a random generator.
+Nothing here knows a device, and only the history's keepers know Optuna. Decisions are functions of history, space, objective and a random generator.
 """
