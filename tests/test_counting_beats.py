@@ -35,5 +35,6 @@ def test_the_counter_tells_a_beat_from_a_rhythm(simulated: Callable[..., Machine
     assert alone.iteration is not None
     assert alone.iteration.seconds == pytest.approx(3.5, rel=0.05)  # both look the same in the readings
     found = look_at(trace)
+    recorder.stop()
     assert found.reason.startswith(told)
     assert found.sure == (told == "")

@@ -169,13 +169,14 @@ def test_what_was_recorded_can_be_read_after_the_stop(simulated: Simulated) -> N
 
 def test_a_recorder_that_nobody_has_any_more_ends_its_process(simulated: Simulated) -> None:
     simulated("V100")
+    others = set(rings_of(os.getpid()))  # of tests before this one
     recorder = Recorder([open_device()])
     pid = recorder.pid or 0
     assert alive(pid)
     del recorder
     gc.collect()
     assert not alive(pid)
-    assert not rings_of(os.getpid())
+    assert set(rings_of(os.getpid())) <= others
 
 
 def test_a_thread_serves_where_no_process_is_wanted(simulated: Simulated) -> None:
@@ -199,9 +200,10 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
 ) -> None:
     simulated("V100")
     monkeypatch.setattr(sys, "executable", "no-such-python")
+    others = set(rings_of(os.getpid()))  # of tests before this one
     with pytest.raises(MeasurementError, match=r"the sampling process could not be started: .*no-such-python"):
         Recorder([open_device()])
-    assert not rings_of(os.getpid())
+    assert set(rings_of(os.getpid())) <= others
 
 
 # rows, on a stepped clock

@@ -308,7 +308,10 @@ def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
         alive = recorder()
         if alive is None:
             return
-        alive.drain()
+        try:
+            alive.drain()
+        except ValueError:  # a simulated machine was taken away under a recorder that nobody stopped: there is nothing more to come
+            return
         del alive
 
 

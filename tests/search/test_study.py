@@ -38,12 +38,17 @@ BanditSampler = samplers()[0]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., JobStudy]:
+def make(tmp_path: Path) -> Iterator[Callable[..., JobStudy]]:
+    made: list[JobStudy] = []
+
     def opened(name: str = "nightly", space: Space = SPACE, objective: Objective = ETA, **options: object) -> JobStudy:
         storage = options.pop("storage", tmp_path / "runs.db")
-        return JobStudy(name, space, objective, storage=storage, **{"seed": 1, **options})  # type: ignore[arg-type]
+        made.append(JobStudy(name, space, objective, storage=storage, **{"seed": 1, **options}))  # type: ignore[arg-type]
+        return made[-1]
 
-    return opened
+    yield opened
+    for study in made:
+        study.close()
 
 
 def profile(batch_size: int) -> tuple[tuple[float, float, float], ...]:

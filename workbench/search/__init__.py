@@ -12,7 +12,7 @@
     attempts, owners     a recurrence as it is kept; who runs it, and whether that process still lives
     study, storages      the history as an Optuna study, in a SQLite file or any Optuna storage
     samplers, exchange   the policies as Optuna samplers; history as CSV
-    beliefs, recorded    what a history says under an objective, to be looked at; one that was made elsewhere, played again
+    beliefs, recorded    what a history says under an objective; one that was made elsewhere, played again
 
 Nothing here knows a device, and only the history's keepers know Optuna. Decisions are functions of history, space, objective and a random generator.
 """

@@ -32,8 +32,7 @@ class EpochPrior:
         smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves, and of one batch size.
         rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the shape, a few do not.
         own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of others makes believe.
-        noise: Relative scatters of runs at one batch size, with `noise_weights`. Epochs are counted whole, so that four runs of four
-            epochs do not mean that there is no scatter: none is below 4 %.
+        noise: Relative scatters of runs at one batch size, with `noise_weights`.
         wall: Probability, per octave away from what has been tried, that a batch size does not get to the target at all.
         forecast_sd: Scatter of a forecast from the start of a run, in log epochs, falling with how far the run got.
         cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
@@ -46,9 +45,9 @@ class EpochPrior:
     rough: tuple[float, ...] = (0.5, 1.0, 3.0)
     rough_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
     own_sd: float = 0.15
-    noise: tuple[float, ...] = (0.04, 0.08, 0.15, 0.3)
-    noise_weights: tuple[float, ...] = (0.35, 0.35, 0.2, 0.1)
-    wall: float = 0.1
+    noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4)
+    noise_weights: tuple[float, ...] = (0.15, 0.3, 0.3, 0.2, 0.05)
+    wall: float = 0.05
     forecast_sd: float = 0.3
     cost_smooth_sd: float = 0.2
     other_sd: float = 0.15

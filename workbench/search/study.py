@@ -251,6 +251,11 @@ class JobStudy:
         sizes = self.space.batch_sizes if batch_size is None else (batch_size,)
         self.study.set_user_attr(f"{KEY} pardoned", {**{str(k): v for k, v in self._pardoned().items()}, **{str(b): until for b in sizes}})
 
+    def close(self) -> None:
+        """Let go of the database's connections; they are opened again where the history is used again."""
+        storage = self.study._storage
+        getattr(storage, "_backend", storage).engine.dispose()
+
     def close_stale(self) -> list[str]:
         """Close attempts whose process is gone; returns a sentence for each."""
         self.refresh()
