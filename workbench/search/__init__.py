@@ -14,5 +14,6 @@
     samplers, exchange   the policies as Optuna samplers; history as CSV
     beliefs, recorded    what a history says under an objective; one that was made elsewhere, played again
 
-Nothing here knows a device, and only the history's keepers know Optuna. Decisions are functions of history, space, objective and a random generator.
+Nothing here knows a device, and only the history's keepers know Optuna. Decisions are functions of history, space, objective and a random
+generator.
 """

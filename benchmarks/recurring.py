@@ -1,0 +1,269 @@
+"""Recurring jobs on Zeus' published traces: what finding the batch size and the power limit costs, and what it saves.
+
+    python -m benchmarks.recurring [--data DIR] [--json FILE] [--quick] [--seeds N] [--tune] [--only NAME ...]
+
+Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the best fixed configuration:
+cumulative cost / its expected cost - recurrences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.search.bandit import Policy
+from workbench.search.history import Evidence, Space
+from workbench.search.knowledge_gradient import KnowledgeGradient
+from workbench.search.objective import ZeusCost
+from workbench.search.zeus_policy import DefaultBatchSize, ZeusPolicy
+
+from .common import data_directory, finish, table
+from .replay import Bill, Job, load, replay, zeus_cost
+from .replay_contestants import Default, GridSearch, OptunaPeer, ZeusOwn
+from .replay_tuning import CHOSEN, leave_one_out, tuned
+
+CHECKPOINTS = (5, 10, 20, 40)
+OPTUNA_SEEDS = 5  # its samplers take hundreds of times as long for a decision
+
+Make = Callable[[int, str], Policy]  # of a seed and a workload
+
+
+def contestants(chosen: dict[str, str]) -> dict[str, Make]:
+    """Everybody, by name; what is not installed is left out, and said. Ours play with what was chosen without the workload at hand."""
+    all_: dict[str, Make] = {
+        "ours": lambda seed, workload: tuned(workload, chosen),
+        "ours, safe": lambda seed, workload: tuned(workload, chosen, safe=True),
+        "Zeus' policy, ours": lambda seed, workload: ZeusPolicy(),
+        "best limit only": lambda seed, workload: DefaultBatchSize(),
+        "default": lambda seed, workload: Default(),
+        "grid search": lambda seed, workload: GridSearch(),
+    }
+    peers: dict[str, Make] = {
+        "Zeus": lambda seed, workload: ZeusOwn(seed),
+        "Optuna TPE": lambda seed, workload: OptunaPeer(seed, "TPE"),
+        "Optuna GP": lambda seed, workload: OptunaPeer(seed, "GP"),
+    }
+    for name, make in peers.items():
+        try:
+            make(0, "")
+            all_[name] = make
+        except ImportError as error:
+            print(f"{name} takes no part: {error}")
+    return all_
+
+
+def play(make: Make, job: Job, objective: ZeusCost, seeds: range, **options: Any) -> list[Bill]:
+    """One contestant on one job, all seeds."""
+    by_epoch = not isinstance(make(0, job.workload), KnowledgeGradient)
+    return [replay(make(seed, job.workload), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options) for seed in seeds]
+
+
+def score(job: Job, objective: ZeusCost, bills: list[Bill]) -> dict[str, float]:
+    """The figures of one contestant on one job, means over seeds."""
+    expected = job.expected(objective)
+    oracle = float(expected.min())
+    highest = int(np.argmax(job.space.power_limits_w))
+    b0 = job.space.batch_sizes.index(job.space.default)
+    default = float(expected[b0, highest])
+    costs = np.array([bill.cost for bill in bills])
+    many = np.arange(1, costs.shape[1] + 1)
+    mean = costs.cumsum(axis=1) / many
+    over = (mean / default).mean(axis=0)
+    last = job.horizon // 4
+    default_s = job.mean_epochs()[b0] * job.epoch_time_s[b0, highest]
+    above = np.flatnonzero(over > 1)
+    out = {
+        "regret_runs": float((costs.sum(axis=1) / oracle - costs.shape[1]).mean()),
+        "regret_sd": float((costs.sum(axis=1) / oracle).std()),
+        "last_gap": float(np.mean([[expected[c] for c in bill.chosen[-last:]] for bill in bills]) / oracle - 1),
+        "cost_over_oracle_all": float(mean[:, -1].mean() / oracle),
+        "break_even": float(above[-1] + 2) if len(above) and above[-1] + 1 < len(over) else (1.0 if not len(above) else float("nan")),
+        "over_default_from_5": float(over[4:].max()),
+        "over_default_all": float(over[-1]),
+        "energy_over_default": float(np.mean([np.mean(b.energy_j) for b in bills]) / (default_s * job.power_w[b0, highest])),
+        "time_over_default": float(np.mean([np.mean(b.time_s) for b in bills]) / default_s),
+    }
+    for n in CHECKPOINTS:
+        if n <= costs.shape[1]:
+            out[f"cost_over_oracle_at_{n}"] = float(mean[:, n - 1].mean() / oracle)
+            out[f"cost_over_default_at_{n}"] = float(over[n - 1])
+    return out
+
+
+def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]:
+    """Half way one workload takes another's place on the same GPU: recurrences until 5 running ones cost within 5 % of the best again."""
+    out: dict[str, Any] = {}
+    for gpu in ("v100", "p100"):
+        pair = [job for job in jobs if job.gpu == gpu and job.workload in ("cifar100", "movielens-1m")]
+        for old, new in (pair, pair[::-1]):
+            old, new = _common(old, new)
+            objective = zeus_cost(old, 0.5)
+            key = f"{old.workload} -> {new.workload} {gpu}"
+            out[key] = {}
+            for name, make in names.items():
+                back = []
+                for seed in range(seeds):
+                    half, total = 60, 200
+                    policy = make(seed, new.workload)
+                    by_epoch = not isinstance(policy, KnowledgeGradient)
+                    bill = replay(policy, old, objective, seed, total, swap=(half, new), profile_by_epoch=by_epoch)
+                    expected = new.expected(objective)
+                    good = np.array([expected[c] for c in bill.chosen[half:]]) <= 1.05 * expected.min()
+                    run = np.convolve(good, np.ones(5), "valid")
+                    found = np.flatnonzero(run == 5)
+                    back.append(int(found[0]) + 5 if len(found) else total - half)
+                out[key][name] = float(np.mean(back))
+    return out
+
+
+def _common(a: Job, b: Job) -> tuple[Job, Job]:
+    from dataclasses import replace
+
+    both = tuple(x for x in a.space.batch_sizes if x in b.space.batch_sizes)
+
+    def cut(job: Job) -> Job:
+        keep = [job.space.batch_sizes.index(x) for x in both]
+        space = Space(both, job.space.default, job.space.power_limits_w, 100, None, job.gpu)
+        return replace(job, space=space, epoch_time_s=job.epoch_time_s[keep], power_w=job.power_w[keep], paths=[job.paths[i] for i in keep])
+
+    return cut(a), cut(b)
+
+
+def decision_time(runs: int = 10_000) -> dict[str, float]:
+    """Seconds per decision with so many recorded recurrences: counted from frames, and from kept evidence."""
+    import polars as pl
+
+    from workbench.search.bandit import ask
+    from workbench.search.history import MILESTONES, PROFILES, RUNS, History
+
+    rng = np.random.default_rng(0)
+    sizes = (8, 16, 32, 64, 128, 256, 512, 1024)
+    space = Space(sizes, 256, (100.0, 150.0, 200.0, 250.0))
+    b = rng.choice(sizes, runs)
+    frame = pl.DataFrame({"run": np.arange(runs), "recurrence": np.arange(runs), "batch_size": b, "state": ["reached"] * runs})
+    frame = frame.with_columns(epochs=pl.Series(rng.integers(18, 25, runs).astype(float)), time_s=pl.lit(100.0), energy_j=pl.lit(2e4))
+    frame = pl.concat([pl.DataFrame(schema=RUNS), frame], how="diagonal_relaxed")
+    profiles = [(None, int(size), limit, 5 + 200 / size, 0.9 * limit, None) for size in sizes for limit in space.power_limits_w]
+    history = History(frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES))
+    objective, policy = ZeusCost(0.5, 250), KnowledgeGradient()
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        ask(policy, history, space, objective, rng)
+        times.append(time.perf_counter() - start)
+    evidence = Evidence.of(history, space)
+    start = time.perf_counter()
+    for _ in range(20):
+        policy.ask(evidence, objective, rng)
+    return {"from_frames_s": float(np.median(times)), "kept_s": (time.perf_counter() - start) / 20}
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
+    parser.add_argument("--quick", action="store_true", help="few seeds, for a first look")
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn")
+    parser.add_argument("--only", nargs="*", help="these contestants only")
+    options = parser.parse_args(argv)
+    seeds = 3 if options.quick else options.seeds
+    jobs = load(options.data)
+    result: dict[str, Any] = {"seeds": seeds, "eta": 0.5, "beta": 2.0}
+    if options.tune:
+        result["tuning"] = leave_one_out(jobs, 1 if options.quick else 16)
+    result["chosen"] = result["tuning"]["chosen"] if options.tune else CHOSEN
+    print(table(["left out", "chosen by the others"], [(left or "none: the default", name) for left, name in result["chosen"].items()]))
+    names = contestants(result["chosen"])
+    if options.only:
+        names = {name: make for name, make in names.items() if name in options.only}
+    result["contestants"], result["recurrences_per_s"], result["recurrences_per_cpu_s"] = {}, {}, {}
+    for name, make in names.items():
+        start, start_cpu, many = time.perf_counter(), time.process_time(), 0
+        result["contestants"][name] = {}
+        for job in jobs:
+            objective = zeus_cost(job, 0.5)
+            bills = play(make, job, objective, range(seeds if "Optuna" not in name else min(seeds, OPTUNA_SEEDS)))
+            many += sum(len(bill.cost) for bill in bills)
+            result["contestants"][name][job.name] = score(job, objective, bills)
+        result["recurrences_per_s"][name] = many / (time.perf_counter() - start)
+        result["recurrences_per_cpu_s"][name] = many / (time.process_time() - start_cpu)
+        each = f"{result['recurrences_per_s'][name]:.0f} recurrences/s"
+        print(f"{name}: {each}, {result['recurrences_per_cpu_s'][name]:.0f} per second of the processor", flush=True)
+    tell(jobs, result)
+    result["decision"] = decision_time()
+    drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
+    windowed: dict[str, Make] = {**drifting, "Zeus": lambda seed, workload: ZeusOwn(seed, window=10)} if "Zeus" in drifting else drifting
+    result["drift"] = drift(jobs, max(seeds // 5, 2), windowed)
+    rows = [(key, *(value.get(name) for name in drifting)) for key, value in result["drift"].items()]
+    print("\nRecurrences until within 5 % of the best again, after another workload took over\n")
+    print(table(["drift", *drifting], rows))
+    if not options.quick:
+        result["eta_sweep"] = eta_sweep(jobs, max(seeds // 10, 3), drifting)
+    finish(result, options.json)
+    return result
+
+
+def eta_sweep(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, dict[str, float]]:
+    """Sum of mean regrets at other etas."""
+    out: dict[str, dict[str, float]] = {}
+    for eta in (0.0, 0.25, 0.75, 1.0):
+        out[f"{eta:g}"] = {
+            name: sum(score(job, zeus_cost(job, eta), play(make, job, zeus_cost(job, eta), range(seeds)))["regret_runs"] for job in jobs)
+            for name, make in names.items()
+        }
+    print("\nSum of mean regrets by eta\n")
+    print(table(["eta", *names], [(eta, *row.values()) for eta, row in out.items()]))
+    return out
+
+
+def tell(jobs: list[Job], result: dict[str, Any]) -> None:
+    """Pairs and summary into `result`, and tables to the terminal."""
+    scores = result["contestants"]
+    result["pairs"] = []
+    for job in jobs:
+        row: dict[str, Any] = {"workload": job.workload, "gpu": job.gpu, "recurrences": job.horizon}
+        row["regret_runs"] = {name: scores[name][job.name]["regret_runs"] for name in scores}
+        for key in ("last_gap", "cost_over_default_at_5", "cost_over_default_at_20"):
+            if "ours" in scores:
+                row[key] = scores["ours"][job.name].get(key)
+        result["pairs"].append(row)
+    print("\nRegret, in runs of the best configuration\n")
+    rows = [(job.name, *(scores[name][job.name]["regret_runs"] for name in scores)) for job in jobs]
+    print(table(["pair", *scores], rows))
+    if "ours" not in scores:
+        return
+    ours = scores["ours"]
+    keys = ["regret_runs", "regret_sd", "last_gap", *(f"cost_over_oracle_at_{n}" for n in CHECKPOINTS), "cost_over_oracle_all",
+            "break_even", "cost_over_default_at_5", "cost_over_default_at_20", "energy_over_default", "time_over_default"]  # fmt: skip
+    print("\nOurs\n")
+    print(table(["pair", *keys], [(job.name, *(ours[job.name].get(key) for key in keys)) for job in jobs]))
+    summary: dict[str, Any] = {
+        "last_gap_max": max(row["last_gap"] for row in ours.values()),
+        "over_default_max_at_5": max(row["cost_over_default_at_5"] for row in ours.values()),
+        "over_default_max_at_20": max(row["cost_over_default_at_20"] for row in ours.values()),
+    }
+    if "Zeus" in scores:
+        zeus = scores["Zeus"]
+        ratio = {name: ours[name]["regret_runs"] / zeus[name]["regret_runs"] for name in ours}
+        summary["regret_ratio_to_zeus"] = sum(r["regret_runs"] for r in ours.values()) / sum(r["regret_runs"] for r in zeus.values())
+        summary["pairs_not_better_than_zeus"] = sum(value >= 1 for value in ratio.values())
+        summary["ratio_by_pair"] = ratio
+    if "ours, safe" in scores:
+        safe = scores["ours, safe"]
+        summary["safe_mode_max"] = max(row["over_default_from_5"] for row in safe.values())
+        if "best limit only" in scores:
+            for key, name in (("safe_mode_sum", "ours, safe"), ("best_limit_sum", "best limit only")):
+                summary[key] = sum(scores[name][job.name]["cost_over_oracle_all"] * job.horizon for job in jobs)
+    result["summary"] = summary
+    print("\nSummary\n")
+    print(table(["figure", "value"], [(key, value) for key, value in summary.items() if not isinstance(value, dict)]))
+
+
+if __name__ == "__main__":
+    main()
