@@ -66,7 +66,7 @@ def job(**options: object) -> RecurringJob:
 
 def test_a_job_learns_its_batch_size_and_power_limit(machine: Machine) -> None:
     nightly = job()
-    runs = [nightly.run(lambda run: train(run, machine)) for _ in range(6)]
+    runs = [nightly.run(lambda run: train(run, machine)) for _ in range(9)]
     assert runs[0].batch_size == 1024
     assert runs[0].profile is not None
     assert all(run.reached for run in runs)

@@ -253,7 +253,7 @@ class JobStudy:
 
     def close(self) -> None:
         """Let go of the database's connections; they are opened again where the history is used again."""
-        storage = self.study._storage
+        storage: Any = self.study._storage
         getattr(storage, "_backend", storage).engine.dispose()
 
     def close_stale(self) -> list[str]:
