@@ -165,6 +165,13 @@ def _truth(starts: Array, ends: Array, **levels_s: float) -> Truth:
     return Truth(mean, min(mean, median), max(mean, median), levels_s, starts, ends)
 
 
+def _between_pauses(starts: Array, ends: Array) -> Truth:
+    """The same where pauses lie between iterations: they are no iteration's time."""
+    spans = ends - starts
+    low_s, high_s = sorted((float(spans.mean()), float(np.median(spans))))
+    return Truth(float(spans.mean()), low_s, high_s, {}, starts, ends)
+
+
 def _plain(draw: _Draw, line: _Line) -> Truth:
     return _truth(*_lay(line, draw.units(_phases(draw.rng, draw.period_s), draw.count)))
 
@@ -269,11 +276,8 @@ def _interrupted(draw: _Draw, line: _Line) -> Truth:
             line.add(draw.units(step, steps).reshape(-1, 4))
         else:
             line.add(np.array([[pause_s * rng.lognormal(0, 0.1), rng.uniform(0, 0.15), rng.uniform(0, 0.1), 0.0]]))
-    begin, end = np.concatenate(starts), np.concatenate(ends)
-    spans = end - begin  # the pause is no iteration's time
-    truth = _truth(begin, end)
-    truth.iteration_s = float(spans.mean())
-    truth.low_s, truth.high_s = sorted((float(spans.mean()), float(np.median(spans))))
+    truth = _between_pauses(np.concatenate(starts), np.concatenate(ends))
+    assert truth.iteration_s is not None
     scale = truth.iteration_s / draw.period_s
     truth.levels_s = {name: value * scale for name, value in levels.items()}
     if len(heads) > 2:
@@ -298,11 +302,9 @@ def _nested(draw: _Draw, line: _Line) -> Truth:
         ends.append(one[1])
         heads.append(line.end_s)
         line.add(np.array([[pause_s * rng.lognormal(0, 0.15), rng.uniform(0, 0.15), 0.0, 0.0]]))
-    begin, end = np.concatenate(starts), np.concatenate(ends)
-    spans = end - begin
-    truth = Truth(float(spans.mean()), float(spans.min() * 0 + np.median(spans)), float(np.median(spans)), {}, begin, end)
-    truth.low_s, truth.high_s = sorted((float(spans.mean()), float(np.median(spans))))
-    truth.levels_s = {"micro-step": micro_s * float(spans.mean()) / draw.period_s}
+    truth = _between_pauses(np.concatenate(starts), np.concatenate(ends))
+    assert truth.iteration_s is not None
+    truth.levels_s = {"micro-step": micro_s * truth.iteration_s / draw.period_s}
     if len(heads) > 2:
         truth.levels_s["cycle"] = float(np.median(np.diff(heads)))
     return truth
