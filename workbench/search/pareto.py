@@ -1,0 +1,330 @@
+"""The energy-time frontier: what nothing beats in both time and energy, how sure that is, and steps along it.
+
+A frame of points has `time_s` and `energy_j` per row, lower is better in both; what else is in it (knobs, batch size, GPU, job,
+labels) stays with its row. `time_sd_s` and `energy_sd_j`, where they are there, are standard errors. Only points for the same work
+can be compared: give `by` ("gpu", "job") where a frame holds several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ..errors import UsageError
+from .objective import Objective
+
+KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size")
+SURE, PROBABLE, POSSIBLE = 0.95, 0.5, 0.05  # probability of lying on the frontier
+FAR = 4.0  # standard errors by which a point must be beaten not to be drawn at all
+
+
+def check(points: pl.DataFrame) -> pl.DataFrame:
+    """The points as numbers, after a look at each.
+
+    Raises:
+        UsageError: no points, a column that is missing, or a value that is not finite or below zero; names row and value.
+    """
+    for column in ("time_s", "energy_j"):
+        if column not in points.columns:
+            raise UsageError(f"the points have no column '{column}'; a frame of points has time_s and energy_j, and any others beside")
+    if points.is_empty():
+        raise UsageError("there are no points yet; measure at least one configuration")
+    try:
+        points = points.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64))
+    except pl.exceptions.PolarsError as error:
+        raise UsageError(f"time_s and energy_j are numbers, in seconds and joules: {str(error).splitlines()[0]}") from error
+    for column, unit in (("time_s", "s"), ("energy_j", "J")):
+        values = points[column].to_numpy()
+        bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+        if len(bad):
+            row = int(bad[0])
+            raise UsageError(
+                f"row {row} has a {column} of {values[row]:g} {unit}; a run takes a finite {column} above 0 {unit}. "
+                f"Leave out what was not measured ({len(bad)} of {len(values)} rows)"
+            )
+    return points
+
+
+def valid(points: pl.DataFrame) -> pl.DataFrame:
+    """The rows that `check` takes; the rest is dropped."""
+    return points.filter(
+        pl.all_horizontal(pl.col(name).cast(pl.Float64).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j"))
+    )
+
+
+def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
+    """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio and Preparata, 1975, for two axes)."""
+    order = np.lexsort((energy_j, time_s))
+    energies = energy_j[order]
+    least = np.minimum.accumulate(energies)
+    keep = np.empty(len(order), dtype=bool)
+    keep[:1] = True
+    keep[1:] = energies[1:] < least[:-1]
+    return order[keep]
+
+
+def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
+    """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
+
+    >>> points = pl.DataFrame({"time_s": [1.0, 2.0, 2.0, 3.0], "energy_j": [9.0, 5.0, 7.0, 6.0]})
+    >>> frontier(points)["energy_j"].to_list()
+    [9.0, 5.0]
+
+    Args:
+        by: Columns that tell work apart; each has a frontier of its own.
+
+    Raises:
+        UsageError: as `check`.
+    """
+    points = check(points)
+    if not by:
+        return points[on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())]
+    parts = points.partition_by([by] if isinstance(by, str) else list(by), maintain_order=True)
+    return pl.concat([frontier(part) for part in parts])
+
+
+def pool(points: pl.DataFrame, *, by: Sequence[str] | None = None) -> pl.DataFrame:
+    """Repeats of a configuration as one row each: means, standard errors, and how many there were.
+
+    The standard error is the larger of what the repeats' spread says (two or more) and what their own errors say.
+
+    Args:
+        by: What makes two rows the same configuration; the knobs, GPU and job that the frame has where None.
+    """
+    points = check(points)
+    keys = [key for key in (*KNOBS, "gpu", "job") if key in points.columns] if by is None else list(by)
+    if not keys:
+        return points.with_columns(repeats=pl.lit(1, pl.Int64))
+    made = {"time_s", "energy_j", "time_sd_s", "energy_sd_j", "repeats"}
+    rest = [pl.col(name).first() for name in points.columns if name not in {*keys, *made}]
+    grouped = points.group_by(keys, maintain_order=True).agg(
+        pl.col("time_s").mean(),
+        pl.col("energy_j").mean(),
+        _error(points, "time_s", "time_sd_s"),
+        _error(points, "energy_j", "energy_sd_j"),
+        pl.len().cast(pl.Int64).alias("repeats"),
+        *rest,
+    )
+    return grouped.select([*[name for name in points.columns if name in grouped.columns],
+                           *[name for name in grouped.columns if name not in points.columns]])  # fmt: skip
+
+
+def _error(points: pl.DataFrame, column: str, error: str) -> pl.Expr:
+    spread = pl.col(column).std() / pl.len().sqrt()
+    if error not in points.columns:
+        return spread.fill_null(0.0).alias(error)
+    own = (pl.col(error).fill_null(0.0) ** 2).sum().sqrt() / pl.len()
+    return pl.max_horizontal(spread.fill_null(0.0), own).alias(error)
+
+
+def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.ndarray:
+    """Probability that each point lies on the frontier, given its standard errors; shape (points,).
+
+    Points that are beaten by `FAR` standard errors have probability 0 without being drawn. Errors of time and energy are independent.
+    """
+    points = check(points)
+    time_s, energy_j = points["time_s"].to_numpy(), points["energy_j"].to_numpy()
+    time_sd, energy_sd = (_column(points, name) for name in ("time_sd_s", "energy_sd_j"))
+    chance = np.zeros(len(time_s))
+    if not (time_sd.any() or energy_sd.any()):
+        chance[on_frontier(time_s, energy_j)] = 1.0
+        return chance
+    near = np.flatnonzero(~_far_beaten(time_s, energy_j, time_sd, energy_sd))
+    rng = np.random.default_rng(seed)
+    for _ in range(draws):
+        times = time_s[near] + time_sd[near] * rng.standard_normal(len(near))
+        energies = energy_j[near] + energy_sd[near] * rng.standard_normal(len(near))
+        chance[near[on_frontier(times, energies)]] += 1.0
+    return chance / draws
+
+
+def verdict(chance: float) -> str:
+    """A probability of lying on the frontier in a word: "surely", "probably", "possibly", "not"."""
+    return "surely" if chance >= SURE else "probably" if chance >= PROBABLE else "possibly" if chance > POSSIBLE else "not"
+
+
+def _far_beaten(time_s: np.ndarray, energy_j: np.ndarray, time_sd: np.ndarray, energy_sd: np.ndarray) -> np.ndarray:
+    """Whether some point is surely better: its worst end below this one's best end in both."""
+    high_time, high_energy = time_s + FAR * time_sd, energy_j + FAR * energy_sd
+    corners = on_frontier(high_time, high_energy)
+    step_time, step_energy = high_time[corners], high_energy[corners]
+    at = np.searchsorted(step_time, time_s - FAR * time_sd, side="left") - 1
+    return np.asarray((at >= 0) & (step_energy[np.maximum(at, 0)] < energy_j - FAR * energy_sd))
+
+
+def _column(points: pl.DataFrame, name: str) -> np.ndarray:
+    if name not in points.columns:
+        return np.zeros(len(points))
+    values = points[name].cast(pl.Float64).fill_null(0.0).fill_nan(0.0).to_numpy()
+    if (values < 0).any():
+        row = int(np.flatnonzero(values < 0)[0])
+        raise UsageError(f"row {row} has a {name} of {values[row]:g}; a standard error is 0 or more")
+    return np.asarray(values)
+
+
+# steps and choices along a frontier (rows fastest first)
+
+
+def knee(front: pl.DataFrame) -> int:
+    """Row where the frontier bends most: farthest below the chord between its ends, both axes scaled to 0..1 (Satopaa et al., 2011)."""
+    time_s, energy_j = _axes(front)
+    if len(time_s) < 3:
+        return 0
+    x = (time_s - time_s[0]) / (time_s[-1] - time_s[0])
+    y = (energy_j - energy_j[-1]) / (energy_j[0] - energy_j[-1])
+    return int(np.argmax(1.0 - x - y))
+
+
+def best(front: pl.DataFrame, objective: Objective) -> int:
+    """Row of a frontier that costs least; of equals the fastest.
+
+    Raises:
+        UsageError: no row has a finite cost, as where a bound excludes all.
+    """
+    time_s, energy_j = _axes(front)
+    costs = np.asarray(objective.cost(time_s, energy_j), dtype=float)
+    if not np.isfinite(costs).any():
+        raise UsageError(f"no configuration is within the bound; the fastest takes {time_s[0]:.4g} s. Allow more, or measure faster ones")
+    return int(np.argmin(costs))
+
+
+def least_energy(
+    front: pl.DataFrame, *, max_time_s: float = math.inf, max_power_w: float = math.inf, reference_time_s: float | None = None,
+    max_slowdown: float | None = None,
+) -> int:  # fmt: skip
+    """Row of least energy among those within all bounds; mean power is energy over time.
+
+    Args:
+        max_slowdown: Share by which `reference_time_s` (the fastest row's time where None) may be exceeded: 0.05 is "at most 5 % slower".
+
+    Raises:
+        UsageError: a bound that makes no sense, or that nothing keeps; says what is nearest.
+    """
+    time_s, energy_j = _axes(front)
+    if max_slowdown is not None:
+        if not max_slowdown >= 0:
+            raise UsageError(f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %")
+        reference_s = time_s.min() if reference_time_s is None else reference_time_s
+        max_time_s = min(max_time_s, reference_s * (1 + max_slowdown) * (1 + 1e-9))
+    power_w = energy_j / time_s
+    allowed = (time_s <= max_time_s) & (power_w <= max_power_w * (1 + 1e-9))
+    if not allowed.any():
+        raise UsageError(
+            f"nothing on the frontier takes at most {max_time_s:.4g} s at {max_power_w:.4g} W or less; "
+            f"the fastest takes {time_s.min():.4g} s, the least hungry draws {power_w.min():.4g} W"
+        )
+    return int(np.argmin(np.where(allowed, energy_j, np.inf)))
+
+
+def step(front: pl.DataFrame, row: int, by: int) -> int:
+    """The row `by` steps towards less energy (below 0: towards less time), at the ends the end."""
+    if front.is_empty():
+        raise UsageError("the frontier is empty; measure at least one configuration")
+    return max(0, min(len(front) - 1, row + by))
+
+
+def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
+    """Row that is nearest to a point, both axes in shares of it: where a selection goes when the frontier has changed under it."""
+    times, energies = _axes(front)
+    return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
+
+
+# the frontier as a shape
+
+
+def hypervolume(points: pl.DataFrame, reference: tuple[float, float]) -> float:
+    """Area that the points dominate up to a reference (time, energy); exact (Zitzler and Thiele, 1998, two dimensions).
+
+    >>> hypervolume(pl.DataFrame({"time_s": [1.0, 2.0], "energy_j": [3.0, 1.0]}), (3.0, 4.0))
+    4.0
+    """
+    points = check(points)
+    return area(points["time_s"].to_numpy(), points["energy_j"].to_numpy(), *reference)
+
+
+def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
+    """`hypervolume` of arrays."""
+    inside = np.flatnonzero((time_s < worst_time_s) & (energy_j < worst_energy_j))
+    if not len(inside):
+        return 0.0
+    rows = inside[on_frontier(time_s[inside], energy_j[inside])]
+    times, energies = time_s[rows], energy_j[rows]
+    widths = np.diff(np.append(times, worst_time_s))
+    return float(np.dot(widths, worst_energy_j - energies))
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a point is from a frontier.
+
+    Attributes:
+        energy_j: Joules that a frontier configuration at most as slow would save; below 0 where the point is beyond the frontier, NaN where
+            it is faster than all of it.
+        time_s: Seconds that one at most as hungry would save; NaN where it draws less than all.
+    """
+
+    energy_j: float
+    time_s: float
+
+
+def distance(front: pl.DataFrame, time_s: float, energy_j: float) -> Distance:
+    """What a point leaves on the table against measured configurations (no mixing of two)."""
+    times, energies = _axes(front)
+    slower, hungrier = times <= time_s, energies <= energy_j
+    return Distance(
+        float(energy_j - energies[slower].min()) if slower.any() else math.nan,
+        float(time_s - times[hungrier].min()) if hungrier.any() else math.nan,
+    )
+
+
+def hull(front: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a frontier on its lower convex hull (Andrew, 1979): what a mix of two others does not beat either."""
+    time_s, energy_j = _axes(front)
+    kept: list[int] = []
+    for i in range(len(time_s)):
+        while len(kept) > 1 and _turns_up(time_s, energy_j, kept[-2], kept[-1], i) <= 0:
+            kept.pop()
+        kept.append(i)
+    return front[kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Two rows of a hull and the share of the work done at the second: what lies between two configurations."""
+
+    first: int
+    second: int
+    share: float
+    time_s: float
+    energy_j: float
+
+
+def between(convex: pl.DataFrame, time_s: float) -> Mix:
+    """Least energy for the same work in `time_s` when two configurations of a hull may take turns.
+
+    Raises:
+        UsageError: less time than the fastest takes.
+    """
+    times, energies = _axes(convex)
+    if not time_s >= times[0] * (1 - 1e-12):
+        raise UsageError(f"nothing takes {time_s:.4g} s; the fastest configuration takes {times[0]:.4g} s")
+    if time_s >= times[-1]:
+        last = len(times) - 1
+        return Mix(last, last, 0.0, float(times[-1]), float(energies[-1]))
+    second = max(1, int(np.searchsorted(times, time_s, side="right")))
+    share = float((time_s - times[second - 1]) / (times[second] - times[second - 1]))
+    return Mix(second - 1, second, share, time_s, float(energies[second - 1] + share * (energies[second] - energies[second - 1])))
+
+
+def _turns_up(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> float:
+    return float((x[b] - x[a]) * (y[c] - y[a]) - (y[b] - y[a]) * (x[c] - x[a]))
+
+
+def _axes(front: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    if front.is_empty():
+        raise UsageError("the frontier is empty; measure at least one configuration")
+    return front["time_s"].to_numpy(), front["energy_j"].to_numpy()
