@@ -57,7 +57,7 @@ def valid(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
-    """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio and Preparata, 1975, for two axes)."""
+    """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio and Preparata, 1975)."""
     order = np.lexsort((energy_j, time_s))
     energies = energy_j[order]
     least = np.minimum.accumulate(energies)

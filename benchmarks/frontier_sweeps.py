@@ -1,0 +1,159 @@
+"""How many measurements a sweep needs before it has 99 % of the frontier's dominated area, beside grid, random and Optuna's samplers.
+
+A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel, application or pipeline pass.
+A method sees what it has measured and nothing else; axes are relative, the reference point is the worst time and the worst energy of
+the problem (which no method is told). Asking for a configuration again costs nothing, which favours the samplers that do so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.search.frontier_search import FrontierSearch
+from workbench.search.pareto import area
+from workbench.search.worlds import AXES
+
+from .clocks_grids import grids
+
+ENOUGH = 0.99
+LEAST_POINTS = 30
+
+Visit = Iterator[int]
+Tell = Callable[[int], tuple[float, float]]
+Method = Callable[[pl.DataFrame, Tell, int], Visit]
+
+
+def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[str, pl.DataFrame]:
+    """Grids of at least `least` and at most `most` measured points, with the axes of `worlds.AXES` that they have, time_s and energy_j."""
+    found: dict[str, pl.DataFrame] = {}
+    for path in sorted((data / "zeus").glob("summary_power_*.csv")):
+        frame = pl.read_csv(path)
+        for key, part in frame.group_by("dataset", "network", "optimizer", maintain_order=True):
+            found[f"{path.stem.removeprefix('summary_power_')} {key[0]} {key[2]}"] = (
+                part.select(
+                    "batch_size",
+                    pl.col("power_limit").cast(pl.Float64).alias("power_limit_w"),
+                    pl.col("time_per_epoch").alias("time_s"),
+                    (pl.col("average_power") * pl.col("time_per_epoch")).alias("energy_j"),
+                )
+                .group_by("batch_size", "power_limit_w")
+                .mean()
+                .sort("batch_size", "power_limit_w")
+            )
+    for each in grids(data, kinds=("kernels", "applications", "stages")):
+        points = each.points.group_by("sm_clock_mhz", "mem_clock_mhz").agg(pl.col("time_s", "energy_j").mean())
+        kept = [axis for axis in ("sm_clock_mhz", "mem_clock_mhz") if points[axis].n_unique() > 1]
+        found[f"{each.file} {each.problem}"] = points.select(*kept, "time_s", "energy_j").sort(kept)
+    return {name: frame for name, frame in found.items() if least <= len(frame) <= most}
+
+
+def ours(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
+    search = FrontierSearch(space, worth=0.0, rng=np.random.default_rng(seed))
+    while (step := search.ask()) is not None:
+        yield step.row
+        search.tell(step.row, *tell(step.row))
+
+
+def in_random_order(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
+    yield from (int(i) for i in np.random.default_rng(seed).permutation(len(space)))
+
+
+def row_by_row(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
+    """A grid as a script runs it: nested loops, each axis up or down and their nesting as the seed says."""
+    rng = np.random.default_rng(seed)
+    axes = [space.columns[i] for i in rng.permutation(len(space.columns))]
+    down = [bool(each) for each in rng.integers(0, 2, len(axes))]
+    yield from space.with_row_index("row").sort(axes, descending=down)["row"].to_list()
+
+
+def optuna_sampler(kind: str) -> Method:
+    def visit(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        sampler = (
+            optuna.samplers.TPESampler(seed=seed, multivariate=False)
+            if kind == "TPE"
+            else optuna.samplers.NSGAIISampler(seed=seed, population_size=10)
+        )
+        study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+        levels = {axis: sorted(space[axis].unique().to_list()) for axis in space.columns}
+        rows = {tuple(values): i for i, values in enumerate(space.rows())}
+        for _ in range(20 * len(space)):
+            trial = study.ask()
+            chosen = tuple(levels[axis][trial.suggest_int(axis, 0, len(levels[axis]) - 1)] for axis in space.columns)
+            row = rows.get(chosen)
+            if row is None:  # the card does not pair these clocks
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
+            yield row
+            study.tell(trial, list(tell(row)))
+
+    return visit
+
+
+METHODS: dict[str, Method] = {
+    "ours": ours,
+    "grid": row_by_row,
+    "random": in_random_order,
+    "NSGA-II": optuna_sampler("NSGA-II"),
+    "TPE": optuna_sampler("TPE"),
+}
+
+
+def needed(method: Method, frame: pl.DataFrame, seed: int) -> int:
+    """Distinct configurations measured until `ENOUGH` of the area is dominated; all of them where a method gives up before."""
+    time_s = frame["time_s"].to_numpy() / frame["time_s"].min()  # type: ignore[operator]
+    energy_j = frame["energy_j"].to_numpy() / frame["energy_j"].min()  # type: ignore[operator]
+    worst = float(time_s.max()), float(energy_j.max())
+    whole = area(time_s, energy_j, *worst)
+    space = frame.select([axis for axis in AXES if axis in frame.columns])
+    seen: list[int] = []
+    for row in method(space, lambda i: (float(time_s[i]), float(energy_j[i])), seed):
+        if row in seen:
+            continue
+        seen.append(row)
+        if area(time_s[seen], energy_j[seen], *worst) >= ENOUGH * whole:
+            return len(seen)
+    return len(frame)
+
+
+def floor(frame: pl.DataFrame) -> int:
+    """What one who knows the table needs, taking the best next point each time: nobody can do much better."""
+    time_s, energy_j = frame["time_s"].to_numpy(), frame["energy_j"].to_numpy()
+    worst = float(time_s.max()), float(energy_j.max())
+    whole, seen = area(time_s, energy_j, *worst), list[int]()
+    while area(time_s[seen], energy_j[seen], *worst) < ENOUGH * whole:
+        seen.append(int(np.argmax([area(time_s[[*seen, i]], energy_j[[*seen, i]], *worst) for i in range(len(frame))])))
+    return len(seen)
+
+
+def sweeps(data: Path, *, seeds: int, least: int = LEAST_POINTS, most: int = 10**9) -> dict[str, Any]:
+    """A row a problem with the median of every method over seeds, and the summary."""
+    rows: list[dict[str, Any]] = []
+    for name, frame in problems(data, least, most).items():
+        row: dict[str, Any] = {"problem": name, "points": len(frame), "floor": floor(frame)}
+        for method, visit in METHODS.items():
+            counts = [needed(visit, frame, seed) for seed in range(seeds)]
+            row[method] = statistics.median(counts)
+            row[f"{method} worst"] = max(counts)
+        peers = [row[method] for method in METHODS if method != "ours"]
+        row["ratio"] = row["ours"] / min(peers)
+        rows.append(row)
+        print(f"  {name}: " + ", ".join(f"{method} {row[method]:g}" for method in METHODS) + f" of {len(frame)}", flush=True)
+    if not rows:
+        return {"problems": [], "measurements_ratio_to_best_peer": None}
+    medians = {method: statistics.median(row[method] for row in rows) for method in METHODS}
+    return {
+        "problems": rows,
+        "medians": medians,
+        "measurements_ratio_to_best_peer": statistics.median(row["ratio"] for row in rows),
+        "ratio_of_medians": medians["ours"] / min(value for method, value in medians.items() if method != "ours"),
+        "ratio_worst": max(row["ratio"] for row in rows),
+    }

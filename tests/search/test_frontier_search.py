@@ -1,0 +1,122 @@
+"""The search for a whole frontier: what it believes, what it asks for, and when it stops."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench.errors import MeasurementError, UsageError
+from workbench.search import worlds
+from workbench.search.frontier_search import FrontierSearch
+from workbench.search.pareto import area
+
+LIMITS = (100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0)
+BATCHES = (16, 32, 64, 128, 256)
+SPACE = pl.DataFrame(list(itertools.product(BATCHES, LIMITS)), schema=["batch_size", "power_limit_w"], orient="row")
+
+
+def cost(row: dict[str, float]) -> tuple[float, float]:
+    """A card that nothing here was fitted to: time falls with the root of the limit up to 210 W, and with the batch size."""
+    drawn_w = min(row["power_limit_w"], 210.0)
+    time_s = (1.0 + 20.0 / row["batch_size"]) * (210.0 / drawn_w) ** 0.5
+    return time_s, time_s * drawn_w
+
+
+def run(search: FrontierSearch, space: pl.DataFrame, most: int = 35) -> list[int]:
+    rows = space.to_dicts()
+    while len(search.measured) < most and (step := search.ask()) is not None:
+        search.tell(step.row, *cost(rows[step.row]))
+    return search.measured
+
+
+def test_a_fifth_of_the_grid_shows_99_percent_of_the_frontier_and_then_it_stops() -> None:
+    measured = run(FrontierSearch(SPACE, worth=0.002, rng=np.random.default_rng(1)), SPACE)
+    time_s, energy_j = np.array([cost(row) for row in SPACE.to_dicts()]).T
+    worst = time_s.max(), energy_j.max()
+    assert len(measured) <= 9
+    assert area(time_s[measured], energy_j[measured], *worst) > 0.98 * area(time_s, energy_j, *worst)
+
+
+def test_the_same_seed_asks_for_the_same_configurations() -> None:
+    one, other = (run(FrontierSearch(SPACE, rng=np.random.default_rng(4)), SPACE, most=5) for _ in range(2))
+    assert one == other
+
+
+def test_what_was_measured_is_believed_and_what_matters_comes_close() -> None:
+    search = FrontierSearch(SPACE, rng=np.random.default_rng(2))
+    run(search, SPACE, most=8)
+    belief, truth = search.belief(), np.array([cost(row) for row in SPACE.to_dicts()])
+    seen = belief["measured"].to_numpy()
+    assert seen.sum() == len(search.measured)
+    np.testing.assert_allclose(belief["time_s"].to_numpy()[seen], truth[seen, 0], rtol=1e-6)
+    large = SPACE["batch_size"].to_numpy() >= 64  # the others are far from the frontier, and nothing was paid to know them
+    assert np.abs(np.log(belief["energy_j"].to_numpy() / truth[:, 1]))[large].mean() < 0.05
+
+
+def test_repeats_are_averaged() -> None:
+    search = FrontierSearch(SPACE)
+    search.tell(3, 1.0, 100.0)
+    search.tell(3, 3.0, 300.0)
+    assert search.belief()["time_s"][3] == pytest.approx(2.0)
+
+
+def test_a_configuration_that_cannot_be_measured_is_not_asked_for() -> None:
+    search = FrontierSearch(SPACE.head(3), worth=0.0)
+    first = search.ask()
+    assert first is not None
+    search.cannot(first.row, "out of memory")
+    second = search.ask()
+    assert second is not None
+    assert second.row != first.row
+
+
+def test_when_all_is_measured_there_is_nothing_to_ask_for() -> None:
+    search = FrontierSearch(SPACE.head(2), worth=0.0)
+    search.tell(0, 2.0, 10.0)
+    search.tell(1, 1.0, 20.0)
+    assert search.ask() is None
+
+
+def test_worlds_obey_physics() -> None:
+    space = pl.DataFrame({"sm_clock_mhz": [600, 900, 1200, 1500], "mem_clock_mhz": [1000] * 4})
+    log_time, log_energy = worlds.draw(worlds.grid(space), 300, np.random.default_rng(0))
+    assert (np.diff(log_time, axis=1) <= 1e-12).all()  # a higher clock is never slower
+    assert (np.diff(log_energy - log_time, axis=1) >= -1e-9).all()  # nor draws it less power
+    limits = pl.DataFrame({"power_limit_w": [100.0, 150.0, 200.0, 250.0]})
+    log_time, log_energy = worlds.draw(worlds.grid(limits), 300, np.random.default_rng(0))
+    assert (np.diff(log_time, axis=1) <= 1e-9).all()
+    assert (log_energy - log_time)[:, 2].max() < np.log(1.001 * 200 / 250)  # in units of the highest limit
+
+
+def test_a_knob_that_is_left_to_the_driver_counts_as_the_highest() -> None:
+    space = pl.DataFrame({"power_limit_w": [None, 250.0, 100.0]})
+    log_time, _ = worlds.draw(worlds.grid(space), 50, np.random.default_rng(0))
+    assert (log_time[:, 0] <= log_time[:, 2] + 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (pl.DataFrame({"limit": [1.0]}), "none of the columns"),
+        (SPACE.clear(), "no candidate configurations"),
+        (pl.DataFrame({"power_limit_w": [100.0, -5.0]}), "power_limit_w is -5"),
+    ],
+)
+def test_a_space_that_is_none_is_refused(space: pl.DataFrame, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        FrontierSearch(space)
+
+
+def test_numbers_that_cannot_have_been_measured_change_nothing() -> None:
+    search = FrontierSearch(SPACE)
+    for time_s, energy_j in ((float("nan"), 1.0), (1.0, -1.0)):
+        with pytest.raises(MeasurementError):
+            search.tell(0, time_s, energy_j)
+    with pytest.raises(UsageError, match="above 0"):
+        search.tell(0, 0.0, 1.0)
+    with pytest.raises(UsageError, match="no candidate 99"):
+        search.tell(99, 1.0, 1.0)
+    assert search.measured == []
