@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
+from .device import nvml, visible
 from .errors import NotSupported, UsageError
 
 
@@ -27,8 +29,17 @@ def example_training(workload: str = "imagenet", *, iterations: int = 40, batch_
         return convolutional(iterations, batch_size or 128, device="cuda")
     from .simulation.training import TrainingJob
 
-    job = TrainingJob(workload, batch_size, iterations=iterations, machine=machine)
+    job = TrainingJob(workload, batch_size, iterations=iterations, gpu=_first_visible(), machine=machine)
     return (batch.iteration for batch in job)
+
+
+def _first_visible() -> int:
+    """Number of the simulated GPU that a program without a choice of its own would use."""
+    known = nvml.identities()
+    seen = visible.visible(known, {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    if not seen:
+        raise NotSupported(f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no simulated GPU to train on")
+    return [uuid for uuid, _, _ in known].index(seen[0])
 
 
 def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[int]:

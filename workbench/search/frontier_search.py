@@ -63,6 +63,7 @@ class FrontierSearch:
         self._cholesky = np.linalg.cholesky(self._kernel + 1e-6 * np.eye(len(self._grid)))
         self._told: dict[int, list[tuple[float, float]]] = {}
         self._barred: dict[int, str] = {}
+        self._begun: list[int] = []
 
     @property
     def measured(self) -> list[int]:
@@ -81,18 +82,34 @@ class FrontierSearch:
         if not (time_s > 0 and energy_j > 0):
             raise UsageError(f"candidate {row} took {time_s:g} s and {energy_j:g} J; both are above 0 where something ran")
         self._told.setdefault(row, []).append((time_s, energy_j))
+        self._begun = [each for each in self._begun if each != row]
+
+    def begin(self, row: int) -> None:
+        """A measurement of this configuration is under way: what is asked for next should add to it, whatever it shows."""
+        self._begun.append(row)
 
     def cannot(self, row: int, reason: str) -> None:
         """A configuration that cannot be measured (out of memory, not settable); it is left out from now on."""
         self._barred[row] = reason
+        self._begun = [each for each in self._begun if each != row]
+
+    def allow(self, row: int) -> None:
+        """A configuration that could not be measured may be tried again."""
+        self._barred.pop(row, None)
+
+    @property
+    def begun(self) -> tuple[int, ...]:
+        """Rows whose measurement is under way."""
+        return tuple(self._begun)
 
     def ask(self) -> Next | None:
         """The next configuration; None where none is worth it."""
-        left = np.array([i for i in range(len(self._grid)) if i not in self._told and i not in self._barred])
+        out = {*self._told, *self._barred, *self._begun}
+        left = np.array([i for i in range(len(self._grid)) if i not in out])
         if not len(left):
             return None
         times, energies = self._draws()
-        seen = list(self._told)
+        seen = [*self._told, *self._begun]
         gains = np.zeros(len(left))
         for t, e in zip(times, energies, strict=True):
             gains += _gains(t, e, seen, left)
