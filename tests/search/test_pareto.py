@@ -47,6 +47,15 @@ def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(rows: 
     assert pareto.hypervolume(points(*rows), (13.0, 13.0)) == pytest.approx(squares)
 
 
+def test_many_points_have_the_same_frontier_as_few_would() -> None:
+    rng = np.random.default_rng(0)
+    time_s = rng.integers(1, 400, 50_000) / 100  # with ties
+    energy_j = np.round(5 / time_s * (1 + rng.exponential(0.2, 50_000)), 3)
+    assert pareto.on_frontier(time_s, energy_j).tolist() == pareto._sorted(time_s, energy_j).tolist()
+    worst_first = np.arange(50_000.0)  # nothing beats anything
+    assert len(pareto.on_frontier(worst_first, worst_first[::-1])) == 50_000
+
+
 def test_a_point_outside_the_reference_adds_no_area() -> None:
     assert pareto.hypervolume(points((5, 1)), (4.0, 4.0)) == 0.0
 
