@@ -1,6 +1,6 @@
 """Recurring jobs on Zeus' published traces: what finding the batch size and the power limit costs, and what it saves.
 
-    python -m benchmarks.recurring [--data DIR] [--json FILE] [--quick] [--seeds N] [--tune] [--only NAME ...]
+    python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--tune] [--only NAME ...] [--workers N]
 
 Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the best fixed configuration:
 cumulative cost / its expected cost - recurrences.
@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,13 @@ from workbench.search.objective import ZeusCost
 from workbench.search.zeus_policy import DefaultBatchSize, ZeusPolicy
 
 from .common import data_directory, finish, table
+from .recurring_plots import draw
 from .replay import Bill, Job, load, replay, zeus_cost
 from .replay_contestants import Default, GridSearch, OptunaPeer, ZeusOwn
 from .replay_tuning import CHOSEN, leave_one_out, tuned
 
 CHECKPOINTS = (5, 10, 20, 40)
-OPTUNA_SEEDS = 5  # its samplers take hundreds of times as long for a decision
+OPTUNA_SEEDS = {"Optuna TPE": 5, "Optuna GP": 1}  # its samplers take hundreds of times as long for a decision
 
 Make = Callable[[int, str], Policy]  # of a seed and a workload
 
@@ -93,6 +96,32 @@ def score(job: Job, objective: ZeusCost, bills: list[Bill]) -> dict[str, float]:
             out[f"cost_over_oracle_at_{n}"] = float(mean[:, n - 1].mean() / oracle)
             out[f"cost_over_default_at_{n}"] = float(over[n - 1])
     return out
+
+
+def curve(job: Job, objective: ZeusCost, bills: list[Bill]) -> list[float]:
+    """Cumulative cost over the oracle's after each recurrence, mean over seeds."""
+    costs = np.array([bill.cost for bill in bills]).cumsum(axis=1) / np.arange(1, job.horizon + 1)
+    return [round(float(value), 4) for value in costs.mean(axis=0) / job.expected(objective).min()]
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one contestant did on one job: figures, curve, and how long it took."""
+
+    figures: dict[str, float]
+    curve: list[float]
+    recurrences: int
+    wall_s: float
+    cpu_s: float
+
+
+def play_one(name: str, chosen: dict[str, str], job: Job, eta: float, seeds: int) -> Played:
+    """One contestant on one job, so that several processes can share the work."""
+    start, start_cpu = time.perf_counter(), time.process_time()
+    objective = zeus_cost(job, eta)
+    bills = play(contestants(chosen)[name], job, objective, range(min(seeds, OPTUNA_SEEDS.get(name, seeds))))
+    took = time.perf_counter() - start, time.process_time() - start_cpu
+    return Played(score(job, objective, bills), curve(job, objective, bills), sum(len(bill.cost) for bill in bills), *took)
 
 
 def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]:
@@ -171,28 +200,31 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn")
     parser.add_argument("--only", nargs="*", help="these contestants only")
+    parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of cumulative cost there")
     options = parser.parse_args(argv)
     seeds = 3 if options.quick else options.seeds
     jobs = load(options.data)
     result: dict[str, Any] = {"seeds": seeds, "eta": 0.5, "beta": 2.0}
     if options.tune:
-        result["tuning"] = leave_one_out(jobs, 1 if options.quick else 16)
+        result["tuning"] = leave_one_out(jobs, 1 if options.quick else 10, options.workers)
     result["chosen"] = result["tuning"]["chosen"] if options.tune else CHOSEN
     print(table(["left out", "chosen by the others"], [(left or "none: the default", name) for left, name in result["chosen"].items()]))
     names = contestants(result["chosen"])
     if options.only:
         names = {name: make for name, make in names.items() if name in options.only}
-    result["contestants"], result["recurrences_per_s"], result["recurrences_per_cpu_s"] = {}, {}, {}
-    for name, make in names.items():
-        start, start_cpu, many = time.perf_counter(), time.process_time(), 0
-        result["contestants"][name] = {}
-        for job in jobs:
-            objective = zeus_cost(job, 0.5)
-            bills = play(make, job, objective, range(seeds if "Optuna" not in name else min(seeds, OPTUNA_SEEDS)))
-            many += sum(len(bill.cost) for bill in bills)
-            result["contestants"][name][job.name] = score(job, objective, bills)
-        result["recurrences_per_s"][name] = many / (time.perf_counter() - start)
-        result["recurrences_per_cpu_s"][name] = many / (time.process_time() - start_cpu)
+    for key in ("contestants", "curves", "recurrences_per_s", "recurrences_per_cpu_s"):
+        result[key] = {}
+    pool = ProcessPoolExecutor(options.workers) if options.workers > 1 else None
+    each_job = (lambda f, *rows: list(pool.map(f, *rows))) if pool else (lambda f, *rows: list(map(f, *rows)))
+    for name in names:
+        many = len(jobs)
+        played = each_job(play_one, [name] * many, [result["chosen"]] * many, jobs, [0.5] * many, [seeds] * many)
+        result["contestants"][name] = {job.name: one.figures for job, one in zip(jobs, played, strict=True)}
+        result["curves"][name] = {job.name: one.curve for job, one in zip(jobs, played, strict=True)}
+        total = sum(one.recurrences for one in played)
+        result["recurrences_per_s"][name] = total / sum(one.wall_s for one in played)
+        result["recurrences_per_cpu_s"][name] = total / sum(one.cpu_s for one in played)
         each = f"{result['recurrences_per_s'][name]:.0f} recurrences/s"
         print(f"{name}: {each}, {result['recurrences_per_cpu_s'][name]:.0f} per second of the processor", flush=True)
     tell(jobs, result)
@@ -205,7 +237,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     print(table(["drift", *drifting], rows))
     if not options.quick:
         result["eta_sweep"] = eta_sweep(jobs, max(seeds // 10, 3), drifting)
+    if pool:
+        pool.shutdown()
     finish(result, options.json)
+    if options.plots:
+        draw(result["curves"], options.plots)
     return result
 
 

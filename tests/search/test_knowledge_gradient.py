@@ -105,17 +105,88 @@ def test_what_it_spends_on_looking_is_little() -> None:
     assert np.mean(regrets) < 4
 
 
-def test_the_first_run_is_the_default_and_profiles_all_limits() -> None:
+def test_the_first_thing_is_a_look_at_what_an_epoch_of_the_default_costs() -> None:
     proposal = KnowledgeGradient().ask(Evidence(SPACE), COST, np.random.default_rng(0))
+    assert (proposal.batch_size, proposal.power_limit_w, proposal.purpose) == (512, 250.0, "slice")
+
+
+def test_where_nothing_is_cheaper_the_first_run_is_the_default_and_profiles_all_limits() -> None:
+    evidence = Evidence(SPACE)
+    for arm in range(len(SIZES)):  # an epoch of half the batch size takes twice as long, and no fewer epochs can make up for it
+        evidence.add_profile(arm, 250.0, 10.0 * 512 / SIZES[arm], 200.0)
+    proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
     assert (proposal.batch_size, proposal.power_limit_w, proposal.purpose) == (512, None, "run")
+
+
+def test_where_epochs_are_far_cheaper_elsewhere_the_first_run_is_there() -> None:
+    machine = Machine(Space(SIZES, 16, LIMITS))
+    machine.recur(KnowledgeGradient(), 1)
+    # An epoch at 16 takes 50 s, at 64 it takes 20 s: 9 x 50 s against 12 x 20 s.
+    assert machine.chosen[0] > 16
+    assert machine.costs[0] < mean_epochs(16) * COST.cost(epoch_s(16, 2), epoch_s(16, 2) * WATTS[2])
+
+
+def test_a_first_run_elsewhere_that_does_not_get_there_is_followed_by_the_default() -> None:
+    machine = Machine(Space(SIZES, 16, LIMITS))
+    while (proposal := KnowledgeGradient().ask(machine.evidence, COST, machine.rng)).purpose == "slice":
+        machine._profile(proposal.batch_size, [2])
+    # It may cost no more than the default in all its epochs.
+    assert proposal.stop_after_epochs <= 100
+    machine.evidence.add(Run(SIZES.index(proposal.batch_size), "stopped", proposal.stop_after_epochs, 1.0, 1.0))
+    assert KnowledgeGradient().ask(machine.evidence, COST, machine.rng).batch_size == 16
+
+
+@pytest.mark.parametrize("policy", [KnowledgeGradient(safe=True), KnowledgeGradient(first_below=0)])
+def test_who_wants_no_risk_begins_at_the_default(policy: KnowledgeGradient) -> None:
+    proposal = policy.ask(Evidence(Space(SIZES, 16, LIMITS)), COST, np.random.default_rng(0))
+    assert (proposal.batch_size, proposal.power_limit_w, proposal.purpose) == (16, None, "run")
 
 
 def test_an_unknown_batch_size_is_sliced_before_it_is_run() -> None:
     machine = Machine()
-    machine.recur(KnowledgeGradient(), 1)
-    proposal = KnowledgeGradient().ask(machine.evidence, COST, np.random.default_rng(0))
-    assert proposal.purpose == "slice"
-    assert proposal.power_limit_w in LIMITS
+    for _ in range(12):
+        proposal = KnowledgeGradient().ask(machine.evidence, COST, machine.rng)
+        if proposal.purpose == "slice":
+            assert proposal.power_limit_w in LIMITS
+            machine._profile(proposal.batch_size, [LIMITS.index(proposal.power_limit_w)])
+        else:
+            assert machine.evidence.in_profile[SIZES.index(proposal.batch_size)]
+            machine._run(KnowledgeGradient(), COST, proposal, 0)
+    assert machine.evidence.in_profile.sum() > 1
+
+
+def test_one_limit_is_compared_with_the_best_limit_of_others_fairly() -> None:
+    evidence = Evidence(SPACE)
+    evidence.add(Run(5, "reached", 40.0, 400.0, 4e4))
+    for column in range(3):
+        evidence.add_profile(5, LIMITS[column], epoch_s(512, column), WATTS[column])
+    evidence.add_profile(4, 250.0, epoch_s(512, 2), WATTS[2])  # the same epoch, known at the highest limit only
+    cost = believe(evidence, COST, EpochPrior(), 64, np.random.default_rng(0)).epoch_cost
+    assert cost[:, 4] == pytest.approx(cost[:, 5])
+
+
+def test_one_odd_run_does_not_banish_a_batch_size() -> None:
+    evidence = Evidence(SPACE)
+    evidence.add_profile(3, 250.0, 10.0, 200.0)
+    for _ in range(4):
+        evidence.add(Run(3, "reached", 4.0, 40.0, 8e3))
+    evidence.add(Run(4, "reached", 7.0, 70.0, 14e3))
+    chance = {}
+    for tail in (1e-9, 0.1):
+        belief = believe(evidence, COST, EpochPrior(tail=tail), 4000, np.random.default_rng(0))
+        chance[tail] = (belief.log_epochs[:, 4] < np.log(5)).mean()
+    assert chance[0.1] > 0.01 > chance[1e-9]
+
+
+def test_a_run_that_falls_behind_from_level_to_level_is_expected_to_go_on_so() -> None:
+    whole = [Run(0, "reached", 40.0, 1, 1, milestones={0.3: 8.0, 0.4: 14.0, 0.5: 20.0})]
+    falling = forecast({0.3: 8.0, 0.4: 18.0, 0.5: 30.0}, whole, EpochPrior())
+    steady = forecast({0.3: 12.0, 0.4: 21.0, 0.5: 30.0}, whole, EpochPrior())
+    assert falling is not None
+    assert steady is not None
+    # Both are at 30 epochs where the other run was at 20.
+    assert np.exp(steady[0]) == pytest.approx(60, rel=0.02)
+    assert np.exp(falling[0]) > 66
 
 
 def test_a_batch_size_that_crashes_is_learned_from() -> None:
@@ -263,6 +334,18 @@ def test_a_run_that_lags_far_behind_is_stopped_and_one_that_leads_is_not() -> No
     leading = policy.watch(evidence, COST, proposal, Progress(3.0, 0.0, {0.2: 3.0}))
     assert lagging is not None
     assert leading is None
+
+
+def test_what_an_earlier_try_has_shown_stops_no_later_one() -> None:
+    evidence = Evidence(SPACE)
+    for column in range(3):
+        for arm in (4, 5):
+            evidence.add_profile(arm, LIMITS[column], 10.0 * SLOWER[column], WATTS[column])
+    for n in range(3):
+        evidence.add(Run(5, "reached", 40.0, 400.0, 4e4, recurrence=n, milestones={0.2: 5.0, 0.5: 20.0}))
+    evidence.add(Run(4, "stopped", 19.0, 190.0, 19e3, recurrence=3, milestones={0.2: 19.0}))
+    progress = Progress(19.0, 0.0, {0.2: 19.0})
+    assert KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress) is None
 
 
 def test_a_job_that_has_changed_is_learned_anew() -> None:

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from benchmarks import replay_tuning
-from benchmarks.recurring import score
+from benchmarks.recurring import curve, score
+from benchmarks.recurring_plots import curves_plot
 from benchmarks.replay import Bill, Job, load, replay, zeus_cost
 from benchmarks.replay_contestants import Default, GridSearch
 from workbench.search.epochs import EpochPrior
@@ -64,7 +65,7 @@ def test_retries_and_slices_are_charged_to_their_recurrence(jobs: dict[str, Job]
 def test_contestants_of_one_seed_meet_the_same_trainings(jobs: dict[str, Job]) -> None:
     job = jobs["cifar100 p100"]
     objective = zeus_cost(job, 0.5)
-    first = [replay(policy, job, objective, 3, 1).cost[0] for policy in (DefaultBatchSize(), KnowledgeGradient())]
+    first = [replay(policy, job, objective, 3, 1).cost[0] for policy in (DefaultBatchSize(), KnowledgeGradient(first_below=0))]
     assert first[0] == pytest.approx(first[1])
 
 
@@ -110,3 +111,16 @@ def test_a_workload_has_no_say_in_its_own_hyper_parameters(jobs: dict[str, Job],
 def test_the_defaults_are_what_all_workloads_chose(jobs: dict[str, Job]) -> None:
     assert replay_tuning.grid()[replay_tuning.CHOSEN[""]] == EpochPrior()
     assert {job.workload for job in jobs.values()} == set(replay_tuning.CHOSEN) - {""}
+
+
+def test_the_curve_of_a_policy_ends_at_its_regret_and_is_drawn(jobs: dict[str, Job]) -> None:
+    job = jobs["imagenet p100"]
+    objective = zeus_cost(job, 0.5)
+    bills = [replay(Default(), job, objective, seed, job.horizon) for seed in range(2)]
+    values = curve(job, objective, bills)
+    assert len(values) == job.horizon
+    assert (values[-1] - 1) * job.horizon == pytest.approx(score(job, objective, bills)["regret_runs"], abs=0.01)
+    picture = curves_plot({"ours": {job.name: values}, "Zeus": {job.name: values}})
+    assert picture.count('<path d="M') >= 4  # two curves and two keys, besides the grid
+    assert job.name in picture
+    assert len(picture) < 20_000

@@ -81,7 +81,7 @@ def recur(study: JobStudy, times: int) -> list[Attempt]:
 
 
 def test_the_first_run_is_at_the_default_and_asks_for_a_profile(make: Callable[..., JobStudy]) -> None:
-    attempt = make().ask()
+    attempt = make().ask(slices=False)
     assert (attempt.number, attempt.recurrence, attempt.batch_size, attempt.purpose, attempt.power_limit_w) == (0, 0, 128, "run", None)
 
 
@@ -109,15 +109,15 @@ def test_evidence_of_the_ledger_is_that_of_the_frames(make: Callable[..., JobStu
 
 def test_a_retry_is_for_the_same_recurrence_and_a_success_ends_it(make: Callable[..., JobStudy]) -> None:
     study = make()
-    finish(study, study.ask(), "stopped", 3.0)
-    second = study.ask()
+    finish(study, study.ask(slices=False), "stopped", 3.0)
+    second = study.ask(slices=False)
     finish(study, second)
     assert [a.recurrence for a in (*study.attempts, study.ask())] == [0, 0, 2]
 
 
 def test_profiling_is_booked_apart_and_counted_in_the_total(make: Callable[..., JobStudy]) -> None:
     study = make()
-    finish(study, study.ask(), profile_time_s=10.0, profile_energy_j=2000.0)
+    finish(study, study.ask(slices=False), profile_time_s=10.0, profile_energy_j=2000.0)
     run = study.history().runs.row(0, named=True)
     assert (run["time_s"], run["profile_time_s"]) == (pytest.approx(14 * 1000 * 1.0625 * 1.2), 10.0)
     evidence = study.evidence()
@@ -308,7 +308,7 @@ def test_an_attempt_of_another_machine_is_waited_for_a_day() -> None:
 
 def test_a_late_result_counts_in_place_of_what_was_given_up(make: Callable[..., JobStudy]) -> None:
     study = make()
-    attempt = study.ask()
+    attempt = study.ask(slices=False)
     elsewhere = study.update(attempt, owner={"host": "other", "pid": 1, "started": "1", "boot": ""}, seen_unix_s=0.0, energy_j=7.0)
     other = make()  # which gives it up
     assert other.attempts[0].state == "killed"

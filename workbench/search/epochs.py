@@ -35,8 +35,11 @@ class EpochPrior:
         noise: Relative scatters of runs at one batch size, with `noise_weights`.
         wall: Probability, per octave away from what has been tried, that a batch size does not get to the target at all.
         forecast_sd: Scatter of a forecast from the start of a run, in log epochs, falling with how far the run got.
+        trend_sd: How much a run may fall behind its forecast from its beginning to its end, in log epochs.
         cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
         other_sd: How far batch sizes may compare otherwise at another target, in log epochs.
+        tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside their like: a run in five may
+            take 7 epochs instead of 4, and who takes the first such run for the rule never looks there again.
     """
 
     smooth_sd: float = 0.15
@@ -44,13 +47,16 @@ class EpochPrior:
     single_sd: float = 0.03
     rough: tuple[float, ...] = (0.5, 1.0, 3.0)
     rough_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
-    own_sd: float = 0.15
+    own_sd: float = 0.05
     noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4)
     noise_weights: tuple[float, ...] = (0.15, 0.3, 0.3, 0.2, 0.05)
-    wall: float = 0.05
-    forecast_sd: float = 0.3
+    wall: float = 0.1
+    forecast_sd: float = 0.2
+    trend_sd: float = 0.5
     cost_smooth_sd: float = 0.2
     other_sd: float = 0.15
+    tail: float = 0.1
+    tail_sd: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) ->
 
 
 def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> Belief:
-    """Draws from what the evidence leaves possible. Needs one run that reached the target."""
+    """Draws from what the evidence leaves possible. Before a run has reached the target only how batch sizes compare means anything."""
     octaves = tuple(evidence.octaves)
     table = Table.of(evidence)
     shapes = _epoch_shapes(octaves, evidence.default, prior)
@@ -116,12 +122,28 @@ def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: 
     known = sd**2 / count_seen + (prior.own_sd / count_seen) ** 2
     promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
     within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
-    posterior = condition(shapes, at, values, np.concatenate([known, promised], axis=1), within, groups, scales)
+    variances = np.concatenate([known, promised], axis=1)
+    odd = _may_be_odd(count_seen)
+    if len(odd):
+        # Once more for each: the same, but that its runs were odd ones.
+        plain = len(sd)
+        variances = np.tile(variances, (len(odd) + 1, 1))
+        for i, seen in enumerate(odd, start=1):
+            variances[i * plain : (i + 1) * plain, seen] += prior.tail_sd**2 / count_seen[seen]
+        within = np.concatenate([within, *[within + np.log(prior.tail)] * len(odd)])
+        scales, sd = np.tile(scales, len(odd) + 1), np.tile(sd, (len(odd) + 1, 1))
+    posterior = condition(shapes, at, values, variances, within, groups, scales)
     log_epochs, levels = posterior.sample(count, rng)
     scatter = sd[levels, 0]
     log_epochs = _walls(log_epochs, evidence, table, prior, rng)
-    log_epochs, scatter = _bounded(log_epochs, scatter, table, rng)
+    log_epochs, scatter = _bounded(log_epochs, scatter, table, prior, rng)
     return Belief(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
+
+
+def _may_be_odd(counts: np.ndarray) -> np.ndarray:
+    """Batch sizes whose few runs may all have been odd ones: at most three with at most two runs, those with the fewest first."""
+    few = np.flatnonzero(counts <= 2)
+    return np.asarray(few[np.argsort(counts[few], kind="stable")][:3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +188,7 @@ def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, flo
 
 def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior) -> tuple[float, float] | None:
     """Log epochs and their variance that a started run promises; None where no finished run has a level in common with it."""
-    best = None
+    seen = []
     for level, epoch in milestones.items():
         # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
         there = [run for run in whole if run.milestones.get(level, 1.0) > 1] if epoch > 1 else []
@@ -174,19 +196,23 @@ def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior
             continue
         ratio = np.mean([np.log(run.epochs / run.milestones[level]) for run in there])
         gone = np.mean([run.milestones[level] / run.epochs for run in there])
-        if gone < EARLY:
-            continue
         rounding = (0.4 / epoch) ** 2 + np.mean([(0.4 / run.milestones[level]) ** 2 for run in there])
-        variance = (prior.forecast_sd * (1 - gone)) ** 2 + 0.02**2 + rounding
-        if best is None or variance < best[1]:
-            best = (float(np.log(epoch) + ratio), float(variance))
-    return best
+        seen.append((gone, np.log(epoch) + ratio, 0.02**2 + rounding))
+    if not seen or max(seen)[0] < EARLY:
+        return None
+    gone, promised, variance = np.array(sorted(seen)).T
+    # What falls behind from level to level goes on to: a line through what each level promises, to the end of the run.
+    left = 1 - gone[-1]
+    lines = np.stack([np.ones(len(gone)), gone - 1])
+    known = np.linalg.inv((lines / variance) @ lines.T + np.diag([1e-6, prior.trend_sd**-2]))
+    end = float((known @ (lines / variance) @ promised)[0])
+    return end, float(known[0, 0] + (prior.forecast_sd * left) ** 2)
 
 
 def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:
     """Somewhere below or above what has reached the target, training may not get there: the further, the likelier."""
     octaves = evidence.octaves
-    reached = np.flatnonzero(table.count)
+    reached = np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])  # it is assumed to
     low, high = octaves[reached[0]], octaves[reached[-1]]
     count = len(log_epochs)
     below = low - rng.exponential(1 / prior.wall, count)
@@ -195,17 +221,36 @@ def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: Epoc
     return np.where(beyond, log_epochs + 3.0, log_epochs)
 
 
-def _bounded(log_epochs: np.ndarray, noise: np.ndarray, table: Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _bounded(
+    log_epochs: np.ndarray, noise: np.ndarray, table: Table, prior: EpochPrior, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Draws again, by how well each draw explains that stopped runs had not reached the target."""
     if not table.bounds:
         return log_epochs, noise
     score = np.zeros(len(noise))
     for (arm, epochs), times in table.bounds.items():
-        score += times * np.log(ndtr((log_epochs[:, arm] - np.log(epochs)) / noise) + 1e-6)
+        short = log_epochs[:, arm] - np.log(epochs)
+        usual, odd = ndtr(short / np.hypot(noise, prior.own_sd)), ndtr(short / prior.tail_sd)
+        score += times * np.log((1 - prior.tail) * usual + prior.tail * odd + 1e-6)
     weights = np.exp(score - score.max())
     edges = np.cumsum(weights) / weights.sum()
     picked = np.minimum(np.searchsorted(edges, (np.arange(len(noise)) + rng.random()) / len(noise)), len(noise) - 1)
     return log_epochs[picked], noise[picked]
+
+
+def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> np.ndarray:
+    """Where few limits are known, what the best one would cost, by how limits compare at the nearest batch size that knows most."""
+    many = (~np.isnan(costs)).sum(axis=1)
+    if many.max() < 2:
+        return best
+    whole = np.flatnonzero(many == many.max())
+    out = best.copy()
+    for arm in np.flatnonzero((many > 0) & (many < many.max())):
+        like = costs[whole[np.argmin(np.abs(octaves[whole] - octaves[arm]))]]
+        both = np.isfinite(costs[arm]) & np.isfinite(like) & (like > 0)
+        if both.any():
+            out[arm] = min(float((costs[arm, both] * like[np.isfinite(like)].min() / like[both]).min()), best[arm])
+    return out
 
 
 def _epoch_costs(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -213,6 +258,7 @@ def _epoch_costs(evidence: Evidence, objective: Objective, prior: EpochPrior, co
     known = ~np.isnan(costs).all(axis=1)
     best = np.full(len(costs), np.nan)
     best[known] = np.nanmin(costs[known], axis=1)
+    best = _at_best_limit(costs, best, evidence.octaves)
     # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on, nothing chooses it.
     finite = best[np.isfinite(best)]
     best = np.where(np.isinf(best), 1e3 * (finite.min() if len(finite) else 1.0), best)

@@ -193,7 +193,9 @@ class Evidence:
         # Two in a row, each far outside of at least five before them: one alone is a fat tail.
         latest = math.log(max(last.epochs, 0.5))
         mean = (self.sum_log[run.arm] - latest) / n
-        spread = max(math.sqrt(max((self.sum_log2[run.arm] - latest**2) / n - mean**2, 0.0)), 0.06)
+        # The spread of five runs is itself uncertain: as if three more had scattered by 12 %.
+        squares = max(self.sum_log2[run.arm] - latest**2 - n * mean**2, 0.0)
+        spread = math.sqrt((squares + 3 * 0.12**2) / (n + 3))
         off, before = (math.log(max(run.epochs, 0.5)) - mean) / spread, (latest - mean) / spread
         return "epochs" if abs(off) > 4 and abs(before) > 3 and off * before > 0 else ""
 

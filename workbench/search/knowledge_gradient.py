@@ -9,7 +9,7 @@ samples, since one alone often changes no decision although two would.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +21,10 @@ from .objective import Objective
 
 _BINS = 16
 _CHANCE = 2.0  # times the slope that chance alone would show is taken off
+_FIRST_CAP = 1.5  # of the default's cost: a first run that would be dearer counts as one lost, and the default's after it
+_FIRST_WALL = 0.05  # per octave; later tries run the same risk anyway, so that the first one is not made to carry more of it
+_FIRST_SLICES = 4  # at most, before the first run
+_HOPE = 0.3  # quantile of what a batch size may cost that makes a slice worthwhile
 _MARGIN = 1.3  # beyond the longest run believed in, so that an honest run is not cut at its end
 
 
@@ -35,6 +39,8 @@ class KnowledgeGradient:
         samples: Further runs at a batch size that are weighed as one plan.
         draws: Draws from the belief.
         reach: A step down or up goes at most so many octaves beyond what has reached the target.
+        first_below: The first run is not at the default where another batch size is expected to cost less than so many times as much,
+            by what an epoch costs there; 0 always begins at the default.
     """
 
     safe: bool = False
@@ -43,6 +49,7 @@ class KnowledgeGradient:
     samples: tuple[int, ...] = (1, 3)
     draws: int = 256
     reach: float = 3.0
+    first_below: float = 0.97
     prior: EpochPrior = field(default_factory=EpochPrior)
 
     @property
@@ -52,7 +59,9 @@ class KnowledgeGradient:
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         space = evidence.space
         if not evidence.count.any() or not evidence.in_profile.any():
-            return self._first(evidence, objective)
+            fresh = not evidence.runs and not evidence.in_flight.any()
+            begin = self._begin(evidence, objective, rng) if fresh and self.first_below > 0 and not self.safe else None
+            return begin or self._first(evidence, objective)
         settled = self._settled(evidence, objective)
         if settled is not None:
             limit = _best_limit(evidence, settled, objective)
@@ -84,6 +93,9 @@ class KnowledgeGradient:
         arm = evidence.index[proposal.batch_size]
         # One that has got there before is not cut by how it starts: that bias would keep it from ever being known.
         if evidence.count[arm] or proposal.stop_after_epochs >= evidence.space.max_epochs:
+            return None
+        # What an earlier try has shown by then was known when this one was begun.
+        if any(run.arm == arm and run.epochs >= progress.epochs for run in evidence.current):
             return None
         whole = [run for run in evidence.current if run.state == "reached" and run.milestones][-20:]
         if not whole or forecast(dict(progress.milestones), whole, self.prior) is None:
@@ -137,6 +149,38 @@ class KnowledgeGradient:
         arm = int(np.argmin(np.where(usable, np.maximum(failures - 1, 0) * 2 + distance, np.inf)))
         limit = _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1 else None
         return Proposal(space.batch_sizes[arm], limit, stop_after_epochs=space.max_epochs, reason="nothing has reached the target here yet")
+
+    def _begin(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal | None:
+        """The first run, where it had better not be at the default: None where the default it is.
+
+        What an epoch costs is known from slices of seconds; of the epochs only how they may compare is believed. A batch size that does
+        not get there is paid for twice, so unlikely good luck (`_FIRST_CAP`) does not count for more than that.
+        """
+        space, default = evidence.space, evidence.default
+        if not space.power_limits_w or space.max_epochs < 2 or evidence.usable.sum() < 2:
+            return None
+        highest = max(space.power_limits_w)
+        if not evidence.in_profile[default]:
+            return Proposal(space.default, highest, "slice", reason="what does an epoch cost here?")
+        belief = believe(evidence, objective, replace(self.prior, wall=_FIRST_WALL), 4 * self.draws, rng)
+        costs = np.exp(objective.degree * belief.log_epochs) * belief.epoch_cost
+        ratio = costs / costs[:, [default]]
+        near = (np.abs(evidence.octaves - evidence.octaves[default]) <= self.reach + 1e-9) & evidence.usable
+        score = np.where(near, np.where(ratio > _FIRST_CAP, _FIRST_CAP + 1, ratio).mean(axis=0), np.inf)
+        arm = int(np.argmin(score))
+        if score[arm] >= self.first_below:
+            # A slice is cheap where a good end of what is believed would change this.
+            hope = np.where(near & ~evidence.in_profile, np.quantile(ratio, _HOPE, axis=0), np.inf)
+            arm = int(np.argmin(hope)) if evidence.in_profile.sum() < _FIRST_SLICES and hope.min() < self.first_below else default
+        if arm == default:
+            return None
+        if not evidence.in_profile[arm]:
+            return Proposal(space.batch_sizes[arm], highest, "slice", reason="what does an epoch cost here?")
+        # The default gets there within all its epochs; what has cost as much as those would have is dearer than the default.
+        each = evidence.epoch_costs(objective)
+        most = space.max_epochs * (np.nanmin(each[default]) / np.nanmin(each[arm])) ** (1 / objective.degree)
+        stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
+        return Proposal(space.batch_sizes[arm], stop_after_epochs=stop, reason="its epochs are far cheaper than the default's")
 
     def _purse(self, evidence: Evidence, objective: Objective, belief: Belief) -> float:
         """What has been saved so far against the default batch size at the highest limit, with this recurrence at the default's price.
