@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from workbench.device import nvml
-from workbench.errors import OutOfRange, SimulationError, UnknownGpu
+from workbench.errors import DriverError, GpuLost, NotSupported, OutOfRange, SimulationError, UnknownGpu
 from workbench.finder import devices, open_device, why_no_gpu
 from workbench.records import Setting
+from workbench.simulation import counters
 from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import ENVIRONMENT_VARIABLE
@@ -51,6 +53,8 @@ def test_each_generation_can_what_nvidia_says(
     absent = {each.name: each.reason for each in device.capabilities if not each.present}
     if len(device.limits.mem_clocks_mhz) < 2:
         lacking = lacking | {"lock_mem_clock"}
+    if architecture != "Hopper":
+        lacking = lacking | {"gpm"}
     assert absent.keys() == lacking
     assert all(reason and device.why_not(name) == reason for name, reason in absent.items())
 
@@ -232,3 +236,72 @@ def test_a_real_gpu_is_never_joined_by_simulated_ones() -> None:
     open_device(nvml.identities()[0][0])
     with pytest.raises(SimulationError, match="never both"):
         open_device("sim:V100")
+
+
+# performance counters (GPM)
+
+
+def test_counters_are_means_of_what_the_units_did_between_two_looks(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    half = counters.pack(counters.Activity(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1024.0))
+    tensor = counters.pack(counters.Activity(tensor_active=1.0))
+    plan = [(0.5, 300.0, 1000, 2619, 1.0, 1.0, half), (0.5, 120.0, 1000, 2619, 0.0, 0.0, tensor)]
+    machine.state.publish(0, machine.clock(), plan, (70.0, 345, 2619, 0.0, 0.0, 1))
+    device = open_device()
+    first = device.counters()
+    machine.step(0.25)
+    assert device.counted(first, device.counters())["sm_active"] == pytest.approx(1.0)
+    machine.step(0.75)
+    found = device.counted(first, device.counters())
+    assert found == pytest.approx(
+        {"sm_active": 0.5, "sm_occupancy": 0, "tensor_active": 0.5, "fp64_active": 0, "fp32_active": 0, "fp16_active": 0,
+         "dram_active": 0.5, "pcie_tx_bytes_per_s": 2**25, "pcie_rx_bytes_per_s": 2**29}
+    )  # fmt: skip
+    assert first.time_s == 0.0
+
+
+def test_a_gpu_without_counters_says_from_which_generation_on_there_are(simulated: Callable[..., Machine]) -> None:
+    simulated("A100", stepped=True)
+    with pytest.raises(NotSupported, match=r"A100.*has no counters to read: performance counters through NVML \(GPM\) need Hopper"):
+        open_device().counters()
+
+
+def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    device = open_device()
+    machine.state.set_card(0, "mig", 1)
+    with pytest.raises(NotSupported, match="reading the performance counters of NVIDIA H100"):
+        device.counters()
+    machine.state.set_card(0, "mig", 0)
+    machine.lose(0)
+    with pytest.raises(GpuLost):
+        device.counters()
+
+
+def test_the_drivers_memory_for_counters_is_given_back(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    device = open_device()
+    looks = [device.counters() for _ in range(3)]
+    assert len(machine.library._samples) == 3
+    del looks
+    gc.collect()
+    assert machine.library._samples == {}
+
+
+def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    everything = counters.pack(counters.Activity(*[1.0] * 7, 2.0**17))
+    machine.state.publish(0, machine.clock(), [], (300.0, 1000, 2619, 1.0, 1.0, everything | 0x4))
+    assert open_device().sample().throttle == 0x4
+
+
+def test_a_driver_that_refuses_one_metric_still_tells_the_shares(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("H100", stepped=True)
+    device = open_device()
+    first = device.counters()
+    machine.step(1.0)
+    machine.inject("nvmlGpmMetricsGet", 2, times=1)
+    assert set(device.counted(first, device.counters())) == set(counters.SHARES)
+    machine.inject("nvmlGpmMetricsGet", 999)
+    with pytest.raises(DriverError, match="comparing performance counters of NVIDIA H100"):
+        device.counted(first, device.counters())

@@ -56,6 +56,7 @@ def both(simulated: Callable[..., Machine], c_nvml: Path) -> Iterator[tuple[Mach
     import answers
 
     machine = simulated("P100,V100,A40,H100", stepped=True)
+    answers.taken.clear()
     elsewhere = Elsewhere(c_nvml, machine)
     nvml.nvmlInit()
 
@@ -97,7 +98,7 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
         gpu = rng.randrange(4)
         now_s = machine.clock()
         plan = [(rng.uniform(0.001, 0.3), rng.uniform(30, 400), rng.randrange(200, 1500), rng.choice([877, 405]),
-                 rng.random(), rng.random(), rng.choice([0, 2, 4])) for _ in range(8)]  # fmt: skip
+                 rng.random(), rng.random(), rng.choice([0, 2, 4]) | rng.getrandbits(53) << 11) for _ in range(8)]  # fmt: skip
         machine.state.publish(gpu, now_s, plan, (rng.uniform(30, 400), 1000, 877, 1.0, 0.5, 0))
         machine.state.set_process(gpu, os.getpid(), rng.randrange(2**30))
         machine.state.set_control(gpu, "enforced_w", rng.choice([0.0, 0.0, 120.0]))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import pynvml as nvml
@@ -29,6 +31,7 @@ from ..errors import (
     UnknownGpu,
 )
 from ..records import Capability, Limits, Process, Sample, Setting
+from . import zeusd
 
 T = TypeVar("T")
 NAN = float("nan")
@@ -46,7 +49,8 @@ THROTTLE_REASONS = {
     0x100: "display clocks",
 }
 _RIGHTS = (
-    "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN); a simulated GPU can be had with `%gpu simulate A100`"
+    "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon (ZEUSD_SOCK_PATH); "
+    "a simulated GPU can be had with `%gpu simulate A100`"
 )
 
 # NVML code -> our error and the sentence that follows what was being done
@@ -94,6 +98,24 @@ _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
 CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
+_LOCK = {"sm_clock_mhz": nvml.nvmlDeviceSetGpuLockedClocks, "mem_clock_mhz": nvml.nvmlDeviceSetMemoryLockedClocks}
+_RESET = {"sm_clock_mhz": nvml.nvmlDeviceResetGpuLockedClocks, "mem_clock_mhz": nvml.nvmlDeviceResetMemoryLockedClocks}
+_MIB = 1 << 20
+# GPM metrics by what DCGM calls the same, and what makes SI of them: percent and MiB/s
+_COUNTED = {
+    nvml.NVML_GPM_METRIC_SM_UTIL: ("sm_active", 0.01),
+    nvml.NVML_GPM_METRIC_SM_OCCUPANCY: ("sm_occupancy", 0.01),
+    nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: ("tensor_active", 0.01),
+    nvml.NVML_GPM_METRIC_FP64_UTIL: ("fp64_active", 0.01),
+    nvml.NVML_GPM_METRIC_FP32_UTIL: ("fp32_active", 0.01),
+    nvml.NVML_GPM_METRIC_FP16_UTIL: ("fp16_active", 0.01),
+    nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: ("dram_active", 0.01),
+    nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC: ("pcie_tx_bytes_per_s", _MIB),
+    nvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC: ("pcie_rx_bytes_per_s", _MIB),
+    nvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: ("nvlink_tx_bytes_per_s", _MIB),
+    nvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: ("nvlink_rx_bytes_per_s", _MIB),
+} if hasattr(nvml, "nvmlGpmMetricsGet") else {}  # fmt: skip
+_SHARES = 7  # of them come first and every GPU with counters has them
 
 
 def error_for(code: int, doing: str) -> DeviceError:
@@ -179,6 +201,20 @@ class _FieldValue(ctypes.Structure):
     ]
 
 
+class Counters:
+    """One look at a GPU's performance counters; the driver's memory for it is given back with it."""
+
+    def __init__(self, sample: Any) -> None:
+        self.sample, self.time_s = sample, NAN
+        weakref.finalize(self, _forget_sample, sample, nvml.nvmlLib).atexit = False
+
+
+def _forget_sample(sample: Any, library: Any) -> None:
+    with contextlib.suppress(nvml.NVMLError):
+        if nvml.nvmlLib is library:
+            nvml.nvmlGpmSampleFree(sample)
+
+
 class NvmlDevice:
     """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with `workbench.open_device`.
 
@@ -208,6 +244,7 @@ class NvmlDevice:
         self._choose_status()
         self.limits = self._read_limits()
         self._probe_setters()
+        self._probe("gpm", self._find_counters)
         self.capabilities = tuple(self._found.values())
 
     def __repr__(self) -> str:
@@ -328,6 +365,12 @@ class NvmlDevice:
             sm_clocks_mhz=clocks,
         )
 
+    def _find_counters(self) -> bool:
+        """Whether the driver tells the GPU's performance counters (GPM)."""
+        if not nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
+            raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
+        return True
+
     def _probe_setters(self) -> None:
         """What could be set here, told without setting anything: rights show only when one tries."""
         limit = self._probe("power_limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(self._handle))
@@ -425,6 +468,47 @@ class NvmlDevice:
         if lasting or error.value == nvml.NVML_ERROR_UNINITIALIZED:
             raise error
 
+    # performance counters (GPM)
+
+    def counters(self) -> Counters:
+        """The performance counters as they stand; `counted` tells what happened between two of them.
+
+        Raises:
+            NotSupported: GPUs before Hopper, those cut into MIG instances, old drivers.
+        """
+        if not self.can("gpm"):
+            raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
+        with translated(f"reading the performance counters of {self.name}"):
+            sample = nvml.nvmlGpmSampleAlloc()
+            kept = Counters(sample)
+            at_s = self.clock()
+            nvml.nvmlGpmSampleGet(self._handle, sample)
+        kept.time_s = 0.5 * (at_s + self.clock())
+        return kept
+
+    def counted(self, first: Counters, last: Counters) -> dict[str, float]:
+        """Means between two looks at the counters, at least 0.1 s apart: shares 0..1, and bytes/s over PCIe and NVLink.
+
+        What this GPU does not count is absent.
+        """
+        with translated(f"comparing performance counters of {self.name}"):
+            try:
+                rows = self._compared(first, last, list(_COUNTED))
+            except nvml.NVMLError as error:  # a driver that does not know one of the metrics may refuse them all
+                self._refused(error)
+                rows = self._compared(first, last, list(_COUNTED)[:_SHARES])
+        return {name: factor * rows[metric] for metric, (name, factor) in _COUNTED.items() if math.isfinite(rows.get(metric, NAN))}
+
+    @staticmethod
+    def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
+        asked = nvml.c_nvmlGpmMetricsGet_t()
+        asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(metrics)
+        asked.sample1, asked.sample2 = first.sample, last.sample
+        for place, metric in enumerate(metrics):
+            asked.metrics[place].metricId = metric
+        nvml.nvmlGpmMetricsGet(asked)
+        return {row.metricId: row.value for row in asked.metrics[: len(metrics)] if row.nvmlReturn == nvml.NVML_SUCCESS}
+
     def processes(self) -> tuple[Process, ...]:
         found: dict[int, int | None] = {}
         with contextlib.suppress(nvml.NVMLError):
@@ -496,29 +580,47 @@ class NvmlDevice:
                 )
 
     def _set(self, setting: Setting) -> None:
-        if setting.power_limit_w is not None:
-            with translated(f"setting the power limit of {self.name} to {setting.power_limit_w:g} W"):
-                nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * setting.power_limit_w))
-        if setting.mem_clock_mhz is not None:
-            with translated(f"locking the memory clock of {self.name} to {setting.mem_clock_mhz} MHz"):
-                nvml.nvmlDeviceSetMemoryLockedClocks(self._handle, setting.mem_clock_mhz, setting.mem_clock_mhz)
-            self._locks = replace(self._locks, mem_clock_mhz=setting.mem_clock_mhz)
-        if setting.sm_clock_mhz is not None:
-            with translated(f"locking the SM clock of {self.name} to {setting.sm_clock_mhz} MHz"):
-                nvml.nvmlDeviceSetGpuLockedClocks(self._handle, setting.sm_clock_mhz, setting.sm_clock_mhz)
-            self._locks = replace(self._locks, sm_clock_mhz=setting.sm_clock_mhz)
+        limit_w = setting.power_limit_w
+        if limit_w is not None:
+            self._privileged(
+                f"setting the power limit of {self.name} to {limit_w:g} W",
+                lambda: nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * limit_w)),
+                lambda: zeusd.set_power_limit(self.index, limit_w),
+            )
+        # Memory first: it decides which SM clocks there are.
+        for knob, word in (("mem_clock_mhz", "memory"), ("sm_clock_mhz", "SM")):
+            clock = getattr(setting, knob)
+            if clock is not None:
+                self._privileged(
+                    f"locking the {word} clock of {self.name} to {clock} MHz",
+                    partial(_LOCK[knob], self._handle, clock, clock),
+                    partial(zeusd.lock_clock, self.index, knob, clock),
+                )
+                self._locks = replace(self._locks, **{knob: clock})
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         for knob in knobs:
-            with translated(f"resetting {knob} of {self.name}"):
-                if knob == "sm_clock_mhz":
-                    nvml.nvmlDeviceResetGpuLockedClocks(self._handle)
-                elif knob == "mem_clock_mhz":
-                    nvml.nvmlDeviceResetMemoryLockedClocks(self._handle)
-                elif self.limits.default_power_limit_w is not None:
-                    nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * self.limits.default_power_limit_w))
+            doing = f"resetting {knob} of {self.name}"
+            default_w = self.limits.default_power_limit_w
             if knob != "power_limit_w":
-                self._locks = Setting(None, *(None if knob == name else getattr(self._locks, name) for name in CLOCKS))
+                self._privileged(doing, partial(_RESET[knob], self._handle), partial(zeusd.reset_clock, self.index, knob))
+                self._locks = replace(self._locks, **{knob: None})
+            elif default_w is not None:
+                self._privileged(
+                    doing,
+                    partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * default_w)),
+                    partial(zeusd.set_power_limit, self.index, default_w),
+                )
+
+    def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[], None]) -> None:
+        """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
+        try:
+            with translated(doing):
+                act()
+        except NotPermitted:
+            if self.simulated or not zeusd.present():  # no daemon knows a simulated GPU
+                raise
+            lent()
 
 
 def open_index(index: int) -> NvmlDevice:

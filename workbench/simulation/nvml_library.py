@@ -20,7 +20,7 @@ from typing import Any
 import pynvml
 
 from ..errors import SimulationError
-from . import sensors
+from . import counters, gpm, sensors
 from .state import ENVIRONMENT_VARIABLE, State
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL = 0, 1, 2, 3, 4, 6, 7
@@ -86,7 +86,7 @@ class MachineClock:
         return float(self._state.header("unix_s") + at_s)
 
 
-class SimulatedLibrary:
+class SimulatedLibrary(gpm.GpmAnswers):
     """What `ctypes.CDLL` would be, for simulated GPUs. `simulated` and `clock` tell the driver's door what it talks to."""
 
     simulated = True
@@ -96,6 +96,7 @@ class SimulatedLibrary:
         self.clock = MachineClock(state)
         self._initialised = 0
         self._latency_s = 0.0
+        self._samples: gpm.Samples = {}
         for name in dir(type(self)):
             if name.startswith("_nvml"):
                 setattr(self, name[1:], Function(self._guarded(name[1:], getattr(self, name))))
@@ -104,7 +105,7 @@ class SimulatedLibrary:
         """The checks that every call passes: driver, initialisation, injected faults, a lost GPU, call latency."""
         if name == "nvmlErrorString":
             return call
-        on_device = name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
+        on_device = (name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name) or name in gpm.ON_DEVICE
         by_index = "HandleByIndex" in name
         needs_init = not name.startswith("nvmlInit")
         state = self.state
@@ -401,11 +402,11 @@ class SimulatedLibrary:
             return UNSUPPORTED
         if mem_mhz.value not in self.state.mem_clocks(gpu):
             return NOT_FOUND
-        return _fill(count, clocks, self.state.sm_clocks(gpu))
+        return _fill(count, clocks, self.state.sm_clocks_at(gpu, mem_mhz.value))
 
     def _nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int, reasons: Any) -> int:
         segment = self.state.segment_at(gpu, self._now())
-        bits = segment.reasons | self.state.control(gpu, "forced_reasons")
+        bits = segment.reasons & counters.REASONS | self.state.control(gpu, "forced_reasons")
         reasons._obj.value = bits or (_EVENT_IDLE if segment.utilisation == 0 else 0)
         return OK
 
@@ -603,5 +604,7 @@ _ERRORS = {
     15: "GPU is lost",
     16: "GPU requires reset",
     18: "Driver/library version mismatch",
+    21: "No data",
+    25: "Argument version mismatch",
     999: "Unknown Error",
 }

@@ -91,6 +91,8 @@ CARD = {
     "mig": (400, "I"),
     "power_scope": (404, "I"),  # the NVML scope that the power fields answer in: 0 the GPU, 1 its module
     "counter_lag_s": (408, "d"),
+    "mem_top_sm": (416, "8I"),  # the highest and the lowest SM clock that go with each memory clock; 0: all do
+    "mem_low_sm": (448, "8I"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
@@ -139,6 +141,7 @@ ABILITIES = (
     "samples",
 )
 
+_START = struct.Struct("<d")  # of a segment: most looks need no more
 # Native numbers are copied whole; struct writes others byte by byte, and a reader could see half of one.
 _WHOLE, _BOTH = struct.Struct("@Q"), struct.Struct("@QQ")
 
@@ -246,6 +249,12 @@ class State:
         struct.pack_into(f"<{len(clocks)}I", self._map, self._base(gpu) + SM_CLOCKS_AT, *clocks)
         self.set_card(gpu, "n_sm_clocks", len(clocks))
 
+    def sm_clocks_at(self, gpu: int, mem_clock_mhz: int) -> tuple[int, ...]:
+        """Supported SM clocks in MHz, highest first, that the driver pairs with one of the memory clocks."""
+        place = self.mem_clocks(gpu).index(mem_clock_mhz)
+        top, low = self.card(gpu, "mem_top_sm")[place], self.card(gpu, "mem_low_sm")[place]
+        return tuple(clock for clock in self.sm_clocks(gpu) if low <= clock and (not top or clock <= top))
+
     def mem_clocks(self, gpu: int) -> tuple[int, ...]:
         """Supported memory clocks in MHz, highest first."""
         return tuple(self.card(gpu, "mem_clocks")[: self.card(gpu, "n_mem_clocks")])
@@ -350,6 +359,9 @@ class State:
     def _segment(self, base: int, number: int) -> Segment:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
 
+    def _start_s(self, base: int, number: int) -> float:
+        return float(_START.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size)[0])
+
     def segment_at(self, gpu: int, at_s: float) -> Segment:
         """The segment in force at a time; the oldest one kept if that is before the ring's memory."""
         base = self._base(gpu)
@@ -375,13 +387,13 @@ class State:
     def _find(self, base: int, total: int, at_s: float) -> Segment:
         oldest, newest = max(0, total - RING), total - 1
         step = 1  # gallop back from the newest: what is asked for is nearly always among the last few
-        while newest > oldest and self._segment(base, newest).start_s > at_s:
+        while newest > oldest and self._start_s(base, newest) > at_s:
             newest = max(oldest, newest - step)
             step *= 2
         low, high = newest, min(total - 1, newest + step)
         while low < high:
             middle = (low + high + 1) // 2
-            if self._segment(base, middle).start_s <= at_s:
+            if self._start_s(base, middle) <= at_s:
                 low = middle
             else:
                 high = middle - 1
@@ -411,6 +423,20 @@ class State:
                 end_s = segment.start_s
             number -= 1
         return busy / (to_s - from_s), mem_busy / (to_s - from_s)
+
+    def spans(self, gpu: int, from_s: float, to_s: float) -> list[tuple[float, float, int]]:
+        """What lies between two times, newest first: how long each segment reaches into it, its SM utilisation, its reasons."""
+        base, end_s = self._base(gpu), to_s
+        _, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
+        found = []
+        for number in range(total - 1, max(0, total - RING) - 1, -1):
+            if end_s <= from_s:
+                break
+            segment = self._segment(base, number)
+            if segment.start_s < end_s:
+                found.append((end_s - max(segment.start_s, from_s), segment.utilisation, segment.reasons))
+                end_s = segment.start_s
+        return found
 
     def ring_bytes(self, gpu: int) -> memoryview:
         """The ring as raw memory, for bulk writers and tests."""
