@@ -1,0 +1,411 @@
+"""Clocks foretold from features: close on workloads never seen, honest about errors, one probe tells of all, files say what is wrong.
+
+The cards here are made of the physics that is written out in `answer`: two numbers a workload decide everything, so that what a model
+foretells can be held against the truth.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from workbench.errors import UsageError
+from workbench.records import Setting
+from workbench.search.prediction import choice
+from workbench.search.prediction.belief import Belief
+from workbench.search.prediction.card import folds_of, ordered
+from workbench.search.prediction.curves import Nodes, curves_of
+from workbench.search.predictor import SUFFIX, ClockModel, Prediction
+from workbench.search.settings import SettingSpace, space_of
+
+DATA = Path(os.environ["WORKBENCH_DATA"]) if "WORKBENCH_DATA" in os.environ else Path(__file__).resolve().parents[3] / "shared" / "data"
+SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)
+LIMIT_W = 300.0
+GPU = "NVIDIA Test Card"
+
+
+def answer(memory: float, draw: float, x: float, mu: float = 1.0, gap: float = 0.0) -> tuple[float, float]:
+    """Time (1 at the highest clocks) and watts of a workload: its memory-bound share, what it draws of 300 W, and its share of gaps."""
+    busy = (1 - memory) / x + memory / mu
+    time = gap + (1 - gap) * busy
+    volts = 0.7 + 0.3 * max(0.0, (x - 0.6) / 0.4)
+    rate = memory / busy
+    watts = LIMIT_W * (0.2 + (draw - 0.3) * x * volts**2 + 0.1 * rate)
+    return time, watts
+
+
+def features(memory: float, draw: float, gap: float = 0.0) -> dict[str, float]:
+    return {
+        "dram_active": 0.9 * memory * (1 - gap), "fp32_active": 0.8 * (1 - memory) * (1 - gap), "sm_active": 0.95 * (1 - gap),
+        "gpu_utilisation": 1 - gap, "power_share": answer(memory, draw, 1.0)[1] / LIMIT_W,
+    }  # fmt: skip
+
+
+def workloads(rng: np.random.Generator, count: int = 48) -> list[tuple[float, float]]:
+    return [(float(rng.uniform(0, 1)), float(rng.uniform(0.45, 0.95))) for _ in range(count)]
+
+
+def training(
+    *, memories: tuple[int, ...] = MEM, noise: float = 0.003, seed: int = 3, scale: float = 1.0, limits: bool = False, count: int = 48
+) -> pl.DataFrame:
+    """A training set; `scale` makes another card of it: other clocks, other watts, the same physics."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number, (memory, draw) in enumerate(workloads(rng, count)):
+        about = {"workload": f"w{number}", "group": f"g{number % 6}", "gpu": GPU, **features(memory, draw)}
+        for mem in memories:
+            for sm in SM:
+                time, watts = answer(memory, draw, sm / SM[0], mem / MEM[0])
+                knobs = {"sm_clock_mhz": round(sm * scale), "mem_clock_mhz": round(mem * scale), "power_limit_w": None}
+                rows.append({**about, **knobs, "iteration_s": time, "power_w": watts * scale})
+        if limits:
+            for limit_w in (250.0, 200.0, 150.0, 100.0):
+                x = clock_under(memory, draw, limit_w)
+                time, watts = answer(memory, draw, x)
+                rows.append(
+                    {**about, "sm_clock_mhz": None, "mem_clock_mhz": None, "power_limit_w": limit_w, "iteration_s": time, "power_w": watts}
+                )
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    factor = np.exp(noise * rng.standard_normal((2, frame.height)))
+    return frame.with_columns(pl.col("iteration_s") * factor[0], pl.col("power_w") * factor[1])
+
+
+def clock_under(memory: float, draw: float, limit_w: float) -> float:
+    grid = np.linspace(0.2, 1, 801)
+    fits = [x for x in grid if answer(memory, draw, float(x))[1] <= limit_w]
+    return float(max(fits, default=0.2))
+
+
+def space(memories: tuple[int, ...] = MEM, scale: float = 1.0) -> SettingSpace:
+    return space_of([Setting(sm_clock_mhz=round(sm * scale), mem_clock_mhz=round(mem * scale)) for mem in memories for sm in SM])
+
+
+@pytest.fixture(scope="module")
+def model() -> ClockModel:
+    return ClockModel.train(training(), gpu=GPU, feature_set="dcgm")
+
+
+def truth(memory: float, draw: float, where: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
+    """ln relative time and energy at every setting."""
+    pairs = np.array([answer(memory, draw, x, mu) for x, mu in zip(where.x, where.mu, strict=True)])
+    top = np.array(answer(memory, draw, 1.0))
+    time, power = np.log(pairs / top).T
+    return time, time + power
+
+
+def foretold(model: ClockModel, memory: float, draw: float, where: SettingSpace) -> Prediction:
+    return model.predict(features(memory, draw), where, power_w=answer(memory, draw, 1.0)[1])
+
+
+UNSEEN = [(0.1, 0.9), (0.35, 0.5), (0.55, 0.75), (0.8, 0.6), (0.95, 0.85)]
+
+
+@pytest.mark.parametrize(("memory", "draw"), UNSEEN)
+def test_time_and_energy_of_a_workload_never_seen_are_foretold_within_a_few_percent(model: ClockModel, memory: float, draw: float) -> None:
+    frame = foretold(model, memory, draw, space()).frame
+    time, energy = truth(memory, draw, space())
+    assert np.mean(np.abs(frame["log_time"].to_numpy() - time)) < 0.04
+    assert np.mean(np.abs(frame["log_energy"].to_numpy() - energy)) < 0.04
+    assert frame["log_time"][0] == pytest.approx(0, abs=1e-9)  # the reference is 1 by definition
+
+
+def test_between_trained_clocks_time_falls_and_power_rises_with_the_clock(model: ClockModel) -> None:
+    fine = space_of([Setting(sm_clock_mhz=sm, mem_clock_mhz=MEM[0]) for sm in range(700, 1501, 10)])
+    for memory, draw in UNSEEN:
+        frame = foretold(model, memory, draw, fine).frame.sort("sm_clock_mhz")
+        time, power = frame["log_time"].to_numpy(), (frame["log_energy"] - frame["log_time"]).to_numpy()
+        assert (np.diff(time) <= 1e-9).all()
+        assert (np.diff(power) >= -1e-9).all()
+
+
+def test_quantiles_hold_most_of_what_happens(model: ClockModel) -> None:
+    inside = []
+    for memory, draw in workloads(np.random.default_rng(11), 40):
+        frame = foretold(model, memory, draw, space()).frame
+        for name, true in zip(("time", "energy"), truth(memory, draw, space()), strict=True):
+            low, middle, high = (frame[f"log_{name}{end}"].to_numpy() for end in ("_low", "", "_high"))
+            assert (low <= middle + 1e-9).all()
+            assert (middle <= high + 1e-9).all()
+            inside.append(((true >= low) & (true <= high))[1:].mean())
+    assert 0.65 < np.mean(inside) <= 1.0  # 80 % are promised
+
+
+def test_the_same_physics_on_a_card_of_other_clocks_and_watts_is_foretold_alike() -> None:
+    here = ClockModel.train(training(), gpu=GPU)
+    there = ClockModel.train(training(scale=1.4), gpu=GPU)
+    a = foretold(here, 0.4, 0.7, space()).frame
+    b = there.predict(features(0.4, 0.7), space(scale=1.4), power_w=1.4 * answer(0.4, 0.7, 1.0)[1]).frame
+    assert b["log_time"].to_numpy() == pytest.approx(a["log_time"].to_numpy(), abs=5e-3)
+    assert b["log_energy"].to_numpy() == pytest.approx(a["log_energy"].to_numpy(), abs=5e-3)
+
+
+def test_one_probe_tells_of_all_other_settings(model: ClockModel) -> None:
+    memory, draw = 0.55, 0.75
+    odd = {**features(memory, draw), "dram_active": 0.75}  # counters that mislead: it looks more memory-bound than it is
+    before = model.predict(odd, space(), power_w=answer(memory, draw, 1.0)[1])
+    time, energy = truth(memory, draw, space())
+    row = 3
+    after = before.after([space().settings[row]], [time[row]], [energy[row]])
+    assert after.frame["log_time"][row] == pytest.approx(time[row], abs=1e-4)
+    others = [1, 2, 4]
+    wrong = [np.abs(each.frame["log_time"].to_numpy() - time)[others].mean() for each in (before, after)]
+    assert wrong[1] < 0.5 * wrong[0]
+    assert (after.frame["log_time_sd"].to_numpy() <= before.frame["log_time_sd"].to_numpy() + 1e-9).all()
+    assert after.source.endswith("and 1 probe")
+    assert after.after([space().settings[4]], [time[4]], [energy[4]]).source.endswith("workloads), and 2 probes")
+
+
+def test_a_noisy_probe_moves_the_prediction_less_than_an_exact_one(model: ClockModel) -> None:
+    before = foretold(model, 0.5, 0.7, space())
+    setting, said = space().settings[2], before.frame["log_time"][2] + 0.05
+    moved = [before.after([setting], [said], [0.0], error).frame["log_time"][2] - before.frame["log_time"][2] for error in (0.0, 0.05)]
+    assert 0 < moved[1] < moved[0] == pytest.approx(0.05, abs=1e-3)
+
+
+def test_a_probe_of_two_numbers_by_hand() -> None:
+    """Two settings, unit variances, correlation one half: a time probe of 1 at one moves the other by one half."""
+    factor = np.zeros((4, 3))
+    factor[0, 0], factor[1, :2], factor[2:, 2] = 1.0, (0.5, np.sqrt(0.75)), 1.0
+    after = Belief(np.zeros(4), factor).after([0], np.array([1.0]), np.array([0.0]), np.zeros((1, 2)))
+    assert after.mean[:2] == pytest.approx([1.0, 0.5], abs=1e-6)
+    assert after.sd[:2] == pytest.approx([0.0, np.sqrt(0.75)], abs=1e-3)
+    assert Belief(np.zeros(4), factor).left_over(0) == pytest.approx(after.sd, abs=1e-3)
+
+
+def test_draws_scatter_as_the_standard_deviations_say(model: ClockModel) -> None:
+    prediction = foretold(model, 0.5, 0.7, space())
+    times, energies = prediction.draws(4000, np.random.default_rng(2))
+    for drawn, name in ((times, "log_time"), (energies, "log_energy")):
+        sd = prediction.frame[f"{name}_sd"].to_numpy()
+        assert drawn.std(axis=0) == pytest.approx(sd, rel=0.08, abs=1e-6)
+        assert drawn.mean(axis=0) == pytest.approx(prediction.frame[name].to_numpy(), abs=0.1 * sd.max())
+
+
+def test_a_missing_feature_stays_missing_and_the_prediction_goes_on(model: ClockModel) -> None:
+    power_w = answer(0.5, 0.7, 1.0)[1]
+    whole = features(0.5, 0.7)
+    absent = {name: value for name, value in whole.items() if name != "dram_active"}
+    a = model.predict(absent, space(), power_w=power_w).frame
+    b = model.predict({**whole, "dram_active": float("nan")}, space(), power_w=power_w).frame
+    zero = model.predict({**whole, "dram_active": 0.0}, space(), power_w=power_w).frame
+    assert a.equals(b)
+    assert not a.equals(zero)
+    assert a["log_time"].is_not_null().all()
+
+
+def test_power_alone_is_enough_and_none_at_all_is_refused(model: ClockModel) -> None:
+    assert model.predict({}, space(), power_w=180.0).frame["log_time"].is_not_null().all()
+    with pytest.raises(UsageError, match=r"power_w, or the feature power_share"):
+        model.predict({"dram_active": 0.5}, space())
+
+
+def test_what_was_never_trained_is_null_and_not_a_guess() -> None:
+    one = ClockModel.train(training(memories=MEM[:1]), gpu=GPU)
+    frame = foretold(one, 0.5, 0.7, space()).frame
+    told = frame.filter(pl.col("mem_clock_mhz") == MEM[0])
+    untold = frame.filter(pl.col("mem_clock_mhz") == MEM[1])
+    assert told["log_time"].is_not_null().all()
+    for name in ("log_time", "log_time_sd", "log_energy", "log_energy_low"):
+        assert untold[name].is_null().all()
+
+
+def test_a_space_that_the_model_knows_nothing_of_leaves_the_reference(model: ClockModel) -> None:
+    other = space_of([Setting(sm_clock_mhz=4000), Setting(sm_clock_mhz=3500)])
+    prediction = foretold(model, 0.5, 0.7, other)
+    assert prediction.frame["log_time"].is_null().all()
+    assert prediction.least_energy(0.05) == other.reference
+    with pytest.raises(UsageError, match="says nothing of these settings"):
+        prediction.next_probe(0.05)
+
+
+def test_a_space_without_the_highest_clocks_is_relative_to_its_own_reference(model: ClockModel) -> None:
+    lower = space_of([Setting(sm_clock_mhz=sm, mem_clock_mhz=MEM[0]) for sm in SM[1:]])
+    whole, part = foretold(model, 0.3, 0.7, space()).frame, foretold(model, 0.3, 0.7, lower).frame
+    assert part["log_time"].to_numpy() == pytest.approx((whole["log_time"][1:5] - whole["log_time"][1]).to_numpy(), abs=1e-9)
+
+
+def test_a_limit_acts_like_the_clock_at_which_power_meets_it(model: ClockModel) -> None:
+    memory, draw = 0.3, 0.9
+    where = space_of([Setting(power_limit_w=each) for each in (300.0, 260.0, 200.0, 170.0)], max_power_limit_w=300.0)
+    frame = foretold(model, memory, draw, where).frame
+    assert frame["log_time"][1] == pytest.approx(0.0, abs=0.02)  # it draws 249 W: a limit of 260 W does not bite
+    for row, limit_w in ((2, 200.0), (3, 170.0)):
+        assert frame["log_time"][row] == pytest.approx(np.log(answer(memory, draw, clock_under(memory, draw, limit_w))[0]), abs=0.06)
+        power = frame["log_energy"][row] - frame["log_time"][row]
+        assert power == pytest.approx(np.log(limit_w / answer(memory, draw, 1.0)[1]), abs=0.06)
+
+
+def test_a_training_set_of_limits_teaches_limits() -> None:
+    frame = training(limits=True).filter(
+        pl.col("power_limit_w").is_not_null() | (pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])
+    )
+    frame = frame.with_columns(reference=pl.col("power_limit_w").is_null(), sm_clock_mhz=None, mem_clock_mhz=None)
+    only = ClockModel.train(frame, gpu=GPU, feature_set="nvml")
+    where = space_of([Setting(power_limit_w=each) for each in (300.0, 200.0, 160.0)], max_power_limit_w=300.0)
+    told = foretold(only, 0.2, 0.9, where).frame
+    for row, limit_w in ((1, 200.0), (2, 160.0)):
+        assert told["log_time"][row] == pytest.approx(np.log(answer(0.2, 0.9, clock_under(0.2, 0.9, limit_w))[0]), abs=0.08)
+
+
+def test_each_set_of_features_has_its_own_inputs() -> None:
+    nvml = ClockModel.train(training(), gpu=GPU, feature_set="nvml")
+    assert set(nvml.features) == {"gpu_utilisation", "power_share"}
+    assert "dram_active" in ClockModel.train(training(), gpu=GPU, feature_set="gpm").features
+
+
+def test_held_out_errors_and_importance_are_there_to_be_shown(model: ClockModel) -> None:
+    assert model.errors.height == len(SM) * len(MEM) - 1
+    assert {"sm_clock_mhz", "mem_clock_mhz", "time_error", "power_error", "energy_error", "time_covered"} <= set(model.errors.columns)
+    time, power = model.error
+    assert 0 < time < 0.06
+    assert 0 < power < 0.06
+    gains = model.importance()
+    assert gains["time"].sum() == pytest.approx(1)
+    assert gains.sort("time", descending=True)["input"][0] in ("sm_clock", "memory_clock", "dram_active")
+
+
+def test_variants_of_one_kernel_are_left_out_together() -> None:
+    assert folds_of(("a", "a", "b", "c", "b")).tolist() == [0, 0, 1, 2, 1]
+    assert len(set(folds_of(("a",) * 9).tolist())) == 4  # one group alone cannot be left out
+
+
+def test_measured_noise_is_put_in_order() -> None:
+    nodes = Nodes(np.array([0.9, 0.8, 0.7]), np.ones(3), np.ones(3), 1000.0, None)
+    assert ordered(nodes, np.array([[0.02, -0.3, -0.2]]))[0] == pytest.approx([0.0, -0.25, -0.25])
+
+
+def test_a_model_comes_back_from_its_file_as_it_was(model: ClockModel, tmp_path: Path) -> None:
+    path = model.save(tmp_path / "deep" / f"card.dcgm{SUFFIX}")
+    again = ClockModel.load(path, gpu="test card")  # the driver's "NVIDIA" and its spelling do not matter
+    assert (again.gpu, again.feature_set, again.features, again.version, again.workloads) == (
+        GPU,
+        "dcgm",
+        model.features,
+        model.version,
+        48,
+    )
+    assert again.errors.equals(model.errors)
+    assert foretold(again, 0.5, 0.7, space()).frame.equals(foretold(model, 0.5, 0.7, space()).frame)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]  # no half-written file stays
+
+
+def test_a_file_that_is_no_model_says_so_in_a_sentence(model: ClockModel, tmp_path: Path) -> None:
+    path = model.save(tmp_path / f"card{SUFFIX}")
+    whole = path.read_bytes()
+    stored = json.loads(gzip.decompress(whole))
+
+    def refused(content: bytes, words: str) -> None:
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=words) as caught:
+            ClockModel.load(path, gpu=GPU)
+        assert "profile-gpu" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    refused(whole[: len(whole) // 2], "damaged")
+    refused(whole[:200] + bytes([whole[200] ^ 255]) + whole[201:], "damaged")
+    refused(b"", "damaged")
+    refused(b"not a model", "damaged")
+    refused(gzip.compress(b'{"format": "something else"}'), "no clock model")
+    refused(gzip.compress(json.dumps({**stored, "version": 99}).encode()), "version 99")
+    refused(gzip.compress(json.dumps({**stored, "card": {**stored["card"], "residuals": [[1.0]]}}).encode()), "damaged")
+    refused(gzip.compress(json.dumps({**stored, "card": {**stored["card"], "trees": []}}).encode()), "damaged")
+    path.unlink()
+    with pytest.raises(UsageError, match="cannot be read"):
+        ClockModel.load(path)
+
+
+def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, tmp_path: Path) -> None:
+    path = model.save(tmp_path / f"card{SUFFIX}")
+    with pytest.raises(UsageError, match=r"model of the NVIDIA Test Card, this GPU is a NVIDIA A100.*profile-gpu"):
+        ClockModel.load(path, gpu="NVIDIA A100-SXM4-80GB")
+
+
+def test_bad_training_sets_say_what_is_wrong() -> None:
+    frame = training(count=10)
+    for change, words in (
+        (frame.drop("iteration_s"), "iteration_s is not there"),
+        (frame.drop("sm_clock_mhz", "mem_clock_mhz", "power_limit_w"), "at least one of the columns"),
+        (frame.with_columns(iteration_s=pl.when(pl.col("workload") == "w3").then(-1.0).otherwise("iteration_s")), "w3, -1.0 s"),
+        (frame.filter(pl.col("workload").is_in(["w1", "w2"])), "needs 8 workloads"),
+        (frame.filter((pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])), "one setting only"),
+        (frame.with_columns(gpu=pl.lit("Other Card")), "is of Other Card"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            ClockModel.train(change, gpu=GPU)
+    with pytest.raises(UsageError, match="choose one of nvml, dcgm, gpm"):
+        ClockModel.train(frame, gpu=GPU, feature_set="cupti")
+
+
+def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
+    frame = training().filter((pl.col("workload") != "w5") | (pl.col("sm_clock_mhz") < SM[0]))
+    curves = curves_of(frame)
+    assert len(curves) == 47
+    assert curves.dropped == ("w5: not measured at the reference",)
+
+
+def test_holes_in_a_training_set_are_no_zeros() -> None:
+    frame = training()
+    holes = frame.filter(~((pl.col("workload").is_in(["w1", "w2", "w7"])) & (pl.col("sm_clock_mhz") == 900)))
+    curves = curves_of(holes)
+    assert np.isnan(curves.log_time).sum() == 3 * len(MEM)
+    assert np.isfinite(ClockModel.train(holes, gpu=GPU).card.residuals).all()
+
+
+@pytest.mark.parametrize("slowdown", [-0.01, 1.5, float("nan")])
+def test_a_slowdown_that_cannot_be_is_refused(model: ClockModel, slowdown: float) -> None:
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        foretold(model, 0.5, 0.7, space()).least_energy(slowdown)
+
+
+def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> None:
+    with pytest.raises(UsageError, match="dram_active cannot be -1"):
+        model.predict({"dram_active": -1.0}, space(), power_w=200.0)
+    with pytest.raises(UsageError, match="power of 0 W"):
+        model.predict({}, space(), power_w=0.0)
+
+
+def test_the_choice_stays_where_a_saving_is_not_worth_the_risk() -> None:
+    # Reference, a setting that surely keeps the bound and saves 5 %, one that saves 20 % but probably breaks it.
+    mean = np.array([0.0, 0.02, 0.08, 0.0, np.log(0.95), np.log(0.8)])
+    sure = Belief(mean, np.diag([0.0, 0.001, 0.001, 0.0, 0.01, 0.01]))
+    assert choice.chosen(sure, 0, np.log(1.05)) == 1
+    assert choice.chosen(sure, 0, np.log(1.10)) == 2
+    assert choice.chosen(Belief(mean, np.diag([0.0, 0.1, 0.1, 0.0, 0.01, 0.01])), 0, np.log(1.01), sure=0.9) == 0
+
+
+def test_the_next_probe_is_where_it_may_change_the_choice() -> None:
+    # The third setting saves most and may or may not keep the bound; nothing else is in doubt.
+    belief = Belief(np.array([0.0, 0.02, 0.05, 0.5, 0.0, -0.05, -0.3, -0.5]), np.diag([0.0, 0.001, 0.03, 0.001, 0.0, 0.001, 0.02, 0.001]))
+    assert choice.next_probe(belief, 0, float(np.log(1.05)), rng=np.random.default_rng(0)) == 2
+
+
+def test_with_two_probes_the_choice_is_near_the_best_and_within_the_bound(model: ClockModel) -> None:
+    for memory, draw in UNSEEN:
+        time, energy = truth(memory, draw, space())
+        prediction, done = foretold(model, memory, draw, space()), []
+        for _ in range(2):
+            done.append(prediction.next_probe(0.05, measured=done))
+            row = space().row(done[-1])
+            prediction = prediction.after([done[-1]], [time[row]], [energy[row]], 0.001)
+        pick = space().row(prediction.least_energy(0.05))
+        assert time[pick] <= np.log(1.055)
+        assert np.exp(energy[pick] - energy[time <= np.log(1.05)].min()) < 1.03
+
+
+@pytest.mark.skipif(not list((DATA / "counters").glob("*_microbenchmarks.csv")), reason="needs measured counters (WORKBENCH_DATA)")
+def test_on_measured_counters_it_beats_plain_trees_on_applications_never_seen() -> None:
+    from benchmarks.clocks_predictor import predictor
+
+    for card in predictor(DATA, quick=True)["cards"]:
+        summary = card["summary"]
+        assert summary["time_ratio_to_plain"] < 0.95
+        assert summary["power_ratio_to_plain"] < 0.95
+        assert summary["ratio_with_two_probes"] < 0.7
+        assert summary["choice_regret"] < card["choices"]["always the highest"]["regret"]
+        assert summary["choice_regret_two_probes"] < 0.02

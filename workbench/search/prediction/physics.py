@@ -1,0 +1,154 @@
+"""One card's answer to clocks and limits, from two numbers of a workload: how busy memory is, and how much power it draws.
+
+With d the activity of memory at the reference, d_full what a wholly memory-bound workload shows, b = d/d_full, a**n + b**n = 1 and q the
+share of gaps,
+
+    time_j  = q + (1 - q) * ((a*A_j)**n + (b*M_j)**n)**(1/n)                 a roofline with a rounded edge (Williams et al., 2009)
+    power_j = (static_j * unit + clocked_j * p + memory_j * d * unit) / p    p is power at the reference, `unit` that of the training set
+
+relative to the reference, at each setting j of the training set. A_j and M_j say how much longer clock-bound and memory-bound work takes
+there: close to the ratio of clocks on paper, but cards run other clocks than were asked for, and memory slows where the crossbar's clock
+falls; so they are fitted, and only held by the ratios. Three numbers a setting for power, none below zero, say the same of power. So few
+numbers carry over to workloads unlike those of the training set, which trees do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize, nnls
+
+from .curves import Array, Curves
+
+MEMORY = ("dram_active", "memory_utilisation")  # the first that is told
+BUSY = "gpu_utilisation"
+SHARE = "power_share"
+SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
+HOLD = 0.02  # weight of the clocks' ratios against one workload
+ROUNDS = 12
+FULL = 0.999
+STATIC, CLOCKED, MEMORY_POWER = 0.25, 0.65, 0.10  # where a training set says nothing of a number, watts at the reference go there
+
+
+@dataclass(frozen=True)
+class CardPhysics:
+    """The fitted numbers of one card: `clocked` and `memory` are ln A_j and ln M_j, `watts` is (nodes, 3)."""
+
+    edge: float
+    full: float
+    gap: float
+    clocked: Array
+    memory: Array
+    watts: Array
+    typical_memory: float  # taken where a workload does not tell it
+
+    def log_time(self, names: tuple[str, ...], features: Array) -> Array:
+        """ln of relative time, (workloads, nodes)."""
+        return _time(self.edge, self.full, self.gap, *self._inputs(names, features), self.clocked, self.memory)
+
+    def log_power(self, names: tuple[str, ...], features: Array) -> Array:
+        """ln of relative power, (workloads, nodes)."""
+        active, _ = self._inputs(names, features)
+        share = features[:, names.index(SHARE)]
+        watts = np.column_stack([np.ones(len(share)), share, active]) @ self.watts.T
+        return np.asarray(np.log(np.maximum(watts, 1e-3) / share[:, None]))
+
+    def _inputs(self, names: tuple[str, ...], features: Array) -> tuple[Array, Array]:
+        return _inputs(names, features, self.typical_memory)
+
+    def stored(self) -> dict[str, Any]:
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def restored(cls, stored: dict[str, Any]) -> CardPhysics:
+        numbers = [float(stored[name]) for name in ("edge", "full", "gap")]
+        tables = [np.array(stored[name], float) for name in ("clocked", "memory", "watts")]
+        return cls(numbers[0], numbers[1], numbers[2], tables[0], tables[1], tables[2], float(stored["typical_memory"]))
+
+
+def fit(curves: Curves) -> CardPhysics:
+    """The numbers of a card that explain a training set best."""
+    active, _ = _inputs(curves.names, curves.features, np.nan)
+    typical = float(np.nanmedian(active)) if np.isfinite(active).any() else 0.3
+    active, idle = _inputs(curves.names, curves.features, typical)
+    top = max(float(np.nanmax(active)), 1e-3)
+    gaps = (0.0, 0.5, 1.0) if np.any(idle > 0.05) else (0.0,)
+    starts = [(edge, full * top, gap) for edge in (1.3, 2.0, 4.0) for full in (1.02, 1.3) for gap in gaps]
+    best = min(starts, key=lambda each: _nodes(curves, active, idle, *each)[2])
+
+    def loss(at: Array) -> float:
+        return _nodes(curves, active, idle, 1 + np.exp(at[0]), top * (1 + np.exp(at[1])), best[2])[2]
+
+    found = minimize(loss, [np.log(best[0] - 1), np.log(best[1] / top - 1)], method="Nelder-Mead", options={"maxfev": 60, "xatol": 0.02})
+    edge, full = float(1 + np.exp(found.x[0])), float(top * (1 + np.exp(found.x[1])))
+    clocked, memory, _ = _nodes(curves, active, idle, edge, full, best[2])
+    return CardPhysics(edge, full, best[2], clocked, memory, _watts(curves, active), typical)
+
+
+def paper(curves: Curves) -> tuple[Array, Array]:
+    """ln A_j and ln M_j by the ratio of clocks alone; a limit is taken for a clock as low as the square root of its share."""
+    nodes = curves.nodes
+    slow = -np.log(nodes.x) - 0.5 * np.log(nodes.cap)
+    return slow, -np.log(nodes.mu) + 0.3 * slow
+
+
+def _inputs(names: tuple[str, ...], features: Array, typical: float) -> tuple[Array, Array]:
+    """Activity of memory, and the share of gaps."""
+    told = next((name for name in MEMORY if name in names), None)
+    active = features[:, names.index(told)] if told else np.full(len(features), np.nan)
+    busy = features[:, names.index(BUSY)] if BUSY in names else np.ones(len(features))
+    active = np.where(np.isfinite(active), np.clip(active, 0, 1), typical)
+    return active, np.clip(1 - np.where(np.isfinite(busy), busy, 1.0), 0, 0.98)
+
+
+def _parts(edge: float, full: float, gap: float, active: Array, idle: Array) -> tuple[Array, Array, Array]:
+    q = gap * idle
+    b = np.clip(active / (full * np.maximum(1 - q, 0.02)), 0, FULL)
+    return (1 - b**edge) ** (1 / edge), b, q
+
+
+def _time(edge: float, full: float, gap: float, active: Array, idle: Array, clocked: Array, memory: Array) -> Array:
+    a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
+    busy = ((a * np.exp(clocked)) ** edge + (b * np.exp(memory)) ** edge) ** (1 / edge)
+    return np.asarray(np.log(q + (1 - q) * busy))
+
+
+def _nodes(curves: Curves, active: Array, idle: Array, edge: float, full: float, gap: float) -> tuple[Array, Array, float]:
+    """ln A and ln M of every setting by Gauss-Newton steps, all settings at once; and what is left over."""
+    a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
+    held = np.stack(paper(curves))
+    at = held.copy()
+    told = np.isfinite(curves.log_time)
+    seen = np.where(told, curves.log_time, 0.0)
+    for _ in range(ROUNDS):
+        part_a, part_b = (a * np.exp(at[0])) ** edge, (b * np.exp(at[1])) ** edge
+        busy = (part_a + part_b) ** (1 / edge)
+        share = (1 - q) * busy / (q + (1 - q) * busy) / (part_a + part_b)
+        slopes = np.stack([share * part_a, share * part_b])
+        rest = seen - np.log(q + (1 - q) * busy)
+        weight = told / np.sqrt(1 + (rest / SOFT) ** 2)
+        normal = np.einsum("iwn,jwn,wn->nij", slopes, slopes, weight) + (HOLD**2 + 1e-9) * np.eye(2)
+        aim = np.einsum("iwn,wn->ni", slopes, weight * rest) + HOLD**2 * (held - at).T
+        step = np.linalg.solve(normal, aim[:, :, None])[:, :, 0].T
+        at = np.clip(at + np.clip(step, -0.7, 0.7), -0.3, 4.0)
+    rest = np.where(told, curves.log_time - _time(edge, full, gap, active, idle, at[0], at[1]), 0.0)
+    loss = float(np.sum(2 * SOFT**2 * (np.sqrt(1 + (rest / SOFT) ** 2) - 1) * told) + HOLD**2 * np.sum((at - held) ** 2))
+    return at[0], at[1], loss
+
+
+def _watts(curves: Curves, active: Array) -> Array:
+    share = curves.features[:, curves.names.index(SHARE)]
+    share = np.where(np.isfinite(share), share, curves.power_w / curves.power_unit_w)
+    inputs = np.column_stack([np.ones(len(share)), share, active])
+    found = np.empty((len(curves.nodes), 3))
+    slow = curves.nodes.x * np.sqrt(curves.nodes.cap)
+    for node in range(len(curves.nodes)):
+        told = np.isfinite(curves.log_power[:, node])
+        seen = share[told] * np.exp(curves.log_power[told, node])
+        weak = 0.01 * np.sqrt(max(told.sum(), 1))
+        held = np.array([STATIC, CLOCKED * slow[node] ** 2, MEMORY_POWER * curves.nodes.mu[node]])
+        left = np.vstack([inputs[told] / seen[:, None], weak * np.eye(3)])
+        found[node] = nnls(left, np.concatenate([np.ones(told.sum()), weak * held]))[0]
+    return found
