@@ -1,0 +1,57 @@
+"""Predict and search the clocks, and tune a running job: everything that docs/clocks.md claims, measured.
+
+    python -m benchmarks.clocks [--only predictor|search|online] [--data DIR] [--json FILE] [--quick]
+
+The three parts have modules of their own: `clocks_predictor`, `clocks_search`, `clocks_online`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # the matrices are small; threads only wait for each other
+
+from .common import data_directory, finish  # noqa: E402
+
+PARTS = ("predictor", "search", "online")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given twice")
+    options = parser.parse_args(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # tables appear as they are made, into files too
+    summary: dict[str, Any] = {}
+    result: dict[str, Any] = {"summary": summary}
+    for part in options.only or PARTS:
+        began = time.monotonic()
+        module = f"{__package__}.clocks_{part}"
+        try:
+            run = getattr(importlib.import_module(module), part)
+        except ModuleNotFoundError as missing:
+            if missing.name != module:
+                raise
+            print(f"{part}: there is no benchmarks/clocks_{part}.py")
+            continue
+        found = dict(run(options.data, options.quick))
+        summary[part] = found.pop("summary", {})
+        result[part] = found | {"seconds": time.monotonic() - began}
+        print(f"\n{part}: {time.monotonic() - began:.0f} s")
+        finish(result, options.json)  # after every part: an interruption loses the running one only
+    return 0 if summary else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""Searches over settings: promises that all of them keep, and what sets them apart."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.errors import MeasurementError, UsageError
+from workbench.records import Limits, Setting
+from workbench.search.local_search import NAMES, ClockSearch, Done, Trial, make_search
+from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
+from workbench.search.probing import PROBES
+from workbench.search.settings import SettingSpace, space_from
+
+CLOCKS = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 4500, 1000)}), "clocks")
+LIMITS = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=10)
+NEEDS = {"tpe": "optuna", "random": "optuna", "gp": "torch"}
+METHODS = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(importlib.util.find_spec(NEEDS.get(name, "numpy")) is None, reason=f"no {NEEDS.get(name)} here")
+    )
+    for name in NAMES
+]
+QUICK = [each for each in METHODS if each.values[0] != "gp"]  # whose fits take seconds
+
+
+class World:
+    """A job whose answers can be worked out on paper; noise on request."""
+
+    def __init__(self, space: SettingSpace, *, compute: float = 0.7, memory: float = 0.2, noise: float = 0.0, seed: int = 0) -> None:
+        self.space, self.noise, self.rng = space, noise, np.random.default_rng(seed)
+        gap = 1 - compute - memory
+        x = np.minimum(space.x, (np.clip(space.limit * 300 - 70, 1, None) / 180) ** (1 / 3))
+        self.time_s = 0.2 * (compute / x + memory / space.mu + gap)
+        self.energy_j = self.time_s * (70 + 30 * space.mu + 150 * x**3)
+        self.here = space.reference_row
+        self.slowdowns = self.time_s / self.time_s[self.here] - 1
+
+    def tell(self, search: ClockSearch, setting: Setting, iterations: int = 10) -> None:
+        row = self.space.row(setting)
+        luck = np.exp(self.noise * self.rng.standard_normal(2))
+        took, drew = iterations * self.time_s[row] * luck[0], iterations * self.energy_j[row] * luck[1]
+        sd = max(self.noise, 0.001) * self.time_s[row] * np.sqrt(iterations)
+        search.tell(setting, iterations, float(took), float(drew), 1.96 * max(self.noise, 0.001) * float(drew), float(sd))
+
+    def run(self, search: ClockSearch, most: int = 40) -> list[Setting]:
+        asked = []
+        while len(asked) < most and isinstance(step := search.next(), Trial):
+            asked.append(step.setting)
+            self.tell(search, step.setting)
+        return asked
+
+    def best(self, bound: float | None, objective: Objective | None = None) -> float:
+        cost = np.asarray((objective or Energy()).cost(self.time_s, self.energy_j))
+        return float(cost[self.slowdowns <= (np.inf if bound is None else bound) + 1e-9].min())
+
+
+def searching(
+    name: str, space: SettingSpace = CLOCKS, objective: Objective | None = None, bound: float | None = 0.05, **options: Any
+) -> ClockSearch:
+    return make_search(name, space, objective, bound, rng=np.random.default_rng(3), **options)
+
+
+# what all of them keep
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_search_begins_with_the_reference_ends_by_itself_and_keeps_the_bound(name: str) -> None:
+    world, search = World(CLOCKS), searching(name)
+    asked = world.run(search)
+    assert asked[0] == CLOCKS.reference
+    assert set(asked) <= set(CLOCKS.settings)
+    done = search.next()
+    assert isinstance(done, Done)
+    assert done.reason
+    assert search.probes.schema == PROBES
+    assert search.probes.height == len(asked) < 40
+    choice = search.choice()
+    assert world.slowdowns[CLOCKS.row(choice.setting)] <= 0.055
+    assert choice.energy_ratio <= 1.0
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_asked_twice_it_says_the_same(name: str) -> None:
+    world, search = World(CLOCKS), searching(name)
+    for _ in range(3):
+        first, second = search.next(), search.next()
+        assert first == second
+        if isinstance(first, Trial):
+            world.tell(search, first.setting)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_cannot_be_set_is_not_asked_for_again_nor_chosen(name: str) -> None:
+    world, search = World(CLOCKS), searching(name)
+    refused: set[Setting] = set()
+    for _ in range(60):
+        step = search.next()
+        if not isinstance(step, Trial):
+            break
+        assert step.setting not in refused
+        if step.setting.mem_clock_mhz != 5001:
+            refused.add(step.setting)
+            search.cannot(step.setting, "the driver says no")
+        else:
+            world.tell(search, step.setting)
+    assert isinstance(search.next(), Done)
+    assert search.choice().setting not in refused
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_power_limits_are_searched_alike(name: str) -> None:
+    world, search = World(LIMITS), searching(name, LIMITS)
+    world.run(search)
+    chosen = LIMITS.row(search.choice().setting)
+    assert world.slowdowns[chosen] <= 0.055
+    assert world.energy_j[chosen] <= world.energy_j[world.here]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_reference_that_cannot_be_set_ends_it_with_the_reason(name: str) -> None:
+    search = searching(name)
+    search.cannot(CLOCKS.reference, "no rights")
+    done = search.next()
+    assert isinstance(done, Done)
+    assert "no rights" in done.reason
+
+
+@pytest.mark.parametrize("name", ["model-guided", "gpoeo"])
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ((0, 1.0, 1.0), "one whole iteration or more"),
+        ((5, float("nan"), 1.0), "time is nan"),
+        ((5, 1.0, -2.0), "energy is -2"),
+        ((5, 1.0, 0.0), "shows nothing"),
+        ((5, 1.0, 1.0, -1.0), "uncertain by 0 J or more"),
+        ((5, 1.0, 1.0, 0.0, float("nan")), "scatter by 0 s or more"),
+    ],
+)
+def test_what_cannot_have_been_measured_changes_nothing(name: str, told: tuple[Any, ...], says: str) -> None:
+    search = searching(name)
+    with pytest.raises(MeasurementError, match=says):
+        search.tell(CLOCKS.reference, *told)
+    assert search.probes.is_empty()
+
+
+@pytest.mark.parametrize("name", ["model-guided", "gpoeo"])
+def test_before_a_probe_there_is_no_choice(name: str) -> None:
+    with pytest.raises(MeasurementError, match="probe the reference first"):
+        searching(name).choice()
+
+
+def test_bad_questions_get_a_sentence() -> None:
+    with pytest.raises(UsageError, match="no search named 'simplex'; choose model-guided, gpoeo"):
+        searching("simplex")
+    with pytest.raises(UsageError, match=r"the allowed slowdown is -5 %"):
+        searching("model-guided", bound=-0.05)
+    with pytest.raises(UsageError, match=r"the allowed slowdown is 500 %"):
+        searching("gpoeo", bound=5)
+    with pytest.raises(UsageError, match="not one of the"):
+        searching("model-guided").tell(Setting(sm_clock_mhz=7), 1, 1.0, 1.0)
+
+
+# a probe that runs
+
+
+@pytest.mark.parametrize("name", ["model-guided", "mf-gpoeo"])
+def test_a_probe_that_breaks_the_bound_is_ended_and_one_that_may_not_is_left(name: str) -> None:
+    world, search = World(CLOCKS), searching(name)
+    low = CLOCKS.settings[60]
+    assert not search.breaks_bound(low, 1, 9.0)  # nothing to compare with yet
+    world.tell(search, CLOCKS.reference)
+    assert search.breaks_bound(low, 1, 0.2 * 1.2)
+    assert search.breaks_bound(low, 0, 0.2 * 1.2)  # an iteration that has not ended is too long already
+    assert not search.breaks_bound(low, 1, 0.2 * 1.04)
+    assert not search.breaks_bound(low, 1, 0.2 * 1.055)  # may be chance
+    assert search.breaks_bound(low, 400, 400 * 0.2 * 1.07)
+    assert not search.breaks_bound(CLOCKS.reference, 1, 9.0)
+    assert not searching(name, bound=None).breaks_bound(low, 1, 9.0)
+
+
+# ours
+
+
+def test_it_needs_few_probes_and_finds_what_the_bound_allows() -> None:
+    for compute, memory in ((0.9, 0.05), (0.3, 0.6), (0.6, 0.2)):
+        world = World(CLOCKS, compute=compute, memory=memory, noise=0.01)
+        search = searching("model-guided")
+        asked = world.run(search)
+        chosen = CLOCKS.row(search.choice().setting)
+        assert len(asked) <= 8
+        assert world.slowdowns[chosen] <= 0.065
+        assert world.energy_j[chosen] <= 1.06 * world.best(0.05)
+
+
+def test_it_needs_fewer_probes_than_gpoeo_at_no_more_energy() -> None:
+    counts: dict[str, list[int]] = {"model-guided": [], "gpoeo": []}
+    costs: dict[str, list[float]] = {"model-guided": [], "gpoeo": []}
+    for name in counts:
+        for seed, compute in enumerate((0.9, 0.7, 0.5, 0.3)):
+            world = World(CLOCKS, compute=compute, memory=0.95 - compute, noise=0.01, seed=seed)
+            search = searching(name)
+            counts[name].append(len(world.run(search)))
+            chosen = CLOCKS.row(search.choice().setting)
+            share = min(1.0, 0.05 / max(float(world.slowdowns[chosen]), 1e-9))  # the rest of the time at the reference keeps the bound
+            costs[name].append((share * world.energy_j[chosen] + (1 - share) * world.energy_j[world.here]) / world.best(0.05))
+    assert sum(counts["model-guided"]) < 0.75 * sum(counts["gpoeo"])
+    assert np.mean(costs["model-guided"]) <= np.mean(costs["gpoeo"]) + 0.01
+
+
+def test_after_a_probe_that_broke_the_bound_the_next_is_where_it_is_surely_kept() -> None:
+    world, search = World(CLOCKS, compute=0.9, memory=0.05), searching("model-guided")
+    world.tell(search, CLOCKS.reference)
+    world.tell(search, Setting(sm_clock_mhz=1200, mem_clock_mhz=5001))
+    step = search.next()
+    if isinstance(step, Trial):
+        belief = search.belief().row(CLOCKS.row(step.setting), named=True)
+        assert belief["p_allowed"] >= 0.8
+
+
+def test_its_belief_has_a_row_for_every_setting_and_sharpens_where_it_has_probed() -> None:
+    world, search = World(CLOCKS), searching("model-guided")
+    before = search.belief()
+    world.run(search)
+    after = search.belief()
+    assert after.columns == [
+        "power_limit_w",
+        "sm_clock_mhz",
+        "mem_clock_mhz",
+        "time_ratio",
+        "time_sd",
+        "energy_ratio",
+        "energy_sd",
+        "p_allowed",
+        "probes",
+    ]
+    assert before.height == after.height == len(CLOCKS)
+    assert after["probes"].sum() == search.probes.height
+    probed = after["probes"].to_numpy() > 0
+    assert after["time_sd"].to_numpy()[probed].mean() < 0.5 * before["time_sd"].to_numpy()[probed].mean() + 0.004
+    assert after["p_allowed"][CLOCKS.reference_row] == 1.0
+
+
+def test_another_objective_or_bound_is_scored_again_without_a_probe() -> None:
+    world, search = World(CLOCKS), searching("model-guided")
+    world.run(search)
+    told = search.probes.height
+    tight, loose = search.choice(max_slowdown=0.01), search.choice(max_slowdown=0.3)
+    assert tight.time_ratio <= 1.012
+    assert loose.energy_ratio < search.choice().energy_ratio < tight.energy_ratio
+    assert search.choice(Time(), 1.0).time_ratio <= 1.02
+    within = search.choice(EnergyWithin(1.01, reference_time_s=0.2))
+    assert within.setting == tight.setting
+    assert search.probes.height == told
+
+
+@pytest.mark.parametrize("objective", [EnergyDelay(1), EnergyDelay(2), ZeusCost(0.5, 300.0)])
+def test_other_objectives_are_searched_as_well(objective: Objective) -> None:
+    world, search = World(CLOCKS, noise=0.01), searching("model-guided", objective=objective, bound=None)
+    world.run(search)
+    chosen = CLOCKS.row(search.choice().setting)
+    cost = np.asarray(objective.cost(world.time_s, world.energy_j))
+    assert cost[chosen] <= 1.04 * world.best(None, objective)
+
+
+def test_a_short_job_is_not_probed_as_long_as_a_long_one() -> None:
+    counts = []
+    for horizon_s in (30.0, 36000.0):
+        world = World(CLOCKS, noise=0.02)
+        counts.append(len(world.run(searching("model-guided", horizon_s=horizon_s))))
+    assert counts[0] < counts[1]
+
+
+def test_a_job_with_nothing_to_win_is_left_alone() -> None:
+    """At every lower clock it takes as much longer as the clock is lower, and draws the same power."""
+    search = searching("model-guided", bound=0.0)
+    World(CLOCKS, compute=1.0, memory=0.0).run(search)
+    assert search.choice().setting == CLOCKS.reference
+
+
+def test_its_next_probe_is_thought_out_at_once() -> None:
+    lists = {clock: tuple(range(2100, 285, -15)) for clock in (9501, 9251, 5001, 810, 405)}
+    space = space_from(Limits(100.0, 350.0, 350.0, lists), "clocks")
+    world, search = World(space), searching("model-guided", space)
+    spent = []
+    for _ in range(4):
+        step = search.next()
+        if isinstance(step, Done):
+            break
+        world.tell(search, step.setting)
+        search.choice()
+        began = time.thread_time()
+        search.next()
+        spent.append(time.thread_time() - began)
+    assert min(spent) < 0.2  # 0.1 s where nothing else runs
+
+
+# GPOEO's
+
+
+def test_gpoeo_tries_at_most_three_points_for_the_memory_clock_before_it_walks_the_sm_clock() -> None:
+    world, search = World(CLOCKS), searching("gpoeo")
+    asked = world.run(search)
+    memories = [each.mem_clock_mhz for each in asked[1:]]
+    chosen = memories[-1]
+    assert sum(clock != chosen for clock in memories) <= 2
+    assert len({each.sm_clock_mhz for each in asked[1:] if each.mem_clock_mhz != chosen}) <= 1
+
+
+def test_gpoeo_answers_with_a_gear_of_the_cubic_between_its_probes() -> None:
+    world, search = World(CLOCKS), searching("gpoeo")
+    asked = world.run(search)
+    choice = search.choice()
+    clocks = [each.sm_clock_mhz for each in asked if each.mem_clock_mhz == choice.setting.mem_clock_mhz]
+    assert min(c for c in clocks if c) <= (choice.setting.sm_clock_mhz or 0) <= max(c for c in clocks if c)
+    assert world.energy_j[CLOCKS.row(choice.setting)] <= 1.05 * world.best(0.05)
+
+
+def test_gpoeo_measures_no_gear_twice() -> None:
+    asked = World(CLOCKS).run(searching("gpoeo"))
+    assert len(asked) == len(set(asked))
+
+
+# MF-GPOEO's
+
+
+def test_feedback_steers_the_slowdown_to_just_below_the_bound() -> None:
+    space = space_from(Limits(sm_clocks_mhz={5001: tuple(range(1800, 585, -15))}), "clocks")
+    world, search = World(space, compute=0.35, memory=0.1), searching("mf-gpoeo", space)
+    asked = world.run(search)
+    assert len(asked) <= 12
+    assert 0.03 <= world.slowdowns[space.row(search.choice().setting)] <= 0.0501
+
+
+def test_feedback_takes_a_lower_memory_clock_only_where_it_keeps_the_bound_and_pays() -> None:
+    idle, busy = World(CLOCKS, compute=0.4, memory=0.01), World(CLOCKS, compute=0.3, memory=0.5)
+    for world, expected in ((idle, 1000), (busy, 5001)):
+        search = searching("mf-gpoeo")
+        asked = world.run(search)
+        assert asked[-1].mem_clock_mhz == expected

@@ -1,0 +1,196 @@
+"""The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
+
+A space is finite, as the driver's lists are. Its reference is what the GPU runs by default; slowdown and saving are relative to it. A clock
+lock and a power limit both lower the SM clock, so one at a time is enough: "both" is the clocks and, beside them, the limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from ..errors import UsageError
+from ..records import Limits, Setting
+
+KNOBS = pl.Schema({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})
+Over = Literal["power", "clocks", "both"]
+LIMIT_STEPS = 60  # power limits between the lowest and the default, where no step is named
+
+
+@dataclass(frozen=True)
+class SettingSpace:
+    """What may be set, and what the GPU runs by default.
+
+    Attributes:
+        settings: All candidates, the reference included, each once. A setting names only the knobs that are to be set.
+        reference: What the GPU runs by default: its default power limit, its highest clocks.
+        max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: What a knob that is left alone stands at; None where it is not known.
+    """
+
+    settings: tuple[Setting, ...]
+    reference: Setting
+    max_power_limit_w: float | None = None
+    max_sm_clock_mhz: int | None = None
+    max_mem_clock_mhz: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference not in self.settings:
+            raise UsageError(f"the reference ({self.reference}) is not among the {len(self.settings)} settings of this space; add it")
+        if len(set(self.settings)) != len(self.settings):
+            raise UsageError("a setting stands twice in this space; give each once")
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    @cached_property
+    def rows(self) -> Mapping[Setting, int]:
+        """Row of each setting."""
+        return {setting: row for row, setting in enumerate(self.settings)}
+
+    @property
+    def reference_row(self) -> int:
+        return self.rows[self.reference]
+
+    def row(self, setting: Setting) -> int:
+        """The row of a setting; a power limit may be off by a watt, as drivers round.
+
+        Raises:
+            UsageError: a setting that is not of this space.
+        """
+        if setting in self.rows:
+            return self.rows[setting]
+        if setting.power_limit_w is not None:
+            for each, row in self.rows.items():
+                near = each.power_limit_w is not None and abs(each.power_limit_w - setting.power_limit_w) <= 1.0
+                if near and (each.sm_clock_mhz, each.mem_clock_mhz) == (setting.sm_clock_mhz, setting.mem_clock_mhz):
+                    return row
+        raise UsageError(f"{setting} is not one of the {len(self)} settings of this search; the reference is {self.reference}")
+
+    @cached_property
+    def x(self) -> np.ndarray:
+        """SM clock of each setting relative to the highest; 1 where it is left to the driver."""
+        return _relative([each.sm_clock_mhz for each in self.settings], self.max_sm_clock_mhz)
+
+    @cached_property
+    def mu(self) -> np.ndarray:
+        """Memory clock of each setting relative to the highest; 1 where it is left to the driver."""
+        return _relative([each.mem_clock_mhz for each in self.settings], self.max_mem_clock_mhz)
+
+    @cached_property
+    def limit(self) -> np.ndarray:
+        """Power limit of each setting relative to the highest; 1 where it is left alone."""
+        return _relative([each.power_limit_w for each in self.settings], self.max_power_limit_w)
+
+    def frame(self) -> pl.DataFrame:
+        """One row a setting; null = left to the driver."""
+        return knobs(self.settings)
+
+
+def knobs(settings: Sequence[Setting]) -> pl.DataFrame:
+    """Settings as columns power_limit_w, sm_clock_mhz, mem_clock_mhz; null = left to the driver."""
+    rows = [(each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz) for each in settings]
+    return pl.DataFrame(rows, schema=KNOBS, orient="row")
+
+
+def space_of(settings: Sequence[Setting], reference: Setting | None = None, *, max_power_limit_w: float | None = None) -> SettingSpace:
+    """The space of a table of settings. Without a reference it is the one with the highest clocks, then the highest limit."""
+    found = tuple(dict.fromkeys(settings))
+    if not found:
+        raise UsageError("there is no setting to choose among; give at least the one that the GPU runs by default")
+    chosen = reference if reference is not None else max(found, key=_height)
+    limits = [each.power_limit_w for each in found if each.power_limit_w is not None]
+    sm = [each.sm_clock_mhz for each in found if each.sm_clock_mhz is not None]
+    mem = [each.mem_clock_mhz for each in found if each.mem_clock_mhz is not None]
+    highest_w = max_power_limit_w if max_power_limit_w is not None else max(limits, default=None)
+    return SettingSpace(found, chosen, highest_w, max(sm, default=None), max(mem, default=None))
+
+
+def space_from(
+    limits: Limits, over: Over = "clocks", *, can_lock_memory: bool = True, step_w: float | None = None, most_sm_clocks: int = 160
+) -> SettingSpace:
+    """The settings that a device takes.
+
+    Args:
+        limits: What the device says of itself.
+        over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the default. "both": the clocks,
+            and the limits below the default beside them.
+        can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h); otherwise they are left to the driver.
+        step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
+        most_sm_clocks: More supported SM clocks than this are thinned out evenly, both ends kept.
+
+    Raises:
+        UsageError: there is nothing to set.
+    """
+    if over not in ("power", "clocks", "both"):
+        raise UsageError(f"'{over}' is nothing to search over; choose power, clocks or both")
+    if step_w is not None and not (step_w > 0 and math.isfinite(step_w)):
+        raise UsageError(f"power limits cannot be {step_w:g} W apart; give a step above 0 W")
+    caps = _limits_w(limits, step_w)
+    clocks = _clocks(limits, can_lock_memory, most_sm_clocks)
+    if over == "power" and len(caps) < 2:
+        other = "; its clocks can be locked: choose clocks" if len(clocks) > 1 else ""
+        raise UsageError(f"this GPU has no power limit to choose{other or ', and no clocks either: it can be measured, not tuned'}")
+    if over == "clocks" and len(clocks) < 2:
+        other = "; its power limit can be set: choose power" if len(caps) > 1 else ""
+        raise UsageError(f"this GPU has no clocks to choose{other or ', and no power limit either: it can be measured, not tuned'}")
+    if over == "both" and len(caps) < 2 and len(clocks) < 2:
+        raise UsageError("this GPU has neither clocks nor power limits to choose: it can be measured, not tuned")
+    settings = list(clocks) if over != "power" and len(clocks) > 1 else []
+    if over == "power" or not settings:
+        settings = [Setting(power_limit_w=each) for each in caps]
+    elif over == "both":
+        settings += [Setting(power_limit_w=each) for each in caps[1:]]  # the default limit is the reference again
+    return SettingSpace(
+        tuple(settings),
+        settings[0],
+        limits.default_power_limit_w if limits.default_power_limit_w is not None else limits.max_power_limit_w,
+        max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None),
+        max(limits.sm_clocks_mhz, default=None),
+    )
+
+
+def _limits_w(limits: Limits, step_w: float | None) -> list[float]:
+    """Highest first, from the default down."""
+    top = limits.default_power_limit_w if limits.default_power_limit_w is not None else limits.max_power_limit_w
+    low = limits.min_power_limit_w
+    if top is None or low is None or not top > low:
+        return [] if top is None else [float(top)]
+    step = step_w if step_w is not None else max(5.0, 5.0 * math.ceil((top - low) / LIMIT_STEPS / 5.0))
+    count = math.floor((top - low) / step + 1e-9)
+    values = [top - i * step for i in range(count + 1)]
+    return [float(each) for each in (values if values[-1] - low < 1.0 else [*values, low])]
+
+
+def _clocks(limits: Limits, can_lock_memory: bool, most: int) -> list[Setting]:
+    """Highest memory clock first, then highest SM clock."""
+    memories = limits.mem_clocks_mhz
+    if not memories:
+        return []
+    lock = can_lock_memory and len(memories) > 1
+    found = []
+    for mem in memories if lock else memories[:1]:
+        sm = sorted(set(limits.sm_clocks_mhz[mem]), reverse=True)
+        if len(sm) > most:
+            sm = [sm[i] for i in sorted({round(at) for at in np.linspace(0, len(sm) - 1, most)})]
+        found += [Setting(sm_clock_mhz=each, mem_clock_mhz=mem if lock else None) for each in sm]
+    return found
+
+
+def _relative(values: Sequence[Any], highest: float | None) -> np.ndarray:
+    named = [each for each in values if each is not None]
+    unit = highest if highest is not None else max(named, default=1.0)
+    return np.array([1.0 if each is None else each / unit for each in values])
+
+
+def _height(setting: Setting) -> tuple[float, float, float]:
+    return (
+        math.inf if setting.mem_clock_mhz is None else setting.mem_clock_mhz,
+        math.inf if setting.sm_clock_mhz is None else setting.sm_clock_mhz,
+        math.inf if setting.power_limit_w is None else setting.power_limit_w,
+    )
