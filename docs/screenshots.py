@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/images (live view, iterations, a recurring job) on simulated GPUs: python docs/screenshots.py"""
+"""Takes the pictures in docs/images on simulated GPUs: python docs/screenshots.py"""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "browser"))
 
 from lab import Lab, Notebook, browser_page  # noqa: E402
+from playwright.sync_api import Locator, Page  # noqa: E402
 
 SET_UP = """
 from workbench.simulation.machine import simulate
@@ -69,6 +70,18 @@ home = Path(tempfile.mkdtemp())
 job = workbench.RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, storage=home / "runs.db", max_epochs=60, seed=1)
 """
 
+CLOCKS = """
+%load_ext workbench
+import time, workbench
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("CARD", stepped=True)
+"""
+TUNED = """%%energy train --tune --max-slowdown 5 OVER
+for batch in TrainingJob(WORKLOAD, iterations=COUNT):
+    workbench.step()
+    time.sleep(0.02)
+"""
+
 
 def drag(notebook: Notebook, share: float) -> None:
     """Drag the limit slider to a share of its range."""
@@ -90,6 +103,43 @@ def shoot(notebook: Notebook, name: str, images: Path, cell: int = 1) -> None:
     notebook.page.wait_for_timeout(400)
     notebook.page.locator(".jp-Notebook-cell").nth(cell).screenshot(path=str(images / name))
     print(name, (images / name).stat().st_size, "bytes")
+
+
+def cut(what: Locator, name: str, images: Path) -> None:
+    """One panel alone, as a small PNG."""
+    what.scroll_into_view_if_needed()
+    what.screenshot(path=str(images / name))
+    print(name, (images / name).stat().st_size, "bytes")
+
+
+def tuned(lab: Lab, page: Page, images: Path) -> None:
+    """A tuner at work on a card with several memory clocks, in both themes and as it is left behind; and on one with a line of settings."""
+    state = "each.workbench?.words?.state"
+    holds = f"() => [...document.querySelectorAll('.workbench-panel')].some((each) => ['hold', 'watch'].includes({state}))"
+    for card, over, workload, count in (
+        ("RTX3080TI", "--over clocks", '"librispeech", 64', 200),
+        ("A100", "--over power", '"imagenet", 256', 400),
+    ):
+        cell = TUNED.replace("OVER", over).replace("WORKLOAD", workload).replace("COUNT", str(count))
+        clocks = Notebook(lab, page, f"clocks-{card}", [CLOCKS.replace("CARD", card), cell])
+        clocks.run(0)
+        clocks.finish(0, 60)
+        clocks.run(1)
+        page.wait_for_function(holds, timeout=120_000)
+        page.wait_for_timeout(2000)
+        panel = page.locator(".workbench-tuner").last
+        if card == "A100":
+            cut(panel, "clocks-limits.png", images)
+        else:
+            cut(panel, "clocks-light.png", images)
+            clocks.theme("JupyterLab Dark")
+            page.wait_for_timeout(500)
+            cut(panel, "clocks-dark.png", images)
+            clocks.theme("JupyterLab Light")
+            clocks.finish(1, 120)
+            page.wait_for_timeout(500)
+            cut(page.locator(".jp-OutputArea-output svg[role=img]").last, "clocks-static.png", images)
+        lab.stop_kernels()
 
 
 def main(images: Path) -> None:
@@ -153,6 +203,7 @@ def main(images: Path) -> None:
         page.wait_for_function(done, timeout=120_000)
         shoot(recurring, "recurring-light.png", images)
         lab.stop_kernels()
+        tuned(lab, page, images)
 
 
 if __name__ == "__main__":

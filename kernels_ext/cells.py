@@ -30,6 +30,10 @@ class Options:
     sync: bool | None = None
     settle: bool = True
     period: bool | None = None
+    tune: bool = False
+    objective: str = "energy"
+    max_slowdown: float = 5.0  # %
+    over: str = "both"
 
 
 class BadOptions(Exception):
@@ -60,6 +64,11 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
                          help="find the training's iterations and what one costs (by default from 3 s on, or where the cell calls "
                               "workbench.step())")  # fmt: skip
+    options.add_argument("--tune", action="store_true",
+                         help="while the cell runs, find the power limit and clocks that cost least, and hold them")  # fmt: skip
+    options.add_argument("--objective", metavar="NAME", help="what --tune makes small: energy (the default), edp, ed2p, zeus, time")
+    options.add_argument("--max-slowdown", type=float, metavar="PERCENT", help="how much longer it may take with --tune (default: 5)")
+    options.add_argument("--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)")
     return options
 
 
@@ -82,7 +91,24 @@ def parse(line: str) -> Options:
     if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
         raise BadOptions(f"-o {found.output}: that is no name for a variable")
     return Options(" ".join(found.label), found.gpu, found.live, found.repeat, found.quiet, found.output, found.sync,
-                   found.settle, found.period)  # fmt: skip
+                   found.settle, found.period, *_tuning(found))  # fmt: skip
+
+
+def _tuning(found: argparse.Namespace) -> tuple[bool, str, float, str]:
+    """What `--tune` asks for: whether, objective, percent of slowdown, and what may be set."""
+    given = [name for name in ("objective", "max_slowdown", "over") if getattr(found, name) is not None]
+    if not found.tune:
+        if given:
+            raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
+        return False, "energy", 5.0, "both"
+    from workbench.tuner.states import OBJECTIVES
+
+    if found.objective is not None and found.objective not in OBJECTIVES:
+        raise BadOptions(f"--objective {found.objective}: there is none of that name; choose {', '.join(OBJECTIVES)}")
+    percent = 5.0 if found.max_slowdown is None else found.max_slowdown
+    if not 0 <= percent <= 100:
+        raise BadOptions(f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time")
+    return True, found.objective or "energy", percent, found.over or "both"
 
 
 def energy_line(cell: str) -> str | None:

@@ -243,6 +243,26 @@ class EnergyMagics(Magics):
             return None
         return view
 
+    def tuning_view(self, tuner: Any) -> Any:
+        """The running view of a cell that is tuned, or None where it cannot be made."""
+        try:
+            from workbench.panels.clocks import ClocksPanel
+
+            panel = ClocksPanel(tuner, live=True)
+        except Exception as error:
+            self.say(f"no view of the tuning: {error}")
+            return None
+        try:
+            panel.show()
+            panel.start()
+        except BaseException as error:
+            panel.end()
+            if not isinstance(error, Exception):
+                raise
+            self.say(f"no view of the tuning: {error}")
+            return None
+        return panel
+
     def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
         """The result of a cell: in the live view's place where there was one."""
         from workbench.report import Report

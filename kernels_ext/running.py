@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cells import Options
@@ -10,6 +11,7 @@ from .cells import Options
 if TYPE_CHECKING:
     from workbench.iterations import Found
     from workbench.records import Measurement, Window
+    from workbench.tuning import Driver
 
     from .magics import EnergyMagics
 
@@ -40,6 +42,8 @@ class Running:
         self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
         self._look = options.period if options.period is not None or magics.period else False
         self._hold: Any = None  # of the trace, until it was stored
+        self._tuning: Driver | None = None
+        self._clocks: Any = None  # the view of the tuning
 
     def open(self) -> None:
         """Begin. What is raised in here leaves nothing behind."""
@@ -47,6 +51,8 @@ class Running:
             self._prepare()
             if self._meter.recorder is not None:
                 self._hold = self._meter.recorder.hold(self._meter.clock())
+            if self._options.tune:
+                self._begin_tuning()
             self._window = self._meter.open(self._label, sync=self._sync)
         except BaseException:
             self.end()
@@ -60,8 +66,27 @@ class Running:
         self._uuids = magics.chosen(self._options.gpu)
         live = magics.live if self._options.live is None else self._options.live
         if self._cell and live and not self._quiet and self._meter.recorder is not None and magics.has_front_end:
-            period = self._look is not False
+            period = self._look is not False and not self._options.tune  # the tuner's view tells the iteration itself
             self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
+
+    def _begin_tuning(self) -> None:
+        """Tune what the cell runs. What keeps that from being done is said, and the cell runs measured and untuned."""
+        from workbench.errors import WorkbenchError
+        from workbench.tuning import Tuner, in_background
+
+        options, magics = self._options, self._magics
+        try:
+            tuner = Tuner(self._meter, uuids=self._uuids, objective=options.objective, max_slowdown=options.max_slowdown / 100,
+                          over=options.over, label=self._label)  # fmt: skip
+        except WorkbenchError as error:
+            magics.say(f"not tuned: {error}")
+            return
+        self._tuning = in_background(tuner)
+        if tuner.ended:  # the reason comes with the report
+            return
+        live = magics.live if options.live is None else options.live
+        if self._cell and live and not self._quiet and magics.has_front_end:
+            self._clocks = magics.tuning_view(tuner)
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
         """End, store and show.
@@ -82,9 +107,13 @@ class Running:
             if outcome == "ok" and again is not None:
                 self._repeat(again, measured, windows, remarks)
             window = windows[-1]
+            tuned = self._end_tuning()
+            remarks += [tuned] if tuned else []
             remarks += self._put_back()
             found = self._count(windows, measured, remarks)
             whole = with_iterations(repeated(measured), found)
+            if tuned:
+                whole = replace(whole, notes=(*whole.notes, tuned))
             if self._view is not None and found is not None:
                 self._view.settle(found)
             if self._options.output:
@@ -98,10 +127,13 @@ class Running:
         """Put back what was set, and stop the live view. Nothing is left to do after `close`."""
         left: list[str] = []
         try:
+            self._end_tuning()
             left = self._put_back()
         finally:
             if self._view is not None:
                 self._view.end()
+            if self._clocks is not None:
+                self._clocks.end()
         for sentence in left:
             self._magics.say(sentence)
 
@@ -138,6 +170,21 @@ class Running:
         except Exception as error:
             remarks.append(f"the iterations of this cell could not be found ({error})")
             return None
+
+    def _end_tuning(self) -> str:
+        """The GPU as it was; returns what tuning has saved, or why it has not."""
+
+        def act() -> str:
+            if self._tuning is None:
+                return ""
+            self._tuning.end()
+            words = self._tuning.tuner.end().words
+            self._tuning = None  # not before: who is interrupted in here tries again
+            if self._clocks is not None:
+                self._clocks.finish("")
+            return words
+
+        return self._insist(act, act)
 
     def _put_back(self) -> list[str]:
         if not self._cell:

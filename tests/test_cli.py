@@ -250,3 +250,36 @@ def test_the_notebooks_are_copied_and_never_overwritten(capfd: pytest.CaptureFix
     assert main(["notebooks", str(target)]) == 0
     assert f"{target / copied[0]} is there already and was left alone" in capfd.readouterr().out
     assert (target / copied[0]).read_text() == "mine"
+
+
+# run --tune
+
+JOB = """
+from workbench.simulation.training import TrainingJob
+TrainingJob("imagenet", 512, iterations=6, evaluate=False).run()
+"""
+
+
+def test_a_command_is_tuned_and_the_gpu_is_put_back(capfd: pytest.CaptureFixture[str]) -> None:
+    status = main(["run", "--simulate", "A100", "--tune", "--max-slowdown", "3", "--", PYTHON, "-c", JOB])
+    told = capfd.readouterr().err
+    assert status == 0
+    assert "workbench: not tuned: " in told  # six iterations are no time to find anything
+    assert sessions.current().devices[0].setting().power_limit_w == 400.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--tune", "--max-slowdown", "130"], "--max-slowdown 130: give a percentage from 0 to 100"),
+        (["--tune", "--objective", "joy"], "there is no objective named 'joy'; choose energy, edp"),
+        (["--objective", "edp"], "--objective belongs to --tune"),
+    ],
+)
+def test_what_cannot_be_tuned_for_is_said_before_anything_runs(
+    capfd: pytest.CaptureFixture[str], no_gpu: None, options: list[str], words: str
+) -> None:
+    assert main(["run", *options, "--", PYTHON, "-c", "print('ran')"]) == 2
+    told = capfd.readouterr()
+    assert words in told.err
+    assert told.out == ""

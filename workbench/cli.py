@@ -1,4 +1,4 @@
-"""The command line: `workbench run -- python train.py`, `workbench log`, `workbench gpus`, `workbench notebooks`."""
+"""The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `log`, `gpus`, `notebooks`, `lab`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import WorkbenchError
 
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="workbench", description="What a training costs in joules.")
+    from . import profile_gpu
+
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
     run.add_argument("--gpu", action="append", metavar="GPU", help="count this GPU only (index, UUID, PCI id); repeatable")
@@ -39,12 +42,18 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
     run.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
                      help="find the training's iterations and what one costs (default: from 3 s on)")  # fmt: skip
+    run.add_argument("--tune", action="store_true",
+                     help="while it runs, find the power limit and clocks that cost least, and hold them")  # fmt: skip
+    run.add_argument("--objective", metavar="NAME", help="what --tune makes small: energy (default), edp, ed2p, zeus, time")
+    run.add_argument("--max-slowdown", type=float, metavar="PERCENT", help="how much longer it may take with --tune (default: 5)")
+    run.add_argument("--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(act=_run)
     log = commands.add_parser("log", help="show stored measurements")
     log.add_argument("--last", type=int, default=20, metavar="N")
     log.add_argument("--export", metavar="FILE", help="write all of them to a .parquet, .csv or .json file")
     log.set_defaults(act=_log)
+    profile_gpu.add_arguments(commands)
     gpus = commands.add_parser("gpus", help="what GPUs are here and what they can do")
     gpus.set_defaults(act=_gpus)
     notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
@@ -71,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"there is no program {command[0]!r} to run")
     if arguments.json and not Path(arguments.json).absolute().parent.is_dir():  # said before hours of training, not after
         raise UsageError(f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}")
+    options = _tuning_options(arguments)
     if arguments.simulate:
         session.simulate(arguments.simulate)
     mine = session.Session(arguments.gpu, sync=False) if arguments.gpu else session.current()
@@ -79,10 +89,25 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"workbench: {message}", file=sys.stderr)
     with _Forwarded() as signals:  # until the measurement is stored
         hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None  # the trace of a run of many hours
-        window = meter.open(arguments.label or Path(command[0]).name)
-        status = signals.run(command)
-        window = meter.close(window)
+        label = arguments.label or Path(command[0]).name
+        tuning = None
+        if options is not None:
+            from .tuning import Tuner, in_background
+
+            uuids = [device.uuid for device in meter.devices] if arguments.gpu else None
+            tuning = in_background(Tuner(meter, uuids=uuids, label=label, **options))
+        try:
+            window = meter.open(label)
+            status = signals.run(command)
+            window = meter.close(window)
+        finally:
+            if tuning is not None:
+                tuning.end()
         measurement = meter.measure(window, outcome=_outcome(status))
+        if tuning is not None:
+            words = tuning.tuner.end().words
+            print(f"workbench: {words}", file=sys.stderr)
+            measurement = replace(measurement, notes=(*measurement.notes, words))
         found = meter.count(window, measurement, look=arguments.period)
         measurement = with_iterations(measurement, found)
         _tell(measurement, mine)
@@ -95,6 +120,24 @@ def _run(arguments: argparse.Namespace) -> int:
             Path(arguments.json).write_text(json.dumps(report.as_dict(measurement), indent=2), encoding="utf-8")
         del hold
     return 128 - status if status < 0 else status
+
+
+def _tuning_options(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """What the tuner is told; None where nothing is to be tuned."""
+    from .errors import UsageError
+
+    given = [name for name in ("objective", "max_slowdown", "over") if getattr(arguments, name) is not None]
+    if not arguments.tune:
+        if given:
+            raise UsageError(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
+        return None
+    from .tuner.asking import check_objective
+
+    percent = 5.0 if arguments.max_slowdown is None else arguments.max_slowdown
+    if not 0 <= percent <= 100:
+        raise UsageError(f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time")
+    check_objective(arguments.objective or "energy")
+    return {"objective": arguments.objective or "energy", "max_slowdown": percent / 100, "over": arguments.over or "both"}
 
 
 class _Forwarded:

@@ -6,9 +6,12 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .records import GpuMeasurement, IterationSummary, Measurement
+
+if TYPE_CHECKING:
+    from .tuner.states import TuningResult
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
@@ -137,6 +140,33 @@ def _count(every: float) -> str:
     number = round(every)
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+def tuning_words(tuned: TuningResult) -> str:
+    """What tuning has saved, or why it has not: one sentence."""
+    left = f"; {'; '.join(tuned.left)}" if tuned.left else ""
+    ending = ", simulated" if tuned.simulated else ""
+    if tuned.state == "refused" and tuned.saved is None:
+        return f"not tuned: {tuned.reason}{left}"
+    if tuned.settled_s is None:
+        return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
+    counted = "" if tuned.settled_iterations is None or tuned.source == "rate" else f" / {tuned.settled_iterations} iterations"
+    settled = f"settled after {time_words(tuned.settled_s)}{counted}"
+    at = "" if tuned.setting is None else f" at {tuned.setting}"
+    again = "" if not tuned.retuned else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
+    early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
+    saved = tuned.saved
+    if saved is None:
+        return f"tuned, saving not measured; {settled}{at}{again}{early}{left}"
+    what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
+    if abs(saved.share) <= saved.share_uncertainty:
+        what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
+    joules = "" if saved.energy_j <= 0 else f", {energy_words(saved.energy_j, saved.uncertainty_j)}"
+    bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
+    return (
+        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
+        f"{settled}{at}{again}{early}{ending}{left}"
+    )
 
 
 def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:

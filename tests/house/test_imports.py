@@ -44,16 +44,25 @@ ROOMS: dict[str, set[str]] = {
     "readers": {"errors", "trace"},
     "meter": {*_NOUNS, "device", "trace", "estimate", "steps", "recorder", "synchronise", "marks", "iterations", "counting"},
     "store": {"records", "errors", "trace", "places"},
-    "report": {"records", "errors", "trace"},
+    "report": {"records", "errors", "trace", "tuner"},  # the last for its types only
     "gpu_table": {"records", "errors", "device", "recorder"},
     "workloads": {"records", "errors", "device", "simulation"},
     "trial": {*_NOUNS, "device", "meter", "workloads"},
     "runner": {"records", "errors", "search"},
-    "tuning": _TUNING,
+    "dcgm": {"clock", "device"},  # reads what NVIDIA's `dcgmi` writes
+    "features": {*_NOUNS, "device", "dcgm", "recorder"},
+    "models": {"places"},
+    "graded": {*_NOUNS, "device", "simulation"},
+    "gpu_profile": {*_MEASURING, "features", "graded"},
+    "profile_gpu": {*_MEASURING, "features", "graded", "gpu_profile", "models", "session", "search"},
+    "tuner": {*_TUNING, "marks", "following", "tracking", "tracker", "report", "features", "models", "session", "finder"},
+    "tuning": {"tuner"},  # its door
     "profiling": {*_NOUNS, "meter", "search"},  # slices inside a running job
     "recurrence": {*_TUNING, "profiling", "marks", "recurring"},  # the last for its types only
     "recurring": {*_TUNING, "profiling", "recurrence", "session", "places"},
-    "sweep": _TUNING,
+    "executors": {"errors"},  # where trials run
+    "sweep": {"records", "errors", "places", "session", "trial", "executors", "search"},
+    "trade_off": {"records", "errors", "report", "search"},  # pure functions over frames
     "sharing": {*_MEASURING, "cluster"},
     "callbacks": {"errors", "marks"},
     "session": {*_MEASURING, "finder", "simulation"},  # `simulate` chooses simulated GPUs by name

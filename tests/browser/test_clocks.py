@@ -1,0 +1,147 @@
+"""A tuned cell in JupyterLab: probes appear while it runs, buttons and slider steer it, a picture stays, the GPU is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from lab import Notebook
+
+pytestmark = pytest.mark.browser
+Make = Callable[[Sequence[str]], Notebook]
+
+# What the panel of the tuner that is shown last says and draws.
+SEE = """() => {
+  const root = [...document.querySelectorAll('.workbench-panel')].filter((each) => each.querySelector('.workbench-steps')).at(-1);
+  if (!root?.workbench) return null;
+  const { plots, words, drawing, knob } = root.workbench;
+  const of = (selector) => root.querySelector(selector);
+  const names = ['start', 'step', 'pause', 'hold', 'stop'];
+  const disabled = Object.fromEntries(names.map((name) => [name, of(`.workbench-do-${name}`).disabled]));
+  return {
+    state: words?.state ?? '', headline: of('.workbench-headline').textContent, details: of('.workbench-details').textContent,
+    events: of('.workbench-events').textContent, step: of('[aria-current]')?.textContent ?? '', saved: of('.workbench-saved').textContent,
+    bound: words?.bound ?? null, bound_words: of('.workbench-slowdown-words').textContent, disabled,
+    probes: drawing?.probes.n.filter((n) => n !== null).length ?? 0, tried: plots.tried.data.n?.length ?? 0,
+    believed: plots.believed.get_length() ?? 0, cells: plots.shaded.get_length() ?? 0, knob: knob(), choice: drawing?.choice ?? null,
+    now: drawing?.current ?? null, badge: !of('.workbench-badge').hidden, ink: plots.trade.axes[0].major_label_text_color,
+    problem: root.parentElement.querySelector('.workbench-problem').textContent,
+  };
+}"""
+SET_UP = """
+%load_ext workbench
+import time, workbench
+from pathlib import Path
+from workbench.simulation.training import TrainingJob
+session = workbench.simulate("RTX3080TI", stepped=True)
+found = session.devices[0].setting()
+"""
+TRAIN = """
+for batch in TrainingJob("librispeech", batch_size=64, iterations=100_000):
+    workbench.step()
+    time.sleep(0.02)
+    if Path("enough").exists():
+        break
+"""
+BACK = "session.devices[0].setting() == found"
+
+
+def seen(notebook: Notebook, condition: str, timeout_s: float = 60) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
+    found: dict[str, Any] = notebook.page.evaluate(SEE)
+    return found
+
+
+def press(notebook: Notebook, name: str) -> None:
+    notebook.page.locator(f".workbench-do-{name}:enabled").last.click()
+
+
+def slide(notebook: Notebook, percent: float) -> None:
+    """Drag the slider of the slowdown, which ends at 30.5 %."""
+    slider = notebook.page.locator(".workbench-slowdown").last
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    notebook.page.mouse.move(box["x"] + 0.2 * box["width"], y)
+    notebook.page.mouse.down()
+    for share in (0.3, 0.6, percent / 30.5):
+        notebook.page.mouse.move(box["x"] + 8 + share * (box["width"] - 16), y)  # the thumb is 16 wide
+    notebook.page.mouse.up()
+
+
+@pytest.fixture
+def opened(notebook: Make) -> Notebook:
+    made = notebook([SET_UP, f"%%energy train --tune --over clocks --max-slowdown 5{TRAIN}", BACK])
+    (made.lab.notebooks / "enough").unlink(missing_ok=True)
+    made.run(0)
+    made.finish(0, 60)
+    return made
+
+
+def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebook) -> None:
+    opened.run(1)
+    seen(opened, "['detect', 'baseline'].includes(it.state) && it.step === it.state")
+    first = seen(opened, "it.probes >= 1 && it.choice !== null")
+    assert first["badge"]  # simulated, and it says so
+    assert (first["knob"], first["tried"]) == ("clocks", first["probes"])
+    assert first["believed"] > 20
+    assert first["cells"] > 5
+    press(opened, "pause")
+    paused = seen(opened, "it.headline.startsWith('Paused') && it.disabled.pause", 20)
+    assert not paused["disabled"]["start"]
+    press(opened, "step")
+    seen(opened, f"it.disabled.pause && (it.probes > {paused['probes']} || it.events.includes('no probe is expected'))")
+    press(opened, "start")
+    held = seen(opened, "['hold', 'watch'].includes(it.step) && it.headline.startsWith('Holding SM ')", 120)
+    assert held["details"].startswith("held: SM ")
+    assert opened.count(1) is None  # all this while the cell runs
+
+    slide(opened, 20)
+    moved = seen(opened, "it.bound > 15 && it.bound < 25 && it.choice !== null", 20)
+    assert moved["bound_words"] == f"{moved['bound']:g} %"
+    seen(opened, f"it.choice.time > {held['choice']['time'] + 0.5}")  # more is allowed, and taken
+    press(opened, "hold")
+    pinned = seen(opened, "it.events.includes('by hand')", 20)
+    assert pinned["problem"] == ""
+
+    opened.theme("JupyterLab Dark")
+    assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
+    opened.theme("JupyterLab Light")
+    press(opened, "stop")
+    opened.wait("() => document.querySelectorAll('.workbench-steps').length === 0", 20)  # a picture is in its place
+    assert opened.count(1) is None
+
+    (opened.lab.notebooks / "enough").touch()
+    opened.finish(1, 60)
+    outputs = opened.outputs(1)
+    pictures = [output["data"]["text/html"] for output in outputs if "<svg" in output.get("data", {}).get("text/html", "")]
+    assert any("Energy against the default" in picture and "choice" in picture for picture in pictures)
+    assert not any("application/vnd.jupyter.widget-view+json" in output.get("data", {}) for output in outputs)
+    opened.run(2)
+    opened.finish(2)
+    assert opened.outputs(2)[0]["data"]["text/plain"] == "True"  # the GPU is as it was
+
+
+def test_start_tunes_whatever_runs_and_stop_puts_the_gpu_back(notebook: Make) -> None:
+    opened = notebook([SET_UP, "workbench.panels.clocks()", TRAIN, BACK])
+    (opened.lab.notebooks / "enough").unlink(missing_ok=True)
+    for cell in (0, 1):
+        opened.run(cell)
+        opened.finish(cell, 60)
+    idle = seen(opened, "it.headline.startsWith('Nothing is being tuned here')")
+    assert idle["disabled"] == {"start": False, "step": True, "pause": True, "hold": True, "stop": True}
+    opened.run(2)
+    press(opened, "start")
+    seen(opened, "it.probes >= 1", 120)
+    assert opened.count(2) is None
+    press(opened, "stop")
+    ended = seen(opened, "it.state === 'done' && !it.disabled.start", 20)
+    assert ended["problem"] == ""
+    (opened.lab.notebooks / "enough").touch()
+    opened.finish(2, 60)
+    opened.run(3)
+    opened.finish(3)
+    assert opened.outputs(3)[0]["data"]["text/plain"] == "True"

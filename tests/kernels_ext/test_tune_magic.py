@@ -1,0 +1,71 @@
+"""`%%energy --tune` in a real kernel: the cell is tuned while it runs, and one line says what that has saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from a_kernel import Kernel
+
+SETTING = "from workbench import session\nstr(session.current().devices[0].setting())"
+TRAINING = """%%energy train --tune --max-slowdown 5 {options}
+import workbench
+from workbench.simulation.training import TrainingJob
+print("started", flush=True)
+for batch in TrainingJob("imagenet", 512, iterations={iterations}, evaluate=False):
+    workbench.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(start: Callable[..., Kernel]) -> Kernel:
+    made = start()
+    made("%load_ext kernels_ext\n%config EnergyMagics.live = False")
+    made("from workbench import session\nsession.simulate('A100', stepped=True)")
+    made("session.current().meter.clock.step(3.0)")
+    return made
+
+
+def test_a_cell_is_tuned_and_says_what_was_saved(kernel: Kernel) -> None:
+    ran = kernel(TRAINING.format(options="", iterations=150))
+    assert (ran.status, ran.error) == ("ok", "")
+    (shown,) = ran.reports
+    first, second = shown["text/plain"].splitlines()
+    assert first.startswith("train: ")
+    assert second.startswith("saved ")
+    assert "tuning included" in second
+    assert "slowdown" in second
+    assert second in shown["application/vnd.gpu-energy-workbench.measurement+json"]["notes"]
+    assert kernel(SETTING).value == "'400 W'"
+    assert kernel("from workbench.tuning import latest\nlatest().result.settled_s > 0").value == "True"
+
+
+def test_an_interrupted_cell_leaves_the_gpu_as_it_was(kernel: Kernel) -> None:
+    ran = kernel(TRAINING.format(options="--over clocks", iterations=100).replace("    workbench.step()", """    workbench.step()
+    if batch.iteration == 60:
+        raise KeyboardInterrupt"""))  # fmt: skip
+    assert ran.status == "error"
+    assert ran.report["outcome"] == "interrupted"
+    assert kernel(SETTING).value == "'400 W'"
+
+
+def test_a_cell_too_short_to_be_tuned_says_so(kernel: Kernel) -> None:
+    ran = kernel("%%energy --tune\n1 + 1")
+    assert ran.value == "2"
+    assert "not tuned: the GPU never worked for two seconds" in ran.reports[0]["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--tune --max-slowdown -1", "--max-slowdown -1: give a percentage from 0 to 100"),
+        ("--tune --max-slowdown 500", "--max-slowdown 500: give a percentage from 0 to 100"),
+        ("--tune --objective joy", "--objective joy: there is none of that name; choose energy, edp"),
+        ("--over clocks", "--over belongs to --tune"),
+    ],
+)
+def test_bad_options_are_said_and_the_cell_runs(kernel: Kernel, line: str, words: str) -> None:
+    ran = kernel(f"%%energy {line}\n40 + 2")
+    assert words in ran.text
+    assert ran.value == "42"
+    assert len(ran.reports) == 1

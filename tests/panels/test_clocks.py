@@ -1,0 +1,497 @@
+"""The panel of a tuner without a browser: what it says, draws, asks for and leaves behind."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench.panels
+import workbench.panels.clocks
+import workbench.tuning
+from workbench import marks
+from workbench.errors import UsageError
+from workbench.finder import devices
+from workbench.meter import Meter
+from workbench.panels.clocks import NOTHING, ClocksPanel
+from workbench.panels.clocks_look import drawing
+from workbench.panels.clocks_surface import LEVELS, cells, line, surface
+from workbench.panels.clocks_words import words
+from workbench.recorder import Recorder
+from workbench.records import Setting
+from workbench.search.local_search import Choice
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+from workbench.tuning import OBJECTIVES, PROBES, TuningView, in_background
+from workbench.tuning import Tuner as TrueTuner
+
+HIGHEST = Setting(sm_clock_mhz=1400, mem_clock_mhz=9000)
+SM, MEMORY = (800, 1000, 1200, 1400), (5000, 9000)
+
+
+def believe(settings: list[Setting], ratios: list[tuple[float, float]], *, sd: float = 0.01, bound: float = 1.05) -> pl.DataFrame:
+    return pl.DataFrame({
+        "power_limit_w": [s.power_limit_w for s in settings], "sm_clock_mhz": [s.sm_clock_mhz for s in settings],
+        "mem_clock_mhz": [s.mem_clock_mhz for s in settings], "time_ratio": [t for t, _ in ratios], "time_sd": [sd] * len(settings),
+        "energy_ratio": [e for _, e in ratios], "energy_sd": [2 * sd] * len(settings),
+        "p_allowed": [1.0 if t <= bound else 0.0 for t, _ in ratios], "probes": [0] * len(settings),
+    }, schema_overrides={"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})  # fmt: skip
+
+
+PLANE = believe(
+    [Setting(sm_clock_mhz=sm, mem_clock_mhz=mem) for mem in MEMORY for sm in SM],
+    [(1.5, 1.3), (1.3, 1.1), (1.2, 1.05), (1.15, 1.0), (1.2, 0.7), (1.06, 0.8), (1.04, 0.85), (1.0, 1.0)],
+)
+CLOCKS = believe([Setting(sm_clock_mhz=sm) for sm in SM], [(1.2, 0.7), (1.06, 0.8), (1.04, 0.85), (1.0, 1.0)])
+LIMITS = believe([Setting(power_limit_w=w) for w in (400.0, 300.0, 200.0)], [(1.0, 1.0), (1.03, 0.9), (1.3, 0.95)])
+CHOICE = Choice(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04, 0.85, 0.005, 0.01, 0.98, True)
+
+
+def probe(setting: Setting, time_ratio: float | None, energy_ratio: float | None, **more: Any) -> dict[str, Any]:
+    row = {"power_limit_w": setting.power_limit_w, "sm_clock_mhz": setting.sm_clock_mhz, "mem_clock_mhz": setting.mem_clock_mhz,
+           "iterations": 5, "time_s": 2.0, "energy_j": 500.0, "energy_uncertainty_j": 5.0, "time_ratio": time_ratio,
+           "energy_ratio": energy_ratio, "time_sd": 0.01, "energy_sd": 0.02, "kind": "probe", "outcome": "kept", "reason": "",
+           "at_s": 3.0, "cost_s": 2.5, "cost_j": 600.0}  # fmt: skip
+    return {**row, **more}
+
+
+TRIED = [
+    probe(HIGHEST, 1.0, 1.0, kind="baseline"),
+    probe(Setting(sm_clock_mhz=1000, mem_clock_mhz=9000), 1.07, 0.8, outcome="ended early", reason="7 % slower", iterations=1),
+    probe(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04, 0.85),
+]
+
+
+def tuning(tried: list[dict[str, Any]] = TRIED, **changes: Any) -> TuningView:
+    given: dict[str, Any] = {
+        "state": "search", "words": "Trying SM 1200 MHz next", "label": "train", "gpu": "A card", "simulated": True, "over": "clocks",
+        "max_slowdown": 0.05, "reference": HIGHEST, "current": Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), "choice": CHOICE,
+        "belief": PLANE, "probes": pl.DataFrame(tried, schema=PROBES), "spent_s": 34.0, "spent_j": 1250.0,
+    }  # fmt: skip
+    return TuningView(**{**given, **changes})
+
+
+class Tuner:
+    """A tuner whose views are given, and which remembers what it was asked for."""
+
+    def __init__(self, seen: TuningView | None = None) -> None:
+        self.seen = seen or tuning()
+        self.asked: list[Any] = []
+
+    def view(self) -> TuningView:
+        return self.seen
+
+    def pause(self) -> None:
+        self.asked.append("pause")
+        self.seen = replace(self.seen, paused=True)
+
+    def resume(self) -> None:
+        self.asked.append("resume")
+        self.seen = replace(self.seen, paused=False)
+
+    def step_once(self) -> None:
+        self.asked.append("one probe")
+
+    def hold_here(self) -> None:
+        self.asked.append("hold")
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+        self.seen = replace(self.seen, state="done", words="Stopped")
+
+    def change(self, **changes: Any) -> None:
+        self.asked.append(changes)
+        if (changes.get("max_slowdown") or 0) > 1:
+            raise UsageError("a job cannot be more than 100 % slower")
+        self.seen = replace(self.seen, **changes)
+
+
+class Said:
+    """Takes what a panel sends, in place of a browser that has said hello."""
+
+    def __init__(self, panel: ClocksPanel) -> None:
+        self.messages: list[dict[str, Any]] = []
+        panel._greeted["a view"] = 0.0
+        panel._say = lambda content, buffers=None: self.messages.append(content)  # type: ignore[method-assign]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return next(m for m in reversed(self.messages) if m["kind"] == kind)
+
+
+def ask(panel: ClocksPanel, kind: str, **content: Any) -> None:
+    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
+
+
+# what is said
+
+
+def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved() -> None:
+    saved = {"saved_j": 5230.0, "saved_uncertainty_j": 410.0, "saved_share": 0.112, "saved_share_uncertainty": 0.009, "slowdown": 0.031}
+    found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
+    assert workbench.panels.clocks(Tuner(tuning(**saved, **found))).summary().splitlines() == [
+        "Tuning of train · A card (simulated)",
+        "Trying SM 1200 MHz next",
+        "5230 ± 410 J saved (11.2 ± 0.9 %), 3.1 % slower, tuning included",
+        "best so far: SM 1200 MHz, memory 9000 MHz: energy −15.0 % ± 1.7, time +4.0 % ± 1.0",
+        "tuning has taken 34 s and 1250 J of the job, 2 probes",
+        "an iteration takes 412 ms ± 3 ms (from the power)",
+        "objective: the least energy within the allowed slowdown, at most 5 % slower",
+    ]
+
+
+def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
+    said = words(tuning(saved_j=-300.0, saved_uncertainty_j=40.0, saved_share=-0.004, slowdown=-0.01), OBJECTIVES).saved
+    assert said == "300 ± 40 J spent more (0.4 %), 1.0 % faster, tuning included"
+    assert words(tuning(), OBJECTIVES).saved == ""
+
+
+def test_a_prediction_is_called_one_and_a_held_choice_held() -> None:
+    assert words(tuning(choice=replace(CHOICE, measured=False)), OBJECTIVES).details[0].endswith(", predicted")
+    assert words(tuning(state="hold"), OBJECTIVES).details[0].startswith("held: SM 1200 MHz")
+    assert words(tuning(state="done"), OBJECTIVES).details[0].startswith("chosen: SM 1200 MHz")
+
+
+def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
+    said = words(tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True)), OBJECTIVES).details[0]
+    assert said == "held: the default setting (SM 1400 MHz, memory 9000 MHz); nothing is known to be better within the bound"
+
+
+def test_a_refusal_gives_its_reason_and_a_pause_is_said() -> None:
+    refused = words(tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None), OBJECTIVES)
+    assert refused.headline == "Not tuned: setting clocks needs root"
+    assert not any(refused.commands.values())
+    paused = words(tuning(paused=True), OBJECTIVES)
+    assert paused.headline == "Paused: Trying SM 1200 MHz next"
+    assert (paused.commands["start"], paused.commands["pause"]) == (True, False)
+
+
+def test_before_the_search_nothing_can_be_held() -> None:
+    assert not words(tuning(state="detect"), OBJECTIVES).commands["hold"]
+    assert words(tuning(), OBJECTIVES).commands["hold"]
+
+
+def test_without_a_bound_any_slowdown_is_allowed() -> None:
+    said = words(tuning(max_slowdown=None, objective="edp"), OBJECTIVES).objective_words
+    assert said == "objective: energy x time (EDP), however long it takes"
+
+
+# what is drawn
+
+
+def test_beliefs_are_per_cent_of_the_default_with_errors_of_95_per_cent() -> None:
+    row = surface(PLANE)[6]
+    np.testing.assert_allclose(row, [math.nan, 1200, 9000, 4.0, 196 * 1.04 * 0.01, -15.0, 196 * 0.85 * 0.02, 1.0], rtol=1e-5)
+
+
+def test_probes_are_numbered_in_order_and_the_baseline_is_not() -> None:
+    drawn, _ = drawing(tuning())
+    assert drawn.probes["n"] == [None, 1, 2]
+    assert drawn.probes["whole"] == [True, False, True]
+    assert drawn.probes["cost"][1] == "1 iteration, 2.5 s, ended early: 7 % slower"
+    np.testing.assert_allclose(drawn.probes["time"], [0.0, 7.0, 4.0], atol=1e-9)
+
+
+def test_a_probe_whose_baseline_is_not_known_yet_has_no_place_on_the_plane_of_time_and_energy() -> None:
+    drawn, _ = drawing(tuning([probe(HIGHEST, None, None, time_sd=None, energy_sd=None, kind="baseline")], choice=None))
+    assert drawn.probes["time"] == [None]
+    assert drawn.probes["sm_mhz"] == [1400]
+
+
+def test_a_failed_probe_has_a_number_and_a_reason_and_no_place_on_the_planes_of_time_and_energy() -> None:
+    nothing = dict.fromkeys(("time_s", "energy_j", "energy_uncertainty_j", "time_sd", "energy_sd", "cost_j"))
+    failed = probe(HIGHEST, None, None, **nothing, iterations=0, outcome="failed", reason="no iteration ended in 60 s")
+    drawn, _ = drawing(tuning([*TRIED, failed]))
+    assert (drawn.probes["n"][3], drawn.probes["time"][3], drawn.probes["whole"][3]) == (3, None, False)
+    assert drawn.probes["cost"][3] == "2.5 s, failed: no iteration ended in 60 s"
+    ElementTree.fromstring(workbench.panels.clocks(Tuner(tuning([*TRIED, failed]))).svg())
+
+
+def test_the_plane_of_settings_is_what_can_be_set() -> None:
+    assert drawing(tuning())[0].knobs == ("clocks",)
+    assert drawing(tuning(belief=CLOCKS))[0].knobs == ("sm",)
+    assert drawing(tuning(belief=LIMITS))[0].knobs == ("limit",)
+    both = pl.concat([PLANE, LIMITS])
+    assert drawing(tuning(belief=both))[0].knobs == ("clocks", "limit")
+    capped = replace(CHOICE, setting=Setting(power_limit_w=300.0))
+    assert drawing(tuning(belief=both, choice=capped))[0].knobs == ("limit", "clocks")
+
+
+def test_a_line_goes_from_the_lowest_limit_up_and_says_what_is_allowed() -> None:
+    curve = line(surface(LIMITS), "limit")
+    assert curve["x"] == [200.0, 300.0, 400.0]
+    assert curve["energy"] == pytest.approx([-5.0, -10.0, 0.0], abs=1e-3)
+    assert (curve["allowed_from"], curve["allowed_to"]) == ([250.0], [450.0])
+
+
+def test_the_ground_of_the_clocks_is_deepest_where_most_is_saved_and_framed_where_it_is_allowed() -> None:
+    shaded, allowed = cells(surface(PLANE))
+    rows = list(zip(*shaded.values(), strict=True))
+    assert rows[0] == (700.0, 900.0, 0, LEVELS)  # 30 % more energy
+    assert (700.0, 900.0, 1, -LEVELS) in rows  # 30 % less, the most of all
+    assert not [row for row in rows if row[:2] == (1300.0, 1500.0)]  # as the default
+    assert list(zip(*allowed.values(), strict=True)) == [(1100.0, 1500.0, 1)]
+
+
+def test_neighbours_of_one_shade_are_one_cell() -> None:
+    same = believe([Setting(sm_clock_mhz=sm, mem_clock_mhz=mem) for mem in MEMORY for sm in SM], [(1.0, 0.9)] * 8)
+    assert cells(surface(same))[0]["from"] == [700.0, 700.0]
+
+
+def test_every_probe_is_in_sight_and_settings_much_slower_are_not() -> None:
+    drawn, table = drawing(tuning([*TRIED, probe(Setting(sm_clock_mhz=800, mem_clock_mhz=9000), 1.22, 0.7)]))
+    low, high = drawn.ranges["time"]
+    assert low < 0 < 22 < high < 30
+    assert drawn.ranges["energy"][0] < -30
+    assert table[:, 3].max() == pytest.approx(50)
+
+
+def test_the_setting_in_force_is_where_it_was_measured_or_else_where_it_is_believed_to_be() -> None:
+    now = drawing(tuning())[0].current
+    assert now is not None
+    assert (now.time, now.energy) == (pytest.approx(4.0), pytest.approx(-15.0))
+    now = drawing(tuning(current=Setting(sm_clock_mhz=800, mem_clock_mhz=9000)))[0].current
+    assert now is not None
+    assert (now.time, now.energy) == (pytest.approx(20.0, rel=1e-5), pytest.approx(-30.0, rel=1e-5))
+    assert drawing(tuning(current=Setting()))[0].current is None
+
+
+def test_numbers_of_probes_close_together_do_not_cover_each_other() -> None:
+    close = [TRIED[0], *(probe(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04 + 0.0004 * n, 0.85 + 0.001 * n) for n in range(4))]
+    drawn, _ = drawing(tuning(close))
+    places = list(zip(drawn.probes["trade across"], drawn.probes["trade up"], strict=True))[1:]
+    assert len(set(places)) == 4
+
+
+# the picture
+
+
+STAGES = [
+    tuning(), tuning(belief=CLOCKS, current=Setting(sm_clock_mhz=1200)), tuning(belief=LIMITS, over="power"), tuning([], choice=None),
+    tuning([], choice=None, belief=None, state="detect"), tuning(state="refused", refused="no rights", belief=None, choice=None),
+    tuning(max_slowdown=None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seen", STAGES)
+def test_the_picture_is_an_svg_without_scripts_that_says_simulated(seen: TuningView) -> None:
+    panel = workbench.panels.clocks(Tuner(seen))
+    picture = "".join(ElementTree.fromstring(panel.svg()).itertext())
+    assert "Tuning of train · A card (simulated)" in picture
+    assert "script" not in panel.svg()
+    assert "nan" not in panel.svg().lower()
+    assert len(panel.svg()) < 30_000
+
+
+def test_the_picture_has_the_bound_the_default_the_choice_and_the_probes_in_order() -> None:
+    texts = [each.text for each in ElementTree.fromstring(workbench.panels.clocks(Tuner()).svg()).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"within 5 %", "default", "choice", "1", "2", "9000"} <= set(texts)
+    assert texts.count("2") == 2  # on both planes
+
+
+def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
+    bundle = workbench.panels.clocks(Tuner())._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert "<summary>in words</summary>" in bundle["text/html"]
+
+
+def test_at_its_end_it_leaves_the_last_words_and_once_only(capsys: pytest.CaptureFixture[str]) -> None:
+    tuner = Tuner()
+    panel = ClocksPanel(tuner, live=True)
+    panel.start()
+    tuner.stop()
+    panel.finish()
+    panel.finish()
+    assert not panel.running
+    printed = capsys.readouterr().out
+    assert printed.count("Tuning of train · A card (simulated)") == 1
+    assert "Stopped" in printed
+
+
+# views
+
+
+def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -> None:
+    tuner = Tuner()
+    panel = ClocksPanel(tuner, live=True)
+    about, buffers = panel.greeting()
+    assert (about["simulated"], about["begins"]) == (True, False)
+    assert list(about["objectives"]) == list(OBJECTIVES)
+    assert np.frombuffer(buffers[0], np.float32).reshape(-1, 8).shape == (8, 8)
+
+    panel._read_s = -math.inf
+    _, buffers = panel.news() or ({}, [])
+    assert buffers == []
+    tuner.seen = replace(tuner.seen, words="Measuring", spent_s=36.0)
+    panel._read_s = -math.inf
+    content, buffers = panel.news() or ({}, [])
+    assert content["words"]["headline"] == "Measuring"
+    assert ("drawing" in content, buffers) == (False, [])
+    panel._read_s = -math.inf
+    assert panel.news() is None  # nothing is new
+
+    tuner.seen = replace(tuner.seen, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
+    panel._read_s = -math.inf
+    content, buffers = panel.news() or ({}, [])
+    assert content["drawing"]["probes"]["n"] == [None, 1, 2, 3]
+    assert len(buffers[0]) == 8 * 8 * 4
+    panel.end()
+
+
+def test_buttons_ask_the_tuner_and_the_view_is_told_at_once() -> None:
+    tuner = Tuner()
+    panel = ClocksPanel(tuner, live=True)
+    said = Said(panel)
+    for kind in ("pause", "start", "step", "hold", "stop"):
+        ask(panel, kind)
+    assert tuner.asked == ["pause", "resume", "one probe", "hold", "stop"]
+    assert said.last("news")["words"]["headline"] == "Stopped"
+    assert not any(said.last("news")["words"]["commands"].values())
+
+
+def test_the_slider_moves_the_bound_and_its_end_takes_it_away() -> None:
+    tuner = Tuner()
+    panel = ClocksPanel(tuner, live=True)
+    said = Said(panel)
+    ask(panel, "slowdown", percent=12.5, asked=7)
+    assert tuner.asked == [{"max_slowdown": 0.125}]
+    assert (said.last("news")["asked"], said.last("news")["words"]["bound"]) == (7, 12.5)
+    ask(panel, "slowdown", percent=None, asked=8)
+    assert tuner.asked[-1] == {"max_slowdown": None}
+    ask(panel, "objective", name="edp")
+    assert tuner.asked[-1] == {"objective": "edp"}
+    assert said.last("news")["words"]["objective"] == "edp"
+
+
+def test_what_goes_wrong_is_shown_under_the_plot_and_the_slider_is_answered_all_the_same() -> None:
+    tuner = Tuner()
+    panel = ClocksPanel(tuner, live=True)
+    said = Said(panel)
+    ask(panel, "slowdown", percent=300, asked=3)
+    assert said.last("problem")["text"] == "a job cannot be more than 100 % slower"
+    assert said.last("news")["asked"] == 3
+    assert said.last("news")["words"]["bound"] == 5.0
+    ask(panel, "stop")
+    ask(panel, "start")
+    assert said.last("problem")["text"].startswith("this tuning is over; run the cell again")
+
+
+# a tuner at work
+
+
+@pytest.fixture
+def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
+    """A tuning of whatever runs on a stepped A100."""
+    simulated("A100", stepped=True, seed=os.getpid())  # a card of its own: one that another process tunes is refused
+    found = list(devices())
+    recorder = Recorder(found)
+    tuner = TrueTuner(Meter(found, recorder), over="clocks", label="train", recheck=False)
+    driver = in_background(tuner)
+    yield tuner
+    driver.end()
+    recorder.stop()
+
+
+def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTuner) -> None:
+    panel = workbench.panels.clocks(working)
+    assert panel.summary().splitlines()[:2] == ["Tuning of train · NVIDIA A100-SXM4-80GB (simulated)", "Waiting for the GPU to work"]
+    states = []
+    for _ in TrainingJob("imagenet", batch_size=256, iterations=120, seed=1):
+        marks.step()
+        if working.state not in states:
+            states.append(working.state)
+    assert states[:2] == ["wait", "detect"], working.words
+    assert {"baseline", "search"} <= set(states)
+    seen = panel.tuning
+    assert seen is not None
+    assert panel._drawing is not None
+    assert panel._drawing.knobs == ("sm",)  # the card has one memory clock
+    assert max(n for n in panel._drawing.probes["n"] if n is not None) >= 1
+    assert panel._drawing.default.sm_mhz == 1410
+    assert len(panel._drawing.lines["sm"]["x"]) == 81
+
+    ask(panel, "slowdown", percent=20)
+    wide = panel._drawing.choice
+    ask(panel, "slowdown", percent=1)
+    narrow = panel._drawing.choice
+    assert wide is not None
+    assert narrow is not None
+    assert (narrow.sm_mhz or 0) > (wide.sm_mhz or 0)  # everything measured so far is scored anew
+    ask(panel, "stop")
+    assert panel.tuning is not None
+    assert panel.tuning.state == "done"
+    assert working.current == Setting()
+    ElementTree.fromstring(panel.svg())
+
+
+# doors
+
+
+def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner, begun = Tuner(), []
+
+    class Begun:
+        def begin(self) -> Begun:
+            monkeypatch.setattr(workbench.tuning, "latest", lambda: tuner)
+            return self
+
+        def end(self) -> None:
+            begun.append("ended")
+
+    def tune(max_slowdown: float | None, objective: str) -> Begun:
+        begun.append((max_slowdown, objective))
+        return Begun()
+
+    monkeypatch.setattr(workbench.tuning, "latest", lambda: None)
+    monkeypatch.setattr(workbench.tuning, "tune", tune)
+    panel = ClocksPanel(live=True)
+    said = Said(panel)
+    assert panel.summary().splitlines() == ["Tuning", NOTHING]
+    assert "<svg" in panel.svg()
+    ask(panel, "stop")
+    assert said.last("problem")["text"] == "nothing is being tuned; press Start first"
+    ask(panel, "slowdown", percent=10, asked=1)
+    ask(panel, "objective", name="edp")
+    ask(panel, "start")
+    assert begun == [(0.1, "edp")]
+    assert said.last("news")["words"]["state"] == "search"
+    ask(panel, "stop")
+    assert (tuner.asked, begun[1:]) == (["stop"], ["ended"])
+
+
+def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    tuner = Tuner()
+    panel = ClocksPanel(tuner, live=True)
+    panel._display_id = "shown"
+    panel.collect()
+    assert panel.running
+    tuner.stop()
+    panel.collect()  # nobody calls finish
+    assert not panel.running
+    assert "Stopped" in capsys.readouterr().out
+
+
+def test_only_a_tuner_can_be_looked_at() -> None:
+    with pytest.raises(UsageError, match=r"a tuner can be looked at, or what workbench.tune\(\) returns, not str"):
+        workbench.panels.clocks("train")
+
+    class Handle:
+        tuner = Tuner()
+
+    assert workbench.panels.clocks(Handle()).tuning is Handle.tuner.seen
+
+
+def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way_or_the_other() -> None:
+    code = (
+        "import sys, workbench.panels as p; p.clocks; from workbench.panels.clocks import clocks; assert callable(p.clocks);"
+        "print([m for m in ('bokeh', 'optuna', 'lightgbm') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

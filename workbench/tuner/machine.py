@@ -1,0 +1,693 @@
+"""The online loop: from waiting for a job to holding its best setting, one short step at a time.
+
+    wait -> detect -> features -> baseline -> predict -> search -> hold -> watch -> re-tune -> detect ...
+    done       it was told to stop, or its job has ended
+    refused    it cannot be done here; the reason is said, and the GPU is as it was
+
+`Tuner.advance` never waits for anything: it looks at the clock and at what was recorded, does at most one short thing, and returns.
+Whatever goes wrong in it, the GPU goes back to what was found, and the job goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, UsageError, WorkbenchError
+from ..records import Setting
+from ..search.objective import Objective
+from ..search.settings import space_of
+from . import core, models
+from .asking import check_objective, check_slowdown, objective_words
+from .believing import Belief
+from .core import FAILURES, FIRST_CHECK_S, Core
+from .finding import Finder
+from .ledger import Counted
+from .probing import Probe, Reading
+from .sources import Counter, Guess, Marks, Rate, Trace, busy_and_clock, guessed
+from .watching import IDLE_S, busy_gpus, make_watch
+
+if TYPE_CHECKING:
+    from ..search.local_search import Trial
+
+PACE_S, QUIET_PACE_S = 0.1, 0.2
+STRETCH_S, STRETCH_ITERATIONS = 3.0, 5  # of a look at the held setting, at least
+TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS = 6.0, 12
+LOST_S, LOST_SHARE = (12.0, 60.0), 0.2  # how long iterations may be missing before it is another job
+CHECK_COST, RAREST_CHECK_S = 0.005, 900.0
+SAME_JOB, OTHER_JOB = 0.04, 0.10  # relative change of the baseline: the job from before, another job
+BETTER = 0.004  # of the cost: a change of the held setting for less is not worth the trouble
+DOUBTED, PROBABLE, SURE = 0.3, 0.6, 0.75  # probability of keeping the bound: to be left, to be gone to, to be gone to unseen
+STEP = 0.1  # of a clock or limit: no farther from what was measured does a held setting move
+STEER_S, CALM_S = 20.0, 90.0  # between two thoughts about the held setting; after one that the bound asked for
+TOLD = 6  # stretches at a held setting that the search is told
+ODD = (0.8, 1.3)  # of what is possible: beyond it, iterations are another job's
+TEST_CLOCK, DOUBTFUL_SD, MOST_TESTS = 0.94, 0.1, 3
+PATIENCE = 20  # refusals of the driver in a row that may pass
+
+
+class Tuner(Core):
+    """Finds and holds the best setting of whatever runs on the GPUs of a meter.
+
+    Args:
+        meter: What measures them; its recorder must be running.
+        uuids: Which GPUs; those that are found working where None.
+        objective: A name of `OBJECTIVES`, or an objective of `search.objective`.
+        max_slowdown: Allowed share of additional time, 0..1; None for no bound.
+        over: What may be set: "power" limits, "clocks", or "both".
+        search: How: a name of `search.local_search.NAMES`.
+        progress: A counter of iterations: called often, returns a number that grows.
+        model: A model of this GPU (or its path); None looks for one in the user's directory, False uses none.
+        watch: "model" or "gpoeo": how a change of the job is noticed.
+        recheck: Measure the default setting again now and then.
+        label: Of the cell.
+        seed: Of the search's draws.
+
+    Raises:
+        UsageError: a bound, objective, search or knob that makes no sense.
+    """
+
+    @property
+    def pace_s(self) -> float:
+        """How often `advance` wants to be called, on the device's clock."""
+        return QUIET_PACE_S if self.state in ("wait", "watch", "done", "refused") and self._probe is None else PACE_S
+
+    def advance(self) -> str:
+        """Do the next short thing; returns the state. Never raises."""
+        with self._lock:
+            if self.ended:
+                return self.state
+            try:
+                now_s = self.clock()
+                if not self._wait_out(now_s):
+                    self._act(now_s)
+                self._errors = 0
+            except Transient as error:
+                self._errors += 1
+                if self._errors > PATIENCE:
+                    self._refuse(str(error))
+            except WorkbenchError as error:
+                self._refuse(str(error))
+            except Exception as error:  # whatever it is, the training must not suffer from it
+                self._refuse(f"tuning failed ({type(error).__name__}: {error})")
+            return self.state
+
+    def _act(self, now_s: float) -> None:
+        acts = {
+            "wait": self._do_wait, "detect": self._do_detect, "features": self._do_features, "baseline": self._do_baseline,
+            "predict": self._do_predict, "search": self._do_search, "hold": self._do_hold, "watch": self._do_watch,
+            "re-tune": self._do_retune,
+        }  # fmt: skip
+        acts[self.state](now_s)
+
+    # commands
+
+    def pause(self) -> None:
+        """Try nothing more for now. The best measured setting so far is held, or what was found."""
+        with self._lock:
+            self._must_go_on("pause")
+            self.paused = True
+            if self.state in ("search", "hold", "watch"):
+                self._leave_probe()
+                self._put(self._choice.setting if self._choice is not None and self._choice.measured else Setting())
+            self._note("paused")
+
+    def resume(self) -> None:
+        """Go on after `pause` or `hold_here`."""
+        with self._lock:
+            self._must_go_on("resume")
+            self.paused, self._once = False, False
+            if self._pinned is not None and self._belief is not None:
+                self._pinned, self.state = None, "search"
+            self._note("resumed")
+
+    def step_once(self) -> None:
+        """Make one probe, and pause again."""
+        with self._lock:
+            self._must_go_on("probe")
+            if self.state in ("hold", "watch"):
+                self._leave_probe()
+                self.state = "search"
+            self._pinned, self.paused, self._once = None, False, True
+
+    def hold_here(self) -> None:
+        """Search no further, and hold the best measured setting so far.
+
+        Raises:
+            UsageError: nothing was measured yet.
+        """
+        with self._lock:
+            self._must_go_on("hold a setting")
+            if self._belief is None:
+                raise UsageError("there is nothing to hold yet: the default setting is still being measured")
+            self._leave_probe()
+            best = self._choice
+            self._pinned = best.setting if best is not None and best.measured else self._belief.space.reference
+            self.paused, self.state = False, "hold"
+            self._note(f"the search was ended by hand at {self._at(self._pinned)}")
+
+    def stop(self) -> None:
+        """End tuning and put the GPU back, while the job goes on."""
+        with self._lock:
+            if not self.ended:
+                self._note("stopped by hand")
+                self.end()
+
+    def change(self, *, objective: str | Objective | None = None, max_slowdown: float | str | None = "same") -> None:
+        """Another objective or bound; everything measured so far counts for it.
+
+        Args:
+            objective: None leaves it.
+            max_slowdown: "same" leaves it, None is no bound.
+
+        Raises:
+            UsageError: one that makes no sense.
+        """
+        with self._lock:
+            self._must_go_on("change what it looks for")
+            new_objective = check_objective(objective) if objective is not None else self.objective
+            new_bound = self.max_slowdown if max_slowdown == "same" else check_slowdown(max_slowdown)  # type: ignore[arg-type]
+            if (new_objective, new_bound) == (self.objective, self.max_slowdown):
+                return
+            self.objective, self.max_slowdown = new_objective, new_bound
+            bound = "no bound" if new_bound is None else f"at most {100 * new_bound:g} % slower"
+            self._note(f"now {objective_words(new_objective)}, {bound}")
+            if self._belief is None:
+                return
+            self._leave_probe()
+            self._belief = self._beliefs[-1] = self._belief.again(new_objective, new_bound)
+            self._choose()
+            if self.state in ("hold", "watch") and self._pinned is None:
+                self.state = "search"
+
+    def _must_go_on(self, what: str) -> None:
+        if self.ended:
+            raise UsageError(f"this tuning has ended ({self.words}); it cannot {what} any more")
+
+    # the states: until there is a baseline
+
+    def _do_wait(self, now_s: float) -> None:
+        recorder = self._whole.recorder
+        assert recorder is not None
+        among = [device for device in self._whole.devices if self._uuids is None or device.uuid in self._uuids]
+        for device in among:
+            if problem := recorder.error(device.uuid):
+                raise GpuLost(problem)
+        busy = busy_gpus(recorder, among, now_s)
+        if not busy and self._marks.total >= 3 and now_s - self.begun_s > IDLE_S:
+            busy = tuple(among)  # the training says that it goes on
+        if not busy:
+            self._words = "waiting for the GPU to work"
+            return
+        if not self._devices:
+            self._take(busy)
+        self._look_for_job(self.clock() if self._devices else now_s)
+
+    def _look_for_job(self, from_s: float) -> None:
+        assert self._whole.recorder is not None
+        if self._finder is not None:
+            self._finder.end()
+        self._finder = Finder(self._whole.recorder, self._devices, self._marks, self._counter, from_s)
+        self._finder.no_doubtful = self._deceived
+        self._ledger.drop()
+        self.state, self._probe, self._failures = "detect", None, 0
+        self._belief = self._choice = self._pinned = None
+
+    def _do_detect(self, now_s: float) -> None:
+        assert self._finder is not None
+        found = self._finder.look(now_s)
+        self._words = f"looking for the iterations: {self._finder.words}"
+        if found is None:
+            return
+        self._finder.end()
+        self._found, self._source = found, found.source
+        self._note(found.words)
+        self._ledger.begin(found.from_s)
+        self.state = "features"
+
+    def _do_features(self, now_s: float) -> None:
+        found = self._found
+        assert found is not None
+        if self._features is not None:
+            self._features.close()
+            self._features = None
+        if models.expected(self._devices[0], self._model):
+            self._features = models.Features(self._devices[0], self._whole.recorder)
+            self._clock_model, why = models.find(self._devices[0], self._features.source, self._model)
+            for words in (self._features.problem, why):
+                if words:
+                    self._note(words)
+        self._begin_probe("baseline", Setting(), found.from_s, found.iterations, found.least_s, guessed(found.iteration_s, 0.03))
+        self._probe_since_s = found.from_s
+        self.state, self._words = "baseline", "measuring what an iteration takes at the default setting"
+
+    def _do_baseline(self, now_s: float) -> None:
+        probe = self._step_probe(now_s)
+        if probe is None:
+            return
+        if probe.reading is None:
+            self._record(probe, "failed", probe.failed)
+            self._failed(probe.failed)
+            self._look_again(now_s, probe.failed)
+            return
+        self._record(probe, "kept", "the default setting")
+        self._first, self.state = probe.reading, "predict"
+
+    def _look_again(self, now_s: float, why: str) -> None:
+        """The iterations could not be measured: once more, and then by a rate."""
+        failures, source = self._failures + 1, self._source
+        if failures >= 2 * FAILURES:
+            raise UsageError(f"its iterations could not be measured: {why}")
+        self._look_for_job(now_s)
+        assert self._finder is not None
+        self._failures = failures
+        self._finder.only_rate = failures >= FAILURES or (failures >= 2 and source is not None and source.name == "power")
+
+    def _do_predict(self, now_s: float) -> None:
+        reading, space = self._first, self._space
+        assert reading is not None
+        assert space is not None
+        if isinstance(self._source, Rate):  # which knows nothing of what a lower memory clock costs
+            space = space_of([each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0], space.reference,
+                             max_power_limit_w=space.max_power_limit_w)  # fmt: skip
+        known = self._known_job(reading)
+        alarm = known is not None and known == len(self.book.accounts) - 1
+        if known is not None:
+            self.book.again(known, reading)
+            self._beliefs.append(self._beliefs.pop(known))
+            self._note("this is the job from before again: what is known of it counts")
+            if self._level is not None and alarm:
+                self._level.false_alarm()
+        else:
+            self.book.open(reading)
+            recorder = self._whole.recorder
+            update_s = max(((recorder.update_s(d.uuid) if recorder else None) or 0.1 for d in self._devices), default=0.1)
+            self._beliefs.append(Belief(self.search_name, space, self.objective, self.max_slowdown, prior=self._prior(reading),
+                                        gpus=len(self._devices), update_s=update_s, seed=self.seed))  # fmt: skip
+        self._belief = self._beliefs[-1]
+        if (self._belief.objective, self._belief.max_slowdown) != (self.objective, self.max_slowdown):
+            self._belief = self._beliefs[-1] = self._belief.again(self.objective, self.max_slowdown)
+        self._tell(reading)
+        self._cut(now_s, "baseline", reading)
+        self._choose()
+        self.state, self._failures = "search", 0
+        self._doubtful, self._tests = self._found is not None and self._found.doubtful, 0
+        if self._choice is not None and self._own(self._choice.setting) != Setting():
+            self._words = f"expected best: {self._at(self._choice.setting)}, {100 * (1 - self._choice.energy_ratio):.0f} % less energy"
+
+    def _known_job(self, reading: Reading) -> int | None:
+        """The workload in the book that this baseline is of."""
+        for number, account in enumerate(self.book.accounts):
+            time_s, _, energy_j, _ = account.baseline()
+            off = max(abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j)))
+            if off < SAME_JOB + 2.0 * reading.energy_sd:
+                return number
+        return None
+
+    # the search
+
+    def _do_search(self, now_s: float) -> None:
+        from ..search.local_search import Done
+
+        belief = self._belief
+        assert belief is not None
+        if self._probe is not None:
+            probe = self._step_probe(now_s)
+            if probe is None:
+                self._end_early(now_s)
+            else:
+                self._take_probe(probe, now_s)
+            return
+        if self.paused:
+            return
+        step = self._test_of_rhythm() if self._doubtful else belief.search.next()
+        now_s = self.clock()  # thinking takes a moment
+        if isinstance(step, Done):
+            self._note(step.reason)
+            self.state, self._once = "hold", False
+            return
+        self._cut(now_s, "probe")
+        try:
+            self._put(step.setting)
+        except (GpuLost, NotPermitted, DeviceHeld, Transient):
+            raise
+        except DeviceError as error:
+            belief.cannot(step.setting, str(error))
+            self._note(f"{self._at(step.setting)} cannot be set: {error}")
+            return
+        guess = self._expected(step.setting)
+        if self._doubtful:  # a beat may have become shorter or much longer
+            guess = Guess(guess.seconds, DOUBTFUL_SD, 0.75 * guess.seconds, 1.35 * guess.seconds)
+        self._begin_probe("probe", step.setting, now_s + self._settling_s(step.setting), step.iterations, step.seconds, guess)
+        if self._doubtful and self._probe is not None:
+            self._probe.whole()
+        self._words = f"probing {self._at(step.setting)}: {step.reason}"
+
+    def _take_probe(self, probe: Probe, now_s: float) -> None:
+        assert self._belief is not None
+        if self._doubtful and self._deceiving(probe):
+            self._record(probe, "failed", "the rhythm was the sensor's own")
+            self._note("the rhythm does not follow the clock as a job's would: it is a beat of the sensor")
+            self._forget_job(now_s)
+            return
+        if probe.reading is None:
+            self._record(probe, "failed", probe.failed)
+            self._failed(probe.failed)
+            self._failures += 1
+            if probe.setting != Setting():
+                slow = probe.guess.most_s > 1.5 * probe.guess.seconds
+                if slow or self._table.failures(probe.setting) >= 2:
+                    self._belief.cannot(probe.setting, probe.failed)
+                self._leave(probe.setting)
+            if self._failures >= 2 * FAILURES:
+                self._change_of_job(now_s, "iterations can no longer be seen")
+            return
+        if not ODD[0] * probe.guess.least_s < probe.reading.iteration_s < ODD[1] * max(probe.guess.most_s, probe.guess.seconds):
+            self._record(probe, "failed", "these are iterations of another job")
+            self._change_of_job(now_s, f"an iteration takes {probe.reading.iteration_s:.3g} s, not about {probe.guess.seconds:.3g} s")
+            return
+        self._failures = 0
+        self._tell(probe.reading)
+        self._cut(now_s, "probe", None if probe.early else probe.reading)
+        self._choose()
+        self._record(probe, "ended early" if probe.early else "kept", self._words)
+        if self._once:
+            self._once, self.paused = False, True
+            if self._choice is not None:
+                self._put(self._choice.setting)
+
+    def _end_early(self, now_s: float) -> None:
+        """A probe that is beyond the bound for sure is left at once; what it saw is read afterwards."""
+        probe = self._probe
+        if probe is None or not probe.early or self.current != probe.setting:
+            return
+        self._note(f"{self._at(probe.setting)} is too slow: ended at once")
+        self._cut(now_s, "probe", probe.count)
+        self._leave(probe.setting)
+
+    def _leave(self, setting: Setting) -> None:
+        """Away from a setting that is too slow, to the best that is known to be allowed."""
+        best = self._choice
+        self._put(best.setting if best is not None and best.measured and self._own(best.setting) != setting else Setting())
+
+    def _test_of_rhythm(self) -> Trial:
+        """A setting a little slower, at which a rhythm of the job is as much longer as the clock allows, and a beat is not."""
+        from ..search.local_search import Trial
+
+        reading, space = self._first, self._space
+        assert reading is not None
+        assert space is not None
+        clock_mhz = self._clock_in(reading)
+        top_mhz = space.max_sm_clock_mhz or clock_mhz
+        clock = clock_mhz / top_mhz if clock_mhz > 0 else 1.0  # a power limit may hold it below the highest already
+        watts = reading.power_w / len(self._devices) / (space.max_power_limit_w or math.inf)
+        lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
+        lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
+        pick = int(np.argmin(np.abs(lower - TEST_CLOCK ** (1 + self._tests))))
+        self._tests += 1
+        return Trial(space.settings[pick], 12, 5.0, "to see whether the rhythm is the job's own")
+
+    def _deceiving(self, probe: Probe) -> bool:
+        """Whether the rhythm has proved to be the sensor's; a test that changes too little is made again."""
+        first, reading = self._first, probe.reading
+        assert first is not None
+        if reading is None:
+            return True
+        slower = self._clock_in(first) / self._clock_in(reading)
+        if not slower > 1.02:
+            return self._tests > MOST_TESTS
+        self._doubtful = False
+        ratio = reading.iteration_s / first.iteration_s
+        error = 2.5 * math.hypot(reading.sd_s / reading.iteration_s, first.sd_s / first.iteration_s) + 0.005
+        return not 1.0 - error < ratio < slower * (1.0 + error)
+
+    def _clock_in(self, reading: Reading) -> float:
+        assert self._whole.recorder is not None
+        return busy_and_clock(self._whole.recorder.rows(self._devices[0].uuid, reading.start_s, reading.end_s))[1]
+
+    def _forget_job(self, now_s: float) -> None:
+        """What was taken for iterations was none; everything measured by it is void."""
+        self._deceived, self._doubtful = True, False
+        self.book.forget()
+        self._beliefs.pop()
+        self._put(Setting())
+        self._look_for_job(now_s + self._settling_s(Setting()))
+
+    # a setting that is held
+
+    def _do_hold(self, now_s: float) -> None:
+        belief, source = self._belief, self._source
+        assert belief is not None
+        assert source is not None
+        self._choose()
+        wanted = self._own(self._pinned if self._pinned is not None else self._choice.setting if self._choice is not None else Setting())
+        if wanted != self.current:
+            self._cut(now_s, "held" if self._settled_s is not None else "probe")
+            self._put(wanted)
+        if self._settled_s is None:
+            self._settled_s, self._settled_iterations = now_s - self.begun_s, round(self.iterations)
+        self._since_s = self._seen_s = now_s
+        self._told = 0
+        iteration_s = power_w = math.nan  # where nobody has seen it yet, the first stretch tells
+        if belief.visited(wanted):
+            time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
+            ratio, _, energy_ratio = belief.ratios(wanted)
+            iteration_s, power_w = time_s * ratio, energy_j * energy_ratio / (time_s * ratio)
+        self._watcher = make_watch(self._watch_name, iteration_s, power_w, periodic=source.name != "rate")
+        if not now_s < self._check_s < math.inf:
+            self._check_s = now_s + self._check_every_s
+        self.state = "watch"
+        self._note(f"held at {self._at(wanted)}")
+        self._words = f"holding {self._at(wanted)}"
+
+    def _do_watch(self, now_s: float) -> None:
+        source = self._source
+        assert source is not None
+        if self._probe is not None:
+            self._re_check(now_s)
+            return
+        if self._better_source(now_s):
+            self._change_of_job(now_s, "the training tells its iterations now")
+            return
+        iteration_s = self._expected(self.current).seconds
+        least_s, least = (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if source.name == "power" else (STRETCH_S, STRETCH_ITERATIONS)
+        long_s = max(least_s, least * iteration_s)
+        begun_s = self._since_s if math.isnan(self._ledger.cursor_s) else max(self._ledger.cursor_s, self._since_s)
+        if now_s - begun_s < long_s:
+            return
+        self._meddled()
+        self._cut(now_s, "held")
+        if self._recheck and now_s >= self._check_s and not self.paused and self._pinned is None and self.current != Setting():
+            self._begin_check(now_s)
+            return
+        hold_s = float(np.clip(LOST_SHARE * (now_s - self._since_s), *LOST_S)) + 3.0 * long_s
+        if now_s - self._seen_s > hold_s:
+            self._change_of_job(now_s, f"its iterations have not been seen for {now_s - self._seen_s:.0f} s")
+
+    def _look_at_held(self, counted: list[Counted], now_s: float) -> None:
+        """Whether the job is still the one that was tuned, and keeps the bound."""
+        belief, watcher = self._belief, self._watcher
+        mine = [each for each in counted if each.stretch.kind == "held" and each.stretch.setting == self.current]
+        if not mine or belief is None or watcher is None or self.state != "watch":
+            return
+        stretch, run = max(((each.stretch, each.run) for each in mine), key=lambda pair: pair[0].iterations)
+        self._seen_s = now_s
+        self._suspects += [each.stretch for each in mine]
+        if isinstance(self._source, Trace):
+            self._source.learn(run.start_s, run.end_s, run.iteration_s)
+        usual = self._found.variation / math.sqrt(max(stretch.iterations, 1.0)) if self._found is not None else 0.0
+        why = watcher.feed(now_s, stretch.iteration_s, max(run.sd_s / run.iteration_s, usual), stretch.power_w)
+        if why:
+            self._change_of_job(now_s, why)
+            return
+        if watcher.calm:
+            self._believe()
+        if self._told < TOLD and stretch.setting != Setting() and stretch.iterations >= 4:
+            # Held for longer than it was probed: the better measurement of the two.
+            self._told += 1
+            whole = max(round(stretch.iterations), 1)
+            scale = whole / stretch.iterations
+            belief.tell(stretch.setting, whole, scale * stretch.time_s, scale * stretch.energy_j,
+                        scale * stretch.energy_uncertainty_j, run.sd_s * math.sqrt(whole))  # fmt: skip
+            self._steer_s = -math.inf
+        if self._pinned is None and not self.paused and self._probe is None and now_s >= self._steer_s:
+            self._steer_s = now_s + STEER_S
+            self._reconsider(now_s)
+
+    def _reconsider(self, now_s: float) -> None:
+        """Keep the held setting, or go to one that is better by now."""
+        belief, before = self._belief, self._choice
+        assert belief is not None
+        self._choose()
+        new = self._choice
+        if before is None or new is None or new.setting == before.setting:
+            return
+        time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
+        gain = belief.cost(before.setting, (time_s, energy_j)) - belief.cost(new.setting, (time_s, energy_j))
+        sure = PROBABLE if belief.visited(new.setting) else SURE
+        better = gain > BETTER and belief.probability(new.setting) > sure and belief.near(new.setting, STEP)
+        too_slow = self.max_slowdown is not None and self._still_allowed() < self.max_slowdown
+        faster = belief.ratios(new.setting)[0] < belief.ratios(before.setting)[0]
+        if faster and (too_slow or belief.probability(before.setting) < DOUBTED):
+            self.state, self._calm_s = "hold", now_s + CALM_S
+            self._note(f"{self._at(new.setting)} keeps the bound")
+        elif better and now_s >= self._calm_s:
+            self.state = "hold"
+            self._note(f"{self._at(new.setting)} is better by what is known now")
+        else:
+            self._choice = before
+
+    def _begin_check(self, now_s: float) -> None:
+        """The default setting again, for a few iterations: what is saved is measured, not assumed."""
+        assert self._found is not None
+        self._put(Setting())
+        time_s = self.book.accounts[-1].baseline()[0]
+        iterations = max(4, min(self._found.iterations, math.ceil(8.0 / time_s)))
+        self._begin_probe("re-check", Setting(), now_s + self._settling_s(Setting()), iterations, 2.0, guessed(time_s, 0.03))
+        self._words = "measuring the default setting again, for a moment"
+
+    def _re_check(self, now_s: float) -> None:
+        probe = self._step_probe(now_s)
+        if probe is None:
+            return
+        held = self._own(self._choice.setting) if self._choice is not None else Setting()
+        reading = probe.reading
+        if reading is None:
+            self._record(probe, "failed", probe.failed)
+            self._failed(probe.failed)
+            self._cut(now_s, "re-check")
+        else:
+            time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
+            off = max(abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j)))
+            self._record(probe, "kept", "the default setting again")
+            if off > OTHER_JOB + 2.0 * reading.energy_sd:
+                what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
+                self._change_of_job(now_s, f"at the default setting an iteration takes {what} now")
+                return
+            self.book.check(reading)
+            self._tell(reading)
+            self._cut(now_s, "re-check", reading)
+            self._reconsider(now_s)
+        self._put(self._choice.setting if self._choice is not None and self.state == "hold" else held)
+        saving = 1.0 - (self._belief.ratios(held)[2] if self._belief is not None else 1.0)
+        worth_s = (now_s - self._probe_since_s) * max(saving, 0.02) / CHECK_COST
+        self._check_every_s = min(max(1.5 * self._check_every_s, worth_s), RAREST_CHECK_S)
+        self._check_s = now_s + self._check_every_s
+        self._since_s = now_s
+        self._words = f"holding {self._at(self.current)}"
+
+    def _change_of_job(self, now_s: float, why: str) -> None:
+        self._note(f"the job has changed: {why}")
+        self._words = f"the job has changed: {why}; looking again"
+        self._probe = None
+        self._ledger.drop()
+        self._suspects = []
+        self._retuned += 1
+        self._deceived = False
+        self._put(Setting())
+        self._since_s = now_s
+        self._check_s, self._check_every_s = math.inf, FIRST_CHECK_S
+        self.state = "re-tune"
+
+    def _do_retune(self, now_s: float) -> None:
+        if now_s >= self._since_s + self._settling_s(Setting()):
+            self._look_for_job(now_s)
+
+    def _better_source(self, now_s: float) -> bool:
+        """Whether the training tells its iterations, which were guessed until now."""
+        if self._source is None or isinstance(self._source, (Marks, Counter)):
+            return False
+        steps = self._marks.last(12)
+        return len(steps) >= 12 and bool(steps[-1] > now_s - 3.0 * max(float(np.median(np.diff(steps))), 0.3))
+
+    def _tell(self, reading: Reading) -> None:
+        assert self._belief is not None
+        self._energy_failures = 0
+        self._belief.read(reading)
+
+    # others on the GPU, and a GPU at rest
+
+    def _wait_out(self, now_s: float) -> bool:
+        """Whether nothing can be done now: others are on the GPU, or it is idle."""
+        self._marks.sample(now_s)
+        if self._counter is not None:
+            self._counter.sample(now_s)
+        if not self._devices:
+            return False
+        if problem := self._lost():
+            raise GpuLost(problem)
+        assert self._company is not None
+        assert self._vitals is not None
+        crowded = self._company.look(now_s)
+        if crowded and not self._crowded:
+            self._note(self._company.words)
+            self._leave_probe()
+            self._ledger.drop()
+            self._put(Setting())
+        elif self._crowded and not crowded:
+            self._note("the GPU is this job's alone again")
+            self._go_on(now_s)
+        self._crowded = crowded
+        if crowded:
+            return True
+        self._vitals.look(now_s)
+        looking = self.state in ("wait", "detect", "re-tune")
+        usual_s = self._found.iteration_s if self._found is not None else 0.0
+        idle = not looking and self._vitals.idle_s > max(IDLE_S, 1.5 * usual_s)
+        if idle and not self._idle:
+            self._note("the GPU is idle")
+            self._leave_probe()
+            self._ledger.drop()
+        elif self._idle and not idle:
+            self._note("the GPU works again")
+            self._go_on(now_s)
+        self._idle = idle
+        if not idle:
+            self._look_at_held(self._count(now_s), now_s)
+            self._look_at_level(now_s)
+        return idle or self.ended
+
+    def _look_at_level(self, now_s: float) -> None:
+        """Where iterations are not told: whether the power is that of another job."""
+        belief, level = self._belief, self._level
+        if level is None or belief is None or isinstance(self._source, (Marks, Counter)) or self.state not in ("search", "watch"):
+            return
+        setting = self.current
+        if setting != self._level_of:  # settles first
+            self._level_of = setting
+            level.begin(now_s + self._settling_s(setting))
+            return
+        time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
+        ratio, time_sd, energy_ratio = belief.ratios(setting)
+        known = belief.visited(setting)
+        why = level.look(now_s, time_s * ratio, energy_j * energy_ratio / (time_s * ratio), 0.01 if known else max(time_sd, 0.06))
+        if why:
+            self._change_of_job(now_s, why)
+
+    def _leave_probe(self) -> None:
+        """A probe that is not over is worth nothing; the same one is wanted again."""
+        self._probe = None
+
+    def _go_on(self, now_s: float) -> None:
+        """After an interruption."""
+        if self.state in ("features", "baseline", "predict"):
+            self._look_for_job(now_s)
+            return
+        if self.state == "watch":
+            self.state = "hold" if self._crowded else "watch"
+            self._since_s = self._seen_s = now_s
+        if self.state in ("search", "hold", "watch"):
+            self._ledger.begin(now_s)
+
+
+def running() -> tuple[Tuner, ...]:
+    """The tuners of this process that have not ended, newest last."""
+    return tuple(each for each in core._running if isinstance(each, Tuner))
+
+
+def latest() -> Tuner | None:
+    """The tuner that was begun last in this process, also when it has ended."""
+    found = core._latest
+    return found if isinstance(found, Tuner) else None
