@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from workbench.simulation.physics import Card, Load
+from workbench.simulation.physics import Card, Load, Work
 
 GIB = 1 << 30
 
@@ -208,6 +208,8 @@ def card(name: str) -> Card:
     >>> card("rtx 3080 ti").key, card("a100-80gb").key, card("Tesla V100-SXM2-32GB").key
     ('RTX3080TI', 'A100', 'V100')
     """
+    if name in _MEASURED:
+        return _MEASURED[name]
     wanted = _bare(name)
     for known in CARDS.values():
         if wanted == _bare(known.key):
@@ -215,6 +217,24 @@ def card(name: str) -> Card:
     from workbench.errors import UnknownGpu
 
     raise UnknownGpu(f"no simulated GPU is called {name!r}; there are {', '.join(CARDS)}")
+
+
+# Cards that are known by what was measured on them; see `tables`.
+_MEASURED: dict[str, Card] = {}
+
+
+def add(card: Card) -> Card:
+    """Let this process know a card by its key. One of the same key that was added before is replaced.
+
+    Raises:
+        UsageError: a key that is none of one to fifteen letters, or a catalogued card's.
+    """
+    from workbench.errors import UsageError
+
+    if not 1 <= len(card.key.encode()) <= 15 or card.key in CARDS:
+        raise UsageError(f"a card's key has 1 to 15 letters and is none of {', '.join(CARDS)}; {card.key!r} will not do")
+    _MEASURED[card.key] = card
+    return card
 
 
 _TRIMMINGS = re.compile(r"nvidia|geforce|quadro|tesla|rtx|sxm\d?|pcie|hbm\d|\d+ ?gb|[^a-z0-9]")
@@ -242,7 +262,7 @@ class Phase:
     name: str
     kind: PhaseKind
     time_s: float
-    load: Load | None
+    load: Load | Work | None
     utilisation: float
     memory_utilisation: float
 
@@ -258,6 +278,7 @@ class Workload:
         fixed_bytes: Device memory whatever the batch size: weights, gradients, optimizer state, context.
         sample_bytes: Device memory for each sample of a batch.
         checkpoint_bytes: Size of a checkpoint.
+        phases: Of an iteration, where they were measured and follow no law; then `card` is the key of the card that it runs on.
     """
 
     key: str
@@ -271,6 +292,8 @@ class Workload:
     fixed_bytes: int
     sample_bytes: int
     checkpoint_bytes: int
+    phases: tuple[Phase, ...] = ()
+    card: str = ""
 
     def memory_bytes(self, batch_size: int) -> int:
         """Device memory the job needs at a batch size."""
@@ -492,7 +515,17 @@ def _backward(forward: float, optimizer: float) -> float:
 
 @lru_cache(maxsize=1024)
 def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, ...]:
-    """One training iteration: forward, backward, optimizer, and the wait for host and data."""
+    """One training iteration: forward, backward, optimizer, and the wait for host and data.
+
+    Raises:
+        UsageError: a workload or a card that is known by measurements alone, with another than the one they were made with.
+    """
+    if workload.phases or card.key in _MEASURED:
+        if workload.card != card.key:
+            from workbench.errors import UsageError
+
+            raise UsageError(f"{workload.title} was not measured on {card.name}, and one of the two is known by measurements alone")
+        return workload.phases
     gap_s, busy_s, load = law(card, workload).at(batch_size)
     forward = _scaled(load, _FORWARD_COMPUTE, _FORWARD_POWER)
     backward = _scaled(
@@ -515,6 +548,8 @@ def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, 
 
     The host has only the forward pass to launch, so the wait for it shrinks by as much; reading the data does not.
     """
+    if workload.phases:
+        return ()
     numbers = law(card, workload)
     gap_s, busy_s, load = numbers.at(batch_size)
     read_s = numbers.host_s * batch_size**numbers.host_exponent

@@ -159,7 +159,7 @@ def create(
 
 def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
     sensor = SENSORS[card.architecture]
-    lacks = set(sensor.lacks) | ({"mem_lock"} if len(card.mem_clocks_mhz) < 2 else set())
+    lacks = {*sensor.lacks, *card.lacks} | ({"mem_lock"} if len(card.mem_clocks_mhz) < 2 else set())
     low_w, default_w, high_w = card.power_limit_w
     values = {
         "name": f"{card.name} (simulated)",
@@ -175,7 +175,9 @@ def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
         "limit_default_w": default_w,
         "limit_max_w": high_w,
         "n_mem_clocks": len(card.mem_clocks_mhz),
-        "mem_clocks": (*card.mem_clocks_mhz, *(0,) * (8 - len(card.mem_clocks_mhz))),
+        "mem_clocks": _eight(card.mem_clocks_mhz),
+        "mem_top_sm": _eight(card.mem_top_sm_mhz),
+        "mem_low_sm": _eight(card.mem_low_sm_mhz),
         "power_update_s": sensor.power_update_s,
         "power_window_s": sensor.power_window_s,
         "average_window_s": sensor.average_window_s,
@@ -198,6 +200,10 @@ def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
     state.set_control(gpu, "limit_w", default_w)
     state.set_control(gpu, "was_limit_w", default_w)
     state.publish(gpu, -3600.0, [], idle(card))
+
+
+def _eight(clocks_mhz: tuple[int, ...]) -> tuple[int, ...]:
+    return (*clocks_mhz, *(0,) * (8 - len(clocks_mhz)))
 
 
 def idle(card: Card) -> tuple[float, int, int, float, float, int]:

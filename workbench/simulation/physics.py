@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Card:
         mem_dynamic_w: M above: power of the memory when it never rests, at its highest clock.
         mem_static_w: What each memory clock adds to `static_w` and `gap_w` over the lowest.
         mem_top_sm_mhz: The highest SM clock the driver pairs with each memory clock.
+        mem_low_sm_mhz: The lowest one, where not all are paired.
+        lacks: What its driver does not answer (names of `state.ABILITIES`), over what its architecture lacks.
         idle_c: Temperature at idle power.
         degrees_per_w: Rise of the settled temperature with power over idle.
         thermal_time_s: Time constant of the temperature.
@@ -65,6 +69,8 @@ class Card:
     mem_dynamic_w: float = 0.0
     mem_static_w: tuple[float, ...] = ()
     mem_top_sm_mhz: tuple[int, ...] = ()
+    mem_low_sm_mhz: tuple[int, ...] = ()
+    lacks: tuple[str, ...] = ()
     idle_c: float = 33.0
     degrees_per_w: float = 0.15
     thermal_time_s: float = 25.0
@@ -106,10 +112,25 @@ class OperatingPoint:
     capped: bool
 
 
+class Work(Hashable, Protocol):
+    """What knows by itself where a card settles under it, such as what was measured (`tables.Measured`)."""
+
+    def operate(
+        self,
+        card: Card,
+        *,
+        power_limit_w: float,
+        max_sm_clock_mhz: int | None = None,
+        min_sm_clock_mhz: int | None = None,
+        mem_clock_mhz: int | None = None,
+    ) -> OperatingPoint:
+        """As the function of that name; `stretch` is relative to this work's own reference and may be below 1."""
+
+
 @lru_cache(maxsize=65536)
 def operate(
     card: Card,
-    load: Load | None,
+    load: Load | Work | None,
     *,
     power_limit_w: float,
     max_sm_clock_mhz: int | None = None,
@@ -128,9 +149,14 @@ def operate(
     >>> point.sm_clock_mhz, point.power_w, round(point.stretch, 3), point.capped
     (690, 70.0, 1.6, True)
     """
-    memory = _memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
+    if load is not None and not isinstance(load, Load):
+        return load.operate(
+            card, power_limit_w=power_limit_w, max_sm_clock_mhz=max_sm_clock_mhz, min_sm_clock_mhz=min_sm_clock_mhz,
+            mem_clock_mhz=mem_clock_mhz,
+        )  # fmt: skip
+    memory = memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
     mem_clock = card.mem_clocks_mhz[memory]
-    clock = _locked_clock(card, memory, min_sm_clock_mhz, max_sm_clock_mhz)
+    clock = locked_clock(card, memory, min_sm_clock_mhz, max_sm_clock_mhz)
     if load is None:
         return OperatingPoint(clock, mem_clock, _at_memory(card, memory, card.gap_w), 1.0, False)
     top = card.sm_clocks_mhz[0]
@@ -177,7 +203,7 @@ def clock_at_most(clocks_mhz: tuple[int, ...], clock_mhz: float) -> int:
     return clocks_mhz[min(skipped, len(clocks_mhz) - 1)]
 
 
-def _memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int | None) -> int:
+def memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int | None) -> int:
     """Place in the card's list of the memory clock that is granted."""
     if mem_clock_mhz is None:
         return 0
@@ -189,7 +215,7 @@ def _memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int |
     return index
 
 
-def _locked_clock(card: Card, memory: int, min_mhz: int | None, max_mhz: int | None) -> int:
+def locked_clock(card: Card, memory: int, min_mhz: int | None, max_mhz: int | None) -> int:
     """SM clock of a card that no power limit slows down."""
     clocks = card.sm_clocks_mhz
     bound = clocks[0] if max_mhz is None else max_mhz
@@ -226,13 +252,13 @@ def _dynamic_w(card: Card, load: Load, x: float, u: float) -> float:
         return core_w * x * volts * volts
     time = _time(card, load, x, u)
     # How busy the SMs and the memory are falls as the other one makes them wait.
-    memory_w = min(core_w, card.mem_dynamic_w * _busy(card, load, load.memory))
+    memory_w = min(core_w, card.mem_dynamic_w * busy_share(card, load, load.memory))
     core_w -= memory_w
     activity = card.clocked_share + (1.0 - card.clocked_share) / (x * time)
     return core_w * x * volts * volts * activity + memory_w / time
 
 
-def _busy(card: Card, load: Load, share: float) -> float:
+def busy_share(card: Card, load: Load, share: float) -> float:
     """Share of the time, at the highest clocks, that the unit behind `share` of it is busy."""
     bound = load.compute + load.memory
     if bound <= 0.0 or share <= 0.0:

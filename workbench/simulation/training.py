@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..errors import SimulationError, UsageError
-from . import catalogue
+from . import activity, catalogue, counters
 from .catalogue import Phase, Workload
 from .machine import Machine, attached, idle
 from .physics import operate
@@ -69,6 +69,8 @@ class TrainingJob:
         accumulate: Micro-steps of `batch_size` samples each whose gradients one optimizer step takes together.
         variation: Standard deviation of the logarithm of an iteration's length, 1 % where None. With 0.7 or more nothing in
             the trace repeats, as where every request has a length of its own.
+        grain_s: On a stepped clock: queue so much work before the clock is stepped, in one go. Iterations of a few milliseconds would step
+            it so finely that the sampler, which looks no further than a step, never sees a sensor refresh.
         seed: Of the variation between iterations.
 
     Raises:
@@ -91,6 +93,7 @@ class TrainingJob:
         checkpoint_s: float | None = None,
         accumulate: int = 1,
         variation: float | None = None,
+        grain_s: float = 0.0,
         seed: int = 0,
     ) -> None:
         found = machine or attached()
@@ -120,6 +123,7 @@ class TrainingJob:
         self.iterations = iterations if iterations is not None else epochs * self.iterations_per_epoch
         self._evaluate, self._checkpoint_every, self._checkpoint_s = evaluate, checkpoint_every, checkpoint_s
         self.seed = seed
+        self._grain_s = grain_s if found.clock.stepped else 0.0
         self._rng = random.Random(seed)
         self.marks: list[float] = []
         self.events: list[Event] = []
@@ -134,7 +138,7 @@ class TrainingJob:
                 factor = self._rng.lognormvariate(0.0, self.variation)
                 gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
                 self.marks.append(self._start([_varied(lane.iteration, factor, gaps) for lane in self._lanes]))
-                self._wait(AHEAD_S)
+                self._wait(AHEAD_S, self._grain_s)
                 yield Batch(number, number // self.iterations_per_epoch, self.batch_size * self.accumulate)
                 if self._evaluate and (number + 1) % self.iterations_per_epoch == 0:
                     self._between("evaluation", [lane.evaluation for lane in self._lanes])
@@ -202,9 +206,11 @@ class TrainingJob:
     def _join(self, ends: Sequence[float]) -> None:
         self._end_s = max(ends)
 
-    def _wait(self, ahead_s: float) -> None:
-        """Block until the device is within `ahead_s` of the end of its queue, following changes of the setting."""
+    def _wait(self, ahead_s: float, grain_s: float = 0.0) -> None:
+        """Block until the device is within `ahead_s` of the end of its queue, following changes of the setting; a grain is not worth it."""
         state, clock = self.machine.state, self.machine.clock
+        if self._end_s - ahead_s - state.now_s() <= grain_s:
+            return
         while (left_s := self._end_s - ahead_s - state.now_s()) > 0:
             # A stepped clock is stepped no further than a change needs to take effect, so that none is noticed too late.
             look_s = state.card(self.gpus[0], "governor_delay_s") if clock.stepped else LOOK_S * state.header("scale")
@@ -233,6 +239,7 @@ class _Lane:
         self.iteration = catalogue.iteration(self.card, workload, batch_size)
         self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(batch_size)
         self.memory_bytes = workload.memory_bytes(batch_size)
+        self._mix = activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE else None
         if not catalogue.fits(self.card, workload, batch_size):
             raise OutOfMemory(
                 f"{workload.title} at batch size {batch_size} needs {self.memory_bytes / 2**30:.1f} GiB and "
@@ -293,6 +300,8 @@ class _Lane:
                 if at_s < change_s < at_s + span_s:
                     span_s = change_s - at_s
                 reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
+                if self._mix is not None:
+                    reasons |= activity.packed(self.card, self._mix, phase.load, point)
                 plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
                              phase.utilisation, phase.memory_utilisation, reasons))  # fmt: skip
                 part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase
