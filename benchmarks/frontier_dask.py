@@ -12,7 +12,7 @@ import polars as pl
 from workbench import session
 from workbench.executors import DaskExecutor, dask_client
 from workbench.finder import devices
-from workbench.sweep import Sweep
+from workbench.sweeping import Sweep
 from workbench.workloads import example_training
 
 SCALE = 100.0  # of the simulated clock

@@ -19,7 +19,7 @@ from workbench.executors import DaskExecutor, HereExecutor, LocalExecutor, Worke
 from workbench.finder import devices
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine, attached
-from workbench.sweep import Sweep, candidates, sweep
+from workbench.sweeping import Sweep, candidates, sweep
 from workbench.workloads import example_training
 
 SPACE = {"batch_size": [64, 256], "power_limit_w": [100.0, 175.0, 250.0]}

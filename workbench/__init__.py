@@ -15,6 +15,14 @@
     session                  one process's GPUs, recorder, meter and store
     search                   what to try next: objectives, batch-size policies, power profiles, histories as Optuna studies
     recurring, profiling     jobs that recur, each at the batch size and power limit that cost least; limits profiled while they run
+    features, dcgm           what a running job does to its GPU in a few numbers: GPM, DCGM or NVML, whichever is there
+    graded, gpu_profile      built-in workloads, and the measurements of a GPU's profile
+    profile_gpu, models      `workbench profile-gpu`; where its models are kept
+    trial, executors         one configuration measured; where trials run: a process or a Dask worker per GPU
+    sweeping                 many configurations measured, next where the energy-time frontier is expected to grow most
+    tuning, tuner            a running job's best power limit and clocks, found online, held, watched
+    applying, in_force       a configuration put to a GPU by hand, read back, undone; what is in force, and whose it is
+    chosen                   what was chosen last, for the next run to read
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
 
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
     from .recurring import RecurringJob
     from .scripting import iterations_of, measure, track
     from .session import simulate
+    from .sweeping import sweep
+    from .tuning import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -48,7 +58,9 @@ __all__ = [
     "phase",
     "simulate",
     "step",
+    "sweep",
     "track",
+    "tune",
 ]
 
 _HOMES = {
@@ -64,11 +76,13 @@ _HOMES = {
     "phase": "marks",
     "simulate": "session",
     "step": "marks",
+    "sweep": "sweeping",
     "track": "scripting",
+    "tune": "tuning",
 }
 
 
-_ROOMS = ("panels", "readers")  # that a person uses by name
+_ROOMS = ("applying", "chosen", "panels", "readers")  # that a person uses by name
 
 
 def __getattr__(name: str) -> Any:

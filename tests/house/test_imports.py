@@ -61,7 +61,10 @@ ROOMS: dict[str, set[str]] = {
     "recurrence": {*_TUNING, "profiling", "marks", "recurring"},  # the last for its types only
     "recurring": {*_TUNING, "profiling", "recurrence", "session", "places"},
     "executors": {"errors"},  # where trials run
-    "sweep": {"records", "errors", "places", "session", "trial", "executors", "search"},
+    "sweeping": {"records", "errors", "places", "session", "trial", "executors", "search"},
+    "chosen": {"records"},
+    "in_force": {"records", "errors", "device"},
+    "applying": {*_NOUNS, "device", "places", "session", "recurring", "tuning", "chosen", "in_force"},
     "trade_off": {"records", "errors", "report", "search"},  # pure functions over frames
     "sharing": {*_MEASURING, "cluster"},
     "callbacks": {"errors", "marks"},
