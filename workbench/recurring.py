@@ -133,6 +133,23 @@ class RecurringJob:
             self._next = self.study.ask(slices=False)
         return configuration_of(self._next)
 
+    def choose(self, batch_size: int | None, power_limit_w: float | None = None) -> None:
+        """Run the next recurrence at a batch size that you have chosen, once; None leaves it to the policy again.
+
+        The policy learns from that run as from any other.
+
+        Args:
+            batch_size: One of the job's.
+            power_limit_w: One of the job's; None takes the one that has cost least there so far.
+
+        Raises:
+            UsageError: a batch size or limit that the job has not; what was claimed before stays claimed.
+        """
+        claimed = self.study.claim(batch_size, power_limit_w) if batch_size is not None else None
+        if self._next is not None:
+            self.study.end(self._next, state="withdrawn")
+        self._next = claimed
+
     def recurrence(self) -> Recurrence:
         """One attempt, as a context manager; at what `next` has claimed, or what it would."""
         self.next()

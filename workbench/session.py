@@ -109,6 +109,22 @@ class Session:
             self._ways = {}
             return left
 
+    def hand_over(self, uuid: str) -> str | None:
+        """Undo what `set_power_limit` has set on one GPU, for somebody else to set it; None where there was nothing.
+
+        Returns a sentence if something is left.
+
+        Raises:
+            DeviceError: it could not be undone, and is still ours.
+        """
+        with self._limiting:
+            way = self._ways.get(uuid)
+            if way is None:
+                return None
+            left = way.back()
+            del self._ways[uuid]
+            return left
+
     def restore_all(self) -> list[str]:
         """Put every GPU that this process holds back; returns sentences about what could not be."""
         with self._limiting:

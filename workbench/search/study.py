@@ -137,6 +137,27 @@ class JobStudy:
             self.close_stale()
             return self._ask_policy(slices, gpu) if self.policy is not None else self._ask_sampler(gpu)
 
+    def claim(self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand") -> Attempt:
+        """A new attempt at a batch size that a person has chosen. It runs from now on, and counts in the history as any other.
+
+        Args:
+            batch_size: One of the space's.
+            power_limit_w: One of the space's; None takes the one that has cost least there so far.
+
+        Raises:
+            UsageError: a batch size or limit that the space has not.
+        """
+        if batch_size not in self.space.batch_sizes:
+            have = ", ".join(str(size) for size in self.space.batch_sizes)
+            raise UsageError(f"batch size {batch_size} is not one of those of '{self.name}': {have}; name it among its batch_sizes")
+        if power_limit_w is not None and power_limit_w not in self.space.power_limits_w:
+            have = ", ".join(f"{limit_w:g}" for limit_w in self.space.power_limits_w) or "none"
+            raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
+        with told(self.url):
+            limit_w = power_limit_w if power_limit_w is not None else self._best_limit(batch_size)
+            proposal = Proposal(batch_size, limit_w, stop_after_epochs=self.space.max_epochs, reason=reason)
+            return self._add(self._attempt(-1, proposal, None))
+
     def _ask_policy(self, slices: bool, gpu: str | None) -> Attempt:
         """Decide, and claim the trial with what was decided in one write.
 

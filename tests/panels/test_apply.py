@@ -1,0 +1,200 @@
+"""The panel that applies a setting, without a browser: what it says, does on a button, draws and leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+import workbench.panels
+from workbench import session as sessions
+from workbench.device import control
+from workbench.errors import UsageError
+from workbench.panels.apply import ApplyPanel
+from workbench.panels.apply_look import NOTHING
+from workbench.panels.apply_picture import power
+from workbench.records import Configuration, Setting
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+
+NO_PERMISSION, LOST = 4, 15
+
+
+@pytest.fixture
+def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(sessions, "_current", None)
+    made = simulated("V100", stepped=True)
+    yield made
+    made.state.clear_faults()
+    made.lose(0, 0)
+    control.restore_all()
+    if sessions._current is not None:
+        sessions._current.close()
+    control._stop_watchdog()
+    workbench.chosen.choose(None)
+
+
+class Said:
+    """Takes what a panel sends, in place of a browser that has said hello."""
+
+    def __init__(self, panel: ApplyPanel) -> None:
+        self.messages: list[dict[str, Any]] = []
+        panel._greeted["a view"] = 0.0
+        panel._say = lambda content, buffers=None: self.messages.append(content)  # type: ignore[method-assign]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return next(m for m in reversed(self.messages) if m["kind"] == kind)
+
+
+def ask(panel: ApplyPanel, kind: str, **content: Any) -> None:
+    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
+
+
+def limit_w(machine: Machine) -> float:
+    return float(machine.state.control(0, "limit_w"))
+
+
+def test_it_says_what_is_in_force_what_is_chosen_and_the_difference(machine: Machine) -> None:
+    assert workbench.panels.apply().summary().splitlines()[1:] == [
+        "In force: 250 W (the driver's default)", f"Chosen: {NOTHING}", "Difference: Nothing would change",
+        "Rights: the GPU is simulated: nobody is asked for rights",
+    ]  # fmt: skip
+    lines = workbench.panels.apply(Configuration(Setting(150.0, 1005), 64)).summary().splitlines()
+    assert lines[2:5] == [
+        "Chosen: 150 W, SM 1005 MHz, memory clock left to the driver, batch size 64",
+        "Difference: power limit 250 W (default) → 150 W; SM clock left to the driver → 1005 MHz",
+        "Batch size 64 cannot change inside a job that runs; it goes to workbench.chosen.batch_size",
+    ]
+    with pytest.raises(UsageError, match="not str"):
+        workbench.panels.apply("150 W")
+
+
+def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
+    panel = ApplyPanel()
+    said = Said(panel)
+    ask(panel, "apply")
+    assert "nothing is chosen yet" in said.last("problem")["text"]
+    ask(panel, "choose", power_limit_w=150, sm_clock_mhz=None, mem_clock_mhz="", batch_size=None)
+    assert said.last("news")["wanted"] == {"power_limit_w": 150.0, "sm_clock_mhz": None, "mem_clock_mhz": None, "batch_size": None}
+    assert limit_w(machine) == 250.0
+    ask(panel, "apply")
+    assert limit_w(machine) == 150.0
+    news = said.last("news")
+    assert news["done"] == "applied, and read back: 150 W"
+    assert (news["view"]["force"], news["view"]["can_undo"], news["view"]["difference"]) == ("150 W", True, ())
+    assert said.last("problem")["text"] == ""
+    ask(panel, "default")
+    assert limit_w(machine) == 250.0
+    ask(panel, "undo")
+    assert limit_w(machine) == 150.0
+    ask(panel, "undo")
+    assert limit_w(machine) == 250.0
+    assert not said.last("news")["view"]["can_undo"]
+    ask(panel, "undo")
+    assert "nothing to undo" in said.last("problem")["text"]
+
+
+def test_without_rights_it_shows_the_command(machine: Machine) -> None:
+    machine.inject("nvmlDeviceSetPowerManagementLimit", NO_PERMISSION)
+    panel = ApplyPanel(Setting(150.0))
+    said = Said(panel)
+    ask(panel, "apply")
+    seen = said.last("news")["view"]
+    assert (seen["allowed"], seen["command"]) == (False, f"sudo nvidia-smi -i {panel.hand.device.uuid} -pl 150")
+    assert "it takes root" in said.last("problem")["text"]
+    assert seen["command"] in panel.html()
+    assert limit_w(machine) == 250.0
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [({"power_limit_w": 900}, "900 W is outside 100..250 W"), ({"power_limit_w": "much"}, "'much' is no number"),
+     ({"sm_clock_mhz": 3}, "no SM clock of 3 MHz"), ({"batch_size": 0}, "a batch size of 0 is none")],
+)  # fmt: skip
+def test_what_cannot_be_applied_is_a_sentence(machine: Machine, choice: dict[str, Any], words: str) -> None:
+    panel = ApplyPanel(Setting(150.0))
+    said = Said(panel)
+    ask(panel, "choose", **choice)
+    if not any(message["kind"] == "problem" for message in said.messages):
+        ask(panel, "apply")
+    assert words in said.last("problem")["text"]
+    assert limit_w(machine) == 250.0
+
+
+def test_a_lost_gpu_is_said_and_nothing_can_be_applied(machine: Machine) -> None:
+    panel = ApplyPanel(Setting(150.0))
+    machine.lose(0, LOST)
+    panel.refresh()
+    assert "In force: not known (nobody knows: the GPU does not answer" in panel.summary()
+    assert panel._view is not None
+    assert not panel._view.can_apply
+
+
+def test_it_takes_over_what_is_chosen_on_a_frontier(machine: Machine) -> None:
+    class Frontier:
+        chosen = Configuration(Setting(200.0))
+
+        def on_choice(self, callback: Callable[[Configuration], object]) -> None:
+            self.callback = callback
+
+    frontier = Frontier()
+    panel = workbench.panels.apply(frontier)
+    assert panel.chosen == Configuration(Setting(200.0))
+    frontier.callback(Configuration(Setting(175.0)))
+    assert "power limit 250 W (default) → 175 W" in panel.summary()
+
+
+def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
+    panel = ApplyPanel(Setting(125.0))
+    for number, _ in enumerate(TrainingJob("imagenet", 256, machine=machine, iterations=60, evaluate=False)):
+        if number == 25:
+            panel.apply()
+            assert panel._follows()
+    assert not panel._follows()
+    panel.refresh()
+    assert "the power went from " in panel.summary()
+    drawing = ElementTree.fromstring(power(panel._followed))
+    path = [each for each in drawing.iter() if each.tag.endswith("path")][-1]
+    assert path.attrib["d"].count("L") > 100
+    assert ElementTree.fromstring(power(None)).tag.endswith("svg")
+
+
+def test_a_page_has_all_that_it_needs_and_only_news_is_sent(machine: Machine) -> None:
+    panel = ApplyPanel(Setting(150.0))
+    content, _ = panel.greeting()
+    assert content["knobs"]["limits"] == [100.0, 250.0, 250.0]
+    assert content["knobs"]["sm"][0] == 1380
+    assert content["knobs"]["memory"] == []  # the V100 has one memory clock
+    assert content["gpus"] == [[panel.hand.device.uuid, f"0: {panel.hand.device.name}"]]
+    panel._read_s = -1e9
+    assert panel.news() is not None
+    panel._read_s = -1e9
+    assert panel.news() is None
+    machine.state.change_setting(0, limit_w=180.0)
+    panel._read_s = -1e9
+    news = panel.news()
+    assert news is not None
+    assert news[0]["view"]["force"] == "180 W"
+    panel.end()
+
+
+def test_the_picture_escapes_and_needs_no_script(machine: Machine) -> None:
+    panel = ApplyPanel(Setting(150.0))
+    panel.complain("<script>")
+    assert "<script" not in panel.html()
+    assert "&lt;script&gt;" in panel.html()
+    assert "text/html" in panel._repr_mimebundle_()
+
+
+def test_importing_the_panels_loads_no_plotting_library() -> None:
+    code = "import sys, workbench.panels; assert not {'bokeh', 'anywidget', 'polars'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

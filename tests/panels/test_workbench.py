@@ -1,0 +1,109 @@
+"""The whole workbench on tabs, without a browser: one to a kernel, its panels connected, its picture, a sweep's progress."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import workbench
+import workbench.panels
+from workbench import session as sessions
+from workbench.device import control
+from workbench.panels import workbench as module
+from workbench.panels.workbench_parts import log_sheet, progress_words, sweep_sheet
+from workbench.records import Configuration, Setting
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+from workbench.store import Store
+
+POINTS = pl.DataFrame({"time_s": [10.0, 11.0, 14.0], "energy_j": [2500.0, 2100.0, 2000.0], "power_limit_w": [250.0, 200.0, 150.0]})
+
+
+@pytest.fixture
+def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(sessions, "_current", None)
+    monkeypatch.setattr(module, "_open", None)
+    made = simulated("V100", stepped=True)
+    yield made
+    if module._open is not None:
+        module._open.close()
+    control.restore_all()
+    if sessions._current is not None:
+        sessions._current.close()
+    control._stop_watchdog()
+    workbench.chosen.choose(None)
+
+
+class Sweep:
+    done, budget, remaining_s, cancelled, reason = 12, 40, 180.0, False, ""
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_it_is_one_to_a_kernel_and_keeps_its_state(machine: Machine) -> None:
+    opened = workbench.panels.open()
+    assert list(opened.panels) == ["Power and periods", "Frontier", "Clocks", "Apply", "Log"]
+    opened.select("Apply")
+    assert workbench.panels.open() is opened
+    assert opened.box.selected_index == 3
+    assert tuple(opened.box.titles) == tuple(opened.panels)
+    other = workbench.panels.open(POINTS)
+    assert other is not opened
+    assert not opened.panels["Log"].running
+    assert workbench.panels.open() is other
+
+
+def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) -> None:
+    opened = workbench.panels.open(POINTS)
+    opened.frontier.choose(Configuration(Setting(150.0)))
+    panel: Any = opened.panels["Apply"]
+    assert panel.chosen == opened.chosen == Configuration(Setting(150.0))
+    panel.apply()
+    assert machine.state.control(0, "limit_w") == 150.0
+    panel.undo()
+    assert machine.state.control(0, "limit_w") == 250.0
+
+
+def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
+    opened = workbench.panels.open()
+    assert opened.chosen is None
+    assert "Nothing is measured yet" in opened.html()
+    with workbench.measure("<epoch>") as measured:
+        for _ in TrainingJob("imagenet", 256, machine=machine, iterations=5, evaluate=False):
+            pass
+    Store().save(measured.measurement)
+    opened.frontier.refresh()
+    assert opened.chosen is not None
+    picture = opened.html()
+    assert "&lt;epoch&gt;" in picture
+    assert "<script" not in picture
+    assert "1 measurements" in opened.summary()
+
+
+def test_the_log_tab_sends_only_what_is_new(machine: Machine, tmp_path: Path) -> None:
+    sheet = log_sheet(Store(tmp_path))
+    sheet._looked_s = -1e9
+    assert sheet.news() is not None
+    sheet._looked_s = -1e9
+    assert sheet.news() is None
+    sheet.end()
+
+
+def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
+    sweep: Any = Sweep()
+    sheet = sweep_sheet(sweep)
+    assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
+    assert sheet._news()["bar"]["share"] == 0.3
+    sheet._received(sheet, {"kind": "cancel", "n": 1}, None)
+    assert sweep.cancelled
+    assert not sheet._news()["bar"]["can_cancel"]
+    assert progress_words(sweep).endswith("cancelled: the trials that run are finished and kept")
+    sheet.end()
