@@ -23,6 +23,7 @@
     tuning, tuner            a running job's best power limit and clocks, found online, held, watched
     applying, in_force       a configuration put to a GPU by hand, read back, undone; what is in force, and whose it is
     chosen                   what was chosen last, for the next run to read
+    cluster                  job logs, an exact simulator of GPU clusters, and policies that decide which jobs share a GPU
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
 
@@ -82,7 +83,7 @@ _HOMES = {
 }
 
 
-_ROOMS = ("applying", "chosen", "panels", "readers")  # that a person uses by name
+_ROOMS = ("cluster", "applying", "chosen", "panels", "readers")  # that a person uses by name
 
 
 def __getattr__(name: str) -> Any:

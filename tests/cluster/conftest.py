@@ -1,0 +1,8 @@
+"""Small clusters and logs whose numbers can be worked out on paper."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

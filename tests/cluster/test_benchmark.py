@@ -1,0 +1,89 @@
+"""The cluster benchmark's own rules: which files it reads, how a log is cut, what a limit does, when ours is said to hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from benchmarks.cluster import EACO, verdict
+from benchmarks.cluster_caps import clock_curves, levels, limit_curves
+from benchmarks.cluster_logs import job_logs, usable, weeks
+
+DAY_S = 86400.0
+
+
+def test_limits_and_clocks_are_found_by_their_columns_and_averaged_over_workloads(tmp_path: Path) -> None:
+    (tmp_path / "zeus").mkdir()
+    (tmp_path / "clocks").mkdir()
+    sweep = {"network": "n", "batch_size": 1, "optimizer": "o"}
+    rows = [
+        {**sweep, "power_limit": p, "time_per_epoch": t, "average_power": w}
+        for p, t, w in ((200, 10.0, 150.0), (180, 10.0, 130.0), (100, 20.0, 90.0))
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "zeus" / "any_name.csv")
+    windows = pl.DataFrame(
+        {"window_name": [f"w_{p}" for p in (100, 180, 200)], "elapsed_time": [2.0, 1.25, 1.0], "gpu0_energy": [180.0, 137.5, 150.0]}
+    )
+    windows.write_csv(tmp_path / "zeus" / "others.csv")
+    pl.DataFrame({"x": [1]}).write_csv(tmp_path / "zeus" / "neither.csv")
+    curves = limit_curves(tmp_path)
+    assert len(curves) == 2
+    top = levels(curves, 250.0)[0]
+    assert top.power_limit_w == 225.0
+    assert top.speed == pytest.approx((1.0 + 0.8) / 2)
+    # above an idle of 30 W: 100 and 80 of 120 and 120 W
+    assert top.active == pytest.approx(180 / 240)
+    stages = pl.DataFrame(
+        {"stage": [0, 1] * 2, "instruction": ["f"] * 4, "frequency": [1000, 1000, 900, 900],
+            "time": [1.0, 1.0, 1.1, 1.1], "energy": [200.0] * 2 + [176.0] * 2}
+    )  # fmt: skip
+    stages.write_csv(tmp_path / "clocks" / "sweep.csv")
+    (clocked,) = levels(clock_curves(tmp_path), 250.0, idle_w=60.0)
+    assert (clocked.speed, clocked.active) == (pytest.approx(1 / 1.1, abs=1e-4), pytest.approx(100 / 140, abs=1e-4))
+    assert levels([], 250.0) == ()
+
+
+def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    days = [day for day in range(28) for _ in range(5 if 8 <= day < 15 else 1)]
+    log = pl.DataFrame({"job_id": range(len(days)), "submit_s": [day * DAY_S + 5 for day in days], "duration_s": 600.0, "num_gpus": 1})
+    log.write_parquet(tmp_path / "cluster" / "ours.parquet")
+    pl.DataFrame({"other": [1]}).write_csv(tmp_path / "cluster" / "table.csv")
+    (name,) = job_logs(tmp_path)
+    assert name == "ours"
+    cut = weeks(usable(log))
+    assert [part.height for part in cut.values()] == [35, 7]
+    assert next(iter(cut)) == "days 8-15, the busiest"
+    assert list(weeks(log.head(10))) == ["whole log"]
+
+
+def test_what_is_too_wide_too_short_or_too_long_is_left_out_or_capped() -> None:
+    log = pl.DataFrame({"job_id": [1, 2, 3, 4], "submit_s": [4, 3, 2, 1], "duration_s": [59, 60, 10**7, 100], "num_gpus": [1, 1, 8, 9]})
+    kept = usable(log)
+    assert kept["job_id"].to_list() == [3, 2]
+    assert kept["duration_s"].to_list() == [3 * DAY_S, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [({}, True), ({"energy_kwh": 93.0}, False), ({"jtt_p95_h": 5.1}, False), ({"runtime_inflation": 0.06}, False), ({"misses": 11}, False)],
+)
+def test_ours_holds_only_if_every_figure_does(change: dict[str, float], holds: bool) -> None:
+    base: dict[str, Any] = {
+        "energy_kwh": 100.0,
+        "jtt_h": 2.0,
+        "jtt_p95_h": 5.0,
+        "runtime_inflation": 0.05,
+        "mean_job_inflation": 0.05,
+        "misses": 10,
+    }
+    rows = [{**base, "policy": name, "seed": 0, "energy_kwh": 100.0 + at} for at, name in enumerate(EACO)]
+    rows += [{**base, "policy": name, "seed": 0, "energy_kwh": 200.0} for name in ("fifo-spread-always-on", "fifo-best-fit")]
+    rows.append({**base, "policy": "ours", "seed": 0, "energy_kwh": 90.0, **change})
+    found = verdict(rows, "log", "week", 28)
+    assert found["eaco_at_its_best"] == EACO[0]
+    assert found["ours"]["holds"] is holds
+    assert found["eaco_energy_over_fifo_spread"] == 0.5

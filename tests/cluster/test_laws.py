@@ -1,0 +1,131 @@
+"""What holds for every log and every policy: nothing lost, nothing run twice, memory kept, joules that add up, looking changes nothing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+from audit import TINY, Chance, log, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.cluster.policies.fifo import Fifo
+from workbench.cluster.policy import BasePolicy
+from workbench.cluster.power import CapLevel, Cluster
+from workbench.cluster.simulator import Simulator
+from workbench.cluster.state import RUNNING, Job
+
+CAPPED = replace(TINY, caps=(CapLevel(200.0, 0.97, 0.85), CapLevel(150.0, 0.9, 0.7)))
+
+
+@st.composite
+def jobs(draw: Any, widest: int = 4) -> pl.DataFrame:
+    count = draw(st.integers(1, 14))
+    at = 0.0
+    rows = []
+    for number in range(count):
+        at += draw(st.sampled_from([0.0, 0.0, 1.0, 17.5, 130.25]))
+        rows.append(
+            {
+                "job_id": str(number), "submit_s": at, "duration_s": draw(st.floats(0.5, 400.0)), "num_gpus": draw(st.integers(1, widest)),
+                "utilisation": draw(st.sampled_from([0.0, 0.05, 0.37, 0.5, 0.9])),
+                "memory_bytes": draw(st.sampled_from([0, 300, 450, 1000])),
+                "sensitivity": draw(st.sampled_from([0.5, 1.0, 2.0])),
+                "deadline_s": draw(st.one_of(st.none(), st.just(at + 500.0))), "priority": draw(st.sampled_from([0, 0, 0, 1])),
+            }
+        )  # fmt: skip
+    return log(*rows)
+
+
+@given(jobs(widest=10), st.integers(0, 10**6), st.sampled_from([None, 0.0, 20.0]))
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_policy_does_work_and_joules_add_up(frame: pl.DataFrame, seed: int, sleep_after_s: float | None) -> None:
+    run(frame, 3, Chance(random.Random(seed), sleep_after_s=sleep_after_s), kind=CAPPED, checkpoint_s=3.0, restart_s=7.0)
+
+
+@given(jobs(), st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_a_result_does_not_depend_on_how_often_one_looks(frame: pl.DataFrame, seed: int) -> None:
+    whole = Simulator(frame, Cluster.of(2, CAPPED), Chance(random.Random(seed))).run()
+    pieces = Simulator(frame, Cluster.of(2, CAPPED), Chance(random.Random(seed)))
+    while pieces.advance(1):
+        assert 0 <= pieces.progress <= 1
+    assert pieces.result().jobs.equals(whole.jobs)
+    assert pieces.result().energy_j == whole.energy_j
+
+
+class Splitting(Fifo):
+    """FIFO that has every interval cut in pieces: meters read, work settled, ends foretold anew."""
+
+    def begin(self, cluster: Simulator) -> None:
+        super().begin(cluster)
+        for second in range(0, 2000, 13):
+            cluster.at(cluster.start_s + second + 0.37, "look")
+        self.live: list[Job] = []
+
+    def timer(self, payload: object) -> None:
+        for node in self.cluster.nodes:
+            node.advance(self.cluster.now_s)
+            for job in node.jobs():
+                if job.state == RUNNING and job.rate > 0:
+                    self.cluster.notify(job, min(5.0, job.left_s / 2))
+
+
+@given(jobs())
+@settings(max_examples=25, deadline=None)
+def test_a_result_does_not_depend_on_how_time_is_split(frame: pl.DataFrame) -> None:
+    whole, split = Simulator(frame, Cluster.of(2, TINY), Fifo()).run(), Simulator(frame, Cluster.of(2, TINY), Splitting()).run()
+    assert split.energy_j == pytest.approx(whole.energy_j, rel=1e-9)
+    for name in ("start_s", "end_s", "run_s", "energy_j"):
+        assert split.jobs[name].to_list() == pytest.approx(whole.jobs[name].to_list(), rel=1e-9, abs=1e-6)
+
+
+class Undoing(BasePolicy):
+    """All jobs but the last share as they come; the last is placed and undone, and its nodes are compared."""
+
+    name = "undoing"
+    sleep_after_s = None
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.before: tuple[object, ...] | None = None
+        self.equal = False
+
+    def arrived(self, job: Job) -> None:
+        fits = [gpu for node in self.cluster.nodes for gpu in node.gpus if gpu.memory + job.memory <= node.kind.memory_bytes]
+        gpus = fits[: job.num_gpus]
+        node = gpus[0].node
+        if job.index == self.last:
+            self.before = node.snapshot()
+            self.cluster.place(job, gpus)
+            self.cluster.stop(job, undo=True)
+        else:
+            self.cluster.place(job, gpus)
+
+    def stopped(self, job: Job, gpus: Any) -> None:
+        self.equal = gpus[0].node.snapshot() == self.before
+        self.cluster.place(job, gpus)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0, 100, 250]), st.sampled_from([0.1, 0.3, 0.77])), min_size=2, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_an_undo_puts_the_node_back_exactly(shapes: list[tuple[int, int, float]]) -> None:
+    rows = [
+        {
+            "job_id": str(i),
+            "submit_s": float(i),
+            "num_gpus": n,
+            "memory_bytes": m if i < len(shapes) - 1 else 0,
+            "utilisation": u,
+            "duration_s": 1e5,
+        }
+        for i, (n, m, u) in enumerate(shapes)
+    ]
+    policy = Undoing(len(shapes) - 1)
+    simulation = Simulator(log(*rows), Cluster.of(1, replace(TINY, memory_bytes=3000)), policy, checkpoint_s=0.0)
+    result = simulation.run()
+    assert policy.equal
+    assert result.jobs["undos"].to_list() == [0] * (len(shapes) - 1) + [1]

@@ -1,0 +1,87 @@
+"""Logs of other systems, read: what they tell, and nothing that they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from workbench.cluster.jobs import SCHEMA, check
+from workbench.cluster.readers import alibaba, philly, sacct
+from workbench.errors import UsageError
+
+SACCT = """JobID|User|Submit|Start|End|Elapsed|AllocTRES|State
+12|ann|2024-05-01T10:00:00|2024-05-01T10:05:00|2024-05-02T11:06:07|1-01:01:07|billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1|COMPLETED
+12.batch||2024-05-01T10:05:00|2024-05-01T10:05:00|2024-05-02T11:06:07|1-01:01:07|cpu=8,gres/gpu=2|COMPLETED
+13_4|bob|2024-05-01T09:00:00|2024-05-01T09:00:10|Unknown|00:10:00|cpu=1,gres/gpu:v100=1|RUNNING
+14|bob|2024-05-01T11:00:00|2024-05-01T11:00:00|2024-05-01T11:02:00|00:02:00|cpu=4,mem=4G|FAILED
+"""
+
+
+def test_sacct_tells_gpus_their_type_and_the_time_they_were_held(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(SACCT)
+    jobs = sacct(path)
+    assert jobs.schema == SCHEMA
+    assert jobs["job_id"].to_list() == ["13_4", "12", "14"]  # by submission; the step is part of its job
+    assert jobs["num_gpus"].to_list() == [1, 2, 0]
+    assert jobs["gpu_type"].to_list() == ["v100", "a100", None]
+    assert jobs["duration_s"].to_list() == [None, 86400 + 3600 + 67, 120]
+    assert jobs["submit_s"][1] - jobs["submit_s"][0] == 3600
+    assert jobs["utilisation"].null_count() == 3
+    with pytest.raises(UsageError, match=r"job 13_4.*duration_s is missing"):
+        check(jobs)
+    assert check(jobs, keep_valid=True)["job_id"].to_list() == ["12"]
+
+
+def test_sacct_without_a_word_of_gpus_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text("JobID|Submit|ElapsedRaw\n1|2024-05-01T10:00:00|10\n")
+    with pytest.raises(UsageError, match=r"Add AllocTRES to --format"):
+        sacct(path)
+
+
+def test_alibabas_pods_that_share_tell_their_part_of_the_gpu() -> None:
+    pods = pl.DataFrame(
+        {
+            "name": ["a", "b", "c"], "num_gpu": [1, 2, 0], "gpu_milli": [250, 1000, 0], "gpu_spec": ["T4", "V100M16|V100M32", None],
+            "creation_time": [100, 50, 70], "deletion_time": [400, 90, 80], "scheduled_time": [110, 50, 70],
+        }
+    )  # fmt: skip
+    jobs = alibaba(pods)
+    assert jobs["job_id"].to_list() == ["b", "c", "a"]
+    assert jobs["duration_s"].to_list() == [40, 10, 290]
+    assert jobs["utilisation"].to_list() == [None, None, 0.25]
+    assert jobs["gpu_type"].to_list() == [None, None, "T4"]
+    with pytest.raises(UsageError, match=r"job c\): num_gpus is 0, a job holds at least one GPU"):
+        check(jobs)
+
+
+def test_pai_tasks_ask_in_percent_and_times_instances() -> None:
+    tasks = pl.DataFrame(
+        {
+            "job_name": ["j", "k"], "task_name": ["worker", "tensorflow"], "inst_num": [4.0, 1.0], "plan_gpu": [100.0, 25.0],
+            "start_time": [10.0, 20.0], "end_time": [110.0, None], "gpu_type": ["V100", "MISC"],
+        }
+    )  # fmt: skip
+    jobs = alibaba(tasks)
+    assert jobs["job_id"].to_list() == ["j/worker", "k/tensorflow"]
+    assert jobs["num_gpus"].to_list() == [4, 1]
+    assert jobs["utilisation"].to_list() == [None, 0.25]
+    assert jobs["duration_s"].to_list() == [100.0, None]
+    assert jobs["gpu_type"].to_list() == ["V100", None]
+
+
+def test_philly_keeps_its_virtual_cluster_as_the_user() -> None:
+    jobs = philly(pl.DataFrame({"job_id": [7], "vc": ["x"], "submit_s": [5], "duration_s": [9], "num_gpus": [2]}))
+    assert jobs.row(0)[:5] == ("7", 5.0, 9.0, 2, "x")
+
+
+def test_a_table_of_something_else_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no Alibaba GPU log: its columns are x"):
+        alibaba(pl.DataFrame({"x": [1]}))
+    with pytest.raises(UsageError, match="no file"):
+        philly(tmp_path / "nothing.parquet")
+    with pytest.raises(UsageError, match="philly reader misses duration_s"):
+        philly(pl.DataFrame({"job_id": [1], "submit_s": [1], "num_gpus": [1]}))

@@ -1,0 +1,45 @@
+"""Which jobs share a GPU on a cluster, what it saves and what it costs.
+
+    jobs, readers, generator   logs as frames: the schema and its check, files of other systems, what a log does not tell
+    power                      nodes, clusters, what they draw
+    colocation                 how jobs that share a GPU slow each other, and what is learned of it
+    state, engine, simulator   a cluster at one moment; what changes on its nodes; from event to event
+    columns, result            a log as arrays; what comes of a run, as frames
+    policy, policies           who decides
+    placement, openings        indices by which policies find GPUs
+    summary, compare           runs in numbers; many runs
+
+`summarise(Simulator(draw(log, seed=0), Cluster.of(28), Frugal()).run())` is a whole run.
+"""
+
+from __future__ import annotations
+
+from .colocation import Colocation, History
+from .generator import MODELS, draw, generate
+from .jobs import SCHEMA, check
+from .policy import BasePolicy, IllegalPlacement, Policy
+from .power import A100_NODE, V100_NODE, CapLevel, Cluster, NodeType
+from .result import Result
+from .simulator import Simulator
+from .summary import summarise
+
+__all__ = [
+    "A100_NODE",
+    "MODELS",
+    "SCHEMA",
+    "V100_NODE",
+    "BasePolicy",
+    "CapLevel",
+    "Cluster",
+    "Colocation",
+    "History",
+    "IllegalPlacement",
+    "NodeType",
+    "Policy",
+    "Result",
+    "Simulator",
+    "check",
+    "draw",
+    "generate",
+    "summarise",
+]

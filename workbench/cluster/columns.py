@@ -1,0 +1,89 @@
+"""A log as arrays of machine numbers, which is what a run of a million jobs reads; and what comes of each job, in arrays too."""
+
+from __future__ import annotations
+
+from array import array
+
+import polars as pl
+
+from . import jobs as logs
+from .colocation import Profile
+from .power import UNIT
+from .state import NEVER_S, QUEUED, Job
+
+
+class Columns:
+    """The columns of a checked log. Rows are numbered by profile: same model, same utilisation."""
+
+    def __init__(self, log: pl.DataFrame) -> None:
+        kinds = log.select(pl.col("model").fill_null("?"), (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"))
+        distinct = kinds.unique(maintain_order=True).with_row_index("profile")
+        numbered = kinds.join(distinct, on=["model", "load"], how="left", maintain_order="left")
+        self.profile = _ints(numbered["profile"])
+        epoch = pl.max_horizontal(pl.lit(logs.SHORTEST_EPOCH_S), pl.col("duration_s") / logs.EPOCHS)
+        self.submit, self.work = _floats(log["submit_s"]), _floats(log["duration_s"])
+        self.expected = _floats(log["expected_s"].fill_null(log["duration_s"]))
+        self.deadline = _floats(log["deadline_s"].fill_null(NEVER_S))
+        self.epoch = _floats(log.select(pl.col("epoch_s").fill_null(epoch)).to_series())
+        self.sensitivity = _floats(log["sensitivity"].fill_null(1.0))
+        self.memory = _ints(log["memory_bytes"])
+        self.num_gpus, self.priority = _ints(log["num_gpus"]), _ints(log["priority"])
+        types = log["gpu_type"]
+        self.gpu_type: list[str | None] | _Any = _Any() if types.null_count() == len(types) else types.to_list()
+        self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
+
+    def __len__(self) -> int:
+        return len(self.submit)
+
+    def job(self, index: int) -> Job:
+        """A fresh record of the job in this row, queued."""
+        job = Job()
+        job.index = index
+        job.submit_s = self.submit[index]
+        job.work_s = job.left_s = self.work[index]
+        job.expected_s = self.expected[index]
+        job.num_gpus = self.num_gpus[index]
+        job.profile = profile = self.profile[index]
+        job.load, job.memory = self.profiles[profile].load, self.memory[index]
+        job.deadline_s, job.priority = self.deadline[index], self.priority[index]
+        job.gpu_type = self.gpu_type[index]
+        job.epoch_s, job.sensitivity = self.epoch[index], self.sensitivity[index]
+        job.state = QUEUED
+        job.gpus = job.stays = ()
+        job.rate = job.since_s = job.target_s = job.run_s = job.energy_mj = job.began_s = 0.0
+        job.start_s = -1.0
+        job.version = job.undos = job.moves = 0
+        job.seen = job.watch = job.note = None
+        return job
+
+
+class Outcomes:
+    """What came of each job: a record is let go of when its job is done."""
+
+    def __init__(self, count: int) -> None:
+        self.start, self.end, self.run, self.owed = (array("d", bytes(8 * count)) for _ in range(4))
+        self.undos, self.moves = array("i", bytes(4 * count)), array("i", bytes(4 * count))
+
+    def write(self, job: Job, now_s: float) -> None:
+        """A job is done."""
+        index = job.index
+        self.start[index], self.end[index], self.run[index], self.owed[index] = job.start_s, now_s, job.run_s, job.energy_mj
+        if job.undos:
+            self.undos[index] = job.undos
+        if job.moves:
+            self.moves[index] = job.moves
+
+
+class _Any:
+    """The column of a log in which no job asks for a type."""
+
+    def __getitem__(self, index: int) -> None:
+        return None
+
+
+def _floats(column: pl.Series) -> array[float]:
+    return array("d", column.cast(pl.Float64).to_numpy().tobytes())
+
+
+def _ints(column: pl.Series) -> array[int]:
+    return array("q", column.cast(pl.Int64).to_numpy().tobytes())

@@ -1,0 +1,269 @@
+"""What happens on the nodes of a simulated cluster: jobs come to GPUs and leave them, go faster and slower, and the meters run."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NoReturn
+
+import polars as pl
+
+from .colocation import Colocation, Mixes
+from .columns import Columns
+from .policy import IllegalPlacement, Policy, refusal
+from .power import Cluster, PowerTables
+from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node, build
+
+TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
+
+
+class Engine:
+    """The state between two events and what changes it; `Simulator` adds time and the policy's doors.
+
+    Every change brings the meters of its nodes up to date first, and foretells the ends of the jobs whose speed it changes anew.
+    """
+
+    policy: Policy
+
+    def __init__(self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation, stays: bool) -> None:
+        self.log, self.cluster = log, cluster
+        self._columns = Columns(log)
+        self.profiles = self._columns.profiles
+        self.mixes = Mixes(self.profiles, colocation)
+        self._tables = PowerTables()
+        self.nodes = build(cluster, self.mixes.empty, self._tables)
+        self.now_s = self.start_s = self._columns.submit[0]
+        for node in self.nodes:
+            node.since_s = self.now_s
+            if not asleep:
+                node.state, node.power_mw = AWAKE, node.table[0]
+        self.power_mw = sum(node.power_mw for node in self.nodes)
+        self.energy_mj, self._metered_s = 0.0, self.now_s
+        self.hosting, self.awake = 0, 0 if asleep else len(self.nodes)
+        self.queued = self.running = 0
+        self._heap: list[tuple[float, int, int, object, int]] = []
+        self._seq = 0
+        self._stays: list[tuple[int, int, int, float, float]] | None = [] if stays else None
+        self._since: dict[int, float] = {}
+
+    def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
+        """Put a queued job on these GPUs; a node in standby wakes for it.
+
+        Raises:
+            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, of a wrong type, on more nodes than need
+                be, or too full.
+        """
+        if len(gpus) == 1 == job.num_gpus and job.state == QUEUED:
+            gpu = gpus[0]
+            node = gpu.node
+            mix = gpu.mix
+            kind = node.kind
+            if gpu.memory + job.memory > kind.memory_bytes or not (job.gpu_type is None or job.gpu_type == kind.gpu_type):
+                self._refuse(job, gpus)
+            now = self.now_s
+            node.advance(now)
+            profile = job.profile
+            after = mix.add.get(profile) or self.mixes.grown(mix, profile)
+            gpu.mix = after
+            gpu.stamp += 1
+            gpu.memory += job.memory
+            gpu.jobs.append(job)
+            node.seats += 1
+            if mix.size == 0:
+                node.free -= 1
+                if node.seats == 1:
+                    self._occupied(node)
+            node.demand += job.load
+            node.used += after.used - mix.used
+            job.gpus = (gpu,)
+            job.stays = ((node, 1, node.per_demand, node.per_seat),)
+            self.queued -= 1
+            self.running += 1
+            job.state = RUNNING
+            if self._stays is not None:
+                self._since[job.index] = now
+            if node.state == AWAKE:
+                power = node.table[node.used]
+                if power != node.power_mw:
+                    self.energy_mj += self.power_mw * (now - self._metered_s)
+                    self._metered_s = now
+                    self.power_mw += power - node.power_mw
+                    node.power_mw = power
+                job.began_s = job.since_s = now
+                if job.start_s < 0:
+                    job.start_s = now
+                excess = after.excess
+                job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
+                job.version += 1
+                self._seq += 1
+                heapq.heappush(self._heap, (now + (job.left_s - job.target_s) / rate, self._seq, TARGET, job, job.version))
+                if mix.size:
+                    for other in gpu.jobs:
+                        if other is not job:
+                            self._rerate(other)
+            else:
+                job.rate, job.since_s = 0.0, now
+            return
+        self._place_many(job, gpus)
+
+    def name(self, job: Job) -> str:
+        """The job's id in the log."""
+        return str(self.log["job_id"][job.index])
+
+    def _place_many(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
+        if job.state != QUEUED or len(gpus) != job.num_gpus or len(set(gpus)) != len(gpus):
+            self._refuse(job, gpus)
+        by_node: dict[Node, int] = {}
+        for gpu in gpus:
+            node = gpu.node
+            by_node[node] = by_node.get(node, 0) + 1
+            kind = node.kind
+            if gpu.memory + job.memory > kind.memory_bytes or not (job.gpu_type is None or job.gpu_type == kind.gpu_type):
+                self._refuse(job, gpus)
+        kinds = {node.kind_index for node in by_node}
+        if len(kinds) > 1 or len(by_node) > -(-job.num_gpus // next(iter(by_node)).kind.gpus):
+            self._refuse(job, gpus)
+        now = self.now_s
+        others: dict[Job, None] = {}
+        for node in by_node:
+            node.advance(now)
+        for gpu in gpus:
+            node = gpu.node
+            for other in gpu.jobs:
+                others[other] = None
+            mix = gpu.mix
+            gpu.mix = after = self.mixes.grown(mix, job.profile)
+            gpu.stamp += 1
+            gpu.memory += job.memory
+            gpu.jobs.append(job)
+            node.demand += job.load
+            node.used += after.used - mix.used
+            node.seats += 1
+            if mix.size == 0:
+                node.free -= 1
+                if node.seats == 1:
+                    self._occupied(node)
+        job.gpus = tuple(gpus)
+        job.stays = tuple((node, seats, node.per_demand, node.per_seat) for node, seats in by_node.items())
+        job.state, job.rate, job.since_s = RUNNING, 0.0, now
+        if self._stays is not None:
+            self._since[job.index] = now
+        self.queued -= 1
+        self.running += 1
+        for node in by_node:
+            if node.state == AWAKE:
+                self._draw(node, node.table[node.used])
+        self._begin(job)
+        for other in others:
+            self._rerate(other)
+
+    def _refuse(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> NoReturn:
+        raise IllegalPlacement(refusal(self.policy.name, self.name(job), job, gpus))
+
+    def _occupied(self, node: Node) -> None:
+        """The first job has come to a node."""
+        self.hosting += 1
+        node.stamp += 1
+        if node.state == STANDBY:
+            node.state = WAKING
+            node.wakes += 1
+            self.awake += 1
+            self._draw(node, node.idle_mw)
+            self._push(self.now_s + node.kind.wake_s, WAKE, node, 0)
+
+    def _begin(self, job: Job) -> None:
+        """Let a placed job run, if all its nodes are awake."""
+        for node, *_ in job.stays:
+            if node.state != AWAKE:
+                return
+        job.began_s = job.since_s = self.now_s
+        if job.start_s < 0:
+            job.start_s = self.now_s
+        job.rate = self._rate(job)
+        self._schedule(job)
+
+    def _rate(self, job: Job) -> float:
+        stays = job.stays
+        speed = stays[0][0].speed if len(stays) == 1 else min([node.speed for node, *_ in stays])
+        gpus = job.gpus
+        excess = gpus[0].mix.excess if len(gpus) == 1 else max([gpu.mix.excess for gpu in gpus])
+        return speed / (1.0 + excess * job.sensitivity) if excess else speed
+
+    def _rerate(self, job: Job) -> None:
+        """The neighbours of a running job have changed, or its node's limit."""
+        if job.state != RUNNING or job.rate == 0.0:
+            return
+        rate = self._rate(job)
+        if rate != job.rate:
+            now = self.now_s
+            job.left_s -= job.rate * (now - job.since_s)
+            job.since_s, job.rate = now, rate
+            self._schedule(job)
+
+    def _settle(self, job: Job) -> None:
+        job.left_s -= job.rate * (self.now_s - job.since_s)
+        job.since_s = self.now_s
+
+    def _schedule(self, job: Job) -> None:
+        job.version += 1
+        if job.rate > 0:
+            self._seq += 1
+            due_s = job.since_s + max(job.left_s - job.target_s, 0.0) / job.rate
+            heapq.heappush(self._heap, (due_s if due_s > self.now_s else self.now_s, self._seq, TARGET, job, job.version))
+
+    def _push(self, time_s: float, what: int, subject: object, version: int) -> None:
+        self._seq += 1
+        heapq.heappush(self._heap, (time_s, self._seq, what, subject, version))
+
+    def _draw(self, node: Node, power_mw: int) -> None:
+        """The node's meters are up to date; from now on it draws this."""
+        if power_mw != node.power_mw:
+            self.energy_mj += self.power_mw * (self.now_s - self._metered_s)
+            self._metered_s = self.now_s
+            self.power_mw += power_mw - node.power_mw
+            node.power_mw = power_mw
+
+    def _remove(self, job: Job) -> None:
+        """Take a job off its GPUs; who stays goes on faster."""
+        now = self.now_s
+        profile, load, memory = job.profile, job.load, job.memory
+        for node, seats, per_demand, per_seat in job.stays:
+            node.advance(now)
+            job.energy_mj += load * seats * (node.per_demand - per_demand) + seats * (node.per_seat - per_seat)
+            node.seats -= seats
+            node.demand -= load * seats
+        others: list[Job] = []
+        for gpu in job.gpus:
+            mix = gpu.mix
+            gpu.mix = after = mix.drop.get(profile) or self.mixes.shrunk(mix, profile)
+            gpu.stamp += 1
+            gpu.memory -= memory
+            gpu.jobs.remove(job)
+            node = gpu.node
+            node.used += after.used - mix.used
+            if after.size == 0:
+                node.free += 1
+            else:
+                others += gpu.jobs
+        for node, *_ in job.stays:
+            if node.state == AWAKE:
+                power = node.table[node.used]
+                if power != node.power_mw:
+                    self.energy_mj += self.power_mw * (now - self._metered_s)
+                    self._metered_s = now
+                    self.power_mw += power - node.power_mw
+                    node.power_mw = power
+                if node.seats == 0:
+                    self.hosting -= 1
+                    if self.policy.sleep_after_s is not None:
+                        self._push(now + self.policy.sleep_after_s, SLEEP, node, node.stamp)
+            elif node.seats == 0:
+                self.hosting -= 1
+        if self._stays is not None:
+            since_s = self._since.pop(job.index)
+            self._stays += [(job.index, gpu.node.index, gpu.index, since_s, now) for gpu in job.gpus]
+        job.run_s += now - job.began_s
+        job.gpus = ()
+        self.running -= 1
+        for other in others:
+            self._rerate(other)
+        job.stays = ()

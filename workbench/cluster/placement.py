@@ -1,0 +1,114 @@
+"""Nodes by how many of their GPUs are free, for policies that give whole GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .simulator import Simulator
+from .state import STANDBY, Gpu, Job, Node
+
+
+class FreeNodes:
+    """Finds the fullest or the emptiest node that holds a job, without looking at the others.
+
+    Nodes stand in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own. `moved` must be told whenever a
+    node's free GPUs or its state have changed.
+    """
+
+    def __init__(self, cluster: Simulator) -> None:
+        self._types: list[_Type] = [_Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self._where: list[dict[int, Node]] = []
+        for node in cluster.nodes:
+            bucket = self._types[node.kind_index].bucket(node)
+            bucket[node.index] = node
+            self._where.append(bucket)
+
+    def moved(self, node: Node) -> None:
+        """File the node where it belongs now."""
+        bucket = self._types[node.kind_index].bucket(node)
+        before = self._where[node.index]
+        if before is not bucket:
+            del before[node.index]
+            bucket[node.index] = node
+            self._where[node.index] = bucket
+
+    def touched(self, job: Job, gpus: Sequence[Gpu]) -> None:
+        """File the nodes of these GPUs, which the job has come to or left."""
+        node = gpus[0].node
+        if job.num_gpus <= node.kind.gpus:
+            self.moved(node)
+        else:
+            for each in {gpu.node: None for gpu in gpus}:
+                self.moved(each)
+
+    def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
+        """Free GPUs for the job: on the fullest node that has them (awake before standby), or with `spread` on the emptiest; None where
+        there are none.
+        """
+        for kind in self._types:
+            if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
+                continue
+            if job.num_gpus > kind.gpus:
+                gpus = kind.several(job.num_gpus)
+                if gpus is not None:
+                    return gpus
+                continue
+            node = kind.one(job.num_gpus, spread)
+            if node is not None:
+                return free_gpus(node, job.num_gpus)
+        return None
+
+    def empty_awake(self) -> int:
+        """How many awake nodes have no job."""
+        return sum(len(kind.buckets[kind.gpus]) for kind in self._types)
+
+
+def free_gpus(node: Node, count: int) -> list[Gpu]:
+    """The first so many free GPUs of a node that has them."""
+    if count == 1:
+        for gpu in node.gpus:
+            if not gpu.jobs:
+                return [gpu]
+    return [gpu for gpu in node.gpus if not gpu.jobs][:count]
+
+
+class _Type:
+    def __init__(self, gpus: int, gpu_type: str, memory_bytes: int) -> None:
+        self.gpus, self.gpu_type, self.memory_bytes = gpus, gpu_type, memory_bytes
+        self.buckets: list[dict[int, Node]] = [{} for _ in range(gpus + 1)]
+        self.standby: dict[int, Node] = {}
+
+    def bucket(self, node: Node) -> dict[int, Node]:
+        return self.standby if node.state == STANDBY else self.buckets[node.free]
+
+    def one(self, count: int, spread: bool) -> Node | None:
+        if spread:
+            if self.buckets[self.gpus]:
+                return next(iter(self.buckets[self.gpus].values()))
+            if self.standby:
+                return next(iter(self.standby.values()))
+            for free in range(self.gpus - 1, count - 1, -1):
+                if self.buckets[free]:
+                    return next(iter(self.buckets[free].values()))
+            return None
+        for bucket in self.buckets[count:]:
+            if bucket:
+                return next(iter(bucket.values()))
+        return next(iter(self.standby.values())) if self.standby else None
+
+    def several(self, count: int) -> list[Gpu] | None:
+        """Whole nodes, and the rest on the fullest that has it."""
+        whole, rest = divmod(count, self.gpus)
+        empty = [*self.buckets[self.gpus].values(), *self.standby.values()]
+        if len(empty) < whole:
+            return None
+        nodes, spare = empty[:whole], empty[whole:]
+        gpus = [gpu for node in nodes for gpu in node.gpus]
+        if rest:
+            last = next((node for bucket in self.buckets[rest : self.gpus] for node in bucket.values()), None) or (
+                spare[0] if spare else None
+            )
+            if last is None:
+                return None
+            gpus += free_gpus(last, rest)
+        return gpus

@@ -1,0 +1,34 @@
+"""Policies, each a small module behind `policy.Policy`; `POLICIES` makes them by the names that benchmarks and panels use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..policy import Policy
+from .eaco import Eaco
+from .fifo import Fifo
+from .frugal import Frugal
+from .pairing import FifoPacked, Gandiva, Lucid
+from .shortest import Sjf, Srtf, Tiresias
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fifo-spread-always-on": partial(Fifo, spread=True, sleep_after_s=None),
+    "fifo-spread": partial(Fifo, spread=True),
+    "fifo-best-fit": Fifo,
+    "fifo-packed": FifoPacked,
+    "gandiva": Gandiva,
+    "sjf": Sjf,
+    "srtf": Srtf,
+    "tiresias": Tiresias,
+    "lucid": Lucid,
+    "eaco-2-80": partial(Eaco, max_jobs=2, load_threshold=0.8),
+    "eaco-2-100": partial(Eaco, max_jobs=2, load_threshold=1.0),
+    "eaco-3-80": partial(Eaco, max_jobs=3, load_threshold=0.8),
+    "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
+    "ours": Frugal,
+    "ours-calm": partial(Frugal, max_excess=0.05, busy_excess=0.06),  # slows nobody more than EaCO does with two jobs a GPU
+    "ours-capped": partial(Frugal, capped=True),
+}
+
+__all__ = ["POLICIES", "Eaco", "Fifo", "FifoPacked", "Frugal", "Gandiva", "Lucid", "Sjf", "Srtf", "Tiresias"]

@@ -1,0 +1,359 @@
+"""EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch, keep it or undo it.
+
+What the paper's pseudo-code leaves open or gets wrong is mended here:
+
+- Algorithm 2 never resets the free memory between subsets, adds memory up over GPUs, and falls through to the memory test after a
+  `break`. Here every GPU is tested by itself, which is what data parallel training needs.
+- Algorithm 2 goes through all subsets of GPUs. The utilisation of a set is a sum, and both its tests are tests of single GPUs, so the
+  best set of a node is its best GPUs: they are sorted, not enumerated. A job stays on one node where it can.
+- Algorithm 1 spins for ever when no candidate is left. Here the job waits, and is tried again on every node on which a job ends or a
+  placement becomes final.
+- Whether a provisional placement may be shared is not said: it may not, until it is final.
+- A job whose deadline cannot be met even alone would wait for ever; here it no longer restrains anybody, and neither do residents in that
+  state.
+- A job may be undone and put back to the same neighbours at once; here it remembers from whom it was undone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from ..colocation import Colocation, History, Mix
+from ..openings import REFUSED_S, Openings
+from ..placement import FreeNodes
+from ..policy import BasePolicy
+from ..power import UNIT
+from ..simulator import Simulator
+from ..state import LEAVING, STANDBY, Gpu, Job, Node
+
+WINDOW = 8  # of jobs of one class whose own deadline forbids a placement, so many are looked at per retry
+
+
+class Observation:
+    """A provisional placement: every job on its GPUs is measured over one epoch."""
+
+    __slots__ = ("base_s", "gpus", "newcomer", "undoing", "waiting")
+
+    def __init__(self, newcomer: Job, gpus: tuple[Gpu, ...], base_s: float) -> None:
+        self.newcomer, self.gpus, self.base_s = newcomer, gpus, base_s
+        self.waiting: dict[Job, None] = {}
+        self.undoing = False
+
+
+class Eaco(BasePolicy):
+    """Energy-aware co-allocation.
+
+    Args:
+        max_jobs: On one GPU.
+        load_threshold: Highest sum of solo utilisations on a GPU that is shared, 0..1 and above.
+        memory_threshold: Highest share of a GPU's memory that peaks may take together.
+        start: What is believed of sharing before the first measurement; the paper's own experiments by default.
+        sleep_after_s: When empty nodes go to standby.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_jobs: int = 3,
+        load_threshold: float = 1.0,
+        memory_threshold: float = 0.9,
+        start: Colocation | None = None,
+        sleep_after_s: float | None = 300.0,
+    ) -> None:
+        self.max_jobs, self.limit, self.memory_threshold = max_jobs, round(load_threshold * UNIT), memory_threshold
+        self.start, self.sleep_after_s = start, sleep_after_s
+        self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"
+
+    def begin(self, cluster: Simulator) -> None:
+        self.cluster = cluster
+        self.free = FreeNodes(cluster)
+        self.openings = Openings()
+        self.history = History(cluster.profiles, self.start)
+        self.active: dict[int, Node] = {}
+        self.waiting: dict[tuple[object, ...], list[tuple[int, int, Job]]] = {}
+        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+
+    # What happens
+
+    def arrived(self, job: Job) -> None:
+        if not self._schedule(job):
+            self._wait(job)
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        watch = job.watch
+        self._left(job, gpus)
+        if isinstance(watch, Observation):
+            job.watch = None
+            watch.waiting.pop(job, None)
+            if job is watch.newcomer or (not watch.waiting and not watch.undoing):
+                self._close(watch)
+        if self.waiting:
+            self._retry(gpus)
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        watch = job.watch
+        self._left(job, gpus)
+        if isinstance(watch, Observation):
+            job.watch = None
+            self._close(watch)
+        if not self._schedule(job):
+            self._wait(job)
+        if self.waiting:
+            self._retry(gpus)
+
+    def slept(self, node: Node) -> None:
+        self.free.moved(node)
+
+    def reached(self, job: Job) -> None:
+        watch = job.watch
+        if not isinstance(watch, Observation):
+            return
+        if watch.undoing:
+            if job is watch.newcomer:
+                self._undo(watch)
+            return
+        watch.waiting.pop(job, None)
+        excess = self.cluster.excess(job)
+        self._measured(job, excess)
+        now = self.cluster.now_s
+        left_s, time_s = job.expected_left_s(now), job.deadline_s - now
+        if left_s <= time_s < left_s * (1 + excess):
+            watch.undoing = True
+            newcomer = watch.newcomer
+            if job is newcomer:
+                self._undo(watch)
+            else:
+                done_s = newcomer.done_s(now) - watch.base_s
+                self.cluster.notify(newcomer, newcomer.epoch_s - done_s % newcomer.epoch_s)
+        elif not watch.waiting:
+            self._close(watch)
+            if self.waiting:
+                self._retry(watch.gpus)
+
+    # Algorithm 1
+
+    def _schedule(self, job: Job) -> bool:
+        """Place the job now, shared or alone; False where it has to wait."""
+        if job.num_gpus == 1:
+            gpu = None
+            if job.priority <= 0:
+                gpu = self.openings.find(job, self.limit - job.load, self.cluster.now_s, self._fits, self._accepts)
+            if gpu is not None:
+                self._place(job, (gpu,))
+                return True
+        else:
+            gpus = self._best_set(job)
+            if gpus is not None:
+                self._place(job, gpus)
+                return True
+        free = self.free.find(job)
+        if free is None:
+            return False
+        self._place(job, free)
+        return True
+
+    def _best_set(self, job: Job) -> list[Gpu] | None:
+        """Of all nodes' best sets, the one of the highest utilisation; None where only empty nodes are left."""
+        best: list[Gpu] | None = None
+        most = -1
+        count = job.num_gpus
+        for node in self.active.values():
+            # No set can have more load than its whole node: most nodes need no closer look.
+            if node.demand > most and node.free + node.opened >= count:
+                gpus = self._on_node(job, node)
+                if gpus is not None:
+                    load = sum([gpu.mix.load for gpu in gpus])
+                    if load > most:
+                        best, most = gpus, load
+        return best
+
+    def _on_node(self, job: Job, node: Node) -> list[Gpu] | None:
+        """The node's GPUs of the highest utilisation that take the job, as many as it needs."""
+        if (job.gpu_type is not None and job.gpu_type != node.kind.gpu_type) or job.num_gpus > node.kind.gpus:
+            return None
+        shared = job.priority <= 0
+        takes = []
+        for gpu in node.gpus:
+            mix = gpu.mix
+            if mix.size == 0 or (
+                shared
+                and gpu.note is not None
+                and mix.load + job.load <= self.limit
+                and self._fits(job, mix)
+                and self._accepts(job, gpu) == 0
+            ):
+                takes.append(gpu)
+        if len(takes) < job.num_gpus:
+            return None
+        takes.sort(key=_by_load)
+        return takes[: job.num_gpus]
+
+    def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
+        """Place the job; where it has neighbours, provisionally."""
+        residents = {other: None for gpu in gpus for other in gpu.jobs} if len(gpus) > 1 else dict.fromkeys(gpus[0].jobs)
+        gpus = tuple(gpus)
+        cluster = self.cluster
+        cluster.place(job, gpus)
+        self.free.touched(job, gpus)
+        for gpu in gpus:
+            node = gpu.node
+            self.active[node.index] = node
+        if not residents:
+            for gpu in gpus:
+                self.openings.file(gpu, self._open(gpu))
+            return
+        watch = Observation(job, gpus, job.done_s(cluster.now_s))
+        for each in (*residents, job):
+            each.watch = watch
+            watch.waiting[each] = None
+            cluster.notify(each, each.epoch_s)
+            for gpu in each.gpus:
+                self.openings.file(gpu, False)
+
+    def _undo(self, watch: Observation) -> None:
+        """Stop the newcomer, which is at the end of an epoch; it remembers its neighbours."""
+        newcomer = watch.newcomer
+        refused = newcomer.note if isinstance(newcomer.note, set) else set()
+        refused.update(other.index for gpu in watch.gpus for other in gpu.jobs if other is not newcomer)
+        newcomer.note = refused
+        self.cluster.stop(newcomer, undo=True)
+
+    def _close(self, watch: Observation) -> None:
+        """The observation is over: its GPUs may be shared again."""
+        gpus: dict[Gpu, None] = dict.fromkeys(watch.gpus)
+        for gpu in watch.gpus:
+            for job in gpu.jobs:
+                if job.watch is watch:
+                    job.watch = None
+                    gpus.update(dict.fromkeys(job.gpus))
+        for gpu in gpus:
+            self.openings.file(gpu, self._open(gpu))
+
+    def _left(self, job: Job, gpus: Iterable[Gpu]) -> None:
+        """A job is gone from these GPUs."""
+        for gpu in gpus:
+            self.openings.file(gpu, self._open(gpu))
+            node = gpu.node
+            if not node.seats:
+                self.active.pop(node.index, None)
+        self.free.touched(job, tuple(gpus))
+
+    # Algorithm 2
+
+    def _open(self, gpu: Gpu) -> bool:
+        """Whether a newcomer is possible: jobs, room for one more, none of them high in priority, leaving or under observation."""
+        mix = gpu.mix
+        if not 0 < mix.size < self.max_jobs or mix.load > self.limit:
+            return False
+        for job in gpu.jobs:  # noqa: SIM110  a loop, not all(): this is asked at every change of every GPU
+            if job.watch is not None or job.priority > 0 or job.state == LEAVING:
+                return False
+        return True
+
+    def _fits(self, job: Job, mix: Mix) -> bool:
+        """Whether the newcomer's own deadline holds in this mix."""
+        after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
+        left_s, time_s = job.expected_left_s(self.cluster.now_s), job.deadline_s - self.cluster.now_s
+        return time_s < left_s or left_s * (1 + self._predict(job, after)) <= time_s
+
+    def _accepts(self, job: Job, gpu: Gpu) -> float | None:
+        """Whether memory fits here and all residents keep their deadlines."""
+        if gpu.memory + job.memory > self.memory[gpu.node.kind_index]:
+            return None
+        after = gpu.mix.add[job.profile]
+        now = self.cluster.now_s
+        expected = self.history.predict(after)
+        for other in gpu.jobs:
+            deadline_s = other.deadline_s
+            left_s = other.expected_left_s(now)
+            excess = expected
+            if other.seen is not None:
+                excess = other.seen.get(after, expected)
+            if deadline_s - now < left_s * (1 + excess) and deadline_s - now >= left_s:
+                # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
+                gain = other.rate * (1 + excess) - 1
+                return now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3 if gain > 0 else REFUSED_S
+        if job.gpu_type is not None and job.gpu_type != gpu.node.kind.gpu_type:
+            return None
+        if job.note is not None and any(other.index in job.note for other in gpu.jobs):  # type: ignore[operator]
+            return None
+        return 0.0
+
+    def _predict(self, job: Job, mix: Mix) -> float:
+        """Excess of this job in a mix: as measured on it, else as measured on others."""
+        if job.seen is not None and mix in job.seen:
+            return job.seen[mix]
+        return self.history.predict(mix)
+
+    def _measured(self, job: Job, excess: float) -> None:
+        """An epoch of this job has been seen."""
+        mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict) if len(job.gpus) > 1 else job.gpus[0].mix
+        if mix.size < 2:
+            return
+        self.history.learn(mix, excess)
+        if job.seen is None:
+            job.seen = {}
+        job.seen[mix] = excess
+
+    # The queue
+
+    def _wait(self, job: Job) -> None:
+        key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
+        heapq.heappush(self.waiting.setdefault(key, []), (-job.priority, job.index, job))
+
+    def _retry(self, gpus: Iterable[Gpu]) -> None:
+        """Try who waits, in order, on the nodes that have changed. What did not fit elsewhere still does not."""
+        for node in {gpu.node: None for gpu in gpus}:
+            while self._serve(node):
+                pass
+        if not self.waiting:
+            return
+        wide = [queue for key, queue in self.waiting.items() if int(key[1]) > self.cluster.nodes[0].kind.gpus]  # type: ignore[call-overload]
+        for queue in sorted(wide):
+            while queue:
+                free = self.free.find(queue[0][2])
+                if free is None:
+                    return
+                job = heapq.heappop(queue)[2]
+                self._tidy(job)
+                self._place(job, free)
+
+    def _serve(self, node: Node) -> bool:
+        """Place the first waiting job that this node takes."""
+        if node.free + node.opened == 0 or node.state == STANDBY:
+            return False
+        room = node.free + node.opened
+        heads = [(queue[0][:2], key, queue) for key, queue in self.waiting.items() if key[1] <= room]  # type: ignore[operator]
+        heads.sort()
+        now = self.cluster.now_s
+        for _, _, queue in heads:
+            job = queue[0][2]
+            gpus = self._on_node(job, node)
+            at = 0
+            if gpus is None and len(queue) > 1 and job.deadline_s - now >= job.expected_left_s(now):
+                # Its own deadline may be what forbids it; others of its kind are in less of a hurry or past hope.
+                for at, (_, _, other) in enumerate(heapq.nsmallest(WINDOW, queue)):
+                    gpus = self._on_node(other, node) if at else None
+                    if gpus is not None:
+                        job = other
+                        break
+            if gpus is not None:
+                if at == 0:
+                    heapq.heappop(queue)
+                else:
+                    queue.remove((-job.priority, job.index, job))
+                    heapq.heapify(queue)
+                self._tidy(job)
+                self._place(job, gpus)
+                return True
+        return False
+
+    def _tidy(self, job: Job) -> None:
+        key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
+        if not self.waiting[key]:
+            del self.waiting[key]
+
+
+def _by_load(gpu: Gpu) -> int:
+    return -gpu.mix.load

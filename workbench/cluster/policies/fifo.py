@@ -1,0 +1,58 @@
+"""First in, first out, each job alone on its GPUs."""
+
+from __future__ import annotations
+
+import heapq
+
+from ..placement import FreeNodes
+from ..policy import BasePolicy
+from ..simulator import Simulator
+from ..state import Gpu, Job, Node
+
+
+class Fifo(BasePolicy):
+    """The head of the queue is served first and nobody overtakes it; jobs of a higher priority stand before all others.
+
+    Args:
+        spread: Take the emptiest node instead of the fullest that holds the job, as schedulers do that balance load.
+        sleep_after_s: When empty nodes go to standby; None: never.
+    """
+
+    def __init__(self, *, spread: bool = False, sleep_after_s: float | None = 300.0) -> None:
+        self.spread, self.sleep_after_s = spread, sleep_after_s
+        how = "spread" if spread else "best-fit"
+        self.name = f"FIFO {how}" + ("" if sleep_after_s is not None else ", always on")
+
+    def begin(self, cluster: Simulator) -> None:
+        self.cluster = cluster
+        self.free = FreeNodes(cluster)
+        self.queue: list[tuple[int, int, Job]] = []
+
+    def arrived(self, job: Job) -> None:
+        queue = self.queue
+        if not queue and self._place(job):
+            return
+        heapq.heappush(queue, (-job.priority, job.index, job))
+        if queue[0][2] is job:
+            self._serve()
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self.free.touched(job, gpus)
+        if self.queue:
+            self._serve()
+
+    def slept(self, node: Node) -> None:
+        self.free.moved(node)
+
+    def _serve(self) -> None:
+        queue = self.queue
+        while queue and self._place(queue[0][2]):
+            heapq.heappop(queue)
+
+    def _place(self, job: Job) -> bool:
+        gpus = self.free.find(job, spread=self.spread)
+        if gpus is None:
+            return False
+        self.cluster.place(job, gpus)
+        self.free.touched(job, gpus)
+        return True

@@ -1,0 +1,452 @@
+"""The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes emptied by moving what is
+left on them.
+
+What it does otherwise than EaCO, each for its own reason:
+
+- **Energy decides, not utilisation.** A placement costs what the node will draw more while its jobs run anyway, plus the whole node for
+  as long as this job would keep it awake alone, plus what the slowdown of everyone there costs. So jobs that end together gather on the
+  same nodes.
+- **A free GPU of an awake node comes first.** It adds the same power to the node as a shared one and slows nobody.
+- **A GPU is full when its jobs would slow each other too much**, not at a number of jobs. Many small ones fit.
+- **Observation closes nothing.** What was measured after an epoch teaches the history and what is believed of that job alone; a placement
+  is undone only where a deadline that can still be met would break.
+- **Nodes are emptied.** Now and then the jobs that will hold a node longest are moved to other awake nodes, with checkpoint and restart
+  paid, where that saves energy several times what it costs.
+- **A busy cluster shares more.** Once no node is left to wake, a slowdown costs less than waiting, so the bound on it is wider.
+- **Power limits, where nodes offer them**: a node is put under the limit of least energy for its work, for as long as
+  all deadlines hold under it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from ..colocation import Colocation, History
+from ..placement import FreeNodes
+from ..policy import BasePolicy
+from ..power import UNIT
+from ..simulator import Simulator
+from ..state import AWAKE, LEAVING, RUNNING, STANDBY, Gpu, Job, Node
+
+
+class Belief:
+    """What is thought of one job: how sensitive it is (1: as its model), whom it must not meet again, where it is moving to."""
+
+    __slots__ = ("avoid", "measured", "sensitivity", "target")
+
+    def __init__(self) -> None:
+        self.sensitivity = 1.0
+        self.measured = False
+        self.avoid: set[int] | None = None
+        self.target: tuple[Gpu, ...] | None = None
+
+
+class Frugal(BasePolicy):
+    """Least predicted energy under deadlines.
+
+    Args:
+        max_jobs: On one GPU, whatever their slowdown.
+        load_threshold, memory_threshold: As for EaCO.
+        max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken instead.
+        busy_excess: The same once all nodes are awake and jobs would have to wait.
+        slowdown_w: Price of a second by which a job runs longer, in watts.
+        margin: By how much a predicted excess is raised against deadlines until the job has been measured.
+        review_s: How often nodes are looked at that might be emptied; None: never, no job is moved.
+        capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted energy, for as long as
+            everyone there still meets the deadlines under it.
+        cap_slowdown_w: Price of a second by which a job runs longer under a limit, in watts.
+        overtake: The queue goes by submission plus this many times the expected duration; 0: by submission.
+        start: What is believed of sharing before the first measurement.
+        sleep_after_s: When empty nodes go to standby.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_jobs: int = 4,
+        load_threshold: float = 1.0,
+        memory_threshold: float = 0.9,
+        max_excess: float = 0.09,
+        busy_excess: float = 0.3,
+        slowdown_w: float = 150.0,
+        margin: float = 1.6,
+        review_s: float | None = 1200.0,
+        overtake: float = 0.0,
+        capped: bool = False,
+        cap_slowdown_w: float = 250.0,
+        start: Colocation | None = None,
+        sleep_after_s: float | None = 60.0,
+    ) -> None:
+        self.max_jobs, self.limit, self.memory_threshold = max_jobs, round(load_threshold * UNIT), memory_threshold
+        self.max_excess, self.busy_excess, self.slowdown_w, self.margin = max_excess, busy_excess, slowdown_w, margin
+        self.cap_slowdown_w = cap_slowdown_w
+        self.review_s, self.overtake, self.start, self.sleep_after_s = review_s, overtake, start, sleep_after_s
+        self.capped = capped
+        self.name = "workbench" + (" with caps" if capped else "") + ("" if review_s is not None else ", no moves")
+
+    def begin(self, cluster: Simulator) -> None:
+        self.cluster = cluster
+        self.free = FreeNodes(cluster)
+        self.history = History(cluster.profiles, self.start)
+        self.active: dict[int, Node] = {}
+        self.ends: dict[int, float] = {}
+        self.waiting: dict[tuple[object, ...], list[tuple[float, int, Job]]] = {}
+        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self.reserved: set[Gpu] = set()
+        self.draining: set[int] = set()
+        self.review_due_s = cluster.now_s
+        self.bound = self.max_excess
+
+    # What happens
+
+    def arrived(self, job: Job) -> None:
+        job.note = Belief()
+        if not self._schedule(job):
+            self._wait(job)
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self._left(job, gpus)
+        if self.waiting:
+            self._serve(gpus)
+        elif self.review_s is not None and self.cluster.now_s >= self.review_due_s:
+            self.review_due_s = self.cluster.now_s + self.review_s
+            self._review()
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self._left(job, gpus)
+        belief: Belief = job.note  # type: ignore[assignment]
+        target, belief.target = belief.target, None
+        if target is not None:
+            self.reserved.difference_update(target)
+            if all(
+                gpu.node.state == AWAKE and gpu.node.seats and gpu.memory + job.memory <= self.memory[gpu.node.kind_index] for gpu in target
+            ):
+                self._place(job, target)
+                target = None
+        if job.state != RUNNING and not self._schedule(job):
+            self._wait(job)
+        if self.waiting:
+            self._serve(gpus)
+
+    def slept(self, node: Node) -> None:
+        self.free.moved(node)
+
+    def reached(self, job: Job) -> None:
+        """An epoch in new company has been measured."""
+        mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
+        if mix.size < 2:
+            return
+        excess = self.cluster.excess(job)
+        belief: Belief = job.note  # type: ignore[assignment]
+        expected = self.history.predict(mix)
+        if expected > 0:
+            belief.sensitivity, belief.measured = min(max(excess / expected, 0.25), 4.0), True
+        self.history.learn(mix, excess)
+        now = self.cluster.now_s
+        left_s, time_s = job.expected_left_s(now), job.deadline_s - now
+        if left_s <= time_s < left_s * (1 + excess):
+            self._undo(job)
+
+    # Placing
+
+    def _schedule(self, job: Job) -> bool:
+        gpus = self._cheapest(job)
+        if gpus is None:
+            return False
+        self._place(job, gpus)
+        return True
+
+    def _cheapest(self, job: Job) -> Sequence[Gpu] | None:
+        """The GPUs on which the job costs least; None where none takes it."""
+        cluster = self.cluster
+        now = cluster.now_s
+        left_s = job.expected_left_s(now)
+        best: Sequence[Gpu] | None = None
+        least = float("inf")
+        drained: list[Node] = []
+        for node in self.active.values():
+            if node.index in self.draining:
+                drained.append(node)
+                continue
+            cost, gpus = self._on_node(job, node, left_s, now)
+            if gpus is not None and cost < least:
+                least, best = cost, gpus
+        if best is None:
+            for node in drained:
+                cost, gpus = self._on_node(job, node, left_s, now)
+                if gpus is not None and cost < least:
+                    least, best = cost, gpus
+        if best is not None:
+            return best
+        free = self.free.find(job)
+        if free is not None or self.busy_excess <= self.bound:
+            return free
+        self.bound = self.busy_excess
+        try:
+            return self._cheapest(job)
+        finally:
+            self.bound = self.max_excess
+
+    def _on_node(self, job: Job, node: Node, left_s: float, now: float) -> tuple[float, Sequence[Gpu] | None]:
+        """Predicted energy in joules of having the job on this node, and its cheapest GPUs there."""
+        count = job.num_gpus
+        kind = node.kind
+        if count > kind.gpus or (job.gpu_type is not None and job.gpu_type != kind.gpu_type):
+            return 0.0, None
+        slow_s = 0.0
+        if count == 1:
+            chosen: Sequence[Gpu] | None = None
+            most = float("inf")
+            if node.free:
+                for gpu in node.gpus:
+                    if not gpu.jobs and gpu not in self.reserved:
+                        chosen, most = (gpu,), 0.0
+                        break
+            if chosen is None and job.priority <= 0:
+                for gpu in node.gpus:
+                    price = self._price(job, gpu, left_s, now, node.kind_index)
+                    if price is not None and price[0] < most:
+                        most, slow_s, chosen = price[0], price[1], (gpu,)
+            if chosen is None:
+                return 0.0, None
+        else:
+            priced: list[tuple[float, float, int, Gpu]] = []
+            for gpu in node.gpus:
+                if gpu in self.reserved:
+                    continue
+                if not gpu.jobs:
+                    priced.append((0.0, 0.0, gpu.index, gpu))
+                elif job.priority <= 0:
+                    price = self._price(job, gpu, left_s, now, node.kind_index)
+                    if price is not None:
+                        priced.append((price[0] - price[1], price[1], gpu.index, gpu))
+            if len(priced) < count:
+                return 0.0, None
+            priced.sort()
+            priced = priced[:count]
+            slow_s = max(each[1] for each in priced)
+            most = sum(each[0] for each in priced) + slow_s
+            chosen = [each[3] for each in priced]
+        table = node.table
+        used = node.used + count * job.load
+        whole = UNIT * kind.gpus
+        time_s = (left_s + slow_s) / node.speed
+        shared_s = min(time_s, max(self.ends[node.index] - now, 0.0))
+        power = table[used if used < whole else whole] - node.power_mw
+        alone = table[count * job.load] - node.standby_mw
+        return (power * shared_s + alone * (time_s - shared_s)) / 1000 + most * self.slowdown_w, chosen
+
+    def _price(self, job: Job, gpu: Gpu, left_s: float, now: float, kind: int) -> tuple[float, float] | None:
+        """Seconds by which everyone on this GPU would run longer in sum, and the newcomer's part of it; None where it does not fit or a
+        deadline breaks.
+        """
+        mix = gpu.mix
+        if mix.size >= self.max_jobs or mix.load + job.load > self.limit or gpu in self.reserved:
+            return None
+        if gpu.memory + job.memory > self.memory[kind]:
+            return None
+        after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
+        expected = self.history.predict(after)
+        belief: Belief = job.note  # type: ignore[assignment]
+        own = expected * belief.sensitivity
+        if own > self.bound:
+            return None
+        time_s = job.deadline_s - now
+        if left_s <= time_s < left_s * (1 + (own if belief.measured else own * self.margin)):
+            return None
+        own_s = total_s = own * left_s
+        before = self.history.predict(mix)
+        for other in gpu.jobs:
+            if other.priority > 0 or other.state == LEAVING:
+                return None
+            belief = other.note  # type: ignore[assignment]
+            excess = expected * belief.sensitivity
+            if excess > self.bound:
+                return None
+            if job.note.avoid is not None and other.index in job.note.avoid:  # type: ignore[attr-defined]
+                return None
+            if len(other.gpus) > 1:
+                now_excess = max([self.history.predict(each.mix) for each in other.gpus]) * belief.sensitivity
+            else:
+                now_excess = before * belief.sensitivity
+            if excess > now_excess:
+                other_s = other.expected_left_s(now)
+                time_s = other.deadline_s - now
+                if other_s <= time_s < other_s * (1 + (excess if belief.measured else excess * self.margin)):
+                    return None
+                total_s += (excess - now_excess) * other_s
+        return total_s, own_s
+
+    def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
+        gpus = tuple(gpus)
+        cluster = self.cluster
+        others = dict.fromkeys(other for gpu in gpus for other in gpu.jobs)
+        cluster.place(job, gpus)
+        self.free.touched(job, gpus)
+        now = cluster.now_s
+        for node in {gpu.node: None for gpu in gpus}:
+            self.active[node.index] = node
+            end_s = now + job.expected_left_s(now) / (job.rate or node.speed) + (0.0 if node.state == AWAKE else node.kind.wake_s)
+            self.ends[node.index] = max(self.ends.get(node.index, 0.0), end_s)
+        if others:
+            for each in (*others, job):
+                if each.state == RUNNING:
+                    cluster.notify(each, each.epoch_s)
+        if self.capped:
+            for node in {gpu.node: None for gpu in gpus}:
+                self._limit(node)
+
+    def _left(self, job: Job, gpus: Iterable[Gpu]) -> None:
+        now = self.cluster.now_s
+        for node in {gpu.node: None for gpu in gpus}:
+            if not node.seats:
+                self.active.pop(node.index, None)
+                self.ends.pop(node.index, None)
+                self.draining.discard(node.index)
+            else:
+                self.ends[node.index] = max(
+                    [now + each.expected_left_s(now) / (each.rate or node.speed) for gpu in node.gpus for each in gpu.jobs]
+                )
+                if self.capped:
+                    self._limit(node)
+        self.free.touched(job, tuple(gpus))
+
+    def _limit(self, node: Node) -> None:
+        """Choose the node's power limit: least energy for the work, among those under which all deadlines hold that would hold without."""
+        caps = node.kind.caps
+        if not caps or not node.seats:
+            return
+        whole_w = node.table.kind.power_w(node.used / (UNIT * node.kind.gpus))
+        active_w = whole_w - node.kind.idle_w
+        tightest = self._tightest(node)
+        best, least = -1, whole_w - node.kind.standby_w
+        for index, cap in enumerate(caps):
+            # What the slowdown costs is the node's other power for longer, and the price that a slower job has.
+            cost = (
+                node.kind.idle_w - node.kind.standby_w + active_w * cap.active + self.cap_slowdown_w * node.seats * (1 - cap.speed)
+            ) / cap.speed
+            if cap.speed >= tightest and cost < least:
+                best, least = index, cost
+        if best != node.cap_index:
+            self.cluster.cap(node, best)
+
+    def _tightest(self, node: Node) -> float:
+        """The lowest speed at which everyone on the node still meets its deadline, of those that can."""
+        now = self.cluster.now_s
+        tightest = 0.0
+        for gpu in node.gpus:
+            for job in gpu.jobs:
+                if job.state == RUNNING:
+                    belief: Belief = job.note  # type: ignore[assignment]
+                    excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
+                    need_s = job.expected_left_s(now) * (1 + (excess if belief.measured else excess * self.margin))
+                    time_s = job.deadline_s - now
+                    if need_s <= time_s:
+                        tightest = max(tightest, need_s / time_s)
+                    elif job.expected_left_s(now) <= time_s:
+                        return 1.0
+        return tightest
+
+    def _undo(self, job: Job) -> None:
+        """A deadline breaks that could be met: the last comer on this job's slowest GPU leaves, if it is worth it."""
+        gpu = max(job.gpus, key=lambda gpu: self.history.predict(gpu.mix))
+        newcomer = gpu.jobs[-1]
+        if newcomer.state != RUNNING:
+            return
+        now = self.cluster.now_s
+        restart_s = self.cluster.checkpoint_s + self.cluster.restart_s
+        left_s = newcomer.expected_left_s(now)
+        if left_s < 2 * restart_s:
+            return  # it is gone sooner than it could be moved
+        belief: Belief = newcomer.note  # type: ignore[assignment]
+        if newcomer is job:
+            time_s = job.deadline_s - now
+            if left_s + restart_s > time_s:
+                return  # too late to save it
+        belief.avoid = (belief.avoid or set()) | {other.index for other in gpu.jobs if other is not newcomer}
+        self.cluster.stop(newcomer, undo=True)
+
+    # Emptying nodes
+
+    def _review(self) -> None:
+        """Move the jobs that keep the emptiest node awake, where that pays several times over."""
+        now = self.cluster.now_s
+        cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
+        order = sorted(self.active.values(), key=lambda node: (node.used, node.index))
+        for node in order[: max(len(order) // 2, 1)]:
+            if node.state != AWAKE or node.index in self.draining:
+                continue
+            residents = node.jobs()
+            if any(job.state != RUNNING for job in residents):
+                continue
+            movable = [job for job in residents if job.expected_left_s(now) > 30 * cost_s]
+            stay = [job for job in residents if job.expected_left_s(now) <= 30 * cost_s]
+            if not movable or len(movable) > 6:
+                continue
+            end_s = max(job.expected_left_s(now) / job.rate for job in movable)
+            rest_s = max([job.expected_left_s(now) / job.rate for job in stay], default=0.0)
+            saved_j = (node.idle_mw - node.standby_mw) / 1000 * (end_s - rest_s)
+            self.draining.add(node.index)
+            targets: list[tuple[Job, tuple[Gpu, ...]]] = []
+            for job in sorted(movable, key=lambda job: -job.num_gpus):
+                gpus = self._target(job, now)
+                if gpus is None:
+                    break
+                self.reserved.update(gpus)
+                targets.append((job, gpus))
+            paid_j = 3 * cost_s * len(targets) * node.power_mw / 1000
+            if len(targets) == len(movable) and saved_j > paid_j:
+                for job, gpus in targets:
+                    job.note.target = gpus  # type: ignore[attr-defined]
+                    self.cluster.stop(job)
+                return
+            for _, gpus in targets:
+                self.reserved.difference_update(gpus)
+            self.draining.discard(node.index)
+
+    def _target(self, job: Job, now: float) -> tuple[Gpu, ...] | None:
+        """The cheapest GPUs for a job that is to move, on nodes that are not being emptied."""
+        cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
+        left_s = job.expected_left_s(now) + cost_s
+        if left_s - cost_s <= job.deadline_s - now < left_s:
+            return None
+        best: Sequence[Gpu] | None = None
+        least = float("inf")
+        for node in self.active.values():
+            if node.state == AWAKE and node.index not in self.draining:
+                cost, gpus = self._on_node(job, node, left_s, now)
+                if gpus is not None and cost < least:
+                    least, best = cost, gpus
+        return tuple(best) if best is not None else None
+
+    # The queue
+
+    def _wait(self, job: Job) -> None:
+        key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
+        order = job.submit_s + self.overtake * job.expected_s - 1e9 * job.priority
+        heapq.heappush(self.waiting.setdefault(key, []), (order, job.index, job))
+
+    def _serve(self, gpus: Iterable[Gpu]) -> None:
+        """Place who waits on the nodes that have changed, as long as somebody fits."""
+        cluster = self.cluster
+        self.bound = max(self.busy_excess, self.max_excess)
+        for node in {gpu.node: None for gpu in gpus}:
+            placed = True
+            while placed and self.waiting:
+                placed = False
+                now = cluster.now_s
+                if node.state == STANDBY:
+                    break
+                heads = sorted([(queue[0], key) for key, queue in self.waiting.items()])
+                for (_, _, job), key in heads:
+                    alone = not node.seats
+                    found = self.free.find(job) if alone else self._on_node(job, node, job.expected_left_s(now), now)[1]
+                    if found is not None:
+                        heapq.heappop(self.waiting[key])
+                        if not self.waiting[key]:
+                            del self.waiting[key]
+                        self._place(job, found)
+                        placed = True
+                        break
+        self.bound = self.max_excess

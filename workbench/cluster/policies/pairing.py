@@ -1,0 +1,191 @@
+"""Policies that put at most two jobs of equal width on the same GPUs: FIFO packed and Gandiva-like as in EaCO's comparison, and
+Lucid-like.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterator
+
+from ..colocation import Colocation, History
+from ..placement import FreeNodes
+from ..policy import BasePolicy
+from ..power import UNIT
+from ..simulator import Simulator
+from ..state import LEAVING, RUNNING, Gpu, Job, Node
+
+
+class Pairing(BasePolicy):
+    """A queue; whole GPUs first; a partner for the head where there are none. Subclasses say who is a partner and in which order the queue
+    goes.
+
+    Args:
+        spread: Whole GPUs on the emptiest node rather than the fullest.
+        memory_threshold: Highest share of a GPU's memory that two peaks may take.
+        sleep_after_s: When empty nodes go to standby; None: never.
+    """
+
+    def __init__(
+        self, *, spread: bool = True, memory_threshold: float = 0.9, start: Colocation | None = None, sleep_after_s: float | None = None
+    ) -> None:
+        self.spread, self.memory_threshold, self.start, self.sleep_after_s = spread, memory_threshold, start, sleep_after_s
+
+    def begin(self, cluster: Simulator) -> None:
+        self.cluster = cluster
+        self.free = FreeNodes(cluster)
+        self.history = History(cluster.profiles, self.start)
+        self.queue: list[tuple[float, int, Job]] = []
+        self.alone: dict[tuple[int, int], dict[Job, None]] = {}  # by width and profile: who has its GPUs to itself
+        self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+
+    def order(self, job: Job) -> float:
+        """Lower is served first."""
+        return -job.priority
+
+    def partners(self, job: Job) -> Iterator[Job]:
+        """Who may share with this job, best first."""
+        raise NotImplementedError
+
+    def arrived(self, job: Job) -> None:
+        heapq.heappush(self.queue, (self.order(job), job.index, job))
+        if self.queue[0][2] is job:
+            self._serve()
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self._left(job, gpus)
+        if self.queue:
+            self._serve()
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self.finished(job, gpus)
+        self.arrived(job)
+
+    def slept(self, node: Node) -> None:
+        self.free.moved(node)
+
+    def fits(self, job: Job, other: Job) -> bool:
+        """Memory on every GPU, type, and neither in a state or of a priority that forbids it."""
+        if other.state != RUNNING or other.priority > 0 or job.priority > 0:
+            return False
+        kind = other.gpus[0].node.kind
+        if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
+            return False
+        return job.memory + other.memory <= self.memory[other.gpus[0].node.kind_index]
+
+    def expected_excess(self, job: Job, other: Job) -> float:
+        """How much longer both would take."""
+        return self.history.predict(self.cluster.mixes.grown(other.gpus[0].mix, job.profile))
+
+    def _serve(self) -> None:
+        while self.queue:
+            job = self.queue[0][2]
+            gpus = self.free.find(job, spread=self.spread)
+            if gpus is not None:
+                heapq.heappop(self.queue)
+                self.cluster.place(job, gpus)
+                self.free.touched(job, gpus)
+                self.alone.setdefault((job.num_gpus, job.profile), {})[job] = None
+                continue
+            other = next((each for each in self.partners(job) if self.fits(job, each)), None)
+            if other is None:
+                return
+            heapq.heappop(self.queue)
+            self._pair(job, other)
+
+    def _pair(self, job: Job, other: Job) -> None:
+        del self.alone[other.num_gpus, other.profile][other]
+        self.cluster.place(job, other.gpus)
+        for each in (job, other):
+            self.cluster.notify(each, each.epoch_s)
+
+    def reached(self, job: Job) -> None:
+        mix = job.gpus[0].mix
+        if mix.size == 2:
+            self.history.learn(mix, self.cluster.excess(job))
+
+    def _left(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self.alone.get((job.num_gpus, job.profile), {}).pop(job, None)
+        if gpus[0].jobs:
+            other = gpus[0].jobs[0]
+            self.alone.setdefault((other.num_gpus, other.profile), {})[other] = None
+        self.free.touched(job, gpus)
+
+
+class FifoPacked(Pairing):
+    """Gavel's FIFO with packing: where the head does not fit, it joins the running job with which the sum of normalised speeds is highest,
+    if above 1.5.
+
+    In Gavel only jobs of equal width pair, and nobody packs while GPUs are free (seen in its code; Narayanan et al., OSDI'20).
+    """
+
+    THRESHOLD = 1.5
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.name = "FIFO packed"
+
+    def partners(self, job: Job) -> Iterator[Job]:
+        ranked = []
+        for (width, profile), jobs in self.alone.items():
+            if width == job.num_gpus and jobs:
+                excess = self.expected_excess(job, next(iter(jobs)))
+                if 2 / (1 + excess) > self.THRESHOLD:
+                    ranked.append((excess, profile, jobs))
+        for _, _, jobs in sorted(ranked, key=lambda each: each[:2]):
+            yield from jobs
+
+
+class Gandiva(Pairing):
+    """Gandiva's packing as in Gavel: a random partner of equal width when requests exceed the cluster; undone where the sum of speeds is
+    below 1.
+
+    Xiao et al., OSDI'18, section 3.3: packing is tried out and given up where it does not pay.
+    """
+
+    THRESHOLD = 1.0
+
+    def __init__(self, seed: int = 0, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self.name = "Gandiva"
+        self.random = random.Random(seed)
+
+    def partners(self, job: Job) -> Iterator[Job]:
+        equal = [other for (width, _), jobs in self.alone.items() if width == job.num_gpus for other in jobs]
+        for _ in range(min(len(equal), 64)):
+            yield self.random.choice(equal)
+
+    def reached(self, job: Job) -> None:
+        super().reached(job)
+        gpu = job.gpus[0]
+        if gpu.mix.size == 2 and sum(1 / (1 + self.cluster.excess(each)) for each in gpu.jobs) < self.THRESHOLD:
+            newcomer = gpu.jobs[-1]
+            if newcomer.state == RUNNING and not any(each.state == LEAVING for each in gpu.jobs):
+                self.cluster.stop(newcomer, undo=True)
+
+
+class Lucid(Pairing):
+    """Lucid-like (Hu et al., ASPLOS'23): shortest expected GPU time first; two jobs share where their sharing scores sum to at most 2.
+
+    A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the score with a decision tree from
+    utilisation, memory and use of mixed precision, and estimates durations; here durations are those that the scheduler is told.
+    """
+
+    LIMIT = 2
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**{"spread": False, "sleep_after_s": 300.0, **options})  # type: ignore[arg-type]
+        self.name = "Lucid-like"
+
+    def order(self, job: Job) -> float:
+        return job.expected_s * job.num_gpus - 1e12 * job.priority
+
+    def partners(self, job: Job) -> Iterator[Job]:
+        score = self._score(job.load)
+        for (width, profile), jobs in self.alone.items():
+            if width == job.num_gpus and score + self._score(self.cluster.profiles[profile].load) <= self.LIMIT:
+                yield from jobs
+
+    @staticmethod
+    def _score(load: int) -> int:
+        return 0 if load < 0.25 * UNIT else 1 if load < 0.6 * UNIT else 2

@@ -1,0 +1,190 @@
+"""Policies that give whole GPUs in another order than of arrival: SJF, and with preemption SRTF and Tiresias-like."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from ..placement import FreeNodes
+from ..policy import BasePolicy
+from ..simulator import Simulator
+from ..state import AWAKE, RUNNING, Gpu, Job, Node
+
+
+class Sjf(BasePolicy):
+    """Shortest expected job first, without preemption, on the fullest node that holds it; the shortest one blocks nobody that fits behind
+    it.
+
+    Args:
+        backfill: How many jobs of the queue are tried each time.
+        sleep_after_s: When empty nodes go to standby.
+    """
+
+    def __init__(self, *, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
+        self.backfill, self.sleep_after_s = backfill, sleep_after_s
+        self.name = "SJF"
+
+    def begin(self, cluster: Simulator) -> None:
+        self.cluster = cluster
+        self.free = FreeNodes(cluster)
+        self.queue: list[tuple[float, int, Job]] = []
+
+    def order(self, job: Job) -> float:
+        """Lower is served first."""
+        return job.expected_left_s(self.cluster.now_s) - 1e12 * job.priority
+
+    def arrived(self, job: Job) -> None:
+        if not self._place(job):
+            heapq.heappush(self.queue, (self.order(job), job.index, job))
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self.free.touched(job, gpus)
+        self._serve()
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self.free.touched(job, gpus)
+        heapq.heappush(self.queue, (self.order(job), job.index, job))
+        self._serve()
+
+    def slept(self, node: Node) -> None:
+        self.free.moved(node)
+
+    def _serve(self) -> None:
+        passed: list[tuple[float, int, Job]] = []
+        widths: set[int] = set()
+        while self.queue and len(passed) < self.backfill:
+            entry = heapq.heappop(self.queue)
+            # What is as wide or wider than what did not fit will not fit either.
+            if (widths and entry[2].gpu_type is None and entry[2].num_gpus >= min(widths)) or not self._place(entry[2]):
+                passed.append(entry)
+                if entry[2].gpu_type is None:
+                    widths.add(entry[2].num_gpus)
+                    if 1 in widths:
+                        break
+        for entry in passed:
+            heapq.heappush(self.queue, entry)
+
+    def _place(self, job: Job) -> bool:
+        gpus = self.free.find(job)
+        if gpus is None:
+            return False
+        self.cluster.place(job, gpus)
+        self.free.touched(job, gpus)
+        return True
+
+
+class Srtf(Sjf):
+    """Shortest remaining time first: a newcomer takes the GPUs of those that have longer to run, if by much more than a preemption costs.
+
+    Args:
+        gain: Whoever is preempted has at least this many times the newcomer's remaining time left, and ten times the cost of a preemption.
+    """
+
+    def __init__(self, *, gain: float = 2.0, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
+        super().__init__(backfill=backfill, sleep_after_s=sleep_after_s)
+        self.gain = gain
+        self.name = "SRTF"
+
+    def begin(self, cluster: Simulator) -> None:
+        super().begin(cluster)
+        self.claims: dict[Node, tuple[Job, set[Job]]] = {}
+
+    def arrived(self, job: Job) -> None:
+        if not self._place(job) and not self._claim(job):
+            heapq.heappush(self.queue, (self.order(job), job.index, job))
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        self._free(job, gpus)
+        self._serve()
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        heapq.heappush(self.queue, (self.order(job), job.index, job))
+        self._free(job, gpus)
+        self._serve()
+
+    def may_take(self, job: Job, victim: Job) -> bool:
+        """Whether `victim` may be stopped for `job`."""
+        now = self.cluster.now_s
+        cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
+        return victim.priority <= job.priority and victim.expected_left_s(now) > max(self.gain * job.expected_left_s(now), 10 * cost_s)
+
+    def worth(self, victim: Job) -> float:
+        """Higher is stopped first."""
+        return victim.expected_left_s(self.cluster.now_s)
+
+    def _free(self, job: Job, gpus: Iterable[Gpu]) -> None:
+        """A job has gone: whoever claimed its node takes it when the last of those that had to go is gone."""
+        gpus = tuple(gpus)
+        for node in {gpu.node: None for gpu in gpus}:
+            claim = self.claims.get(node)
+            if claim is not None:
+                claimant, victims = claim
+                victims.discard(job)
+                if not victims and node.free >= claimant.num_gpus:
+                    del self.claims[node]
+                    self.cluster.place(claimant, [gpu for gpu in node.gpus if not gpu.jobs][: claimant.num_gpus])
+                    self.free.touched(claimant, claimant.gpus)
+        self.free.touched(job, gpus)
+
+    def _claim(self, job: Job) -> bool:
+        """Stop those on one node that have the longest to run, for this job."""
+        best: tuple[float, Node, list[Job]] | None = None
+        for node in self.cluster.nodes:
+            if node in self.claims or node.state != AWAKE or job.num_gpus > node.kind.gpus or job.memory > node.kind.memory_bytes:
+                continue
+            if job.gpu_type is not None and job.gpu_type != node.kind.gpu_type:
+                continue
+            victims: list[Job] = []
+            found = node.free
+            takeable = [each for each in node.jobs() if each.state == RUNNING and len(each.stays) == 1 and self.may_take(job, each)]
+            for victim in sorted(takeable, key=lambda each: -self.worth(each)):
+                if found >= job.num_gpus:
+                    break
+                victims.append(victim)
+                found += victim.num_gpus
+            if found >= job.num_gpus and victims:
+                score = min(self.worth(victim) for victim in victims) / len(victims)
+                if best is None or score > best[0]:
+                    best = (score, node, victims)
+        if best is None:
+            return False
+        self.claims[best[1]] = (job, set(best[2]))
+        for victim in best[2]:
+            self.cluster.stop(victim)
+        return True
+
+    def _place(self, job: Job) -> bool:
+        gpus = self.free.find(job)
+        if gpus is None or any(gpu.node in self.claims for gpu in gpus):
+            return False
+        self.cluster.place(job, gpus)
+        self.free.touched(job, gpus)
+        return True
+
+
+class Tiresias(Srtf):
+    """Tiresias-like (Gu et al., NSDI'19): least attained GPU service first, in two queues; knows no durations.
+
+    A job that has held its GPUs for `threshold_gpu_s` GPU-seconds falls to the second queue; who is in the first takes GPUs from who is in
+    the second.
+    """
+
+    def __init__(self, *, threshold_gpu_s: float = 3600.0, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
+        super().__init__(backfill=backfill, sleep_after_s=sleep_after_s)
+        self.threshold_gpu_s = threshold_gpu_s
+        self.name = "Tiresias-like"
+
+    def order(self, job: Job) -> float:
+        return job.submit_s + 1e9 * self._level(job) - 1e12 * job.priority
+
+    def may_take(self, job: Job, victim: Job) -> bool:
+        return victim.priority <= job.priority and self._level(victim) > self._level(job)
+
+    def worth(self, victim: Job) -> float:
+        return self._attained(victim) + 1.0
+
+    def _attained(self, job: Job) -> float:
+        return job.done_s(self.cluster.now_s) * job.num_gpus
+
+    def _level(self, job: Job) -> int:
+        return 1 if self._attained(job) >= self.threshold_gpu_s else 0

@@ -1,0 +1,107 @@
+"""What a policy is: it is told what happens, and places, stops and moves jobs through the simulator's doors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import SimulationError
+from .state import QUEUED
+
+if TYPE_CHECKING:
+    from .simulator import Simulator
+    from .state import Gpu, Job, Node
+
+
+class IllegalPlacement(SimulationError):
+    """A policy has placed a job where it cannot run; the message names both."""
+
+
+def refusal(policy: str, name: str, job: Job, gpus: Sequence[Gpu]) -> str:
+    """What is wrong with a placement that breaks a rule."""
+    who = f"{policy} places job {name} (row {job.index}, {job.num_gpus} GPUs)"
+    if job.state != QUEUED:
+        return f"{who}, which is not queued; stop it first, or place each job once"
+    if len(gpus) != job.num_gpus:
+        return f"{who} on {len(gpus)} GPUs; give exactly {job.num_gpus}"
+    if len(set(gpus)) != len(gpus):
+        return f"{who} twice on one GPU; give {job.num_gpus} different ones"
+    for gpu in gpus:
+        kind = gpu.node.kind
+        where = f"GPU {gpu.index} of node {gpu.node.index}"
+        if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
+            return f"{who} on {where}, a {kind.gpu_type}; the job asks for {job.gpu_type}"
+        if gpu.memory + job.memory > kind.memory_bytes:
+            return (
+                f"{who} on {where}, where {gpu.memory / 2**30:.2f} GiB of {kind.memory_bytes / 2**30:.2f} are taken and it needs "
+                f"{job.memory / 2**30:.2f}; peak memories must fit together"
+            )
+    nodes = sorted({gpu.node.index for gpu in gpus})
+    return f"{who} on nodes {nodes}; a job stays on the fewest nodes of one type that hold it"
+
+
+class Policy(Protocol):
+    """Decides who runs where. One object serves one simulation.
+
+    `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it to standby; None: for ever.
+    The queue is the policy's: a job that it neither places nor keeps is lost, and the simulator says so at the end.
+    """
+
+    name: str
+    sleep_after_s: float | None
+
+    def begin(self, cluster: Simulator) -> None:
+        """Once, before the first event: keep `cluster`, build what indices it takes."""
+
+    def arrived(self, job: Job) -> None:
+        """`job` is queued: place it now with `cluster.place`, or keep it."""
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        """`job` has ended and has left these GPUs."""
+
+    def reached(self, job: Job) -> None:
+        """`job` has come to the amount of work that `cluster.notify` was asked for."""
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        """`job` has written its checkpoint and left these GPUs, as `cluster.stop` was asked: it is queued again."""
+
+    def awoke(self, node: Node) -> None:
+        """`node` has woken; its jobs have started."""
+
+    def slept(self, node: Node) -> None:
+        """`node` has gone to standby."""
+
+    def timer(self, payload: object) -> None:
+        """The moment has come that `cluster.at` was asked for."""
+
+
+class BasePolicy:
+    """Says nothing to everything but arrivals; policies override what they want to hear."""
+
+    name = "base"
+    sleep_after_s: float | None = 300.0
+    cluster: Simulator
+
+    def begin(self, cluster: Simulator) -> None:
+        self.cluster = cluster
+
+    def arrived(self, job: Job) -> None:
+        raise NotImplementedError
+
+    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        return
+
+    def reached(self, job: Job) -> None:
+        return
+
+    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+        return
+
+    def awoke(self, node: Node) -> None:
+        return
+
+    def slept(self, node: Node) -> None:
+        return
+
+    def timer(self, payload: object) -> None:
+        return

@@ -1,0 +1,142 @@
+"""What a node of GPUs draws: concave in its utilisation, which is why sharing saves energy at all.
+
+The form is that of Fan, Weber and Barroso (ISCA'07, section 4): `P(u) = idle + span (2u - u^r)` with u in 0..1, here over GPU utilisation
+summed over the node's GPUs. A first busy GPU costs far more than the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import UsageError
+
+UNIT = 10_000  # utilisation is counted in whole ten-thousandths, so that what is added and taken away again leaves nothing behind
+
+
+@dataclass(frozen=True, slots=True)
+class CapLevel:
+    """What a power limit does to a GPU, relative to none: `speed` of the work and `active`, the power above idle."""
+
+    power_limit_w: float
+    speed: float
+    active: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A kind of node.
+
+    Attributes:
+        name: What it is called in results.
+        gpu_type: What a job may ask for by `gpu_type`.
+        gpus: GPUs on a node.
+        memory_bytes: Memory of one GPU.
+        idle_w: Draw of the node when it is awake and nothing runs.
+        span_w: What full utilisation of all GPUs adds.
+        exponent: r of the power form.
+        standby_w: Draw in standby.
+        wake_s: From standby to the first job's start; the node draws `idle_w` meanwhile.
+        speed: Progress per second, relative to the GPUs on which `duration_s` was measured.
+        caps: Power limits that a policy may set on a node, highest first; without one the node is not limited.
+    """
+
+    name: str
+    gpu_type: str
+    gpus: int
+    memory_bytes: int
+    idle_w: float
+    span_w: float
+    exponent: float = 1.55
+    standby_w: float = 30.0
+    wake_s: float = 60.0
+    speed: float = 1.0
+    caps: tuple[CapLevel, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.memory_bytes < 1:
+            raise UsageError(f"node type {self.name!r} has {self.gpus} GPUs of {self.memory_bytes} bytes; both must be at least 1")
+        if not (0 <= self.standby_w <= self.idle_w and self.span_w >= 0 and 1 <= self.exponent <= 2):
+            raise UsageError(
+                f"node type {self.name!r}: standby_w {self.standby_w:g}, idle_w {self.idle_w:g}, span_w {self.span_w:g}, exponent "
+                f"{self.exponent:g}; power must rise from standby to idle to busy, and be concave (exponent 1..2)"
+            )
+        if not (self.wake_s >= 0 and self.speed > 0):
+            raise UsageError(f"node type {self.name!r}: wake_s {self.wake_s:g} must not be negative, speed {self.speed:g} must be above 0")
+        for cap in self.caps:
+            if not (0 < cap.speed <= 1 and 0 <= cap.active <= 1):
+                raise UsageError(
+                    f"node type {self.name!r}: a limit of {cap.power_limit_w:g} W has speed {cap.speed:g}, active {cap.active:g}; 0..1"
+                )
+
+    def power_w(self, utilisation: float, cap: CapLevel | None = None) -> float:
+        """Draw of an awake node whose GPUs are utilised to this share on average, 0..1.
+
+        >>> V100_NODE.power_w(0.0), round(V100_NODE.power_w(0.3661))
+        (650.0, 1334)
+        """
+        active: float = self.span_w * (2 * utilisation - utilisation**self.exponent)
+        return self.idle_w + active * (cap.active if cap else 1.0)
+
+    def with_caps(self, caps: Sequence[CapLevel]) -> NodeType:
+        """The same node with these power limits to choose from."""
+        return replace(self, caps=tuple(caps))
+
+
+# Fitted to the ten measured sets of EaCO's tables 1 and 3 (arXiv 2412.08294, 8x V100, ImageNet training): mean error 2.2 %, worst 7.1 %.
+V100_NODE = NodeType("8x V100", "V100", 8, 32 * 2**30, idle_w=650.0, span_w=1311.0)
+
+# From the distribution of server power that Acme states (Hu et al., NSDI'24, 8x A100 servers, CC BY 4.0): 10th percentile 1,512 W, which
+# is an
+# idle server there, and 99th 5,452 W, taken as all GPUs busy. The curve between them has the exponent of the V100 node: no point between
+# is published.
+A100_NODE = NodeType("8x A100", "A100", 8, 80 * 2**30, idle_w=1512.0, span_w=3940.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes by type, in the order in which policies try the types for a job that takes any."""
+
+    nodes: tuple[tuple[NodeType, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.nodes or any(count < 1 for _, count in self.nodes):
+            raise UsageError("a cluster has at least one node of every type that is named; give the count of nodes, 1 or more")
+
+    @classmethod
+    def of(cls, count: int, kind: NodeType = V100_NODE) -> Cluster:
+        """That many nodes of one type."""
+        return cls(((kind, count),))
+
+    @property
+    def gpus(self) -> int:
+        return sum(kind.gpus * count for kind, count in self.nodes)
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are."""
+        return sum(count for _, count in self.nodes)
+
+
+class PowerTable(dict[int, int]):
+    """Power in whole milliwatts by utilisation in units, worked out where it is first asked for."""
+
+    def __init__(self, kind: NodeType, cap: CapLevel | None = None) -> None:
+        self.kind, self.cap = kind, cap
+
+    def __missing__(self, used: int) -> int:
+        power = self[used] = round(1000 * self.kind.power_w(used / (UNIT * self.kind.gpus), self.cap))
+        return power
+
+
+class PowerTables:
+    """The tables of a run: one for each type of node and each of its limits."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[int, int], PowerTable] = {}
+
+    def of(self, kind: NodeType, number: int, cap: int) -> PowerTable:
+        """For the type of that number under its limit of that index; -1: no limit."""
+        if (number, cap) not in self._tables:
+            self._tables[number, cap] = PowerTable(kind, kind.caps[cap] if cap >= 0 else None)
+        return self._tables[number, cap]

@@ -1,0 +1,74 @@
+"""What comes of a run, as frames."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from .columns import Outcomes
+from .power import Cluster
+from .state import Node
+
+TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "queued")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run. `jobs`, `nodes`, `timeline` and `stays` are frames; their columns are listed in docs/cluster.md."""
+
+    policy: str
+    cluster: Cluster
+    jobs: pl.DataFrame
+    nodes: pl.DataFrame
+    timeline: pl.DataFrame
+    energy_j: float
+    start_s: float
+    end_s: float
+    events: int
+    stays: pl.DataFrame
+
+
+def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> pl.DataFrame:
+    """A row per job. What nodes drew without any job is shared by GPU-seconds."""
+    run, owed = np.frombuffer(outcomes.run), np.frombuffer(outcomes.owed) / 1000
+    unowned = sum(node.unowned_mj for node in nodes) / 1000
+    shares = run * log["num_gpus"].to_numpy()
+    total = float(shares.sum())
+    overhead = unowned * shares / total if total > 0 else np.full(len(run), unowned / len(run))
+    return log.select("job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "deadline_s", "priority").with_columns(
+        pl.Series("start_s", np.frombuffer(outcomes.start)),
+        pl.Series("end_s", np.frombuffer(outcomes.end)),
+        pl.Series("run_s", run),
+        pl.Series("own_energy_j", owed),
+        pl.Series("energy_j", owed + overhead),
+        pl.Series("undos", np.frombuffer(outcomes.undos, dtype=np.intc)).cast(pl.Int32),
+        pl.Series("moves", np.frombuffer(outcomes.moves, dtype=np.intc)).cast(pl.Int32),
+    )
+
+
+def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
+    """A row per node."""
+    rows = [
+        (node.index, node.kind.name, node.energy_mj / 1000, node.unowned_mj / 1000, node.hosting_s, node.awake_s, node.wakes)
+        for node in nodes
+    ]
+    return pl.DataFrame(rows, orient="row", schema=["node", "kind", "energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"])
+
+
+def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, float]]) -> pl.DataFrame:
+    """Who was on which GPU from when to when, checkpoints and waking included; empty where it was not asked for."""
+    frame = pl.DataFrame(
+        stays, orient="row", schema={"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64}
+    )
+    return frame.with_columns(log["job_id"].gather(frame["row"]).alias("job_id")).select("job_id", "node", "gpu", "from_s", "to_s")
+
+
+def timeline_frame(timeline: array[float]) -> pl.DataFrame:
+    """The cluster at evenly spaced moments: draw, energy so far, nodes with jobs and awake, jobs that run and wait."""
+    table = np.frombuffer(timeline).reshape(-1, len(TIMELINE)) if timeline else np.zeros((0, len(TIMELINE)))
+    frame = pl.DataFrame(table, schema=list(TIMELINE), orient="row")
+    return frame.with_columns(pl.col("hosting", "awake", "running", "queued").cast(pl.Int64))

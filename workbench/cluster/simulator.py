@@ -1,0 +1,282 @@
+"""A cluster, simulated exactly: from event to event, with work left instead of finish times, and energy as an integral without steps.
+
+Between two events every rate and every power is constant, so the integrals are sums of products. Only the node that changes is touched.
+What the result is does not depend on how often one looks: `advance` may be called in pieces of any size.
+
+What a job owes: on its node the power above idle by its share of the utilisation that all jobs there would have alone, the idle power by
+its share of seats (a job on a GPU is one seat). What nodes drew without any job, awake, waking or in standby, is shared by GPU-seconds at
+the end, so that the jobs' energies sum to the cluster's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Callable
+
+import polars as pl
+
+from ..errors import SimulationError, UsageError
+from . import jobs as logs
+from .colocation import Colocation
+from .columns import Outcomes
+from .engine import SLEEP, STOP, TARGET, TIMER, WAKE, Engine
+from .policy import IllegalPlacement, Policy
+from .power import Cluster
+from .result import Result, job_frame, node_frame, stay_frame, timeline_frame
+from .state import AWAKE, DONE, LEAVING, NEVER_S, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
+
+_IDLE_TIMERS = 100_000  # timers in a row that move nothing, before a policy is said to hang
+
+
+class Simulator(Engine):
+    """One run of one policy over one log.
+
+    Args:
+        log: Jobs as `jobs.SCHEMA` says.
+        cluster: Its nodes.
+        policy: Fresh; it keeps its queue.
+        colocation: The truth about sharing; a job's `sensitivity` multiplies its excess.
+        checkpoint_s: How long a stopped job stays on its GPUs without progress, at its full draw.
+        restart_s: Work that is added when it comes back.
+        timeline_s: Distance of the rows of `timeline`; None for none.
+        stays: Whether to write down who was on which GPU from when to when.
+        keep_valid: Leave out what is wrong in the log instead of raising.
+
+    Raises:
+        UsageError: The log is wrong; see `jobs.check`.
+    """
+
+    def __init__(
+        self,
+        log: pl.DataFrame,
+        cluster: Cluster,
+        policy: Policy,
+        *,
+        colocation: Colocation | None = None,
+        checkpoint_s: float = 30.0,
+        restart_s: float = 30.0,
+        timeline_s: float | None = 600.0,
+        stays: bool = False,
+        keep_valid: bool = False,
+    ) -> None:
+        if not (checkpoint_s >= 0 and restart_s >= 0) or (timeline_s is not None and not timeline_s > 0):
+            raise UsageError(f"checkpoint_s {checkpoint_s}, restart_s {restart_s} must not be negative, timeline_s {timeline_s} be above 0")
+        self.policy = policy
+        self.checkpoint_s, self.restart_s = checkpoint_s, restart_s
+        checked = logs.check(log, cluster, keep_valid=keep_valid)
+        asleep = policy.sleep_after_s is not None
+        super().__init__(checked, cluster, asleep=asleep, colocation=colocation or Colocation(), stays=stays)
+        self.done = self.events = 0
+        self._next = self._idle_timers = 0
+        self._outcomes = Outcomes(checked.height)
+        self._timeline_s = timeline_s
+        self._tick_s = self.now_s if timeline_s else NEVER_S
+        self._timeline = array("d")
+        policy.begin(self)
+
+    # What policies ask
+
+    def excess(self, job: Job) -> float:
+        """How much longer an iteration takes than alone, as a person would measure it: on its slowest GPU now."""
+        slowest = max([gpu.mix.excess for gpu in job.gpus])
+        return slowest * job.sensitivity if slowest else 0.0
+
+    # What policies do
+
+    def stop(self, job: Job, *, undo: bool = False) -> None:
+        """Have a running job write its checkpoint and leave; `policy.stopped` tells when it is queued again.
+
+        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still waking leaves at once.
+        """
+        if job.state != RUNNING:
+            raise IllegalPlacement(f"{self.policy.name} stops job {self.name(job)}, which is not running; only running jobs can be stopped")
+        if undo:
+            job.undos += 1
+        else:
+            job.moves += 1
+        self._settle(job)
+        began = not any(node.state == WAKING for node, *_ in job.stays)
+        job.state, job.rate, job.target_s = LEAVING, 0.0, 0.0
+        job.version += 1
+        if began:
+            job.left_s += self.restart_s
+        else:
+            job.began_s = self.now_s
+        self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
+
+    def notify(self, job: Job, work_s: float) -> None:
+        """Call `policy.reached` when that much more work of a running job is done; a job that ends before only ends."""
+        self._settle(job)
+        job.target_s = max(job.left_s - work_s, 0.0)
+        self._schedule(job)
+
+    def at(self, time_s: float, payload: object) -> None:
+        """Call `policy.timer` with this payload at that moment."""
+        self._push(max(time_s, self.now_s), TIMER, payload, 0)
+
+    def sleep(self, node: Node) -> None:
+        """Put an empty awake node to standby now."""
+        if node.state != AWAKE or node.seats:
+            raise IllegalPlacement(
+                f"{self.policy.name} puts node {node.index} to standby, which is not awake and empty ({node.seats} seats taken)"
+            )
+        node.advance(self.now_s)
+        node.state = STANDBY
+        node.stamp += 1
+        self.awake -= 1
+        self._draw(node, node.standby_mw)
+        self.policy.slept(node)
+
+    def cap(self, node: Node, index: int) -> None:
+        """Set the node's GPUs to one of its type's power limits; -1 for none. Everyone there goes on at the new speed."""
+        if not -1 <= index < len(node.kind.caps):
+            raise UsageError(
+                f"node {node.index} ({node.kind.name}) has {len(node.kind.caps)} power limits; {index} is none of them (-1: no limit)"
+            )
+        if index == node.cap_index:
+            return
+        node.advance(self.now_s)
+        node.cap_index = index
+        node.cap = cap = node.kind.caps[index] if index >= 0 else None
+        node.table = self._tables.of(node.kind, node.kind_index, index)
+        node.speed = node.kind.speed * (cap.speed if cap else 1.0)
+        if node.state == AWAKE:
+            self._draw(node, node.table[node.used])
+            for job in node.jobs():
+                self._rerate(job)
+
+    # The run
+
+    def advance(self, events: int) -> bool:
+        """Handle up to so many events; True while there is more to do."""
+        heap, submit, policy, outcomes = self._heap, self._columns.submit, self.policy, self._outcomes
+        count = len(submit)
+        pop = heapq.heappop
+        until = self.events + events
+        handled = self.events
+        while handled < until:
+            if self.done == count:
+                self.events = handled
+                return False
+            handled += 1
+            if self._next < count and (not heap or submit[self._next] < heap[0][0]):
+                now = submit[self._next]
+                if now >= self._tick_s:
+                    self._tick(now)
+                self.now_s = now
+                job = self._columns.job(self._next)
+                self._next += 1
+                self.queued += 1
+                policy.arrived(job)
+                continue
+            if not heap:
+                self.events = handled
+                raise SimulationError(self._lost())
+            now, _, what, subject, version = pop(heap)
+            if what == TARGET:
+                if subject.version != version:  # type: ignore[attr-defined]
+                    handled -= 1
+                    continue
+                if now >= self._tick_s:
+                    self._tick(now)
+                self.now_s = now
+                self._idle_timers = 0
+                job = subject  # type: ignore[assignment]
+                if job.target_s > 0:
+                    job.left_s, job.since_s, job.target_s = job.target_s, now, 0.0
+                    self._schedule(job)
+                    policy.reached(job)
+                else:
+                    job.left_s, job.state = 0.0, DONE
+                    gpus = job.gpus
+                    self._remove(job)
+                    self.done += 1
+                    outcomes.write(job, now)
+                    policy.finished(job, gpus)
+                continue
+            if now >= self._tick_s:
+                self._tick(now)
+            self._other(now, what, subject, version)
+        self.events = handled
+        return self.done < count
+
+    def run(self, progress: Callable[[float], object] | None = None, *, every: int = 50_000) -> Result:
+        """Run to the end; `progress` is called with the share of jobs that are done. What it raises ends the run."""
+        while self.advance(every):
+            if progress is not None:
+                progress(self.progress)
+        if progress is not None:
+            progress(self.progress)
+        return self.result()
+
+    @property
+    def progress(self) -> float:
+        """Share of the jobs that are done."""
+        return self.done / len(self._columns)
+
+    def result(self) -> Result:
+        """What came of it. Raises SimulationError while jobs are left."""
+        if self.done < len(self._columns):
+            raise SimulationError(
+                f"{len(self._columns) - self.done} of {len(self._columns)} jobs are not done yet; advance until it returns False"
+            )
+        end_s = self.now_s
+        for node in self.nodes:
+            node.advance(end_s)
+        self.energy_mj += self.power_mw * (end_s - self._metered_s)
+        self._metered_s = end_s
+        if self._tick_s <= end_s:
+            self._tick(end_s)
+        return Result(
+            self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes), node_frame(self.nodes),
+            timeline_frame(self._timeline), self.energy_mj / 1000, self.start_s, end_s, self.events,
+            stay_frame(self.log, self._stays or []),
+        )  # fmt: skip
+
+    # Inside
+
+    def _other(self, now: float, what: int, subject: object, version: int) -> None:
+        """The rarer events."""
+        self.now_s = now
+        if what == SLEEP:
+            node: Node = subject  # type: ignore[assignment]
+            if node.stamp == version and node.state == AWAKE and not node.seats:
+                self.sleep(node)
+        elif what == WAKE:
+            node = subject  # type: ignore[assignment]
+            node.advance(now)
+            node.state = AWAKE
+            self._draw(node, node.table[node.used])
+            for job in node.jobs():
+                if job.state == RUNNING:
+                    self._begin(job)
+            if not node.seats and self.policy.sleep_after_s is not None:
+                self._push(now + self.policy.sleep_after_s, SLEEP, node, node.stamp)
+            self.policy.awoke(node)
+        elif what == STOP:
+            job = subject  # type: ignore[assignment]
+            job.state = QUEUED
+            gpus = job.gpus
+            self._remove(job)
+            self.queued += 1
+            self.policy.stopped(job, gpus)
+        else:
+            if not self.running and self._next == len(self._columns):
+                self._idle_timers += 1
+                if self._idle_timers > _IDLE_TIMERS:
+                    raise SimulationError(self._lost())
+            self.policy.timer(subject)
+
+    def _lost(self) -> str:
+        left = len(self._columns) - self.done
+        what = f"{left} of {len(self._columns)} jobs in its queue for ever"
+        return f"{self.policy.name} leaves {what}: nothing runs and nothing more will happen"
+
+    def _tick(self, now: float) -> None:
+        """Write the rows of the timeline up to now; the state has been constant since the last event."""
+        step = self._timeline_s or NEVER_S
+        while self._tick_s <= now:
+            energy = self.energy_mj + self.power_mw * (self._tick_s - self._metered_s)
+            self._timeline.extend((self._tick_s, self.power_mw / 1000, energy / 1000, self.hosting, self.awake, self.running, self.queued))
+            self._tick_s += step

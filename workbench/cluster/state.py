@@ -1,0 +1,212 @@
+"""What the simulator knows of jobs, GPUs and nodes at one moment. Policies read it; only the simulator changes it."""
+
+from __future__ import annotations
+
+from .colocation import Mix
+from .power import CapLevel, Cluster, NodeType, PowerTable, PowerTables
+
+# Of a job
+QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
+# Of a node
+AWAKE, WAKING, STANDBY = 0, 1, 2
+
+NEVER_S = float("inf")
+
+
+class Job:
+    """One job between its submission and its end.
+
+    Attributes:
+        index: Its row in the log.
+        load, memory: On each of its GPUs: utilisation in units, peak bytes.
+        work_s, expected_s: What it takes alone, in truth and as the scheduler is told.
+        left_s: Work that was left at `since_s`; `rate` is how much of it passes in a second since then.
+        target_s: The amount of work left at which the simulator calls next: 0 is its end.
+        gpus: Where it is; empty while it is queued.
+        refused: Mixes of neighbours from which it was undone.
+        seen: Excess as measured for this very job in a mix.
+    """
+
+    __slots__ = (
+        "began_s",
+        "deadline_s",
+        "energy_mj",
+        "epoch_s",
+        "expected_s",
+        "gpu_type",
+        "gpus",
+        "index",
+        "left_s",
+        "load",
+        "memory",
+        "moves",
+        "note",
+        "num_gpus",
+        "priority",
+        "profile",
+        "rate",
+        "run_s",
+        "seen",
+        "sensitivity",
+        "since_s",
+        "start_s",
+        "state",
+        "stays",
+        "submit_s",
+        "target_s",
+        "undos",
+        "version",
+        "watch",
+        "work_s",
+    )
+
+    index: int
+    submit_s: float
+    work_s: float
+    expected_s: float
+    left_s: float
+    target_s: float
+    rate: float
+    since_s: float
+    began_s: float
+    start_s: float
+    run_s: float
+    deadline_s: float
+    epoch_s: float
+    sensitivity: float
+    energy_mj: float
+    num_gpus: int
+    profile: int
+    load: int
+    memory: int
+    priority: int
+    state: int
+    version: int
+    undos: int
+    moves: int
+    gpu_type: str | None
+    gpus: tuple[Gpu, ...]
+    stays: tuple[tuple[Node, int, float, float], ...]
+    seen: dict[Mix, float] | None
+    watch: object  # both are the policy's own
+    note: object
+
+    def done_s(self, now_s: float) -> float:
+        """Work done until now, in seconds alone."""
+        return self.work_s - self.left_s + self.rate * (now_s - self.since_s)
+
+    def expected_left_s(self, now_s: float) -> float:
+        """What the scheduler believes to be left: never less than a minute while the job still runs past its estimate."""
+        left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
+        return left_s if left_s > 0 else min(60.0, self.expected_s)
+
+
+class Gpu:
+    """One GPU: its jobs, their mix, and the bytes that they take at their peaks. `stamp` counts its changes, so that what was noted of it
+    can be recognised as old.
+    """
+
+    __slots__ = ("index", "jobs", "memory", "mix", "node", "note", "stamp")
+
+    note: object  # the policy's own
+
+    def __init__(self, node: Node, index: int, empty: Mix) -> None:
+        self.node, self.index, self.mix = node, index, empty
+        self.jobs: list[Job] = []
+        self.stamp = self.memory = 0
+        self.note = None
+
+
+class Node:
+    """One node and its meters.
+
+    Attributes:
+        free: GPUs without a job. `seats` counts jobs on GPUs, `demand` sums their utilisations in units.
+        used: Utilisation that the GPUs show, in units, none above one whole.
+        power_mw: What it draws now; `since_s` is when its meters were last brought up to date.
+        per_demand, per_seat: Millijoules so far for each unit of demand, and for each seat: what a job owes is a difference of these.
+        energy_mj: All it drew; `unowned_mj` what it drew without any job.
+        hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
+    """
+
+    __slots__ = (
+        "awake_s",
+        "cap",
+        "cap_index",
+        "demand",
+        "energy_mj",
+        "free",
+        "gpus",
+        "hosting_s",
+        "idle_mw",
+        "index",
+        "kind",
+        "kind_index",
+        "opened",
+        "per_demand",
+        "per_seat",
+        "power_mw",
+        "seats",
+        "since_s",
+        "speed",
+        "stamp",
+        "standby_mw",
+        "state",
+        "table",
+        "unowned_mj",
+        "used",
+        "wakes",
+    )
+
+    def __init__(self, index: int, kind: NodeType, kind_index: int, empty: Mix, table: PowerTable) -> None:
+        self.index, self.kind, self.kind_index, self.table = index, kind, kind_index, table
+        self.gpus = tuple(Gpu(self, i, empty) for i in range(kind.gpus))
+        self.state, self.free, self.seats, self.demand, self.used, self.stamp = STANDBY, kind.gpus, 0, 0, 0, 0
+        self.cap: CapLevel | None = None
+        self.cap_index = -1
+        self.speed = kind.speed
+        self.idle_mw, self.standby_mw = round(1000 * kind.idle_w), round(1000 * kind.standby_w)
+        self.power_mw = self.standby_mw
+        self.since_s = 0.0
+        self.per_demand = self.per_seat = self.energy_mj = self.unowned_mj = self.hosting_s = self.awake_s = 0.0
+        self.wakes = 0
+        self.opened = 0  # the policy's own
+
+    def advance(self, now_s: float) -> None:
+        """Bring the meters up to now; power has been constant since they last were."""
+        seconds = now_s - self.since_s
+        if seconds > 0:
+            self.since_s = now_s
+            energy_mj = self.power_mw * seconds
+            self.energy_mj += energy_mj
+            if self.seats:
+                # Above idle by demand, the idle part by seats: EaCO attributes nothing; see docs/cluster.md.
+                self.hosting_s += seconds
+                self.awake_s += seconds
+                self.per_seat += self.idle_mw * seconds / self.seats
+                if self.demand:
+                    self.per_demand += (self.power_mw - self.idle_mw) * seconds / self.demand
+                else:
+                    self.per_seat += (self.power_mw - self.idle_mw) * seconds / self.seats
+            else:
+                self.unowned_mj += energy_mj
+                if self.state != STANDBY:
+                    self.awake_s += seconds
+
+    def jobs(self) -> list[Job]:
+        """Who is here, each once, in the order of GPUs."""
+        return list(dict.fromkeys(job for gpu in self.gpus for job in gpu.jobs))
+
+    def snapshot(self) -> tuple[object, ...]:
+        """All that an undo must put back: who is where, in which mix, with what load, memory, power and limit."""
+        places = tuple((gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus)
+        rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
+        return (self.state, self.free, self.seats, self.demand, self.used, self.power_mw, self.cap_index, places, rates)
+
+
+def build(cluster: Cluster, empty: Mix, tables: PowerTables) -> list[Node]:
+    """The cluster's nodes, all in standby."""
+    nodes: list[Node] = []
+    for number, (kind, count) in enumerate(cluster.nodes):
+        nodes += [Node(len(nodes) + at, kind, number, empty, tables.of(kind, number, -1)) for at in range(count)]
+    return nodes
