@@ -76,6 +76,20 @@ import time, workbench
 from workbench.simulation.training import TrainingJob
 session = workbench.simulate("CARD", stepped=True)
 """
+FRONTIER = """
+%load_ext workbench
+import workbench
+from workbench.executors import HereExecutor
+from workbench.workloads import example_training
+%config EnergyMagics.price_per_kwh = 0.3
+%config EnergyMagics.g_co2_per_kwh = 380
+session = workbench.simulate("V100", stepped=True)
+def train(batch_size):
+    return sum(batch_size for _ in example_training("imagenet", iterations=12, batch_size=batch_size))
+space = {"batch_size": [64, 128, 256], "power_limit_w": range(100, 251, 25)}
+found = workbench.sweep(train, space, budget=12, executor=HereExecutor(), progress=False)
+"""
+CHOOSE = """workbench.panels.frontier(found, unit="sample", per_epoch=1_281_167, epochs=90, name="imagenet", max_slowdown=0.1)"""
 TUNED = """%%energy train --tune --max-slowdown 5 OVER
 for batch in TrainingJob(WORKLOAD, iterations=COUNT):
     workbench.step()
@@ -142,6 +156,32 @@ def tuned(lab: Lab, page: Page, images: Path) -> None:
         lab.stop_kernels()
 
 
+def frontier(lab: Lab, page: Page, images: Path) -> None:
+    """A sweep's frontier with predictions, in both themes; and the picture that it leaves."""
+    notebook = Notebook(lab, page, "frontier", [FRONTIER, CHOOSE, f"{CHOOSE[:-1]}, live=False)"])
+    notebook.run(0)
+    notebook.finish(0, 120)
+    notebook.run(1)
+    page.wait_for_selector(".workbench-frontier .workbench-table tr[data-row]", timeout=60_000)
+    page.wait_for_timeout(1500)
+    panel = page.locator(".workbench-frontier").last
+    cut(panel, "frontier-light.png", images)
+    page.locator(".workbench-eta").last.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    page.locator(".workbench-toggle-relative").last.click()
+    page.locator(".workbench-toggle-whole").last.click()
+    notebook.theme("JupyterLab Dark")
+    page.wait_for_timeout(1500)
+    cut(panel, "frontier-dark.png", images)
+    notebook.theme("JupyterLab Light")
+    notebook.run(2)
+    notebook.finish(2)
+    page.wait_for_timeout(500)
+    cut(page.locator(".jp-OutputArea-output svg[role=img]").last, "frontier-static.png", images)
+    lab.stop_kernels()
+
+
 def main(images: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     chromium = os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -204,6 +244,7 @@ def main(images: Path) -> None:
         shoot(recurring, "recurring-light.png", images)
         lab.stop_kernels()
         tuned(lab, page, images)
+        frontier(lab, page, images)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """What a person looks at and touches: live plots, sliders, buttons. Importing this loads no plotting library.
 
 `power` is the live view of a running cell, with its iterations (`rhythm`); `periods` looks at the iterations of a trace that was
-recorded; `recurring_job` looks at a recurring job and runs it. Every panel stands on `base.LivePanel`; colours come from `theme`.
+recorded; `recurring_job` looks at a recurring job and runs it; `clocks` looks at a tuner at work and steers it; `frontier` looks at
+energy against time and chooses a configuration; `apply` puts a GPU to it and back; `open` has them all on tabs. Every panel stands on
+`base.LivePanel`; colours come from `theme`.
 """
 
 from __future__ import annotations
@@ -9,11 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .apply import apply
+    from .clocks import clocks
+    from .frontier import frontier
     from .periods import period
     from .power import PowerView
     from .recurring_job import recurring
+    from .workbench import open_workbench as open
 
-__all__ = ["PowerView", "period", "recurring"]
+__all__ = ["PowerView", "apply", "clocks", "frontier", "open", "period", "recurring"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +27,10 @@ def __getattr__(name: str) -> Any:
         from .power import PowerView
 
         return PowerView
+    if name in ("apply", "clocks", "frontier"):
+        from importlib import import_module
+
+        return import_module(f".{name}", __name__)  # a module that can be called; see there
     if name == "period":
         from .periods import period
 
@@ -29,4 +39,8 @@ def __getattr__(name: str) -> Any:
         from .recurring_job import recurring
 
         return recurring
+    if name == "open":
+        from .workbench import open_workbench
+
+        return open_workbench
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,174 @@
+"""The frontier in JupyterLab: sliders and keys move the choice and the table at once, the kernel hears of it, also while a cell runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Notebook
+
+pytestmark = pytest.mark.browser
+Make = Callable[[Sequence[str]], Notebook]
+
+# What the frontier panel says and draws.
+SEE = """() => {
+  const root = [...document.querySelectorAll('.workbench-frontier')].at(-1);
+  if (!root?.workbench) return null;
+  const { plot, model, choice, table, heard } = root.workbench;
+  const of = (selector) => root.querySelector(selector);
+  return {
+    row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown, heard: heard(), place: model.place[choice.row],
+    front: model.front, count: model.count, limit: model.limit[choice.row], best: plot.best.data.x[0], at: plot.chosen.data.x[0],
+    iso: [...plot.iso.data.y], bound: [...plot.bound.data.high], hollow: plot.guessed.get_length() + plot.frontGuessed.get_length(),
+    title: plot.plot.title.text, below: plot.below.axis_label, end: plot.x.end,
+    headline: of('.workbench-headline').textContent, details: of('.workbench-details').textContent, note: of('.workbench-note').textContent,
+    saved: of('.workbench-savings').textContent, code: of('.workbench-code').textContent, waits: of('.workbench-waits').textContent,
+    selected: of('tr[aria-selected="true"]')?.textContent ?? '', listed: table.rows.length,
+    painted: root.querySelectorAll('tr[data-row]').length,
+    first: of('tr[data-row]')?.textContent ?? '', sorted: of('th[aria-sort=ascending],th[aria-sort=descending]')?.textContent,
+    trace: root.querySelectorAll('.workbench-trace svg').length, badge: !of('.workbench-badge').hidden,
+    ink: plot.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+  };
+}"""
+SET_UP = """
+%load_ext workbench
+import polars as pl, workbench
+from workbench.report import Tariff
+rows = [(20 / (w / 300) ** 0.35 * (1 + 0.1 * (b == 32)), 5.0 * w + 3000, 20.0, float(w), b, b == 64 or w % 40 == 0)
+        for b in (32, 64) for w in range(100, 301, 20)]
+points = pl.DataFrame(rows, orient="row", schema=["time_s", "energy_j", "energy_sd_j", "power_limit_w", "batch_size", "measured"])
+heard = []
+"""
+OPEN = """panel = workbench.panels.frontier(points, unit="epoch", epochs=90, tariff=Tariff(0.3, "EUR", 400), max_slowdown=0.1,
+    simulated=True)
+panel.on_choice(lambda chosen: heard.append(chosen.setting.power_limit_w))
+panel"""
+BUSY = "import time\nfor _ in range(400):\n    time.sleep(0.05)\n    if heard and heard[-1] == 100: break\nprint(heard[-1])"
+
+DEAF = "sum(range(4 * 10**8))"  # one call into C that lets no other thread of the kernel run
+
+
+def seen(notebook: Notebook, condition: str, timeout_s: float = 30) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
+    found: dict[str, Any] = notebook.page.evaluate(SEE)
+    return found
+
+
+def press(notebook: Notebook, where: str, key: str, times: int = 1) -> None:
+    notebook.page.locator(where).last.focus()
+    for _ in range(times):
+        notebook.page.keyboard.press(key)
+
+
+@pytest.fixture
+def opened(notebook: Make) -> Notebook:
+    update = "panel.update(points.filter(pl.col('power_limit_w') != 100))"
+    made = notebook([SET_UP, OPEN, BUSY, update, "panel.chosen", DEAF])
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell, 60)
+    return made
+
+
+def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(opened: Notebook, tmp_path: Path) -> None:
+    page = opened.page
+    first = seen(opened, "it.heard && it.row >= 0")
+    assert first["badge"]
+    assert (first["rule"], first["slowdown"], first["limit"]) == ("slowdown", 10, 240)
+    assert first["hollow"] == 6  # of batch size 32, every other limit is predicted
+    assert "240 W, batch size 64: least energy at most 10 % slower" in first["headline"]
+    assert "energy −6.7 %" in first["details"]
+    assert "per job" in first["saved"]
+    assert "EUR" in first["saved"]
+    assert "240" in first["selected"]
+
+    press(opened, ".workbench-frontier-plot", "ArrowLeft")
+    faster = seen(opened, "it.limit === 260 && it.heard && it.code.includes('power_limit_w=260')")
+    assert faster["rule"] == "hand"
+    assert "260" in faster["selected"]
+    assert faster["at"] < first["at"]
+    press(opened, ".workbench-frontier-plot", "End")
+    assert seen(opened, "it.heard")["limit"] == 240  # the bound is kept
+
+    press(opened, ".workbench-bound", "End")
+    free = seen(opened, "it.slowdown === null && it.heard")
+    assert (free["limit"], free["bound"]) == (100, [])  # least energy of all
+    press(opened, ".workbench-eta", "Home")
+    time_only = seen(opened, "it.eta === 0 && it.heard")
+    assert time_only["limit"] == 300
+    press(opened, ".workbench-eta", "End")
+    energy_only = seen(opened, "it.eta === 1 && it.heard")
+    assert energy_only["limit"] == 100
+    assert energy_only["iso"][0] == energy_only["iso"][1]  # only energy counts
+    slider = page.locator(".workbench-step-slider").last
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
+    assert seen(opened, "it.rule === 'hand' && it.heard")["limit"] == 200
+
+    page.locator(".workbench-toggle-every").last.click()
+    page.locator(".workbench-sort", has_text="energy").first.click()
+    listed = seen(opened, "it.listed === 22 && it.sorted === 'energy'")
+    assert listed["painted"] < 22
+    page.locator(".workbench-table tr[data-row] td").first.click()
+    assert seen(opened, "it.heard && it.limit === 100")["problem"] == ""
+
+    page.locator(".workbench-toggle-relative").last.click()
+    relative = seen(opened, "it.title.startsWith('Energy against the default')")
+    assert relative["below"] == "time against the default (%)"
+    for what, begins in (("csv", b"time_s,"), ("svg", b"<svg"), ("png", b"\x89PNG"), ("parquet", b"PAR1")):
+        with page.expect_download() as caught:
+            page.locator(f".workbench-do-{what}").last.click()
+        path = tmp_path / f"frontier.{what}"
+        caught.value.save_as(path)
+        assert path.read_bytes().startswith(begins)
+    page.locator(".workbench-traces summary").last.click()
+    opened.wait("() => document.querySelector('.workbench-traces').textContent.includes('names no measurement')", 10)
+    opened.theme("JupyterLab Dark")
+    assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
+    opened.theme("JupyterLab Light")
+
+
+def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(opened: Notebook) -> None:
+    seen(opened, "it.heard && it.row >= 0")
+    opened.run(2)
+    press(opened, ".workbench-bound", "End")
+    press(opened, ".workbench-frontier-plot", "End")
+    last = seen(opened, "it.limit === 100 && it.heard", 10)
+    assert last["waits"] == ""
+    opened.finish(2, 25)  # the loop ends when it has heard
+    assert opened.outputs(2)[0]["text"] == "100.0\n"
+    press(opened, ".workbench-frontier-plot", "ArrowLeft")
+    press(opened, ".workbench-frontier-plot", "ArrowRight")
+    seen(opened, "it.limit === 100 && it.rule === 'hand' && it.heard")
+    opened.run(3)
+    moved = seen(opened, "it.count === 20 && it.limit === 120")
+    assert moved["note"] == (
+        "100 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 120 W, batch size 64"
+    )
+    opened.run(4)
+    opened.finish(4)
+    assert "power_limit_w=120" in opened.outputs(4)[0]["data"]["text/plain"]
+
+
+def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Notebook) -> None:
+    seen(opened, "it.heard && it.row >= 0")
+    opened.run(5)
+    opened.page.wait_for_timeout(300)
+    press(opened, ".workbench-frontier-plot", "ArrowLeft")
+    deaf = seen(opened, "it.waits !== ''", 10)
+    assert deaf["waits"] == "the kernel hears of it when the cell ends"
+    assert (deaf["limit"], deaf["heard"]) == (260, False)
+    press(opened, ".workbench-frontier-plot", "ArrowLeft")
+    assert seen(opened, "it.limit === 280")["headline"].startswith("280 W, batch size 64: step 2 of")
+    opened.finish(5, 60)
+    seen(opened, "it.heard && it.waits === '' && it.code.includes('power_limit_w=280')")
+    opened.save()
+    opened.open()  # the page is loaded anew, the kernel lives on
+    again = seen(opened, "it.heard && it.row >= 0", 60)
+    assert (again["limit"], again["rule"]) == (280, "hand")
+    assert "power_limit_w=280" in again["code"]

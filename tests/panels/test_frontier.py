@@ -1,0 +1,441 @@
+"""The panel of a frontier without a browser: what it says, draws, is told, tells, and leaves behind."""
+
+from __future__ import annotations
+
+import io
+import math
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench.panels
+from workbench.errors import StoreError, UsageError
+from workbench.panels.frontier import FrontierPanel
+from workbench.panels.frontier_look import COLUMNS
+from workbench.panels.frontier_sources import of_attempts
+from workbench.panels.frontier_traces import traces
+from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting
+from workbench.report import Tariff
+from workbench.search.attempts import Attempt
+from workbench.store import Store, as_frame
+from workbench.sweeping import Sweep
+from workbench.trace import SCHEMA
+
+POINTS = pl.DataFrame(
+    {
+        "power_limit_w": [300.0, 250.0, 200.0, 150.0, 300.0, 250.0, 200.0, 150.0],
+        "batch_size": [64] * 4 + [32] * 4,
+        "time_s": [10.0, 10.4, 12.0, 20.0, 12.0, 12.5, 14.0, 22.0],
+        "energy_j": [3000.0, 2600.0, 2200.0, 2400.0, 3300.0, 2900.0, 2500.0, 2600.0],
+        "energy_sd_j": [10.0] * 8,
+        "measured": [True, True, True, False] * 2,
+    }
+)
+
+
+def at(limit_w: float | None, batch_size: int | None = 64) -> Configuration:
+    return Configuration(Setting(power_limit_w=limit_w), batch_size)
+
+
+@pytest.fixture
+def panel() -> FrontierPanel:
+    return workbench.panels.frontier(POINTS, unit="epoch", epochs=90, tariff=Tariff(0.3, "EUR", 400.0), max_slowdown=0.05)
+
+
+class Said:
+    """Takes what a panel sends, in place of a browser that has said hello."""
+
+    def __init__(self, panel: FrontierPanel) -> None:
+        self.messages: list[tuple[dict[str, Any], list[bytes]]] = []
+        panel._greeted["a view"] = 0.0
+        panel._say = lambda content, buffers=None: self.messages.append((content, buffers or []))  # type: ignore[method-assign]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return next(m for m, _ in reversed(self.messages) if m["kind"] == kind)
+
+
+def ask(panel: FrontierPanel, kind: str, **content: Any) -> None:
+    panel._received(panel, {"kind": kind, "n": 1, **content}, None)
+
+
+def tell(panel: FrontierPanel, **change: Any) -> None:
+    chosen = panel.choice
+    ask(
+        panel,
+        "choose",
+        **{"row": chosen.row, "rule": chosen.rule, "eta": chosen.eta, "slowdown": None, "version": panel._version, "asked": 1, **change},
+    )
+
+
+# what is said
+
+
+def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: FrontierPanel) -> None:
+    assert panel.summary().splitlines() == [
+        "Energy against time",
+        "250 W, batch size 64: least energy at most 5 % slower",
+        "10.4 s and 2600 ± 20 J an epoch; time +4.0 %, energy −13.3 % against the default (300 W, batch size 64: "
+        "the highest setting measured, at the batch size that is fastest there)",
+        "In the work of an hour at the default it saves 0.0400 ± 0.00277 kWh, 0.0120 EUR, 16.0 gCO2 and takes 2 min 24 s more time",
+        "In an epoch it saves 0.111 ± 0.00770 Wh, 0.0000333 EUR, 0.0444 gCO2 and takes 0.4 s more time",
+        "In a job it saves 0.0100 ± 0.000693 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
+        "Surely on the frontier",
+        "6 configurations measured, 2 predicted; 3 on the frontier",
+        "chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # least energy at most 5 % slower",
+    ]
+
+
+def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: FrontierPanel) -> None:
+    panel.choose(at(150.0))
+    assert "150 W, batch size 64 (predicted): chosen by hand, not on the frontier" in panel.summary()
+    assert "Not on the frontier: one at most as slow needs 200.0 J less, one at most as hungry takes 8 s less" in panel.summary()
+
+
+def test_one_point_is_shown_and_said_to_be_one() -> None:
+    alone = workbench.panels.frontier(POINTS.head(1))
+    assert "One configuration only, so there is nothing to step to; measure another" in alone.summary()
+    assert alone.step() == alone.step(-1) == at(300.0)
+    ElementTree.fromstring(alone.svg())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (POINTS.clear(), "there are no points yet"),
+        ([], "there are no points yet"),
+        (POINTS.with_columns(energy_j=pl.lit(-1.0)), "row 0 has a energy_j of -1 J"),
+        (POINTS.with_columns(time_s=pl.lit(math.inf)), "row 0 has a time_s of inf s"),
+        (3, "this is int"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_with_a_sentence(given: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        workbench.panels.frontier(given)
+
+
+def test_single_bad_rows_are_left_out_and_said() -> None:
+    panel = workbench.panels.frontier(POINTS.with_columns(time_s=pl.when(pl.int_range(8) == 6).then(math.nan).otherwise(pl.col("time_s"))))
+    assert "1 of 8 observations is left out for want of a finite time and energy above 0 (row 6 has nan as its time_s)" in panel.summary()
+
+
+def test_arguments_that_make_no_sense_are_refused(panel: FrontierPanel) -> None:
+    for wrong, sentence in (
+        ({"eta": 2.0}, "eta is 2"),
+        ({"max_slowdown": -1.0}, "a slowdown of -1"),
+        ({"max_power_w": 0.0}, "maximum power is 0 W"),
+        ({"unit": "week"}, "for one 'week'"),
+        ({"default": at(99.0)}, "the default, 99 W, batch size 64, is none"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            workbench.panels.frontier(POINTS, **wrong)
+    with pytest.raises(UsageError, match="175 W, batch size 64 is none of the 8 points"):
+        panel.choose(at(175.0))
+
+
+# choosing
+
+
+def test_steps_go_along_the_frontier_within_the_bound(panel: FrontierPanel) -> None:
+    assert panel.step(-1) == at(300.0)
+    assert panel.step(-1) == at(300.0)
+    assert panel.step(5) == at(250.0)  # the bound is 5 %
+    panel.choose(max_slowdown=None)
+    assert panel.chosen == at(200.0)
+    assert panel.choose(eta=0.0) == at(300.0)
+
+
+def test_every_new_choice_is_told_to_those_who_asked(panel: FrontierPanel) -> None:
+    heard: list[Configuration] = []
+    end = panel.on_choice(heard.append)
+    panel.step(-1)
+    panel.step(-1)  # still the same
+    tell(panel, rule="eta", eta=1.0)
+    assert heard == [at(300.0), at(200.0)]
+    end()
+    panel.step(-1)
+    assert len(heard) == 2
+
+
+def test_an_error_of_a_listener_is_shown_and_the_choice_is_kept(panel: FrontierPanel) -> None:
+    said = Said(panel)
+    panel.on_choice(lambda chosen: 1 // 0)
+    assert panel.step(-1) == at(300.0)
+    assert said.last("problem")["text"].startswith("ZeroDivisionError")
+
+
+def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_few_bytes(panel: FrontierPanel) -> None:
+    said = Said(panel)
+    tell(panel, row=2, rule="hand", asked=7)
+    assert panel.chosen == at(200.0)
+    answer = said.last("choice")
+    assert (answer["asked"], answer["row"]) == (7, 2)
+    assert "power_limit_w=200" in answer["python"]
+    assert [kind["kind"] for kind, _ in said.messages] == ["pong", "choice"]
+    assert len(str(answer)) < 400
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"row": 99, "rule": "hand"}, "there is no point 99; there are 8"),
+        ({"rule": "luck"}, "not by 'luck'"),
+        ({"eta": math.nan}, "eta is nan"),
+        ({"slowdown": -3}, "a slowdown of -0.03"),
+    ],
+)
+def test_nonsense_from_the_browser_is_said_and_changes_nothing(panel: FrontierPanel, change: dict[str, Any], sentence: str) -> None:
+    said = Said(panel)
+    tell(panel, **change)
+    assert sentence in said.last("problem")["text"]
+    assert panel.chosen == at(250.0)
+    assert said.last("choice")["row"] == panel.choice.row
+
+
+def test_rows_of_points_that_have_been_replaced_are_understood(panel: FrontierPanel) -> None:
+    old = panel._version
+    panel.update(POINTS.reverse())
+    tell(panel, row=0, rule="hand", version=old)  # was 300 W at batch size 64
+    assert panel.chosen == at(300.0)
+
+
+def test_a_stale_choice_goes_to_the_nearest_and_says_so(panel: FrontierPanel) -> None:
+    heard: list[Configuration] = []
+    panel.choose(at(250.0))
+    panel.on_choice(heard.append)
+    said = Said(panel)
+    panel.update(POINTS.filter(pl.col("power_limit_w") != 250.0))
+    assert panel.chosen == at(300.0)
+    assert heard == [at(300.0)]
+    words = "250 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 300 W, batch size 64"
+    assert said.last("points")["note"] == words
+    assert words in panel.summary()
+
+
+def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) -> None:
+    better = pl.DataFrame(
+        {"power_limit_w": [240.0], "batch_size": [64], "time_s": [10.3], "energy_j": [2000.0], "energy_sd_j": [1.0], "measured": [True]}
+    )
+    panel.update(pl.concat([POINTS, better], how="diagonal_relaxed"))
+    assert panel.chosen == at(240.0)
+    assert "with the new points the choice has moved from 250 W, batch size 64 to 240 W, batch size 64" in panel.summary()
+
+
+def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel) -> None:
+    panel.select(batch_size=32)
+    assert panel.look is not None
+    assert panel.look.points["batch_size"].unique().to_list() == [32]
+    panel.select(predicted=False)
+    assert len(panel.look.points) == 3
+    with pytest.raises(UsageError, match="there is no batch_size 48 here; there are 32, 64"):
+        panel.select(batch_size=48)
+    panel.select(batch_size="all", predicted=True)
+    assert len(panel.look.points) == 8
+    several = pl.concat(
+        [
+            POINTS.with_columns(gpu=pl.lit("A"), job=pl.lit("x")),
+            POINTS.head(3).with_columns(gpu=pl.lit("B"), job=pl.lit("x")),
+            POINTS.head(2).with_columns(gpu=pl.lit("A"), job=pl.lit("y")),
+        ]
+    )
+    other = workbench.panels.frontier(several)
+    assert other.title() == "Energy against time: x, A"  # the commonest of each
+    other.select(gpu="all")
+    assert other.look is not None
+    assert len(other.look.points) == 11
+    with pytest.raises(UsageError, match="there is no job 'all' here"):
+        other.select(job="all")  # different work cannot be compared
+    with pytest.raises(UsageError, match="no point is left"):
+        other.select(gpu="B", job="y")
+    assert len(other.look.points) == 11
+
+
+def test_a_default_that_is_not_selected_gives_way_to_one_that_is() -> None:
+    panel = workbench.panels.frontier(POINTS, default=at(250.0, 64))
+    assert "it is the default (as given)" in panel.summary()
+    panel.select(batch_size=32)
+    assert "(300 W, batch size 32: the highest setting measured)" in panel.summary()
+
+
+# sources
+
+
+def measured(name: str, limit_w: float | None, time_s: float, energy_j: float, label: str = "train", outcome: str = "ok") -> Measurement:
+    gpu = GpuMeasurement("A card", "u", energy_j, 1.96, "counter", True, setting=Setting(power_limit_w=limit_w), power_limit_w=300.0)
+    return Measurement(name, label, 0.0, time_s, (gpu,), outcome=outcome)
+
+
+def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
+    log = [
+        measured("a", None, 10.0, 3000.0),
+        measured("b", 200.0, 12.0, 2200.0),
+        measured("c", 200.0, 13.0, 2300.0, outcome="error"),
+        measured("d", 100.0, 1.0, 10.0, label="other"),
+    ]
+    for given in (log, as_frame(log)):
+        panel = workbench.panels.frontier(given)
+        assert panel.look is not None
+        assert panel.title() == "Energy against time: train, A card (simulated)"
+        assert panel.look.points.select("power_limit_w", "time_s", "energy_sd_j", "measurements").rows() == [
+            (300.0, 10.0, 1.0, ["a"]),
+            (200.0, 12.0, 1.0, ["b"]),
+        ]
+    with pytest.raises(UsageError, match="none of the 1 measurements ended well"):
+        workbench.panels.frontier([measured("c", 200.0, 13.0, 2300.0, outcome="error")])
+
+
+def test_observations_know_their_configuration_and_those_that_missed_their_target_are_left_out() -> None:
+    observations = [
+        Observation(at(200.0, 32), measured("b", 200.0, 12.0, 2200.0)),
+        Observation(at(150.0, 32), measured("e", 150.0, 20.0, 2400.0), False),
+    ]
+    panel = workbench.panels.frontier(observations)
+    assert panel.chosen == at(200.0, 32)
+    assert panel.look is not None
+    assert len(panel.look.points) == 1
+
+
+def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions() -> None:
+    attempts = [
+        Attempt(
+            0,
+            64,
+            state="reached",
+            power_limit_w=300.0,
+            epochs=10,
+            time_s=100.0,
+            energy_j=25_000.0,
+            profile=((300.0, 10.0, 250.0), (200.0, 12.0, 180.0)),
+        ),
+        Attempt(1, 128, state="stopped", epochs=3, time_s=50.0, energy_j=9000.0),
+    ]
+    assert of_attempts(attempts).select("time_s", "energy_j", "power_limit_w", "measured").rows() == [
+        (100.0, 25_000.0, 300.0, True),
+        (100.0, 25_000.0, 300.0, False),
+        (120.0, 21_600.0, 200.0, False),
+    ]
+    panel = workbench.panels.frontier(attempts, eta=1.0)
+    assert panel.work.unit == "job"
+    assert panel.chosen == at(200.0)
+    assert "2 configurations" not in panel.summary()
+    assert "1 configurations measured, 1 predicted; 2 on the frontier" in panel.summary()
+
+
+def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() -> None:
+    sweep = Sweep(lambda batch_size: 1000.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
+    panel = FrontierPanel(workbench.panels.frontier_sources.source(sweep), live=True)  # type: ignore[attr-defined]
+    assert panel.chosen is None
+    assert "Nothing is measured yet; points appear here as they are" in panel.summary()
+    ElementTree.fromstring(panel.svg())
+    said = Said(panel)
+    told = {
+        "outcome": "ok",
+        "reason": "",
+        "power_limit_w": 250.0,
+        "sm_clock_mhz": None,
+        "mem_clock_mhz": None,
+        "gpu": "A card",
+        "samples": 1000.0,
+        "simulated": True,
+        "measurement": "m",
+    }
+    before = sweep._search._rng.bit_generator.state
+    for batch_size, time_s in ((64, 0.01), (32, 0.012)):
+        sweep._take({**dict.fromkeys(sweep.trials.columns), **told, "batch_size": batch_size, "time_s": time_s, "energy_j": 2.0})
+    panel._read_s = -math.inf
+    message = panel.news()
+    assert message is not None
+    assert message[0]["view"]["count"] == 6  # two measured, four believed
+    assert message[0]["hollow"]
+    assert panel.work.unit == "sample"
+    assert panel.title().endswith("(simulated)")
+    assert sweep._search._rng.bit_generator.state == before  # a look does not change where the sweep goes
+    assert not said.messages
+    panel._read_s = -math.inf
+    assert panel.news() is None  # nothing new
+
+
+def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path: Path) -> None:
+    for name in ("f.csv", "f.parquet"):
+        again = workbench.panels.frontier(panel.export(tmp_path / name))
+        assert again.look is not None
+        assert sorted(again.look.points["energy_j"]) == sorted(POINTS["energy_j"])
+    assert panel.export(tmp_path / "f.svg").read_text().startswith("<svg")
+    table = pl.read_csv(io.BytesIO((tmp_path / "f.csv").read_bytes()))
+    assert table.filter("chosen")["power_limit_w"].to_list() == [250.0]
+    assert table["on_frontier"].sum() == 3
+    with pytest.raises(UsageError, match=r"not as .png; the panel's own button makes PNG"):
+        panel.export(tmp_path / "f.png")
+    with pytest.raises(StoreError, match="could not be written"):
+        panel.export(tmp_path / "nowhere" / "f.csv")
+    with pytest.raises(UsageError, match="cannot be read as Parquet or CSV"):
+        workbench.panels.frontier(tmp_path / "none.csv")
+
+
+def test_traces_of_all_repeats_are_drawn_from_their_own_start(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    rows = {"time_s": np.arange(5.0, 15.0, 0.1), "power_w": 200.0}
+    trace = pl.DataFrame({**dict.fromkeys(SCHEMA.names()), **rows}).cast(dict(SCHEMA))
+    for name in ("a", "b"):
+        store.save(measured(name, 200.0, 10.0, 2000.0), {"u": trace})
+    svg, said = traces(["a", "b"], store)
+    assert said == "measurement a, b"
+    assert "Power of this observation" in "".join(ElementTree.fromstring(svg).itertext())
+    assert traces([], store) == ("", "this point names no measurement of the log, so there is no trace")
+    assert traces(["z"], store) == ("", "no trace is kept of measurement z")
+    panel = workbench.panels.frontier(store.log(), store=store)
+    spoken = Said(panel)
+    ask(panel, "traces", row=0, version=panel._version)
+    assert spoken.last("traces")["svg"] == svg
+
+
+# views and pictures
+
+
+def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) -> None:
+    content, (buffer,) = panel.greeting()
+    view = content["view"]
+    columns = np.frombuffer(buffer, np.float32).reshape(len(COLUMNS), view["count"])
+    assert panel.look is not None
+    assert columns[0].tolist() == pytest.approx(panel.look.points["time_s"].to_list())
+    assert (view["front"], view["reference"], view["unit"]) == ([0, 1, 2], 0, "epoch")
+    assert view["factors"] == {"hour": 360.0, "epoch": 1.0, "job": 90.0}
+    assert (content["rule"], content["slowdown"]) == ("slowdown", 5.0)
+
+
+@pytest.mark.parametrize("what", ["svg", "png", "csv", "parquet"])
+def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None:
+    said = Said(panel)
+    ask(panel, "export", what=what)
+    content, (data,) = said.messages[-1]
+    assert (content["kind"], content["name"]) == ("file", f"frontier.{what}")
+    assert data.startswith({"csv": b"time_s", "parquet": b"PAR1"}.get(what, b"<svg"))
+
+
+@pytest.mark.parametrize("options", [{}, {"relative": True}, {"eta": 0.0}, {"eta": 1.0}, {"max_slowdown": 0.0}, {"max_slowdown": 3.0}])
+def test_the_picture_is_an_svg_without_scripts(options: dict[str, Any]) -> None:
+    picture = workbench.panels.frontier(POINTS, **options).svg()
+    texts = [each.text or "" for each in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"default", "chosen"} <= set(texts)
+    assert any(text.startswith("Energy against the default" if options.get("relative") else "Energy (kJ)") for text in texts)
+    assert "script" not in picture
+    assert "nan" not in picture.lower()
+
+
+def test_ten_thousand_points_make_a_small_picture() -> None:
+    rng = np.random.default_rng(0)
+    time_s = rng.uniform(1, 4, 10_000)
+    many = pl.DataFrame({"time_s": time_s, "energy_j": 100 / time_s * (1 + rng.exponential(0.3, 10_000)) + 20 * time_s})
+    panel = workbench.panels.frontier(many)
+    assert len(panel.svg()) < 60_000
+    assert "no point names its setting, so none is known to be the default" in panel.summary()
+
+
+def test_outside_of_a_front_end_it_is_a_picture_with_table_words_and_code(panel: FrontierPanel) -> None:
+    bundle = panel._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+    for part in ("<summary>the frontier in a table</summary>", "<summary>in words</summary>", "workbench.Setting(power_limit_w=250)"):
+        assert part in bundle["text/html"]
