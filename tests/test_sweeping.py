@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from workbench.executors import DaskExecutor, HereExecutor, LocalExecutor, Worke
 from workbench.finder import devices
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine, attached
+from workbench.store import Store
 from workbench.sweeping import Sweep, candidates, sweep
 from workbench.workloads import example_training
 
@@ -145,6 +147,20 @@ def test_the_frontier_needs_no_more_than_the_budget_and_says_why_it_ended(steppe
     assert len(done.points) == 3
     assert done.reason == "the budget is spent"
     assert done.belief.height == 6
+
+
+def test_the_power_trace_of_each_trial_is_kept(stepped: session.Session) -> None:
+    done = here(budget=1)
+    kept = Store().trace(done.trials["measurement"][0])
+    assert kept is not None
+    assert len(kept) > 3
+
+
+def test_a_look_at_the_belief_does_not_change_where_a_sweep_goes(stepped: session.Session) -> None:
+    watched = Sweep(train, SPACE, executor=HereExecutor(), budget=4)
+    for _ in watched:
+        watched.belief  # noqa: B018
+    assert watched.trials["power_limit_w"].to_list() == here(budget=4).trials["power_limit_w"].to_list()
 
 
 def test_a_batch_size_that_does_not_fit_takes_larger_ones_out(stepped: session.Session) -> None:
@@ -280,3 +296,131 @@ def _overlaps(trials: pl.DataFrame) -> int:
     """How many trials began on a GPU before the one before them on it had ended."""
     rows = trials.sort("uuid", "began_unix_s").with_columns(before=pl.col("ended_unix_s").shift().over("uuid"))
     return rows.filter(pl.col("began_unix_s") < pl.col("before")).height
+
+
+def test_an_error_that_cannot_travel_back_is_told_and_nobody_waits_for_ever() -> None:
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(RuntimeError, match="its answer cannot be read here: TypeError"):
+            executor.submit(_fail_oddly).result(60)
+        assert executor.submit(os.getpid).result(60) != os.getpid()
+    finally:
+        executor.shutdown()
+
+
+class _Odd(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__("odd")
+
+
+def _fail_oddly() -> None:
+    raise _Odd(1, 2)
+
+
+def test_a_process_that_cannot_be_started_ends_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: LocalExecutor, uuid: str) -> Any:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(LocalExecutor, "_start", refused)
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(WorkerDied, match=r"no process can be started for GPU GPU-nowhere: too many open files"):
+            executor.submit(os.getpid).result(60)
+    finally:
+        executor.shutdown()
+
+
+def test_an_interrupt_of_all_processes_does_not_begin_the_trial_again(tmp_path: Path) -> None:
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            executor.submit(_interrupted, tmp_path / "begun").result(60)
+    finally:
+        executor.shutdown()
+    assert (tmp_path / "begun").read_text() == "once\n"
+
+
+def _interrupted(begun: Path) -> None:
+    with open(begun, "a") as file:
+        file.write("once\n")
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"batch_size": [32, 64.5]}, "batch_size cannot be 64.5"),
+        ({"batch_size": [0]}, "batch_size cannot be 0"),
+        ({"power_limit_w": [100.0, float("nan")]}, "power_limit_w cannot be nan"),
+        ({"sm_clock_mhz": [-5]}, "sm_clock_mhz cannot be -5"),
+        ({"batch_size": 64}, "batch_size is 64; give a list"),
+        ({"batch_size": "64"}, "batch_size is '64'; give a list"),
+    ],
+)
+def test_values_that_cannot_be_are_named(space: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        candidates(space)
+
+
+def test_work_that_returns_something_else_than_samples_is_said(stepped: session.Session) -> None:
+    def work(batch_size: int | None) -> Any:
+        train(batch_size)
+        return {"loss": 0.1}
+
+    row, observation = trial.run(Configuration(Setting(), 64), work, stepped.devices[0], stepped.meter)
+    assert (row["outcome"], observation) == ("error", None)
+    assert "the work returns a dict" in row["reason"]
+
+
+class _Slow(HereExecutor):
+    """Ends its trials when it is shut down, as processes do that are waited for."""
+
+    def __init__(self, gpus: Any) -> None:
+        self.gpus = tuple(gpus)
+        self._waiting: list[tuple[Future[Any], Any]] = []
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if not self._waiting:  # the first one is done at once
+            future.set_result(function(*args, **kwargs))
+        self._waiting.append((future, partial(function, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        future, rest = self._waiting[-1]
+        future.set_result(rest())
+
+
+def test_what_ends_while_an_interrupted_sweep_is_left_is_kept(stepped: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.sweeping.LocalExecutor", _Slow)
+    running = Sweep(train, {"batch_size": [64, 128, 256]}, order="grid", name="left")
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    steps = iter(running)
+    next(steps)
+    monkeypatch.setattr("workbench.sweeping.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(steps)
+    assert running.trials["batch_size"].to_list() == [64, 128]
+    assert Sweep(train, {"batch_size": [64, 128, 256]}, name="left").trials.height == 2
+    monkeypatch.undo()
+    assert [row["batch_size"] for row in _on(running, HereExecutor())] == [256]
+
+
+def _on(running: Sweep, executor: HereExecutor) -> Sweep:
+    running._given = executor
+    return running
+
+
+def test_a_trial_that_was_given_up_is_begun_again_by_the_next_pass(stepped: session.Session) -> None:
+    class Stopped(HereExecutor):
+        def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            raise KeyboardInterrupt
+
+    running = Sweep(train, {"batch_size": [64, 128]}, order="grid", executor=Stopped())
+    with pytest.raises(KeyboardInterrupt):
+        list(running)
+    assert [row["batch_size"] for row in _on(running, HereExecutor())] == [64, 128]

@@ -20,6 +20,7 @@
     profile_gpu, models      `workbench profile-gpu`; where its models are kept
     trial, executors         one configuration measured; where trials run: a process or a Dask worker per GPU
     sweeping                 many configurations measured, next where the energy-time frontier is expected to grow most
+    trade_off                points pooled, the default, bounds, choices and what they save
     tuning, tuner            a running job's best power limit and clocks, found online, held, watched
     applying, in_force       a configuration put to a GPU by hand, read back, undone; what is in force, and whose it is
     chosen                   what was chosen last, for the next run to read
@@ -83,7 +84,7 @@ _HOMES = {
 }
 
 
-_ROOMS = ("cluster", "applying", "chosen", "panels", "readers")  # that a person uses by name
+_ROOMS = ("applying", "chosen", "cluster", "panels", "readers", "records", "trade_off")  # that a person uses by name
 
 
 def __getattr__(name: str) -> Any:

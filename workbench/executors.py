@@ -116,19 +116,21 @@ class LocalExecutor(Executor):
                 for attempt in range(ATTEMPTS):
                     process = self._processes.get(uuid)
                     if process is None or not process.is_alive() or here is None:
-                        here = self._start(uuid)
+                        try:
+                            here = self._start(uuid)
+                        except Exception as error:  # this thread must live on: whoever waits for it would wait for ever
+                            here = None
+                            future.set_exception(WorkerDied(f"no process can be started for GPU {uuid}: {error}"))
+                            break
                     try:
                         here.send_bytes(message)
-                        failed, value = here.recv()
+                        answer = here.recv_bytes()
                     except (EOFError, OSError):  # it died
                         here = None
                         if attempt == ATTEMPTS - 1:
                             future.set_exception(WorkerDied(f"the process of GPU {uuid} died {ATTEMPTS} times with this trial"))
                         continue
-                    if failed:
-                        future.set_exception(value)
-                    else:
-                        future.set_result(value)
+                    _settle(future, answer)
                     break
         finally:
             self._end(uuid, here)
@@ -152,17 +154,31 @@ class LocalExecutor(Executor):
                 process.terminate()
 
 
+def _settle(future: Future[Any], answer: bytes) -> None:
+    try:
+        failed, value = pickle.loads(answer)
+    except Exception as error:  # errors with arguments of their own often cannot be unpickled; whoever waits must still hear of it
+        future.set_exception(RuntimeError(f"its answer cannot be read here: {type(error).__name__}: {error}"))
+        return
+    if failed:
+        future.set_exception(value)
+    else:
+        future.set_result(value)
+
+
 def _work(jobs: Connection, uuid: str) -> None:
     """A GPU's process: run what comes, until nobody sends any more."""
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     while True:
         try:
             message = jobs.recv_bytes()
-        except (EOFError, OSError):
+        except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
             function, args, kwargs = pickle.loads(message)
             answer: tuple[bool, Any] = (False, function(*args, **kwargs))
+        except KeyboardInterrupt as error:  # a terminal interrupts all its processes: told, not died of, or the trial would begin again
+            answer = (True, error)
         except Exception as error:
             answer = (True, error)
         try:

@@ -27,6 +27,7 @@ from .errors import NoDriver, UsageError
 from .executors import HereExecutor, LocalExecutor
 from .records import Configuration, Setting
 from .search.frontier_search import FrontierSearch
+from .store import Store
 from .trial import KNOBS, TRIALS, Work
 
 AXES = ("batch_size", *KNOBS)
@@ -39,7 +40,7 @@ class Sweep:
     Args:
         work: A fixed piece of training: a function of the batch size that returns how many samples it went through.
         space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz, mem_clock_mhz (all combinations).
-        budget: Trials at most; the whole space where None.
+        budget: Configurations to measure at most, trials that fail beside; the whole space where None.
         order: "frontier" measures next where the frontier is expected to grow most and stops when it has it; "grid" goes through all.
         executor: Where trials run; a process per GPU where None.
         gpus: UUIDs for that; all that the session sees where None.
@@ -77,7 +78,6 @@ class Sweep:
         self._rows: list[dict[str, Any]] = []
         self._failed: dict[int, int] = {}
         self._out: set[int] = set()
-        self._numbers = itertools.count()
         self._began: float | None = None
         self._run_here = 0
         self.cancelled = False
@@ -284,6 +284,9 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     else:
         if unknown:
             raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
+        single = [name for name, values in space.items() if isinstance(values, (int, float, str)) or values is None]
+        if single:
+            raise UsageError(f"{single[0]} is {space[single[0]]!r}; give a list of values, even for one")
         lists = {name: list(values) for name, values in space.items()}
         empty = [name for name, values in lists.items() if not values]
         if empty:
@@ -292,10 +295,17 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     if not frame.columns or frame.is_empty():
         raise UsageError(f"there is nothing to choose from; give values for at least one of {', '.join(AXES)}")
     types = {name: pl.Float64 if name == "power_limit_w" else pl.Int64 for name in frame.columns}
+    rule = "batch sizes and clocks are whole numbers above 0, limits are watts"
     try:
-        return frame.cast(types).unique(maintain_order=True)  # type: ignore[arg-type]
+        numbers = frame.cast(pl.Float64)
+        typed = frame.cast(types)  # type: ignore[arg-type]
     except pl.exceptions.PolarsError as error:
-        raise UsageError(f"batch sizes and clocks are whole numbers, limits are watts: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{rule}: {str(error).splitlines()[0]}") from error
+    for name in frame.columns:  # a cast to whole numbers cuts what is behind the point off, and says nothing
+        wrong = numbers[name].filter(~(numbers[name] > 0) | ~numbers[name].is_finite() | (typed[name].cast(pl.Float64) != numbers[name]))
+        if len(wrong):
+            raise UsageError(f"{rule}: {name} cannot be {wrong[0]:g}")
+    return typed.unique(maintain_order=True)
 
 
 def _all_gpus() -> list[str]:
@@ -312,7 +322,12 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
     devices = mine.devices
     if not devices:
         raise NoDriver(f"the process of this trial sees no GPU: {mine.why_no_gpu()}")
-    row, _ = trial.run(configuration, work, devices[0], mine.meter, trial=number, label=label)
+    store = Store()
+    recorder = mine.meter.recorder
+    row, _ = trial.run(
+        configuration, work, devices[0], mine.meter, trial=number, label=label,
+        keep=lambda measurement, window: session.keep(measurement, window, recorder, store),
+    )  # fmt: skip
     return row
 
 

@@ -17,10 +17,13 @@ from .device import control
 from .device.protocol import Device
 from .errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from .meter import Meter
-from .records import Configuration, Measurement, Observation, Setting
+from .records import Configuration, Measurement, Observation, Setting, Window
 
 Work = Callable[[int | None], float | None]
 """A fixed piece of training at a batch size (None: its own); returns the samples that it went through, or None."""
+
+Keep = Callable[[Measurement, Window], object]
+"""What stores a measurement and the trace of its window."""
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 TRIALS = pl.Schema(
@@ -59,8 +62,9 @@ REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
 
 
 def run(
-    configuration: Configuration, work: Work, device: Device, meter: Meter, *, trial: int = 0, label: str = "trial"
-) -> tuple[dict[str, Any], Observation | None]:
+    configuration: Configuration, work: Work, device: Device, meter: Meter, *,
+    trial: int = 0, label: str = "trial", keep: Keep | None = None,
+) -> tuple[dict[str, Any], Observation | None]:  # fmt: skip
     """Measure a piece of work under a configuration; returns the row, and the observation where there is one.
 
     Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every case. An interrupt passes
@@ -84,6 +88,8 @@ def run(
         finally:
             window = meter.close(window)
         measurement = meter.measure(window, outcome="ok" if row["outcome"] == "ok" else "error")
+        if keep is not None and row["outcome"] == "ok":
+            keep(measurement, window)
     except DeviceError as error:
         row |= failure(error)
     finally:
@@ -120,6 +126,11 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     """Time and energy for a row, per sample where samples are told."""
     energy_j, uncertainty_j = measurement.energy_j, measurement.energy_uncertainty_j
     simulated = {"simulated": measurement.simulated, "measurement": measurement.id, "run_s": measurement.time_s, "run_j": energy_j}
+    try:
+        samples = None if samples is None else float(samples)
+    except (TypeError, ValueError):
+        reason = f"the work returns a {type(samples).__name__}; it is to return how many samples it went through, or None"
+        return simulated | {"outcome": "error", "reason": reason}
     if samples is not None and not (math.isfinite(samples) and samples > 0):
         return simulated | {"outcome": "error", "reason": f"the work says that it went through {samples:g} samples; give a number above 0"}
     if energy_j is None or not energy_j > 0 or not measurement.time_s > 0:

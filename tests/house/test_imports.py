@@ -61,7 +61,7 @@ ROOMS: dict[str, set[str]] = {
     "recurrence": {*_TUNING, "profiling", "marks", "recurring"},  # the last for its types only
     "recurring": {*_TUNING, "profiling", "recurrence", "session", "places"},
     "executors": {"errors"},  # where trials run
-    "sweeping": {"records", "errors", "places", "session", "trial", "executors", "search"},
+    "sweeping": {"records", "errors", "places", "session", "store", "trial", "executors", "search"},
     "chosen": {"records"},
     "in_force": {"records", "errors", "device"},
     "applying": {*_NOUNS, "device", "places", "session", "recurring", "tuning", "chosen", "in_force"},

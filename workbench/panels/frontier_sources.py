@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,10 +90,7 @@ class Swept:
         measured = self._sweep.points
         if measured.is_empty():
             return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
-        # Its belief draws with the search's own generator, and a look must not change where the sweep goes.
-        search = copy.copy(self._sweep._search)
-        search._rng, search._told = np.random.default_rng(0), dict(search._told)
-        believed = search.belief().filter(~pl.col("measured")) if len(search._told) else measured.clear()
+        believed = self._sweep.belief.filter(~pl.col("measured"))
         if measured["gpu"].n_unique() == 1:
             believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
         return collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))

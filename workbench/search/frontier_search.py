@@ -108,7 +108,7 @@ class FrontierSearch:
         left = np.array([i for i in range(len(self._grid)) if i not in out])
         if not len(left):
             return None
-        times, energies = self._draws()
+        times, energies = self._draws(self._rng)
         seen = [*self._told, *self._begun]
         gains = np.zeros(len(left))
         for t, e in zip(times, energies, strict=True):
@@ -120,8 +120,11 @@ class FrontierSearch:
         return Next(int(left[pick]), float(gains[pick]))
 
     def belief(self) -> pl.DataFrame:
-        """Expected time and energy of every candidate with their standard errors (columns as `pareto` reads them), and `measured`."""
-        times, energies = self._draws()
+        """Expected time and energy of every candidate with their standard errors (columns as `pareto` reads them), and `measured`.
+
+        A look changes nothing of what is asked for next.
+        """
+        times, energies = self._draws(np.random.default_rng(0))
         return self.configurations.with_columns(
             time_s=pl.Series(np.exp(np.log(times).mean(axis=0))),
             energy_j=pl.Series(np.exp(np.log(energies).mean(axis=0))),
@@ -132,10 +135,10 @@ class FrontierSearch:
 
     # arithmetic
 
-    def _draws(self) -> tuple[Array, Array]:
+    def _draws(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Times and energies in worlds that agree with what was measured, shape (draws, configurations)."""
         if not self._told:
-            chosen = self._rng.choice(WORLDS, DRAWS, replace=False)
+            chosen = rng.choice(WORLDS, DRAWS, replace=False)
             return np.exp(self._time[chosen]), np.exp(self._energy[chosen])
         rows = np.array(list(self._told))
         seen = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]))
@@ -144,14 +147,14 @@ class FrontierSearch:
         inside = self._kernel[np.ix_(rows, rows)]
         rests = (log_time - self._time[:, rows], log_power - power[:, rows])
         misfits = np.stack([_misfit(rests, size**2 * inside, self._noise) for size in DEVIATIONS])
-        picked = self._rng.choice(misfits.size, DRAWS, p=_weights(misfits.ravel()))
+        picked = rng.choice(misfits.size, DRAWS, p=_weights(misfits.ravel()))
         level, chosen = np.divmod(picked, WORLDS)
         times, powers = np.empty((DRAWS, len(self._grid))), np.empty((DRAWS, len(self._grid)))
         for number, size in enumerate(DEVIATIONS):
             mine = level == number
             if mine.any():
-                times[mine] = self._corrected(self._time[chosen[mine]], rows, log_time, size)
-                powers[mine] = self._corrected(power[chosen[mine]], rows, log_power, size)
+                times[mine] = self._corrected(self._time[chosen[mine]], rows, log_time, size, rng)
+                powers[mine] = self._corrected(power[chosen[mine]], rows, log_power, size, rng)
         return np.exp(times), np.exp(times + powers)
 
     @property
@@ -159,14 +162,14 @@ class FrontierSearch:
         """Variance of what one measurement shows and its neighbour does not."""
         return self.noise**2 + ROUGH**2
 
-    def _corrected(self, worlds: Array, rows: Array, seen: Array, size: float) -> Array:
+    def _corrected(self, worlds: Array, rows: Array, seen: Array, size: float, rng: np.random.Generator) -> Array:
         """Worlds, each with its own unit and a deviation that agrees with what was measured (conditional simulation; Matheron's rule)."""
         # A world's unit is free: a constant that all configurations share, of any size.
         inside = size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows)) + UNIT
         cross = size**2 * self._kernel[:, rows] + UNIT
-        smooth = size * (self._rng.standard_normal(worlds.shape) @ self._cholesky.T)
-        imagined = worlds[:, rows] + smooth[:, rows] + math.sqrt(self._noise) * self._rng.standard_normal((len(worlds), len(rows)))
-        out = worlds + smooth + ROUGH * self._rng.standard_normal(worlds.shape) + (seen - imagined) @ np.linalg.solve(inside, cross.T)
+        smooth = size * (rng.standard_normal(worlds.shape) @ self._cholesky.T)
+        imagined = worlds[:, rows] + smooth[:, rows] + math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
+        out = worlds + smooth + ROUGH * rng.standard_normal(worlds.shape) + (seen - imagined) @ np.linalg.solve(inside, cross.T)
         out[:, rows] = seen
         return np.asarray(out)
 
