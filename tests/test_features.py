@@ -234,7 +234,7 @@ echo 'ID'
 echo 'GPU 1     N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A'
 while :; do
 echo 'GPU 0     0.100        0.100        0.100        0.100        0.100        0.100        0.100        1            1            1            1'
-echo 'GPU 1     0.900        0.400        0.000        0.250        0.000        0.600        0.000        1000000      2000000      N/A          N/A'
+echo 'GPU 1     0.900        0.400        0.000        0.250        0.000        0.600        0.000        1000000      2000000      N/A          -1'
 sleep 0.02
 done
 """  # noqa: E501
@@ -283,6 +283,7 @@ def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(dcgmi: Callable[
     )
     assert found.values["pcie_rx_bytes_per_s"] == pytest.approx(2e6)
     assert "nvlink_tx_bytes_per_s" not in found.values  # N/A is no zero
+    assert "nvlink_rx_bytes_per_s" not in found.values  # nor is a rate below it one
     assert set(LOAD) <= set(found.values)
     assert "-i 1 -e 1002,1003,1004,1005,1006,1007,1008,1009,1010,1011,1012 -d 100" in (tmp_path / "said").read_text()
     dmon = reader._dmon

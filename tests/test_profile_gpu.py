@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -161,6 +162,11 @@ def test_settings_cover_clocks_at_each_memory_clock_and_limits_but_not_the_defau
 # nothing is lost
 
 
+def test_a_memory_clock_without_sm_clocks_is_passed_over() -> None:
+    found = settings_to_try(Limits(sm_clocks_mhz={9501: (), 810: (1500, 900), 405: ()}))
+    assert found == [Setting(sm_clock_mhz=1500), Setting(sm_clock_mhz=900)]
+
+
 def test_an_interrupted_profile_goes_on_and_measures_no_finished_workload_again(bench: Callable[..., Collector], tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     collector = bench(path, workloads=3)
@@ -244,6 +250,12 @@ def test_a_file_of_another_gpu_or_of_something_else_is_refused(bench: Callable[.
     path.write_text("time,power\n1,2\n")
     with pytest.raises(UsageError, match="is no profile of this version"):
         bench(path)
+    path.write_text("one line without an end, and nothing else")
+    with pytest.raises(UsageError, match="is no profile of this version"):
+        bench(path)
+    assert path.read_text() == "one line without an end, and nothing else"
+    path.write_text("run,gpu,work")  # a header that was cut off as it was written
+    assert bench(path).rows.height == 0
     with pytest.raises(StoreError, match="cannot be written"):
         Rows(tmp_path / "rows.csv" / "below.csv", "x").add(1, "w", "g", None, {})
 
@@ -384,6 +396,20 @@ def test_a_model_needs_workloads(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model() -> None:
+    rows = []
+    for number in range(10):
+        for clock, ratio in ((1000, 1.0), (800, 1.1 + 0.01 * number)):
+            told = {"dram_active": 0.05 * number, "feature_set": "gpm"} if number < 3 else {"feature_set": "nvml"}
+            about = {"workload": f"w{number}", "group": f"g{number % 3}", "gpu": "A card", "sm_clock_mhz": clock, "power_share": 0.6}
+            seen = {"iteration_s": ratio, "power_w": 200.0 / ratio, "memory_utilisation": 0.05 * number, "dram_active": None}
+            rows.append({**about, **seen, **told})
+    notes: list[str] = []
+    made = profile_gpu.train(pl.DataFrame(rows, infer_schema_length=None), "A card", notes)
+    assert [(model.feature_set, model.workloads) for _, model in made] == [("nvml", 10)]
+    assert notes[0].startswith("no model from gpm: a model needs 8 workloads")
+
+
 def test_an_interrupt_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     add = Rows.add
 
@@ -442,6 +468,20 @@ def test_without_pytorch_or_a_device_it_says_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(NotSupported, match=r"pip install torch.*--simulate A100"):
         graded.kernels()
+
+
+@pytest.mark.parametrize(("uuids", "answer"), [(("aaaa",), 0), (("bbbb", "aaaa"), 1), (("bbbb",), None), ((), 0)])
+def test_kernels_run_on_the_gpu_that_is_measured_or_not_at_all(
+    uuids: tuple[str, ...], answer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = SimpleNamespace(device_count=lambda: len(uuids), get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=seen))
+    device = SimpleNamespace(uuid="GPU-aaaa", name="a GPU")
+    if answer is None:
+        with pytest.raises(NotSupported, match=r"none of the 1 devices that PyTorch sees.*CUDA_VISIBLE_DEVICES"):
+            graded._cuda_index(device)  # type: ignore[arg-type]
+    else:
+        assert graded._cuda_index(device) == answer  # type: ignore[arg-type]
 
 
 def test_without_cuda_it_says_what_else_there_is() -> None:

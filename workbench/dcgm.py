@@ -157,7 +157,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _value(text: str) -> float | None:
     with contextlib.suppress(ValueError):
         value = float(text)
-        if abs(value) < _BLANK:
+        if 0 <= value < _BLANK:
             return value
     return None
 

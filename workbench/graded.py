@@ -238,12 +238,19 @@ def _cuda_index(device: Device) -> int:
         import torch
     except ImportError:
         return 0
-    with contextlib.suppress(AttributeError, RuntimeError):
-        for index in range(torch.cuda.device_count()):
+    count = 0
+    try:
+        count = torch.cuda.device_count()
+        for index in range(count):
             found = str(torch.cuda.get_device_properties(index).uuid)
             if device.uuid.removeprefix("GPU-").casefold() == found.removeprefix("GPU-").casefold():
                 return index
-        if torch.cuda.device_count() > 1:
-            raise NotSupported(f"PyTorch does not show which of its {torch.cuda.device_count()} devices {device.name} is; "
-                               "leave one visible with CUDA_VISIBLE_DEVICES")  # fmt: skip
+    except (AttributeError, RuntimeError) as error:  # a PyTorch that does not tell them
+        if count > 1:
+            raise NotSupported(f"PyTorch does not show which of its {count} devices {device.name} is; "
+                               "leave one visible with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
+        return 0
+    if count:  # whatever ran there would not be what is measured here
+        raise NotSupported(f"{device.name} ({device.uuid}) is none of the {count} devices that PyTorch sees; "
+                           "make it visible with CUDA_VISIBLE_DEVICES, or choose another --gpu")  # fmt: skip
     return 0

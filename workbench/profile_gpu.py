@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-def train(frame: pl.DataFrame, gpu: str) -> list[tuple[Path, ClockModel]]:
+def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list[tuple[Path, ClockModel]]:
     """Models of a GPU from its profile, one for each set of features that its workloads tell, kept where tuning looks for them.
 
+    Args:
+        notes: Is told which set too few workloads know, as where a source was there for a part of the profile only.
+
     Raises:
-        UsageError: too few workloads, or none that was measured at the reference.
+        UsageError: too few workloads for any, or none that was measured at the reference.
     """
     import polars as pl
 
@@ -43,7 +46,14 @@ def train(frame: pl.DataFrame, gpu: str) -> list[tuple[Path, ClockModel]]:
         if name not in told and name != "nvml":
             continue
         of_set = frame if name == "nvml" else frame.filter(pl.col("feature_set") == name)
-        model = ClockModel.train(of_set, gpu=gpu, feature_set=name)
+        try:
+            model = ClockModel.train(of_set, gpu=gpu, feature_set=name)
+        except UsageError as error:
+            if name == "nvml":  # which all workloads tell
+                raise
+            if notes is not None:
+                notes.append(f"no model from {name}: {error}")
+            continue
         made.append((model.save(models.path(gpu, name)), model))
     return made
 
@@ -116,9 +126,10 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
         print(f"\nstopped: {collector.done} of {collector.total} measurements are in {path} and the GPU is as it was; "
               "the same command goes on from there", file=sys.stderr)  # fmt: skip
         return 130
+    made = train(collector.rows.frame(), device.name, collector.notes)
     for note in collector.notes:
         print(f"    {note}")
-    for file, model in train(collector.rows.frame(), device.name):
+    for file, model in made:
         time_error, power_error = model.error
         print(f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} features; held-out error "
               f"{time_error:.1%} of time, {power_error:.1%} of power; kept as {file}")  # fmt: skip

@@ -139,6 +139,12 @@ class Sweep:
         finally:
             if self._given is None:
                 executor.shutdown(wait=True, cancel_futures=True)
+            for future, row in under_way.items():  # what has ended meanwhile is kept
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    self._end(row, future)
+            for row in self._search.begun:  # and the rest may be begun again
+                self._search.cannot(row, "left")
+                self._search.allow(row)
 
     def _next(self, running: int) -> int | None:
         if self.cancelled:

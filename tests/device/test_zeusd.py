@@ -111,6 +111,16 @@ def test_a_token_goes_with_every_request(unprivileged: NvmlDevice, daemon: Daemo
     assert daemon.asked[0][2] == "Bearer secret"
 
 
+@pytest.mark.parametrize("token", ["one\ntwo", "caf\u20ac"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(
+    token: str, unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUSD_TOKEN", token)
+    with pytest.raises(NotPermitted, match="ZEUSD_TOKEN is no token") as caught:
+        unprivileged.apply(Setting(power_limit_w=250.0))
+    assert token not in str(caught.value)
+
+
 def test_a_refusal_is_told_in_the_daemon_s_words(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.status = 403
     with pytest.raises(NotPermitted, match=r"refused set_power_limit \(HTTP 403\): not in the group zeusd"):

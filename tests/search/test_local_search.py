@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from workbench.records import Limits, Setting
 from workbench.search.local_search import NAMES, ClockSearch, Done, Trial, make_search
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.search.probing import PROBES
-from workbench.search.settings import SettingSpace, space_from
+from workbench.search.settings import SettingSpace, space_from, space_of
 
 CLOCKS = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 4500, 1000)}), "clocks")
 LIMITS = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=10)
@@ -113,6 +114,18 @@ def test_what_cannot_be_set_is_not_asked_for_again_nor_chosen(name: str) -> None
 
 
 @pytest.mark.parametrize("name", QUICK)
+def test_what_was_probed_and_cannot_be_set_any_more_is_not_chosen(name: str) -> None:
+    world, search = World(CLOCKS), searching(name)
+    world.tell(search, CLOCKS.reference)
+    good = CLOCKS.settings[int(np.argmin(np.where(world.slowdowns <= 0.02, world.energy_j, np.inf)))]
+    for _ in range(3):
+        world.tell(search, good)
+    assert search.choice().energy_ratio < 0.99
+    search.cannot(good, "the driver says no")
+    assert search.choice().setting != good
+
+
+@pytest.mark.parametrize("name", QUICK)
 def test_power_limits_are_searched_alike(name: str) -> None:
     world, search = World(LIMITS), searching(name, LIMITS)
     world.run(search)
@@ -162,6 +175,14 @@ def test_bad_questions_get_a_sentence() -> None:
         searching("model-guided", bound=-0.05)
     with pytest.raises(UsageError, match=r"the allowed slowdown is 500 %"):
         searching("gpoeo", bound=5)
+    with pytest.raises(UsageError, match=r"the allowed slowdown is 200 %"):
+        searching("gpoeo", objective=EnergyWithin(3.0, 1.0), bound=None)
+    other = space_of([Setting(sm_clock_mhz=clock) for clock in range(1800, 1800 - len(CLOCKS), -1)])
+    with pytest.raises(UsageError, match="for other settings"):
+        searching("model-guided", prior=SimpleNamespace(space=other, frame=other.frame()))
+    for horizon_s in (0.0, -5.0, float("nan")):
+        with pytest.raises(UsageError, match="a job cannot go on for"):
+            searching("model-guided", horizon_s=horizon_s)
     with pytest.raises(UsageError, match="not one of the"):
         searching("model-guided").tell(Setting(sm_clock_mhz=7), 1, 1.0, 1.0)
 
@@ -175,6 +196,7 @@ def test_a_probe_that_breaks_the_bound_is_ended_and_one_that_may_not_is_left(nam
     low = CLOCKS.settings[60]
     assert not search.breaks_bound(low, 1, 9.0)  # nothing to compare with yet
     world.tell(search, CLOCKS.reference)
+    assert not search.breaks_bound(low, 0, 0.0)  # it begins now
     assert search.breaks_bound(low, 1, 0.2 * 1.2)
     assert search.breaks_bound(low, 0, 0.2 * 1.2)  # an iteration that has not ended is too long already
     assert not search.breaks_bound(low, 1, 0.2 * 1.04)

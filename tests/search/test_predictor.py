@@ -315,9 +315,28 @@ def test_a_file_that_is_no_model_says_so_in_a_sentence(model: ClockModel, tmp_pa
     refused(gzip.compress(json.dumps({**stored, "version": 99}).encode()), "version 99")
     refused(gzip.compress(json.dumps({**stored, "card": {**stored["card"], "residuals": [[1.0]]}}).encode()), "damaged")
     refused(gzip.compress(json.dumps({**stored, "card": {**stored["card"], "trees": []}}).encode()), "damaged")
+    for name, value in (("gpu", None), ("workloads", "many"), ("dropped", None), ("dropped", [3])):
+        refused(gzip.compress(json.dumps({**stored, name: value}).encode()), "damaged")
+    card = stored["card"]
+    for wrong in (
+        {"physics": {**card["physics"], "watts": []}},
+        {"physics": {**card["physics"], "clocked": card["physics"]["clocked"][1:]}},
+        {"nodes": {**card["nodes"], "max_sm_clock_mhz": "fast"}},
+        {"nodes": {**card["nodes"], "x": [-1.0, *card["nodes"]["x"][1:]]}},
+        {"names": ["x"]},
+        {"names": [[], *card["names"][1:]]},
+        {"range": [[], []]},
+        {"power_unit_w": -1.0},
+        {"errors": {}},
+        {"trees": [{**card["trees"][0], "inputs": ["x", *card["trees"][0]["inputs"][1:]]}, card["trees"][1]]},
+    ):
+        refused(gzip.compress(json.dumps({**stored, "card": {**card, **wrong}}).encode()), "damaged")
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         ClockModel.load(path)
+    (tmp_path / "no-folder").touch()
+    with pytest.raises(UsageError, match=r"cannot be written to .*name another place"):
+        model.save(tmp_path / "no-folder" / f"card{SUFFIX}")
 
 
 def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, tmp_path: Path) -> None:

@@ -73,6 +73,11 @@ def test_a_step_of_nothing_is_refused() -> None:
         space_from(AMPERE, "power", step_w=0)
 
 
+def test_steps_too_small_to_think_through_are_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="more than 1000 power limits; give a larger step"):
+        space_from(AMPERE, "power", step_w=1e-6)
+
+
 def test_a_table_names_its_reference_by_the_highest_clocks() -> None:
     settings = [
         Setting(sm_clock_mhz=900, mem_clock_mhz=810),

@@ -55,7 +55,9 @@ class _Connection(http.client.HTTPConnection):
 
 def _post(what: str, index: int, **values: int) -> None:
     path = os.environ.get("ZEUSD_SOCK_PATH", "")
-    token = os.environ.get("ZEUSD_TOKEN", "")
+    token = os.environ.get("ZEUSD_TOKEN", "").strip()  # of a file, with its end of line
+    if not (token.isascii() and token.isprintable()):  # said here: an error of the HTTP library would show it
+        raise NotPermitted("ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it anew, or unset ZEUSD_SOCK_PATH")
     connection = _Connection(path)
     try:
         query = urlencode({"gpu_ids": index, **values, "block": "true"})

@@ -53,7 +53,7 @@ def settings_to_try(
     if over not in ("clocks", "power", "both"):
         raise UsageError(f"'{over}' is nothing to set; choose clocks, power or both")
     found: list[Setting] = []
-    memories = limits.mem_clocks_mhz
+    memories = [mem for mem in limits.mem_clocks_mhz if limits.sm_clocks_mhz[mem]]
     if over != "power" and lock_sm and memories:
         top = max(limits.sm_clocks_mhz[memories[0]])
         several = lock_memory and len(memories) > 1

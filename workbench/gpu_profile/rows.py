@@ -107,7 +107,8 @@ def _read(path: Path) -> pl.DataFrame:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
     whole = raw[: raw.rfind(b"\n") + 1]
     lines = list(csv.reader(whole.decode("utf-8", errors="replace").splitlines()))
-    if whole and lines[0] != list(SCHEMA):
+    header = ",".join(SCHEMA).encode()
+    if (whole and lines[0] != list(SCHEMA)) or (not whole and not header.startswith(raw)):
         raise UsageError(f"{path} is no profile of this version (its columns are others); choose another --output, or remove it")
     if len(whole) < len(raw):  # cut off in the middle of a row; what follows must not be glued to it
         os.truncate(path, len(whole))

@@ -8,8 +8,6 @@ whole iterations, which is exact. With power limits for gears it works alike.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .golden import GEAR_MHZ, LOWEST_GEAR_MHZ, Scripted, Steps
@@ -26,9 +24,6 @@ class Feedback(Scripted):
     """See the module."""
 
     name = "mf-gpoeo"
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
 
     def script(self) -> Steps:
         bound = LIMIT if self.max_slowdown is None else self.max_slowdown

@@ -107,7 +107,7 @@ def make_search(
         rng: Where randomness comes from.
 
     Raises:
-        UsageError: an unknown name, a bound below 0 or above 1, a prediction for other settings.
+        UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for other settings.
     """
     options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus, "rng": rng}
     if name == "model-guided":

@@ -6,7 +6,8 @@ probe is the one that is expected to improve the choice most (knowledge gradient
 the draws themselves play the truth in turn, the others are weighed by what the probe would then show, and the choice that follows is
 charged against that truth. It ends when no probe improves the choice by more than the probe costs the rest of the job.
 
-No probe is made where the bound is probably broken, and after one that did break it the next is where it is surely kept.
+No probe is made where the bound is all but surely broken (`TRY`), one that may break it is dearer, and after one that did the next is where
+it is probably kept (`SURE`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..errors import MeasurementError
+from ..errors import MeasurementError, UsageError
 from .objective import Objective
 from .probing import Choice, Done, Probing, Trial, bounded
 from .response import Response, fit, prepare
@@ -43,6 +44,8 @@ class ModelGuided(Probing):
 
     def __init__(self, space: SettingSpace, *args: Any, horizon_s: float = HORIZON_S, worth: float | None = None, **options: Any) -> None:
         super().__init__(space, *args, **options)
+        if not horizon_s > 0:
+            raise UsageError(f"a job cannot go on for {horizon_s:g} s; give seconds above 0, or leave horizon_s out")
         self.horizon_s = horizon_s
         self.worth = WORTH if worth is None else worth
         self._response: Response | None = None
@@ -153,7 +156,7 @@ class ModelGuided(Probing):
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _candidates(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray, best: int) -> np.ndarray:
-        """What wins in some draw, the choice itself and the reference; nothing that probably breaks the bound."""
+        """What wins in some draw, the choice itself and the reference; nothing that all but surely breaks the bound."""
         kept = allowed.mean(axis=0)
         least = SURE if self._doubtful(kept) else TRY
         fit_ = open_ & (kept >= least)
@@ -208,4 +211,3 @@ class ModelGuided(Probing):
         dear = max(float(charged[:, row].mean() - charged[:, best].mean()), 0.0)
         trouble = self.worth * (1 + BREAK * (1 - float(allowed[:, row].mean())))
         return float(trouble * HORIZON_S / self.horizon_s + dear * seconds / self.horizon_s)
-

@@ -120,6 +120,8 @@ class Probing:
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.unreachable: dict[Setting, str] = {}
         self._told: list[tuple[int, int, float, float, float, float | None]] = []
+        if prior is not None and getattr(prior, "space", space).settings != space.settings:
+            raise UsageError("the prediction is for other settings than those of this search; predict for the same space")
         if prior is not None and len(getattr(prior, "frame", ())) != len(space):
             raise UsageError(
                 f"the prediction has {len(getattr(prior, 'frame', ()))} settings and this search {len(space)}; predict for the same space"
@@ -185,7 +187,7 @@ class Probing:
             iterations: Whole ones that it has seen, in `time_s` seconds. 0: the first has lasted so long and has not ended.
         """
         reference = self.pooled(self.space.reference_row)
-        if self.max_slowdown is None or reference is None or self.space.row(setting) == self.space.reference_row:
+        if self.max_slowdown is None or reference is None or self.space.row(setting) == self.space.reference_row or not time_s > 0:
             return False
         count = max(iterations, 1)
         error = math.hypot(self.scatter / math.sqrt(count), reference.time_error)
@@ -252,10 +254,11 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
     Raises:
         UsageError: a bound below 0 or above 100 %.
     """
-    if max_slowdown is not None and not 0 <= max_slowdown <= 1:
-        raise UsageError(f"the allowed slowdown is {100 * max_slowdown:g} %; give a share from 0 to 1 (0.05 is 5 %), or None for no bound")
-    if isinstance(objective, EnergyWithin):
-        mine = objective.slowdown - 1
+    mine = objective.slowdown - 1 if isinstance(objective, EnergyWithin) else None
+    for bound in (max_slowdown, mine):
+        if bound is not None and not 0 <= bound <= 1:
+            raise UsageError(f"the allowed slowdown is {100 * bound:g} %; give a share from 0 to 1 (0.05 is 5 %), or None for no bound")
+    if mine is not None:
         return Energy(), mine if max_slowdown is None else min(mine, max_slowdown)
     return objective if objective is not None else Energy(), max_slowdown
 
@@ -281,9 +284,10 @@ class Measured(Probing):
             MeasurementError: nothing was probed yet.
         """
         objective, bound = bounded(objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown)
-        rows = sorted({told[0] for told in self._told})
-        if not rows or self.pooled(self.space.reference_row) is None:
+        here = self.space.reference_row
+        if self.pooled(here) is None:
             raise MeasurementError("nothing is known yet; probe the reference first")
+        rows = sorted({told[0] for told in self._told if told[0] == here or self.space.settings[told[0]] not in self.unreachable})
         best = rows[0]
         for row in rows[1:]:
             if self.better(row, best, objective, bound):

@@ -21,6 +21,7 @@ from ..records import Limits, Setting
 KNOBS = pl.Schema({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})
 Over = Literal["power", "clocks", "both"]
 LIMIT_STEPS = 60  # power limits between the lowest and the default, where no step is named
+MOST_LIMITS = 1000  # where one is: more than any driver tells apart, and all that a search can think through
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ def _limits_w(limits: Limits, step_w: float | None) -> list[float]:
     if top is None or low is None or not top > low:
         return [] if top is None else [float(top)]
     step = step_w if step_w is not None else max(5.0, 5.0 * math.ceil((top - low) / LIMIT_STEPS / 5.0))
+    if (top - low) / step > MOST_LIMITS:
+        raise UsageError(f"steps of {step:g} W between {low:g} and {top:g} W make more than {MOST_LIMITS} power limits; give a larger step")
     count = math.floor((top - low) / step + 1e-9)
     values = [top - i * step for i in range(count + 1)]
     return [float(each) for each in (values if values[-1] - low < 1.0 else [*values, low])]

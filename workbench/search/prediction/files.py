@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -80,13 +81,14 @@ def restored(tables: dict[str, Any]) -> Card:
 def write(path: Path, about: dict[str, Any], card: Card) -> None:
     """Write a model; an older file stays whole until the new one is."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **about, "card": stored(card)})
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(gzip.compress(text.encode(), mtime=0))
         os.replace(beside, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()
         raise UsageError(f"the clock model cannot be written to {path} ({error.strerror}); name another place") from error
 
 
@@ -111,9 +113,33 @@ def read(path: Path) -> tuple[dict[str, Any], Card]:
     if found.get("version") != VERSION:
         raise UsageError(f"the clock model {path} has version {found.get('version')}, this workbench reads version {VERSION}; {REMEDY}")
     try:
-        return {name: found[name] for name in ("gpu", "feature_set", "workloads", "dropped", "made_by")}, restored(found["card"])
+        about = {name: found[name] for name in ("gpu", "feature_set", "workloads", "dropped", "made_by")}
+        words = [about["gpu"], about["feature_set"], *about["dropped"]]
+        if not all(isinstance(each, str) for each in words) or not isinstance(about["workloads"], int):
+            raise ValueError("it does not say whose it is")
+        card = restored(found["card"])
+        _try_out(card)
+        return about, card
     except Exception as error:  # whatever a file of wrong content makes of itself, LightGBM's own errors among it
         raise UsageError(f"the clock model {path} is damaged ({type(error).__name__}: {error}); {REMEDY}") from error
+
+
+def _try_out(card: Card) -> None:
+    """Foretell once: what is wrong with a file is to be said when it is read, not in the middle of a job."""
+    nodes, about = card.nodes, ("time_error", "power_error")
+    settings = np.concatenate([nodes.x, nodes.mu, nodes.cap])
+    tops = [each for each in (nodes.max_sm_clock_mhz, nodes.max_mem_clock_mhz) if each is not None]
+    if not len(nodes) or not np.all((settings > 0) & (settings <= 2)) or not all(0 < each < np.inf for each in tops):
+        raise ValueError("its settings cannot be")
+    if not 0 < card.power_unit_w < np.inf or not all(np.isfinite(float(card.errors[name].mean())) for name in about):  # type: ignore[arg-type]
+        raise ValueError("its watts or its errors cannot be")
+    if not all(isinstance(name, str) for name in card.names):
+        raise ValueError("its features have no names")
+    features = np.full(len(card.names), np.nan)
+    features[card.names.index("power_share")] = 0.5
+    if not all(np.isfinite(each).all() for each in (*card.nodes_of(features), card.alike(features))):
+        raise ValueError("it foretells nothing")
+    card.importance()
 
 
 def _open(values: Any) -> list[float | None]:
