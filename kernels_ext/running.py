@@ -43,6 +43,7 @@ class Running:
         self._look = options.period if options.period is not None or magics.period else False
         self._hold: Any = None  # of the trace, until it was stored
         self._tuning: Driver | None = None
+        self._must_tell = False  # that a GPU could not be put back, also to who wants to see nothing
         self._clocks: Any = None  # the view of the tuning
 
     def open(self) -> None:
@@ -75,6 +76,9 @@ class Running:
         from workbench.tuning import Tuner, in_background
 
         options, magics = self._options, self._magics
+        if options.gpu is not None and self._uuids is None:  # no other GPU than the one that was named is changed
+            magics.say(f"not tuned: --gpu {options.gpu} names no GPU of this kernel")
+            return
         try:
             tuner = Tuner(self._meter, uuids=self._uuids, objective=options.objective, max_slowdown=options.max_slowdown / 100,
                           over=options.over, label=self._label)  # fmt: skip
@@ -108,7 +112,7 @@ class Running:
                 self._repeat(again, measured, windows, remarks)
             window = windows[-1]
             tuned = self._end_tuning()
-            remarks += [tuned] if tuned else []
+            remarks += [tuned] if tuned and (not self._quiet or self._must_tell) else []
             remarks += self._put_back()
             found = self._count(windows, measured, remarks)
             whole = with_iterations(repeated(measured), found)
@@ -178,7 +182,8 @@ class Running:
             if self._tuning is None:
                 return ""
             self._tuning.end()
-            words = self._tuning.tuner.end().words
+            result = self._tuning.tuner.end()
+            words, self._must_tell = result.words, bool(result.left)
             self._tuning = None  # not before: who is interrupted in here tries again
             if self._clocks is not None:
                 self._clocks.finish("")

@@ -260,12 +260,16 @@ TrainingJob("imagenet", 512, iterations=6, evaluate=False).run()
 """
 
 
-def test_a_command_is_tuned_and_the_gpu_is_put_back(capfd: pytest.CaptureFixture[str]) -> None:
-    status = main(["run", "--simulate", "A100", "--tune", "--max-slowdown", "3", "--", PYTHON, "-c", JOB])
+def test_a_command_is_tuned_and_the_gpu_is_put_back(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    written = tmp_path / "train.json"
+    status = main(["run", "--simulate", "A100", "--tune", "--max-slowdown", "3", "--json", str(written), "--", PYTHON, "-c", JOB])
     told = capfd.readouterr().err
     assert status == 0
     assert "workbench: not tuned: " in told  # six iterations are no time to find anything
     assert sessions.current().devices[0].setting().power_limit_w == 400.0
+    tuning = json.loads(written.read_text(encoding="utf-8"))["tuning"]
+    assert tuning["settled_s"] is None
+    assert tuning["reason"] in told
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import math
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +18,17 @@ import pytest
 import workbench
 from workbench import session as sessions
 from workbench.device import control
-from workbench.errors import UsageError
+from workbench.errors import Transient, UsageError
 from workbench.records import Setting
 from workbench.report import tuning_words
-from workbench.search.objective import EnergyDelay
+from workbench.search.objective import EnergyDelay, ZeusCost
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuner import rhythm
-from workbench.tuner.asking import check_slowdown
+from workbench.tuner.asking import check_slowdown, objective_words
 from workbench.tuner.booking import Book, Stretch
 from workbench.tuner.probing import Reading
+from workbench.tuner.putting import Putting
 from workbench.tuner.sources import Counter, in_rows
 from workbench.tuner.watching import GpoeoWatch, ModelWatch
 from workbench.tuning import OBJECTIVES, STATES, Saved, Tuner, TuningResult, in_background, latest, running
@@ -752,3 +755,260 @@ def test_a_result_says_no_more_than_it_knows() -> None:
     assert words.startswith("saved nothing that can be told from the errors (0.1 ± 0.8 %)")
     assert "settled after 12 s / 30 iterations at SM 1200 MHz" in words
     assert tuning_words(TuningResult("detect", reason="no iterations")) == "not tuned: no iterations"
+
+
+# what may go wrong beside it
+
+
+def test_nothing_is_kept_for_a_tuner_that_has_ended(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "watch")
+    tuner.end()
+    assert latest() is tuner  # a panel may still look at it
+    assert tuner._ledger.oldest_s == math.inf
+    assert tuner.result.saved is not None
+
+
+def test_a_pause_in_the_search_is_no_tuning(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    tuner.pause()
+    here.train(tuner, 5)
+    spent_s = tuner.book.spent_s
+    counted = tuner.book.iterations
+    job = here.train(tuner, 150)
+    paused_s = job.iterations_s if hasattr(job, "iterations_s") else 150 * tuner.book.accounts[-1].baseline()[0]
+    tuner.resume()
+    here.train(tuner, 10)
+    assert tuner.book.iterations > counted + 130  # what it took is known all the same
+    assert tuner.book.spent_s < spent_s + 0.5 * paused_s
+    tuner.end()
+
+
+def test_a_driver_that_is_busy_for_a_moment_costs_a_moment(lab: Callable[..., Lab]) -> None:
+    """At the end of a re-check: the setting that was held is held again."""
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "watch")
+    held = tuner.current
+    assert held != Setting()
+    here.train(tuner, 2000, until=lambda t: t._probe is not None)
+    assert tuner.current == Setting()
+    here.machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=1)
+    here.train(tuner, 80)
+    assert tuner.state == "watch"
+    assert tuner.current != Setting()
+    assert tuner.result.retuned == 0
+    tuner.end()
+
+
+def test_a_driver_that_is_busy_at_the_start_is_asked_again(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=2)
+    here.train(tuner, 60)
+    assert not tuner.refused, tuner.refused
+    assert tuner.state in ("baseline", "search", "hold", "watch")
+    tuner.end()
+    assert here.as_found
+
+
+def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
+    """Others that were there while its iterations were looked for."""
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "detect")
+    real = type(here.device).processes
+    here.device.processes = lambda: (workbench.records.Process(1, "init"),)
+    here.train(tuner, 60)
+    assert "other processes use this GPU" in tuner.words
+    here.device.processes = lambda: real(here.device)
+    alone_s: list[float] = []
+
+    def beside(_: object) -> None:
+        if not alone_s and not tuner._crowded:
+            alone_s.append(here.machine.clock())
+
+    here.machine.clock.on_step.append(beside)
+    here.train(tuner, 100)
+    here.machine.clock.on_step.remove(beside)
+    assert tuner.book.accounts
+    assert tuner.book.accounts[0].baselines[0].start_s >= alone_s[0] - 0.2
+    tuner.end()
+
+
+def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    count = [0]
+
+    def progress() -> float:
+        if count[0] > 60:
+            raise RuntimeError("gone")
+        return float(count[0])
+
+    def each(_number: int) -> None:
+        count[0] += 1
+
+    tuner = here.tuner(progress=progress)
+    here.train(tuner, 120, marked=False, each=each)
+    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.events), tuner.events
+    tuner.end()
+
+
+def test_what_is_held_is_what_is_told(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    tuner.hold_here()  # before any probe: the default setting is the best that was measured
+    here.train(tuner, 40)
+    choice = tuner.view().choice
+    assert choice is not None
+    assert tuner._own(choice.setting) == tuner.current
+    held = tuner.current
+    result = tuner.end()
+    assert result.setting is not None
+    assert tuner._own(result.setting) == held
+
+
+def test_a_lost_gpu_of_others_is_no_reason(lab: Callable[..., Lab]) -> None:
+    here = lab("A100,A100")
+    tuner = here.tuner()
+    here.machine.lose(1)
+    here.train(tuner, 60)
+    assert not tuner.refused
+    tuner.end()
+
+
+def test_zeus_cost_with_another_eta_is_not_said_to_be_half_and_half() -> None:
+    assert objective_words(ZeusCost(0.9, 300.0)) != OBJECTIVES["zeus"]
+
+
+def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    belief = tuner._belief
+    assert belief is not None
+    setting = next(each for each in belief.space.settings if each != belief.space.reference)
+    belief.cannot(setting, "said by a test")
+    other = belief.again(belief.objective, 0.2)
+    assert setting in other.search.unreachable  # type: ignore[attr-defined]
+    tuner.end()
+
+
+def test_what_a_result_lacks_is_said_with_it() -> None:
+    saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
+    words = tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",)))
+    assert words.endswith("; the model is of another card")
+
+
+def test_a_model_that_is_none_is_told_before_anything_runs(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    with pytest.raises(UsageError, match="is no model of a GPU"):
+        here.tuner(model=7)
+
+
+def test_one_gpu_that_does_not_answer_does_not_keep_the_others_changed() -> None:
+    class Way:
+        def __init__(self, *, broken: bool) -> None:
+            self.broken, self.changed = broken, False
+
+        def change(self, setting: Setting) -> None:
+            self.changed = True
+            if self.broken:
+                raise Transient("busy")
+
+        def back(self) -> str:
+            if self.broken:
+                raise Transient("busy")
+            self.changed = False
+            return ""
+
+    putting = Putting(())
+    ways = [Way(broken=True), Way(broken=False)]
+    putting._ways = ways[::-1]  # type: ignore[assignment]
+    with pytest.raises(Transient):
+        putting.put(Setting(sm_clock_mhz=1000))
+    putting._ways = ways  # type: ignore[assignment]
+    ways[1].changed = True
+    with pytest.raises(Transient):
+        putting.put(Setting(sm_clock_mhz=1000))
+    assert not ways[1].changed
+
+
+def test_a_job_that_begins_on_one_gpu_after_the_other_is_tuned_on_both(lab: Callable[..., Lab]) -> None:
+    here = lab("A100,A100")
+    tuner = here.tuner()
+    begun_s = here.machine.clock()
+    works = {0: 0.0, 1: 1.5}
+
+    def busy(recorder: object, devices: list[workbench.device.protocol.Device], now_s: float) -> tuple[object, ...]:
+        return tuple(each for each in devices if now_s - begun_s > 2.0 + works[each.index])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workbench.tuner.machine.busy_gpus", busy)
+        for _ in range(120):
+            here.machine.step(0.1)
+            tuner.advance()
+    assert len(tuner._devices) == 2
+    tuner.end()
+
+
+def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
+    """A cell that is tuned may run a script that tunes: two would take each other's settings for their own."""
+    here = lab()
+    first, second = here.tuner(label="the cell"), here.tuner()
+    here.until(first, "search")
+    second.advance()
+    assert second.state == "refused"
+    assert "(the cell) is being tuned on this GPU by this process already" in second.refused
+    here.until(first, "watch")
+    assert first.end().settled_s is not None
+    assert here.as_found
+
+
+@pytest.mark.parametrize("options", [{"over": "fans"}, {"search": "guess"}, {"watch": "sometimes"}, {"progress": 5}, {"model": 7}])
+def test_bad_options_of_a_script_are_told_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        workbench.tune(**options)
+
+
+def test_a_bound_may_be_any_number() -> None:
+    assert check_slowdown(np.float32(0.25)) == 0.25  # type: ignore[arg-type]
+
+
+def test_a_job_that_was_made_worse_is_said_to_be() -> None:
+    saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
+    assert tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith("spent 12.0 ± 3.0 % more (tuning included)")
+
+
+def test_a_long_stretch_takes_little_memory() -> None:
+    time_s = np.arange(0.0, 600.0, 0.02)
+    power_w = 300.0 + 50.0 * np.sign(np.sin(2 * np.pi * time_s / 0.5)) + np.random.default_rng(0).normal(0, 5, len(time_s))
+    tracemalloc.start()
+    found = rhythm.timed(time_s, power_w, 0.52, low=0.7, high=1.5)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None
+    assert found.seconds == pytest.approx(0.5, rel=0.002)
+    assert most < 150e6
+
+
+def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
+    saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
+    assert ", counted over 40 s of 100 s)" in tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0))
+    assert "counted" not in tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0))
+
+
+def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "watch")
+    tuner._change_of_job(here.machine.clock(), "said by a test")
+    with pytest.raises(UsageError, match="the job has changed"):
+        tuner.hold_here()
+    here.train(tuner, 60)
+    assert tuner.state in ("baseline", "search", "hold", "watch")
+    tuner.end()

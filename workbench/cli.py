@@ -117,7 +117,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             import json
 
-            Path(arguments.json).write_text(json.dumps(report.as_dict(measurement), indent=2), encoding="utf-8")
+            whole = report.as_dict(measurement) | ({} if tuning is None else {"tuning": tuning.tuner.end().as_dict()})
+            Path(arguments.json).write_text(json.dumps(whole, indent=2), encoding="utf-8")
         del hold
     return 128 - status if status < 0 else status
 

@@ -142,9 +142,12 @@ def _count(every: float) -> str:
     return f"{number}{ending}"
 
 
+COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
+
+
 def tuning_words(tuned: TuningResult) -> str:
     """What tuning has saved, or why it has not: one sentence."""
-    left = f"; {'; '.join(tuned.left)}" if tuned.left else ""
+    left = "".join(f"; {each}" for each in (*tuned.remarks, *tuned.left) if each not in tuned.reason)
     ending = ", simulated" if tuned.simulated else ""
     if tuned.state == "refused" and tuned.saved is None:
         return f"not tuned: {tuned.reason}{left}"
@@ -161,7 +164,12 @@ def tuning_words(tuned: TuningResult) -> str:
     what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
     if abs(saved.share) <= saved.share_uncertainty:
         what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
+    elif saved.share < 0:
+        what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
     joules = "" if saved.energy_j <= 0 else f", {energy_words(saved.energy_j, saved.uncertainty_j)}"
+    if 0.0 < saved.time_s < COUNTED * tuned.elapsed_s:  # the share is of that alone
+        counted_s, whole_s = time_words(saved.time_s), time_words(tuned.elapsed_s)
+        joules += f", counted over {counted_s} of {whole_s}"
     bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
     return (
         f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "

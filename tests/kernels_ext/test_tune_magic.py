@@ -69,3 +69,16 @@ def test_bad_options_are_said_and_the_cell_runs(kernel: Kernel, line: str, words
     assert words in ran.text
     assert ran.value == "42"
     assert len(ran.reports) == 1
+
+
+def test_no_other_gpu_than_the_one_that_is_named_is_changed(kernel: Kernel) -> None:
+    ran = kernel("%%energy --tune --gpu 9\n40 + 2")
+    assert "not tuned: --gpu 9 names no GPU of this kernel" in ran.text
+    assert ran.value == "42"
+
+
+def test_who_wants_to_see_nothing_sees_nothing(kernel: Kernel) -> None:
+    ran = kernel("%%energy --tune --quiet -o m\n40 + 2")
+    assert ran.value == "42"
+    assert ran.reports == []
+    assert "not tuned" in kernel("str(m.notes)").value

@@ -1,6 +1,6 @@
 """A tuner at work, to look at and to steer: what every setting is believed to cost, each probe, the choice, what it has saved.
 
-    workbench.panels.clocks()           whichever tunes in this process; its Start button tunes what runs on the GPU
+    workbench.panels.clocks()           whichever tunes in this process; its Start button tunes what this process runs on the GPU
     workbench.panels.clocks(tuner)      one tuner, or what `workbench.tune()` returned
 
 `%%energy --tune` shows it below the live view while the cell runs; when the cell ends a static picture takes its place.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25  # between two looks at the tuner
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
-NOTHING = "Nothing is being tuned here. Start tunes whatever runs on the GPU; %%energy --tune tunes a cell"
+NOTHING = "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
 
 
 class ClocksPanel(LivePanel):

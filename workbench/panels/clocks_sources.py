@@ -34,7 +34,7 @@ class Source(Protocol):
         ...
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
-        """Tune whatever runs on the GPU from now on."""
+        """Tune what this process runs on the GPU from now on."""
         ...
 
 
@@ -47,7 +47,7 @@ class Given:
         self.tuner: Tunable | None = tuner
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
-        raise UsageError("this tuning is over; run the cell again, or tune whatever runs on the GPU: workbench.panels.clocks()")
+        raise UsageError("this tuning is over; run the cell again, or tune what this kernel runs on the GPU: workbench.panels.clocks()")
 
 
 class Found:

@@ -69,7 +69,7 @@ def words(tuning: TuningView, objectives: Mapping[str, str]) -> Words:
 def commands(tuning: TuningView) -> dict[str, bool]:
     """What can be asked of the tuner in its state."""
     going = tuning.state not in ENDED
-    known = going and tuning.state in ("search", "hold", "watch", "re-tune")
+    known = going and tuning.state in ("search", "hold", "watch")
     return {
         "start": going and tuning.paused, "step": going, "pause": going and not tuning.paused, "hold": known, "stop": going, "change": going
     }  # fmt: skip

@@ -54,6 +54,7 @@ class Belief:
                                                rng=np.random.default_rng(seed))  # fmt: skip
         self.name = name
         self._told: list[tuple[Any, ...]] = []
+        self._barred: list[tuple[Setting, str]] = []
         self._frame: pl.DataFrame | None = None
         self._columns: dict[str, list[Any]] = {}
 
@@ -62,6 +63,8 @@ class Belief:
         other = Belief(self.name, self.space, objective, max_slowdown, **self._options)
         for told in self._told:
             other.tell(*told)
+        for setting, reason in self._barred:
+            other.cannot(setting, reason)
         return other
 
     def named(self, setting: Setting) -> Setting:
@@ -82,11 +85,21 @@ class Belief:
     def cannot(self, setting: Setting, reason: str) -> None:
         """A setting that could not be set or measured."""
         self.search.cannot(self.named(setting), reason)
+        self._barred.append((setting, reason))
         self._frame = None
 
     def choice(self, max_slowdown: float | None) -> Choice:
         """The best setting by what is known, under this bound."""
         return self.search.choice(max_slowdown=max_slowdown)
+
+    def about(self, setting: Setting) -> Choice:
+        """What is known of a setting that somebody else has chosen."""
+        from ..search.probing import Choice
+
+        time_ratio, time_sd, energy_ratio = self.ratios(setting)
+        energy_sd = self._of(setting, "energy_sd")
+        named, visited = self.named(setting), self.visited(setting)
+        return Choice(named, time_ratio, energy_ratio, time_sd, 0.1 if energy_sd is None else energy_sd, self.probability(setting), visited)
 
     @property
     def frame(self) -> pl.DataFrame:

@@ -22,7 +22,7 @@ TUNING = ("baseline", "probe", "re-check")
 class Stretch:
     """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number of iterations."""
 
-    kind: str  # "detect", "baseline", "probe", "re-check" or "held"
+    kind: str  # "baseline", "probe", "re-check", "paused" or "held"
     setting: Setting
     iterations: float
     time_s: float
@@ -116,7 +116,7 @@ class Book:
             return None
         uncertainty_j = 1.96 * math.sqrt(variance)
         return Saved(would_j - took_j, uncertainty_j, 1.0 - took_j / would_j, uncertainty_j / would_j,
-                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s, iterations)  # fmt: skip
+                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s, iterations, took_s)  # fmt: skip
 
 
 def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import session
 from ..errors import UsageError
-from .asking import check_objective, check_slowdown
+from .asking import check_objective, check_options, check_slowdown
 from .driving import Driver
 from .machine import Tuner
 from .states import TuningResult, TuningView
@@ -118,5 +118,6 @@ def tune(
     """
     check_slowdown(max_slowdown)
     check_objective(objective)
+    check_options(over, search, options.get("watch", "model"), model, progress)
     return Tuning(gpu, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search, model=model,
                   label=label, **options)  # fmt: skip

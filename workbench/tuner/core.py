@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..device.protocol import Device
-from ..errors import DeviceError, NotPermitted, UsageError, WorkbenchError
+from ..errors import DeviceHeld, NotPermitted, Transient, UsageError, WorkbenchError
 from ..meter import Meter
 from ..records import Limits, Setting
 from ..search.objective import Objective
 from . import models
-from .asking import check_objective, check_slowdown, objective_name
+from .asking import check_objective, check_options, check_slowdown, objective_name
 from .believing import Belief
 from .booking import Book, Stretch
 from .finding import Finder, Found
@@ -63,14 +63,9 @@ class Core:
         label: str = "",
         seed: int = 0,
     ) -> None:
-        from ..search.local_search import NAMES
-
         self._whole, self.clock = meter, meter.clock
         self.objective, self.max_slowdown = check_objective(objective), check_slowdown(max_slowdown)
-        allowed = (("over", over, ("power", "clocks", "both")), ("search", search, NAMES), ("watch", watch, ("model", "gpoeo")))
-        for what, value, known in allowed:
-            if value not in known:
-                raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
+        check_options(over, search, watch, model, progress)
         self.over, self.search_name, self.label, self.seed = over, search, label, seed
         self._uuids, self._model, self._watch_name, self._recheck = uuids, model, watch, recheck
         self.state, self.paused, self.refused = "wait", False, ""
@@ -78,6 +73,7 @@ class Core:
         self._lock = threading.RLock()
         self.begun_s = self.clock()
         self.events: list[tuple[float, str]] = []
+        self._remarks: list[str] = []  # what is to be said with the result too
         # what it works on
         self._devices: tuple[Device, ...] = ()
         self._meter = meter
@@ -108,6 +104,8 @@ class Core:
         self._probe: Probe | None = None
         self._probe_kind, self._probe_since_s = "probe", 0.0
         self._pinned: Setting | None = None
+        self._held: Setting | None = None  # the last one
+        self._due: Setting | None = None  # what the driver was too busy for
         self._once = False
         self._failures = self._energy_failures = self._errors = self._retuned = self._told = self._tests = 0
         self._settled_s: float | None = None
@@ -117,6 +115,8 @@ class Core:
         self._check_s, self._check_every_s = math.inf, FIRST_CHECK_S
         self._steer_s = self._calm_s = -math.inf
         self._level_of: Setting | None = None  # the setting whose power is watched
+        self._busy: tuple[Device, ...] = ()
+        self._busy_s = self._all_busy_s = math.nan  # since when just these GPUs work, since when any does
         self._crowded = self._idle = self._deceived = self._doubtful = False
         # what is left of it
         self._left: list[str] = []
@@ -203,10 +203,16 @@ class Core:
             raise UsageError(f"GPUs of several models work here ({names}); no setting suits them all: name those of one model with --gpu")
         recorder = self._whole.recorder
         assert recorder is not None
-        self._devices = devices
-        self._meter = self._whole if len(devices) == len(self._whole.devices) else Meter(devices, recorder, zones=())
+        for other in _running[:]:  # a hold keeps other processes away, not this one's
+            if other is not self and {device.uuid for device in other._devices} & {device.uuid for device in devices}:
+                named = f" ({other.label})" if other.label else ""
+                raise DeviceHeld(f"something{named} is being tuned on this GPU by this process already; stop that first, or let it end")
         self._putting = Putting(devices)
-        refused = self._putting.begin(self.over)
+        try:
+            refused = self._putting.begin(self.over)
+        except Transient:  # it is asked again, and begins anew
+            self._left = self._putting.back()
+            raise
         self._limits = limits_of(devices, self._putting.found, refused)
         can_lock_memory = "mem_clock_mhz" not in refused and all(device.can("lock_mem_clock") for device in devices)
         try:
@@ -216,10 +222,12 @@ class Core:
             reasons = "; ".join(dict.fromkeys(refused.values()))
             raise NotPermitted(reasons) if reasons else error from error
         for reason in dict.fromkeys(refused.values()):
-            self._note(reason)
+            self._remark(reason)
         self._company = Company(devices)
         self._vitals = Vitals(recorder, [device.uuid for device in devices])
         self._level = Level(recorder, [device.uuid for device in devices])
+        self._meter = self._whole if len(devices) == len(self._whole.devices) else Meter(devices, recorder, zones=())
+        self._devices = devices
 
     def _step_w(self) -> float | None:
         low_w, high_w = self._limits.min_power_limit_w, self._limits.default_power_limit_w
@@ -228,8 +236,11 @@ class Core:
         return LIMIT_STEP_W * max(1, math.ceil((high_w - low_w) / LIMIT_STEP_W / MOST_LIMITS))
 
     def _put(self, setting: Setting) -> None:
+        """Put the GPUs to a setting. One that a busy driver does not take is owed, and put before anything else is done."""
         assert self._putting is not None
-        self._putting.put(self._own(setting))
+        self._due = self._own(setting)
+        self._putting.put(self._due)
+        self._due = None
 
     def _own(self, setting: Setting) -> Setting:
         """The reference is what was found, whatever a search calls it."""
@@ -284,6 +295,9 @@ class Core:
         """The best by what is known, as far inside the bound as that is unsure, and farther where the job was too slow so far."""
         belief, bound = self._belief, self.max_slowdown
         assert belief is not None
+        if self._pinned is not None:
+            self._choice = belief.about(self._pinned)
+            return
         if bound is None:
             self._choice = belief.choice(None)
             return
@@ -330,12 +344,13 @@ class Core:
             return None
         values = features.read()
         if not values:
-            self._note(features.problem or "this GPU tells no features now; tuning goes on without its model")
+            self._remark(features.problem or "this GPU tells no features now; tuning goes on without its model")
             return None
         try:
             prediction = model.predict(values, self._space, reading.power_w / len(self._devices))
-        except WorkbenchError as error:
-            self._note(f"{error}; tuning goes on without that model")
+        except Exception as error:  # a model's tables may be whole and yet make no sense
+            what = str(error) if isinstance(error, WorkbenchError) else f"the model cannot predict ({type(error).__name__}: {error})"
+            self._remark(f"{what}; tuning goes on without that model")
             return None
         self.model_words = str(prediction.source)
         self._note(f"predicted by {prediction.source}")
@@ -379,6 +394,12 @@ class Core:
             at_s = self.events[-1][0] if self.events else 0.0
         self.events.append((at_s, words))
 
+    def _remark(self, words: str) -> None:
+        """A note that belongs to the result."""
+        self._note(words)
+        if words not in self._remarks:
+            self._remarks.append(words)
+
     def _refuse(self, reason: str) -> None:
         self.refused, self.state = reason, "refused"
         self._note(f"not tuned: {reason}")
@@ -388,7 +409,7 @@ class Core:
         """The GPU as it was found; nothing is watched any more."""
         self._probe = None
         if self._putting is not None:
-            self._left = self._putting.back() or ([] if self.current == Setting() and not self._left else self._left)
+            self._left = self._putting.back() or self._left
         if self._finder is not None:
             self._finder.end()
             self._finder = None
@@ -396,11 +417,11 @@ class Core:
         if self._features is not None:
             self._features.close()
             self._features = None
+        self._ledger.drop()  # and with it what the recorder keeps for it
         if self in _running:
             _running.remove(self)
 
     def _conclude(self, state: str) -> TuningResult:
-        setting = self._choice.setting if self._choice is not None and self._settled_s is not None else None
         try:
             elapsed_s = self.clock() - self.begun_s
         except Exception:
@@ -412,9 +433,9 @@ class Core:
                 "detect": "the job ended before its iterations were found; workbench.step() in its loop tells them at once",
             }.get(state, "the job ended before a setting was found")
         return TuningResult(
-            state, setting, self.book.saved(), self._settled_s, self._settled_iterations, self._source.name if self._source else "",
+            state, self._held, self.book.saved(), self._settled_s, self._settled_iterations, self._source.name if self._source else "",
             self._table.made, self.book.spent_s, self.book.spent_j, self._retuned, elapsed_s, reason, tuple(self._left),
-            tuple(self.events), any(device.simulated for device in self._whole.devices),
+            tuple(self.events), tuple(self._remarks), any(device.simulated for device in self._whole.devices),
         )  # fmt: skip
 
     def _make_view(self) -> TuningView:
@@ -453,9 +474,3 @@ class Core:
         """Raises UsageError where another program has set the limit."""
         if self._putting is not None and (words := self._putting.meddled()):
             raise UsageError(words)
-
-    def _undo_quietly(self) -> None:
-        try:
-            self._put(Setting())
-        except DeviceError as error:
-            self._note(str(error))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, UsageError, WorkbenchError
 from ..records import Setting
 from ..search.objective import Objective
@@ -111,6 +112,7 @@ class Tuner(Core):
             self.paused = True
             if self.state in ("search", "hold", "watch"):
                 self._leave_probe()
+                self._cut(self.clock(), "probe" if self.state == "search" else "held")
                 self._put(self._choice.setting if self._choice is not None and self._choice.measured else Setting())
             self._note("paused")
 
@@ -142,6 +144,8 @@ class Tuner(Core):
             self._must_go_on("hold a setting")
             if self._belief is None:
                 raise UsageError("there is nothing to hold yet: the default setting is still being measured")
+            if self.state == "re-tune":
+                raise UsageError("there is nothing to hold now: the job has changed, and what was best was that for another one")
             self._leave_probe()
             best = self._choice
             self._pinned = best.setting if best is not None and best.measured else self._belief.space.reference
@@ -192,9 +196,10 @@ class Tuner(Core):
         recorder = self._whole.recorder
         assert recorder is not None
         among = [device for device in self._whole.devices if self._uuids is None or device.uuid in self._uuids]
-        for device in among:
-            if problem := recorder.error(device.uuid):
-                raise GpuLost(problem)
+        problems = [problem for device in among if (problem := recorder.error(device.uuid))]
+        among = [device for device in among if not recorder.error(device.uuid)]
+        if problems and not among:  # another one of the machine may be lost
+            raise GpuLost(problems[0])
         busy = busy_gpus(recorder, among, now_s)
         if not busy and self._marks.total >= 3 and now_s - self.begun_s > IDLE_S:
             busy = tuple(among)  # the training says that it goes on
@@ -202,8 +207,19 @@ class Tuner(Core):
             self._words = "waiting for the GPU to work"
             return
         if not self._devices:
+            if len(busy) < len(among) and self._others_may_begin(busy, now_s):
+                return
             self._take(busy)
         self._look_for_job(self.clock() if self._devices else now_s)
+
+    def _others_may_begin(self, busy: tuple[Device, ...], now_s: float) -> bool:
+        """A job on several GPUs does not begin on all of them in one moment; whether there is still something to wait for."""
+        if math.isnan(self._all_busy_s):
+            self._all_busy_s = now_s
+        if busy != self._busy:
+            self._busy, self._busy_s = busy, now_s
+        self._words = "waiting for other GPUs that the job may use"
+        return now_s - self._busy_s < 2.0 * IDLE_S and now_s - self._all_busy_s < 6.0 * IDLE_S
 
     def _look_for_job(self, from_s: float) -> None:
         assert self._whole.recorder is not None
@@ -238,7 +254,7 @@ class Tuner(Core):
             self._clock_model, why = models.find(self._devices[0], self._features.source, self._model)
             for words in (self._features.problem, why):
                 if words:
-                    self._note(words)
+                    self._remark(words)
         self._begin_probe("baseline", Setting(), found.from_s, found.iterations, found.least_s, guessed(found.iteration_s, 0.03))
         self._probe_since_s = found.from_s
         self.state, self._words = "baseline", "measuring what an iteration takes at the default setting"
@@ -321,6 +337,8 @@ class Tuner(Core):
                 self._take_probe(probe, now_s)
             return
         if self.paused:
+            if now_s - self._ledger.cursor_s >= self._stretch_s():  # not one stretch for an hour, and no tuning
+                self._cut(now_s, "paused")
             return
         step = self._test_of_rhythm() if self._doubtful else belief.search.next()
         now_s = self.clock()  # thinking takes a moment
@@ -331,9 +349,13 @@ class Tuner(Core):
         self._cut(now_s, "probe")
         try:
             self._put(step.setting)
-        except (GpuLost, NotPermitted, DeviceHeld, Transient):
+        except Transient:
+            self._due = None  # the search is asked again
+            raise
+        except (GpuLost, NotPermitted, DeviceHeld):
             raise
         except DeviceError as error:
+            self._due = None
             belief.cannot(step.setting, str(error))
             self._note(f"{self._at(step.setting)} cannot be set: {error}")
             return
@@ -432,8 +454,8 @@ class Tuner(Core):
         self._deceived, self._doubtful = True, False
         self.book.forget()
         self._beliefs.pop()
-        self._put(Setting())
         self._look_for_job(now_s + self._settling_s(Setting()))
+        self._put(Setting())
 
     # a setting that is held
 
@@ -458,7 +480,7 @@ class Tuner(Core):
         self._watcher = make_watch(self._watch_name, iteration_s, power_w, periodic=source.name != "rate")
         if not now_s < self._check_s < math.inf:
             self._check_s = now_s + self._check_every_s
-        self.state = "watch"
+        self.state, self._held = "watch", belief.named(wanted)
         self._note(f"held at {self._at(wanted)}")
         self._words = f"holding {self._at(wanted)}"
 
@@ -471,9 +493,7 @@ class Tuner(Core):
         if self._better_source(now_s):
             self._change_of_job(now_s, "the training tells its iterations now")
             return
-        iteration_s = self._expected(self.current).seconds
-        least_s, least = (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if source.name == "power" else (STRETCH_S, STRETCH_ITERATIONS)
-        long_s = max(least_s, least * iteration_s)
+        long_s = self._stretch_s()
         begun_s = self._since_s if math.isnan(self._ledger.cursor_s) else max(self._ledger.cursor_s, self._since_s)
         if now_s - begun_s < long_s:
             return
@@ -486,15 +506,22 @@ class Tuner(Core):
         if now_s - self._seen_s > hold_s:
             self._change_of_job(now_s, f"its iterations have not been seen for {now_s - self._seen_s:.0f} s")
 
+    def _stretch_s(self) -> float:
+        """How long a stretch at a setting that stays is."""
+        traced = self._source is not None and self._source.name == "power"
+        least_s, least = (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if traced else (STRETCH_S, STRETCH_ITERATIONS)
+        return max(least_s, least * self._expected(self.current).seconds)
+
     def _look_at_held(self, counted: list[Counted], now_s: float) -> None:
         """Whether the job is still the one that was tuned, and keeps the bound."""
         belief, watcher = self._belief, self._watcher
-        mine = [each for each in counted if each.stretch.kind == "held" and each.stretch.setting == self.current]
+        held = [each for each in counted if each.stretch.kind == "held"]
+        self._suspects += [each.stretch for each in held]  # also those that were cut for a re-check that is under way now
+        mine = [each for each in held if each.stretch.setting == self.current]
         if not mine or belief is None or watcher is None or self.state != "watch":
             return
         stretch, run = max(((each.stretch, each.run) for each in mine), key=lambda pair: pair[0].iterations)
         self._seen_s = now_s
-        self._suspects += [each.stretch for each in mine]
         if isinstance(self._source, Trace):
             self._source.learn(run.start_s, run.end_s, run.iteration_s)
         usual = self._found.variation / math.sqrt(max(stretch.iterations, 1.0)) if self._found is not None else 0.0
@@ -570,13 +597,14 @@ class Tuner(Core):
             self._tell(reading)
             self._cut(now_s, "re-check", reading)
             self._reconsider(now_s)
-        self._put(self._choice.setting if self._choice is not None and self.state == "hold" else held)
         saving = 1.0 - (self._belief.ratios(held)[2] if self._belief is not None else 1.0)
         worth_s = (now_s - self._probe_since_s) * max(saving, 0.02) / CHECK_COST
         self._check_every_s = min(max(1.5 * self._check_every_s, worth_s), RAREST_CHECK_S)
         self._check_s = now_s + self._check_every_s
         self._since_s = now_s
-        self._words = f"holding {self._at(self.current)}"
+        held = self._own(self._choice.setting) if self._choice is not None and self.state == "hold" else held
+        self._words = f"holding {self._at(held)}"
+        self._put(held)
 
     def _change_of_job(self, now_s: float, why: str) -> None:
         self._note(f"the job has changed: {why}")
@@ -586,10 +614,10 @@ class Tuner(Core):
         self._suspects = []
         self._retuned += 1
         self._deceived = False
-        self._put(Setting())
         self._since_s = now_s
         self._check_s, self._check_every_s = math.inf, FIRST_CHECK_S
         self.state = "re-tune"
+        self._put(Setting())
 
     def _do_retune(self, now_s: float) -> None:
         if now_s >= self._since_s + self._settling_s(Setting()):
@@ -613,11 +641,16 @@ class Tuner(Core):
         """Whether nothing can be done now: others are on the GPU, or it is idle."""
         self._marks.sample(now_s)
         if self._counter is not None:
+            had_failed = self._counter.failed
             self._counter.sample(now_s)
+            if self._counter.failed and not had_failed:
+                self._remark(f"{self._counter.failed}; iterations are looked for elsewhere")
         if not self._devices:
             return False
         if problem := self._lost():
             raise GpuLost(problem)
+        if self._due is not None:
+            self._put(self._due)
         assert self._company is not None
         assert self._vitals is not None
         crowded = self._company.look(now_s)
@@ -667,13 +700,15 @@ class Tuner(Core):
             self._change_of_job(now_s, why)
 
     def _leave_probe(self) -> None:
-        """A probe that is not over is worth nothing; the same one is wanted again."""
+        """A probe that is not over is worth nothing; the same one is wanted again. What it took is on the account."""
+        if self._probe is not None and self.state in ("search", "watch"):
+            self._cut(self.clock(), self._probe_kind)
         self._probe = None
 
     def _go_on(self, now_s: float) -> None:
         """After an interruption."""
-        if self.state in ("features", "baseline", "predict"):
-            self._look_for_job(now_s)
+        if self.state in ("features", "baseline", "predict") or (self.state == "detect" and self._crowded):
+            self._look_for_job(now_s)  # what was seen while others were there is not of this job alone
             return
         if self.state == "watch":
             self.state = "hold" if self._crowded else "watch"

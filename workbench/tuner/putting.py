@@ -83,10 +83,10 @@ class Putting:
             for way in self._ways:
                 way.change(setting)
         except DeviceError:
-            with contextlib.suppress(DeviceError):
-                for way in self._ways:
+            for way in self._ways:
+                with contextlib.suppress(DeviceError):  # one that does not answer must not keep the others
                     way.back()
-                self.current = Setting()
+            self.current = Setting()
             raise
         self.current = setting
 
@@ -96,7 +96,7 @@ class Putting:
             wanted_w = self.current.power_limit_w if self.current.power_limit_w is not None else found.power_limit_w
             now_w = device.setting().power_limit_w
             if wanted_w is not None and now_w is not None and abs(now_w - wanted_w) > 1.0:
-                return f"another program has set the power limit of {device.name} to {now_w:g} W; tuning has ended"
+                return f"another program has set the power limit of {device.name} to {now_w:g} W (or a person, by hand); tuning has ended"
         return ""
 
     def back(self) -> list[str]:
@@ -106,7 +106,7 @@ class Putting:
             try:
                 if said := way.back():
                     left.append(said)
-            except DeviceError as error:
+            except (DeviceError, OSError) as error:  # a disk that takes no journal, too
                 left.append(str(error))
         self.current = Setting()
         return list(dict.fromkeys(left))

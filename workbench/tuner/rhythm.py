@@ -23,6 +23,8 @@ MOST_HARMONICS, LEAST_READINGS = 6, 12
 STEPS = 5.0  # candidates to one width of the peak
 MOST_CANDIDATES = 400
 PER_PERIOD = 24  # readings that tell all there is
+MOST_READINGS = 4000  # the newest: a stretch that nobody has looked at for an hour must not take the memory of the job
+AT_ONCE = 200_000  # candidates times readings
 VARIATION = 0.01  # of an iteration's length, from one to the next: never taken to be less
 LEAST_EXPLAINED = 0.25
 SLOW_S = 0.06  # between refreshes of a counter, from which on its differences tell more than readings
@@ -94,6 +96,7 @@ def timed(
     if len(time_s) < LEAST_READINGS:
         return None
     time_s, power_w = thinned(time_s, power_w, guess_s)
+    time_s, power_w = time_s[-MOST_READINGS:], power_w[-MOST_READINGS:]
     n = len(time_s)
     span_s = float(time_s[-1] - time_s[0])
     if span_s < 1.6 * guess_s:
@@ -168,6 +171,9 @@ def variation(time_s: Array, power_w: Array, seconds: float) -> float | None:
 
 def _left(x: Array, y: Array, frequencies: Array, harmonics: int) -> Array:
     """Sum of squares that harmonics of each frequency (and a straight line) leave of the readings."""
+    step = max(1, AT_ONCE // max(len(x), 1))
+    if len(frequencies) > step:
+        return np.concatenate([_left(x, y, frequencies[k : k + step], harmonics) for k in range(0, len(frequencies), step)])
     angle = 2.0 * np.pi * frequencies[:, None] * x[None, :]
     cosine, sine = np.cos(angle), np.sin(angle)
     slope = np.broadcast_to(x / max(float(np.abs(x).max()), 1e-9), angle.shape)

@@ -47,6 +47,7 @@ class Saved:
         slowdown: Time that the counted iterations took over what they would have taken, less 1.
         slowdown_uncertainty: Of it.
         iterations: That are counted.
+        time_s: That they took.
     """
 
     energy_j: float
@@ -56,6 +57,7 @@ class Saved:
     slowdown: float
     slowdown_uncertainty: float
     iterations: float
+    time_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class TuningResult:
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
         left: Sentences about what could not be put back.
+        remarks: Sentences about what was not as good as it could be: a knob that may not be set, a model that could not be used.
     """
 
     state: str
@@ -145,6 +148,7 @@ class TuningResult:
     reason: str = ""
     left: tuple[str, ...] = ()
     events: tuple[tuple[float, str], ...] = ()
+    remarks: tuple[str, ...] = ()
     simulated: bool = False
 
     @property
