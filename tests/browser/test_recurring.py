@@ -80,9 +80,7 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     page = opened.page
     first = seen(opened, "it.problem === ''")
     assert (first["recurrences"], first["believed"]) == (0, 0)
-    assert first["headline"] == (
-        "Next: batch size 1024, power limits profiled in its first iterations: nothing has reached the target here yet"
-    )
+    assert first["headline"] == "Next: a few seconds of batch size 1024 at 250 W: what does an epoch cost here?"
     assert first["badge"]  # simulated, and it says so
 
     page.locator(".workbench-run-one").last.click()

@@ -96,7 +96,7 @@ def test_before_the_first_run_it_says_what_comes_first() -> None:
     words = panel_of([]).summary().splitlines()
     assert words == [
         "Recurring job, replayed (simulated)",
-        "Next: batch size 128, power limits profiled in its first iterations: nothing has reached the target here yet",
+        "Next: a few seconds of batch size 128 at 250 W: what does an epoch cost here?",
         "by eta 0.5: 50 % energy, 50 % time",
     ]
 
