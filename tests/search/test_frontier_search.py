@@ -56,6 +56,14 @@ def test_what_was_measured_is_believed_and_what_matters_comes_close() -> None:
     assert np.abs(np.log(belief["energy_j"].to_numpy() / truth[:, 1]))[large].mean() < 0.05
 
 
+def test_a_look_at_the_belief_does_not_change_what_is_asked_for() -> None:
+    one, other = (FrontierSearch(SPACE, rng=np.random.default_rng(4)) for _ in range(2))
+    for search in (one, other):
+        search.tell(3, *cost(SPACE.row(3, named=True)))
+    one.belief()
+    assert one.ask() == other.ask()
+
+
 def test_repeats_are_averaged() -> None:
     search = FrontierSearch(SPACE)
     search.tell(3, 1.0, 100.0)

@@ -385,6 +385,8 @@ class Tuner(Core):
                 self._leave(probe.setting)
             if self._failures >= 2 * FAILURES:
                 self._change_of_job(now_s, "iterations can no longer be seen")
+            else:
+                self._pause_after_one()
             return
         if not ODD[0] * probe.guess.least_s < probe.reading.iteration_s < ODD[1] * max(probe.guess.most_s, probe.guess.seconds):
             self._record(probe, "failed", "these are iterations of another job")
@@ -395,6 +397,10 @@ class Tuner(Core):
         self._cut(now_s, "probe", None if probe.early else probe.reading)
         self._choose()
         self._record(probe, "ended early" if probe.early else "kept", self._words)
+        self._pause_after_one()
+
+    def _pause_after_one(self) -> None:
+        """Where one probe was asked for, it was made, also where nothing came of it."""
         if self._once:
             self._once, self.paused = False, True
             if self._choice is not None:
