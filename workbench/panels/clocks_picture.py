@@ -9,7 +9,7 @@ from typing import Any
 
 from .clocks_look import Drawing, Mark
 from .clocks_surface import Columns, Table, opacity
-from .picture import LEFT, RIGHT, WIDTH, Frame, svg, text, ticks
+from .picture import LEFT, RIGHT, WIDTH, Frame, lines, svg, text, ticks
 from .theme import colour
 
 HEIGHT = 215
@@ -26,7 +26,7 @@ def draw(title: str, sentences: Sequence[str], view: Drawing | None, table: Tabl
     parts = [text(0, 13, title, size=13, weight="bold")]
     y = 18.0
     for number, sentence in enumerate(sentences):
-        for line in _lines(sentence):
+        for line in lines(sentence, CHARACTERS):
             y += 16
             parts.append(text(0, y, line, size=11 if number else 12, weight="" if number else "bold", opacity=0.75 if number else 1.0))
     if view is None:
@@ -259,16 +259,6 @@ def _rows(columns: Columns) -> list[dict[str, Any]]:
 
 def _within(value: float, span: tuple[float, float]) -> bool:
     return not math.isnan(value) and span[0] <= value <= span[1]
-
-
-def _lines(sentence: str) -> list[str]:
-    """A sentence in lines that fit."""
-    lines = [""]
-    for word in sentence.split():
-        if len(lines[-1]) + len(word) + 1 > CHARACTERS:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
 
 
 def page(picture: str, words: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from ..search.objective import ZeusCost
 from ..trade_off import Z95, Look
 from .frontier_look import Choice, ranges
-from .picture import Frame, svg, text, ticks
+from .picture import Frame, lines, svg, text, ticks
 from .theme import colour
 
 HEIGHT = 300
@@ -30,7 +30,7 @@ def draw(
     parts = [text(0, 13, title, size=13, weight="bold")]
     y = 18.0
     for number, sentence in enumerate(sentences):
-        for line in _lines(sentence):
+        for line in lines(sentence, CHARACTERS):
             y += 16
             parts.append(text(0, y, line, size=11 if number else 12, weight="" if number else "bold", opacity=0.75 if number else 1.0))
     if seen is None or choice is None:
@@ -191,16 +191,6 @@ def _beside(frame: Frame, x: float, y: float, name: str, *, weight: str = "") ->
     left = x > frame.right - 60
     return text(x + (-11 if left else 11), min(max(y, frame.top + 11), frame.top + frame.height - 4), name, anchor="end" if left else "",
                 weight=weight)  # fmt: skip
-
-
-def _lines(sentence: str) -> list[str]:
-    """A sentence in lines that fit."""
-    lines = [""]
-    for word in sentence.split():
-        if len(lines[-1]) + len(word) + 1 > CHARACTERS:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
 
 
 def page(picture: str, rows: Sequence[dict[str, object]], code: str, words: str) -> str:

@@ -267,3 +267,13 @@ def text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "", we
     more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
     more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="currentColor"{more}>{html.escape(words)}</text>'
+
+
+def lines(sentence: str, characters: int) -> list[str]:
+    """A sentence in lines of at most so many characters, where its words allow it."""
+    found = [""]
+    for word in sentence.split():
+        if len(found[-1]) + len(word) + 1 > characters:
+            found.append("")
+        found[-1] = f"{found[-1]} {word}".strip()
+    return found

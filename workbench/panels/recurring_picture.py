@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .picture import LEFT, RIGHT, WIDTH, Frame, svg, text, ticks
+from .picture import LEFT, RIGHT, WIDTH, Frame, lines, svg, text, ticks
 from .recurring_look import View
 from .theme import colour
 
@@ -21,7 +21,7 @@ def draw(title: str, view: View) -> str:
     parts = [text(0, 13, title, size=13, weight="bold")]
     y = 18.0
     for number, sentence in enumerate([view.headline, *view.details, f"Objective: {view.objective}"]):
-        for line in _lines(sentence):
+        for line in lines(sentence, CHARACTERS):
             y += 16
             parts.append(
                 text(0, y, line, size=12 if number == 0 else 11, weight="bold" if number == 0 else "", opacity=1.0 if number == 0 else 0.75)
@@ -167,13 +167,3 @@ def _triangle(x: float, y: float, ink: str) -> str:
 
 def _cross(x: float, y: float) -> str:
     return f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8" stroke="currentColor" stroke-opacity="0.6" stroke-width="1.6"/>'
-
-
-def _lines(sentence: str) -> list[str]:
-    """A sentence in lines that fit."""
-    lines = [""]
-    for word in sentence.split():
-        if len(lines[-1]) + len(word) + 1 > CHARACTERS:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines

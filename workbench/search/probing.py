@@ -16,6 +16,7 @@ import polars as pl
 from ..errors import MeasurementError, UsageError
 from ..records import Setting
 from .objective import Energy, EnergyWithin, Objective, check_measured
+from .power_profile import Done as Done
 from .settings import SettingSpace
 
 PROBES = pl.Schema(
@@ -48,13 +49,6 @@ class Trial:
     iterations: int
     seconds: float
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Nothing more to probe, and why."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
