@@ -378,7 +378,7 @@ class Frugal(BasePolicy):
             if node.state != AWAKE or node.index in self.draining:
                 continue
             residents = node.jobs()
-            if any(job.state != RUNNING for job in residents):
+            if any(job.state != RUNNING or not job.rate for job in residents):  # one that waits for another of its nodes has no rate
                 continue
             movable = [job for job in residents if job.expected_left_s(now) > 30 * cost_s]
             stay = [job for job in residents if job.expected_left_s(now) <= 30 * cost_s]
