@@ -163,7 +163,8 @@ def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
     low_w, default_w, high_w = card.power_limit_w
     values = {
         "name": f"{card.name} (simulated)",
-        "uuid": f"GPU-{uuid.UUID(int=rng.getrandbits(128), version=4)}",
+        # The seed says how a card behaves, not which card it is: two processes that simulate the same one do not hold one another's.
+        "uuid": f"GPU-{uuid.UUID(int=rng.getrandbits(128) ^ os.getpid(), version=4)}",
         "pci": f"00000000:{0x10 + gpu:02X}:00.0",
         "key": card.key,
         "architecture": sensor.nvml_architecture,
