@@ -139,7 +139,7 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
         met[act] += 1
         story.append(act)
         try:
-            if not control.holder(device.uuid) and device.uuid not in control._owed:
+            if not control.holder(device.uuid) and not control.owes(device.uuid):
                 found_w = _limit_w(machine)
             if act == "apply":
                 said += hand.apply(_wanted(rng)).words

@@ -13,7 +13,7 @@ import workbench
 from workbench import applying, in_force
 from workbench import session as sessions
 from workbench.applying import Hand
-from workbench.device import control
+from workbench.device import control, locks, watchdog
 from workbench.errors import DeviceHeld, GpuLost, NoDriver, NotPermitted, NotSupported, OutOfRange, UsageError
 from workbench.records import Configuration, Setting
 from workbench.recurring import RecurringJob
@@ -35,7 +35,7 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     control._held.clear()
     control._owed.clear()
-    control._stop_watchdog()
+    watchdog.stop()
     workbench.chosen.choose(None)
 
 
@@ -214,7 +214,7 @@ def test_a_tuner_at_work_is_stopped(machine: Machine, hand: Hand) -> None:
 
 
 def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = control._take_lock(hand.device.uuid, hand.device.name)  # a second descriptor is as good as a second process to flock
+    file = locks.take(hand.device.uuid, hand.device.name)  # a second descriptor is as good as a second process to flock
     try:
         assert hand.in_force().origin == "process"
         with pytest.raises(DeviceHeld, match="is being changed by process"):

@@ -195,9 +195,9 @@ def test_where_no_process_can_be_started_the_counter_alone_measures(simulated: S
 def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     code = (
-        "import os, signal; from workbench.device import control; from workbench.finder import open_device\n"
+        "import os, signal; from workbench.device import control, watchdog; from workbench.finder import open_device\n"
         "from workbench.records import Setting; control.change(open_device(), Setting(power_limit_w=150.0))\n"
-        "os.kill(control._watchdog.pid, signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
+        "os.kill(watchdog.pid(), signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
     assert machine.state.control(0, "limit_w") == 150.0

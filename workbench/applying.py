@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import chosen, in_force, places, session
-from .device import control
+from . import chosen, in_force, session
+from .device import control, journal, restoring
 from .device.nvml import NvmlDevice
 from .errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError
 from .in_force import Followed, Rights
@@ -29,7 +29,7 @@ from .recurring import RecurringJob
 if TYPE_CHECKING:
     from .tuning import Tuner as _Tuner
 
-CLOCKS = control.KNOBS[1:]
+CLOCKS = journal.KNOBS[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class Hand:
         uuid = self.device.uuid
         if holder and holder != "this process":
             return "process"
-        if any(_works_on(tuner, uuid) and tuner._putting is not None for tuner in _tuners()):
+        if any(tuner.has_set(uuid) for tuner in _tuners()):
             return "tuner"
         done = self.history
         if done and in_force.same(now, done[-1].after):
             return "applied"
-        if session._current is not None and uuid in session._current._ways:
+        if (present := session.present()) is not None and present.has_set(uuid):
             return "slider"
         if holder and not done:
             return "run"
@@ -176,7 +176,7 @@ class Hand:
                 if size is not None and size not in job.space.batch_sizes:
                     have = ", ".join(str(each) for each in job.space.batch_sizes)
                     raise UsageError(f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed")
-            words: tuple[str, ...] = (self._settle(),) if self.device.uuid in control._owed else ()
+            words: tuple[str, ...] = (self._settle(),) if control.owes(self.device.uuid) else ()
             words += self._take_over()
             before = self.device.setting()
             try:
@@ -206,7 +206,7 @@ class Hand:
         """
         with self._lock:
             if not self.history:
-                if self.device.uuid in control._owed:
+                if control.owes(self.device.uuid):
                     return self._settle()
                 raise UsageError("there is nothing to undo: nothing was applied from here, or it was put back since")
             last = self._done[-1]
@@ -228,7 +228,7 @@ class Hand:
         """Everything that was applied from here taken back; returns a sentence if something is left."""
         with self._lock:
             if not self.history:
-                if self.device.uuid in control._owed:
+                if control.owes(self.device.uuid):
                     self._settle()
                 return self.left
             self.left = self._back()
@@ -243,16 +243,16 @@ class Hand:
     # how
 
     def _ours(self) -> bool:
-        return bool(self._done) and self._way._holding is not None and control._held.get(self.device.uuid) is self._way._holding
+        return bool(self._done) and self._way.holds
 
     def _take_over(self) -> tuple[str, ...]:
         """Nobody else of this process at this GPU any more; sentences on who was."""
         words: tuple[str, ...] = ()
         for tuner in _tuners():
-            if _works_on(tuner, self.device.uuid):
+            if tuner.works_on(self.device.uuid):
                 tuner.stop()
                 words += (f"the tuner of '{tuner.label}' was told to stop" if tuner.label else "the tuner was told to stop",)
-        over = session._current.hand_over(self.device.uuid) if session._current is not None else None
+        over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
         if over is not None:
             words += ("the limit slider of the live view handed over" + (f"; {over}" if over else ""),)
         if control.holder(self.device.uuid) == "this process" and not self._ours():
@@ -302,27 +302,27 @@ class Hand:
             now_w, first_w = self.device.setting().power_limit_w if not left else None, first.power_limit_w
         except DeviceError as error:
             return f"nothing that was set from here is left; what is in force cannot be told: {error}"
-        if now_w is not None and first_w is not None and abs(now_w - first_w) > control.SAME_W:
+        if now_w is not None and first_w is not None and abs(now_w - first_w) > restoring.SAME_W:
             left = f"left alone at {now_w:g} W: another program has set it meanwhile (it was {first_w:g} W before)"
         return left
 
     def _let_go(self) -> str:
         """What was changed put back, and the GPU let go, also where nothing was new; a sentence if something is left."""
         left, way = self._way.back(), self._way
-        if way._before is None and way._holding is not None and control._held.get(self.device.uuid) is way._holding:
+        if way.began and way.holds:
             return control.restore(self.device)
         return left
 
     def _settle(self) -> str:
         """Try again to put back what could not be, which the journal knows."""
-        journal = control._load(places.journals() / f"{self.device.uuid}.json")
-        owed_w = self._found.power_limit_w if self._found is not None else journal.before_w if journal is not None else None
+        found = journal.of(self.device.uuid)
+        owed_w = self._found.power_limit_w if self._found is not None else found.before_w if found is not None else None
         self.device.setting()  # raises while the GPU does not answer
         way = control.WayBack(self.device)
         way.change(Setting())  # takes the journal up
-        self.left = way.back() or (control.restore(self.device) if way._before is None else "")
+        self.left = way.back() or (control.restore(self.device) if way.began else "")
         now = self.device.setting()
-        if not self.left and owed_w is not None and now.power_limit_w is not None and abs(now.power_limit_w - owed_w) > control.SAME_W:
+        if not self.left and owed_w is not None and now.power_limit_w is not None and abs(now.power_limit_w - owed_w) > restoring.SAME_W:
             self.left = f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was {owed_w:g} W before)"
         self._found = None
         return self.left or f"put back: {now} is in force again"
@@ -357,11 +357,6 @@ def _tuners() -> tuple[_Tuner, ...]:
     from .tuning import running
 
     return running()
-
-
-def _works_on(tuner: _Tuner, uuid: str) -> bool:
-    """Whether a tuner is at work on a GPU, or waits for any GPU to work."""
-    return uuid in {device.uuid for device in tuner._devices} or (not tuner._devices and (tuner._uuids is None or uuid in tuner._uuids))
 
 
 _hands: dict[str, Hand] = {}

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .device import zeusd
-from .device.control import KNOBS, SAME_W
+from .device.journal import KNOBS
 from .device.nvml import NvmlDevice
 from .device.protocol import Device
+from .device.restoring import SAME_W
 from .errors import NotSupported
 from .records import Setting
 

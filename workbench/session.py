@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .device import control
+from .device import control, restoring
 from .device.nvml import NvmlDevice
 from .errors import DeviceError, MeasurementError, NoDriver, SimulationError, StoreError, WorkbenchError
 from .finder import devices, open_device, why_no_gpu
@@ -69,7 +69,7 @@ class Session:
 
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError):
-            self.messages += control.recover()
+            self.messages += restoring.recover()
         named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
         # One GPU under two names, or two MIG instances of it, would be counted twice.
         found = list({device.uuid: device for device in named}.values())
@@ -98,6 +98,10 @@ class Session:
             self._ways[uuid] = way
             applied_w = way.change(Setting(power_limit_w=watts)).power_limit_w
         return watts if applied_w is None else applied_w
+
+    def has_set(self, uuid: str) -> bool:
+        """Whether a limit that `set_power_limit` has set on a GPU is still to be undone."""
+        return uuid in self._ways
 
     def restore(self) -> list[str]:
         """Undo what `set_power_limit` has set, and nothing that others in this process hold.
@@ -180,6 +184,11 @@ def current() -> Session:
     if _current is None:
         _current = Session()
         atexit.register(_current.close)
+    return _current
+
+
+def present() -> Session | None:
+    """The session of this process, where there is one already."""
     return _current
 
 

@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from workbench import places
-from workbench.device import control
+from workbench.alive import boot_id
+from workbench.device import control, restoring, watchdog
+from workbench.device.journal import Journal
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from workbench.finder import open_device
@@ -44,7 +46,7 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     control.restore_all()
     control._held.clear()
     control._owed.clear()
-    control._stop_watchdog()
+    watchdog.stop()
 
 
 @pytest.fixture
@@ -278,7 +280,7 @@ def test_a_damaged_journal_is_set_aside_and_said(machine: Machine) -> None:
     device = open_device()
     path = places.journals() / f"{device.uuid}.json"
     path.write_text('{"uuid": "GPU-')
-    (told,) = control.recover()
+    (told,) = restoring.recover()
     assert told == f"a journal of a changed GPU could not be read and was set aside as {device.uuid}.damaged"
     assert journals() == [f"{device.uuid}.damaged"]
     with control.applied(device, Setting(power_limit_w=150.0)):
@@ -408,10 +410,10 @@ def test_a_driver_that_cannot_answer_just_now_is_asked_again(machine: Machine) -
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
-def journal_of_a_dead_process(machine: Machine, **more: str) -> control.Journal:
+def journal_of_a_dead_process(machine: Machine, **more: str) -> Journal:
     device = open_device()
     device.apply(Setting(power_limit_w=150.0))
-    journal = control.Journal(
+    journal = Journal(
         device.uuid, device.name, 1, "another start", 250.0, os.environ["WORKBENCH_SIMULATED_GPUS"],
         ["power_limit_w"], [150.0], **more,
     )  # fmt: skip
@@ -421,19 +423,19 @@ def journal_of_a_dead_process(machine: Machine, **more: str) -> control.Journal:
 
 def test_a_journal_of_another_host_is_that_hosts(machine: Machine) -> None:
     journal_of_a_dead_process(machine, host="node17", boot_id="x")
-    assert control.recover() == []
+    assert restoring.recover() == []
     assert (limit_w(machine), len(journals())) == (150.0, 1)
     with control.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert limit_w(machine) == 150.0
 
 
-@pytest.mark.skipif(not control._boot_id(), reason="the kernel does not tell when it was booted")
+@pytest.mark.skipif(not boot_id(), reason="the kernel does not tell when it was booted")
 @pytest.mark.parametrize("recover", [True, False])
 def test_a_journal_of_an_earlier_boot_has_nothing_to_restore(machine: Machine, recover: bool) -> None:
     journal_of_a_dead_process(machine, host=socket.gethostname(), boot_id="an earlier one")
     if recover:
-        assert control.recover() == []
+        assert restoring.recover() == []
         assert journals() == []
     with control.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
@@ -444,7 +446,7 @@ def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
     device = open_device()
     with control.applied(device, Setting(power_limit_w=150.0)):
         told = json.loads((places.journals() / f"{device.uuid}.json").read_text())
-    assert (told["host"], told["boot_id"]) == (socket.gethostname(), control._boot_id())
+    assert (told["host"], told["boot_id"]) == (socket.gethostname(), boot_id())
 
 
 def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,14 +473,14 @@ def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machin
 
 CHANGE = """
 import os, signal, sys, time
-from workbench.device import control
+from workbench.device import control, watchdog
 from workbench.finder import open_device
 from workbench.records import Setting
 device = open_device()
 control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
 if "fork" in sys.argv and os.fork() == 0:
     time.sleep(60)
-print(control._watchdog.pid, flush=True)
+print(watchdog.pid(), flush=True)
 if "owe" in sys.argv:
     sys.stdin.readline()
     print(control.restore(device), flush=True)
@@ -519,27 +521,27 @@ def restored(machine: Machine) -> bool:
 
 @pytest.mark.parametrize("arguments", [(), ("fail",)], ids=["end", "error"])
 def test_a_process_that_ends_without_restoring_has_restored(machine: Machine, changer: Changer, arguments: tuple[str, ...]) -> None:
-    process, watchdog = changer(*arguments)
+    process, dog = changer(*arguments)
     process.communicate("\n", timeout=20)
     assert restored(machine)
     assert journals() == []
-    assert wait_until(lambda: not alive(watchdog))
+    assert wait_until(lambda: not alive(dog))
 
 
 @pytest.mark.parametrize("arguments", [(), ("fork",)], ids=["alone", "with a forked child that lives on"])
 def test_the_watchdog_restores_what_a_killed_process_has_left(
     machine: Machine, changer: Changer, arguments: tuple[str, ...]
 ) -> None:
-    process, watchdog = changer(*arguments)
+    process, dog = changer(*arguments)
     assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
     os.kill(process.pid, signal.SIGKILL)
     assert wait_until(lambda: restored(machine))
-    assert wait_until(lambda: not alive(watchdog))
+    assert wait_until(lambda: not alive(dog))
     assert journals() == []
 
 
 def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(machine: Machine, changer: Changer) -> None:
-    process, watchdog = changer("owe")
+    process, dog = changer("owe")
     assert process.stdin is not None
     assert process.stdout is not None
     machine.inject(SET_LIMIT, TIMEOUT, times=1000)
@@ -551,44 +553,44 @@ def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(mach
     machine.state.clear_faults()
     process.communicate("\n", timeout=20)
     assert wait_until(lambda: restored(machine))
-    assert wait_until(lambda: not alive(watchdog))
+    assert wait_until(lambda: not alive(dog))
     assert journals() == []
 
 
 def test_the_watchdog_outlives_the_processes_group(machine: Machine, changer: Changer) -> None:
-    process, watchdog = changer()
+    process, dog = changer()
     os.killpg(process.pid, signal.SIGKILL)
     assert wait_until(lambda: restored(machine))
-    assert wait_until(lambda: not alive(watchdog))
+    assert wait_until(lambda: not alive(dog))
 
 
 def test_when_both_were_killed_the_next_start_restores_and_says_so(machine: Machine, changer: Changer) -> None:
-    process, watchdog = changer()
-    os.kill(watchdog, signal.SIGKILL)
+    process, dog = changer()
+    os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not restored(machine)
     device = open_device()
-    assert control.recover() == [f"{device.name} was left changed by a process that is gone; its setting is restored"]
+    assert restoring.recover() == [f"{device.name} was left changed by a process that is gone; its setting is restored"]
     assert restored(machine)
     assert journals() == []
-    assert control.recover() == []
+    assert restoring.recover() == []
 
 
 def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine, changer: Changer) -> None:
-    process, watchdog = changer()
-    os.kill(watchdog, signal.SIGKILL)
+    process, dog = changer()
+    os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     set_by_another_program(machine, 180.0)
-    (told,) = control.recover()
+    (told,) = restoring.recover()
     assert "left alone at 180 W: another program has set it meanwhile" in told
     assert limit_w(machine) == 180.0
 
 
 def test_a_change_after_a_kill_starts_from_what_was_before_it(machine: Machine, changer: Changer) -> None:
-    process, watchdog = changer()
-    os.kill(watchdog, signal.SIGKILL)
+    process, dog = changer()
+    os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     with control.applied(open_device(), Setting(power_limit_w=200.0)):  # nobody called recover
@@ -598,7 +600,7 @@ def test_a_change_after_a_kill_starts_from_what_was_before_it(machine: Machine, 
 
 def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer: Changer) -> None:
     changer()
-    assert control.recover() == []
+    assert restoring.recover() == []
     assert limit_w(machine) == 150.0
     assert len(journals()) == 1
 
@@ -618,12 +620,12 @@ def test_a_second_process_is_told_who_holds_the_gpu(machine: Machine, changer: C
 
 
 def test_a_machine_that_is_gone_owes_nothing(machine: Machine, changer: Changer) -> None:
-    process, watchdog = changer()
-    os.kill(watchdog, signal.SIGKILL)
+    process, dog = changer()
+    os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     machine.close()
-    assert control.recover() == []
+    assert restoring.recover() == []
     assert journals() == []
 
 

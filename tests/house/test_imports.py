@@ -20,15 +20,16 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "places": set(),
+    "alive": set(),
     "synchronise": set(),
     "estimate": set(),  # pure functions over arrays
-    "device": {*_NOUNS, "places"},
+    "device": {*_NOUNS, "places", "alive"},
     "simulation": {"records", "errors"},
     "trace": {"records", "errors"},
     "periodicity": {"errors"},  # what the door `period` is made of: pure functions over arrays
     "period": {"records", "errors", "periodicity"},
     "fold": {"records", "errors"},  # pure functions over traces
-    "search": {"records", "errors"},
+    "search": {"records", "errors", "alive"},
     "cluster": {"records", "errors", "trace"},
     "finder": {*_NOUNS, "device", "simulation"},  # opens either kind: the one place where a name chooses
     "sampler": {*_NOUNS, "device", "finder"},  # the child process opens its GPUs by UUID
@@ -74,8 +75,8 @@ ROOMS: dict[str, set[str]] = {
 EVERYTHING = {"__init__", "cli", "panels", "kernels_ext"}  # these may know all rooms
 # What stands against the plan, each with its reason; an entry that no code needs any more fails too.
 EXCEPTIONS = {
-    ("device", "finder"): "control.recover opens the GPU that a journal of a dead process names",
-    ("device", "simulation"): "control.recover attaches to the simulated machine of such a journal",
+    ("device", "finder"): "restoring.recover opens the GPU that a journal of a dead process names",
+    ("device", "simulation"): "restoring.recover attaches to the simulated machine of such a journal",
 }
 ONLY_IN = {
     "pynvml": ("workbench/device/nvml.py", "workbench/simulation/nvml_library.py"),

@@ -52,9 +52,9 @@ def test_the_processes_beside_the_kernel_load_neither_numpy_nor_polars() -> None
     """The sampling process and the watchdog, with everything they load when they work."""
     code = (
         "from workbench.simulation import machine; made = machine.simulate('V100', stepped=True)\n"
-        "from workbench import sampler; from workbench.device import control; from workbench.finder import open_device\n"
+        "from workbench import sampler; from workbench.device import control, restoring; from workbench.finder import open_device\n"
         "from workbench.records import Setting; device = open_device()\n"
-        "control.recover(); control.change(device, Setting(power_limit_w=200.0)); control.restore(device); made.close()"
+        "restoring.recover(); control.change(device, Setting(power_limit_w=200.0)); control.restore(device); made.close()"
     )
     assert heavy(loaded_by(code)) <= {"pynvml"}
 

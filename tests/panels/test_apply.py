@@ -15,7 +15,7 @@ import pytest
 import workbench
 import workbench.panels
 from workbench import session as sessions
-from workbench.device import control
+from workbench.device import control, watchdog
 from workbench.errors import UsageError
 from workbench.panels.apply import ApplyPanel
 from workbench.panels.apply_look import NOTHING
@@ -39,7 +39,7 @@ def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pyte
     control.restore_all()
     if sessions._current is not None:
         sessions._current.close()
-    control._stop_watchdog()
+    watchdog.stop()
     workbench.chosen.choose(None)
 
 

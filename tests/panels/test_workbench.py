@@ -13,7 +13,7 @@ import pytest
 import workbench
 import workbench.panels
 from workbench import session as sessions
-from workbench.device import control
+from workbench.device import control, watchdog
 from workbench.panels import workbench as module
 from workbench.panels.workbench_parts import log_sheet, progress_words, sweep_sheet
 from workbench.records import Configuration, Setting
@@ -37,7 +37,7 @@ def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pyte
     control.restore_all()
     if sessions._current is not None:
         sessions._current.close()
-    control._stop_watchdog()
+    watchdog.stop()
     workbench.chosen.choose(None)
 
 

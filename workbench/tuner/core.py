@@ -141,6 +141,14 @@ class Core:
         """What the GPUs are put to; `Setting()` is what was found."""
         return self._putting.current if self._putting is not None else Setting()
 
+    def works_on(self, uuid: str) -> bool:
+        """Whether it is at work on a GPU, or waits for any GPU to work."""
+        return uuid in {device.uuid for device in self._devices} or (not self._devices and (self._uuids is None or uuid in self._uuids))
+
+    def has_set(self, uuid: str) -> bool:
+        """Whether it may have put a GPU to something else than what it found."""
+        return self._putting is not None and self.works_on(uuid)
+
     @property
     def words(self) -> str:
         """One sentence: what goes on and what is next."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from ..device.control import KNOBS, WayBack
+from ..device.control import WayBack
+from ..device.journal import KNOBS
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported
 from ..records import Limits, Setting
