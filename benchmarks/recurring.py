@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +128,9 @@ def play_one(name: str, chosen: dict[str, str], job: Job, eta: float, seeds: int
 def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]:
     """Half way one workload takes another's place on the same GPU: recurrences until 5 running ones cost within 5 % of the best again."""
     out: dict[str, Any] = {}
-    for gpu in ("v100", "p100"):
-        pair = [job for job in jobs if job.gpu == gpu and job.workload in ("cifar100", "movielens-1m")]
-        for old, new in (pair, pair[::-1]):
-            old, new = _common(old, new)
+    for gpu in sorted({job.gpu for job in jobs}):
+        pair = _far_apart([job for job in jobs if job.gpu == gpu])
+        for old, new in (pair, pair[::-1]) if pair else ():
             objective = zeus_cost(old, 0.5)
             key = f"{old.workload} -> {new.workload} {gpu}"
             out[key] = {}
@@ -148,6 +148,21 @@ def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]
                     back.append(int(found[0]) + 5 if len(found) else total - half)
                 out[key][name] = float(np.mean(back))
     return out
+
+
+def _far_apart(jobs: list[Job]) -> tuple[Job, Job] | None:
+    """The two workloads, over the batch sizes that both can have, where what is best for one costs the other most."""
+    best, most = None, 0.0
+    for a, b in combinations(jobs, 2):
+        sizes = {*a.space.batch_sizes} & {*b.space.batch_sizes}
+        if len(sizes) < 3 or not {a.space.default, b.space.default} <= sizes or a.space.power_limits_w != b.space.power_limits_w:
+            continue
+        pair = _common(a, b)
+        of_a, of_b = (job.expected(zeus_cost(pair[0], 0.5)).ravel() for job in pair)
+        apart = min(float(there[here.argmin()] / there.min()) for here, there in ((of_a, of_b), (of_b, of_a)))
+        if apart > most:
+            best, most = pair, apart
+    return best
 
 
 def _common(a: Job, b: Job) -> tuple[Job, Job]:
