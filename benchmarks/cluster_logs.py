@@ -7,30 +7,58 @@ from pathlib import Path
 import polars as pl
 
 from workbench.cluster import draw
+from workbench.cluster.jobs import NEEDED, check
+from workbench.cluster.readers import alibaba, philly, sacct
+from workbench.errors import UsageError
 
 LONGEST_S = 3 * 86400.0
 SHORTEST_S = 60.0
 WIDEST = 8
 WEEK_S = 7 * 86400.0
+SUFFIXES = (".parquet", ".csv", ".txt")
 
 
 def job_logs(data: Path) -> dict[str, pl.DataFrame]:
-    """Every Parquet or CSV file in `DIR/cluster` that has the columns of a job log."""
-    found = {}
-    for path in sorted((data / "cluster").glob("*")):
-        if path.suffix not in (".parquet", ".csv"):
-            continue
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
-        if {"job_id", "submit_s", "duration_s", "num_gpus"} <= set(frame.columns):
-            found[path.stem] = frame
+    """Every table in `DIR/cluster`, or else anywhere in DIR, that has the columns of a job log: ours and Philly's, Alibaba's, Slurm's.
+    Types of GPUs are left out, as the simulated nodes are all alike.
+    """
+    near = [path for path in sorted((data / "cluster").rglob("*")) if path.suffix in SUFFIXES]
+    found: dict[str, pl.DataFrame] = {}
+    for path in near or [path for path in sorted(data.rglob("*")) if path.suffix in SUFFIXES]:
+        frame = read(path)
+        if frame is not None:
+            found[path.stem if path.stem not in found else str(path.relative_to(data))] = frame
     return found
 
 
+def read(path: Path) -> pl.DataFrame | None:
+    """The jobs of one file; None where it is no job log, which is told if it cannot be read at all."""
+    try:
+        if path.suffix == ".parquet":
+            frame = pl.read_parquet(path)
+        else:
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                slurm = lines.readline().startswith("JobID|")
+            if slurm:
+                return sacct(path).drop("gpu_type")
+            frame = pl.read_csv(path, infer_schema_length=None)
+        columns = set(frame.columns)
+        if set(NEEDED) <= columns:
+            known = frame.drop("gpu_type", strict=False)
+            return known if known["submit_s"].dtype.is_numeric() and known["duration_s"].dtype.is_numeric() else philly(frame)
+        if {"gpu_milli", "creation_time"} <= columns or {"plan_gpu", "inst_num"} <= columns:
+            return alibaba(frame).drop("gpu_type")
+    except (pl.exceptions.PolarsError, UsageError, UnicodeError) as error:
+        print(f"{path.name} is passed over: {str(error).splitlines()[0]}")
+    return None
+
+
 def usable(log: pl.DataFrame) -> pl.DataFrame:
-    """Jobs of at most 8 GPUs and at least a minute, durations capped at 3 days, in order of submission."""
-    kept = log.filter((pl.col("num_gpus") <= WIDEST) & (pl.col("num_gpus") >= 1) & (pl.col("duration_s") >= SHORTEST_S))
-    capped = kept.with_columns(pl.col("duration_s").cast(pl.Float64).clip(upper_bound=LONGEST_S), pl.col("submit_s").cast(pl.Float64))
-    return capped.sort("submit_s", maintain_order=True)
+    """Jobs of at most 8 GPUs and at least a minute, durations capped at 3 days, in order of submission; wrong rows are left out."""
+    kept = check(log, keep_valid=True).filter((pl.col("num_gpus") <= WIDEST) & (pl.col("duration_s") >= SHORTEST_S))
+    if kept.height == 0:
+        raise UsageError(f"none of the log's {log.height} jobs is valid, lasts {SHORTEST_S:g} s and takes at most {WIDEST} GPUs")
+    return kept.with_columns(pl.col("duration_s").clip(upper_bound=LONGEST_S))
 
 
 def weeks(log: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -46,6 +74,7 @@ def weeks(log: pl.DataFrame) -> dict[str, pl.DataFrame]:
     busy = max(range(first, last - 5), key=lambda start: (day.is_between(start, start + 6).sum(), -start))
     work = (log["duration_s"] * log["num_gpus"]).alias("work")
     starts = [start for start in range(first, last - 5, 7) if start + 7 <= busy or start >= busy + 7]
+    starts = [start for start in starts if day.is_between(start, start + 6).any()]
     ranked = sorted(starts, key=lambda start: float(work.filter(day.is_between(start, start + 6)).sum()))
     found = {f"days {busy}-{busy + 7}, the busiest": log.filter(day.is_between(busy, busy + 6))}
     if ranked:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from workbench.cluster.policy import BasePolicy
-from workbench.cluster.power import Cluster, NodeType
+from workbench.cluster.power import Cluster, NodeType, in_steps
 from workbench.cluster.simulator import Result, Simulator
 from workbench.cluster.state import LEAVING, QUEUED, RUNNING, STANDBY, Gpu, Job, Node
 
@@ -68,6 +68,10 @@ class Recording(Simulator):
 def audit(run: Recording, result: Result) -> None:
     """Every job did exactly its work and what its restarts add; the joules of nodes and jobs are what a plain sum over intervals gives."""
     frame, kinds = run.log, [node.kind for node in run.nodes]
+    # Powers are whole steps, so the cluster's is the sum of its nodes' to the last bit, whatever came and went, and an empty node's is its
+    # idle or its standby power.
+    assert run.power_w == sum(node.power_w for node in run.nodes)
+    assert {node.power_w for node in run.nodes} <= {in_steps(watts) for kind in kinds for watts in (kind.idle_w, kind.standby_w)}
     # What happens at one moment has no length; only what holds between two moments counts.
     times = sorted({change[0] for change in run.changes} | {result.start_s, result.end_s})
     by_time: dict[float, list[tuple[str, Any]]] = {}
@@ -126,12 +130,12 @@ def audit(run: Recording, result: Result) -> None:
             used = sum(min(1.0, sum(loads[job] for job in there) / 10_000) for there in here.values()) / kind.gpus
             seats = sum(len(there) for there in here.values())
             if states[node] == "standby":
-                power_w = kind.standby_w
+                power_w = in_steps(kind.standby_w)
                 assert not seats
             elif states[node] == "waking":
-                power_w = kind.idle_w
+                power_w = in_steps(kind.idle_w)
             else:
-                power_w = kind.power_w(used, kind.caps[caps[node]] if caps[node] >= 0 else None)
+                power_w = in_steps(kind.power_w(used, kind.caps[caps[node]] if caps[node] >= 0 else None))
             total += power_w * seconds
             if not seats:
                 unowned += power_w * seconds
@@ -152,11 +156,11 @@ def audit(run: Recording, result: Result) -> None:
         assert extra_s <= run.restart_s * (jobs["undos"][row] + jobs["moves"][row]) + 1e-5 * duration_s
     assert not where
     assert ran == pytest.approx(jobs["run_s"].to_list(), rel=1e-9, abs=1e-6)
-    assert owed == pytest.approx(jobs["own_energy_j"].to_list(), rel=1e-5, abs=1e-2)  # powers are kept in whole milliwatts
-    assert total == pytest.approx(result.energy_j, rel=1e-5)
+    assert owed == pytest.approx(jobs["own_energy_j"].to_list(), rel=1e-9, abs=1e-6)
+    assert total == pytest.approx(result.energy_j, rel=1e-9)
     assert jobs["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-9)
     assert result.nodes["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-9)
-    assert unowned == pytest.approx(result.nodes["unowned_j"].sum(), rel=1e-5, abs=1e-2)
+    assert unowned == pytest.approx(result.nodes["unowned_j"].sum(), rel=1e-9, abs=1e-6)
     assert (jobs["start_s"] >= jobs["submit_s"]).all()
     assert (jobs["end_s"] >= jobs["start_s"]).all()
     assert jobs["job_id"].to_list() == frame["job_id"].to_list()

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.cluster import EACO, verdict
 from benchmarks.cluster_caps import clock_curves, levels, limit_curves
 from benchmarks.cluster_logs import job_logs, usable, weeks
+from workbench.errors import UsageError
 
 DAY_S = 86400.0
 
@@ -63,7 +64,7 @@ def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
 def test_what_is_too_wide_too_short_or_too_long_is_left_out_or_capped() -> None:
     log = pl.DataFrame({"job_id": [1, 2, 3, 4], "submit_s": [4, 3, 2, 1], "duration_s": [59, 60, 10**7, 100], "num_gpus": [1, 1, 8, 9]})
     kept = usable(log)
-    assert kept["job_id"].to_list() == [3, 2]
+    assert kept["job_id"].to_list() == ["3", "2"]
     assert kept["duration_s"].to_list() == [3 * DAY_S, 60.0]
 
 
@@ -87,3 +88,28 @@ def test_ours_holds_only_if_every_figure_does(change: dict[str, float], holds: b
     assert found["eaco_at_its_best"] == EACO[0]
     assert found["ours"]["holds"] is holds
     assert found["eaco_energy_over_fifo_spread"] == 0.5
+
+
+def test_logs_of_other_systems_and_in_other_folders_are_found_and_wrong_rows_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    pods = {"name": ["a"], "num_gpu": [1], "gpu_milli": [500], "gpu_spec": ["T4"], "creation_time": [10], "deletion_time": [900]}
+    pl.DataFrame(pods).write_csv(tmp_path / "jobs" / "pods.csv")
+    (tmp_path / "jobs" / "slurm.txt").write_text("JobID|Submit|ElapsedRaw|AllocTRES\n1|2024-05-01T10:00:00|100|gres/gpu=2\n")
+    (tmp_path / "jobs" / "broken.parquet").write_bytes(b"nothing")
+    rows = {
+        "job_id": [1, 2, 3, 3],
+        "submit_s": [5.0, float("nan"), 1.0, 1.0],
+        "duration_s": [float("nan"), 70.0, 80.0, 80.0],
+        "num_gpus": 1,
+    }
+    pl.DataFrame(rows).write_parquet(tmp_path / "jobs" / "own.parquet")
+    found = job_logs(tmp_path)
+    assert sorted(found) == ["own", "pods", "slurm"]
+    assert "broken.parquet is passed over" in capsys.readouterr().out
+    assert usable(found["own"])["job_id"].to_list() == ["3"]
+    assert usable(found["pods"]).select("utilisation", "gpu_type").row(0) == (0.5, None)
+    assert usable(found["slurm"])["num_gpus"].to_list() == [2]
+    with pytest.raises(UsageError, match="none of the log's 1 jobs"):
+        usable(found["own"].head(1).with_columns(pl.lit(1.0).alias("duration_s")))

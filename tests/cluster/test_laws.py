@@ -12,11 +12,10 @@ from audit import TINY, Chance, log, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.cluster.policies.fifo import Fifo
 from workbench.cluster.policy import BasePolicy
 from workbench.cluster.power import CapLevel, Cluster
 from workbench.cluster.simulator import Simulator
-from workbench.cluster.state import RUNNING, Job
+from workbench.cluster.state import Job
 
 CAPPED = replace(TINY, caps=(CapLevel(200.0, 0.97, 0.85), CapLevel(150.0, 0.9, 0.7)))
 
@@ -57,30 +56,76 @@ def test_a_result_does_not_depend_on_how_often_one_looks(frame: pl.DataFrame, se
     assert pieces.result().energy_j == whole.energy_j
 
 
-class Splitting(Fifo):
-    """FIFO that has every interval cut in pieces: meters read, work settled, ends foretold anew."""
+class Crowding(BasePolicy):
+    """Every job goes to the first GPUs that hold its memory, and shares them; who finds none waits."""
+
+    name = "crowding"
+
+    def begin(self, cluster: Simulator) -> None:
+        super().begin(cluster)
+        self.queue: list[Job] = []
+
+    def arrived(self, job: Job) -> None:
+        fits = [gpu for gpu in self.cluster.nodes[0].gpus if gpu.memory + job.memory <= gpu.node.kind.memory_bytes]
+        fits = fits if len(fits) >= job.num_gpus else [gpu for gpu in self.cluster.nodes[1].gpus if not gpu.jobs]
+        if len(fits) >= job.num_gpus:
+            self.cluster.place(job, fits[: job.num_gpus])
+        else:
+            self.queue.append(job)
+
+    def finished(self, job: Job, gpus: Any) -> None:
+        waiting, self.queue = self.queue, []
+        for other in waiting:
+            self.arrived(other)
+
+
+class Looking(Crowding):
+    """The same, and looks every 13 s: timers, and targets for whoever runs."""
 
     def begin(self, cluster: Simulator) -> None:
         super().begin(cluster)
         for second in range(0, 2000, 13):
             cluster.at(cluster.start_s + second + 0.37, "look")
-        self.live: list[Job] = []
+
+    def timer(self, payload: object) -> None:
+        for node in self.cluster.nodes:
+            for job in node.jobs():
+                if job.rate > 0:
+                    self.cluster.notify(job, min(5.0, job.left_s / 2))
+
+    def reached(self, job: Job) -> None:
+        if job.index % 2:
+            self.cluster.notify(job, 3.0)
+
+
+class Metering(Looking):
+    """Reads all meters at each look, too, which cuts every integral in pieces."""
 
     def timer(self, payload: object) -> None:
         for node in self.cluster.nodes:
             node.advance(self.cluster.now_s)
-            for job in node.jobs():
-                if job.state == RUNNING and job.rate > 0:
-                    self.cluster.notify(job, min(5.0, job.left_s / 2))
+        super().timer(payload)
+
+
+@given(jobs())
+@settings(max_examples=40, deadline=None)
+def test_who_looks_changes_nothing_to_the_last_bit(frame: pl.DataFrame) -> None:
+    whole, looked = (Simulator(frame, Cluster.of(2, TINY), policy, stays=True).run() for policy in (Crowding(), Looking()))
+    assert looked.jobs.equals(whole.jobs)
+    assert looked.nodes.equals(whole.nodes)
+    assert looked.stays.equals(whole.stays)
+    assert looked.energy_j == whole.energy_j
+    assert looked.timeline.head(whole.timeline.height).equals(whole.timeline)
 
 
 @given(jobs())
 @settings(max_examples=25, deadline=None)
 def test_a_result_does_not_depend_on_how_time_is_split(frame: pl.DataFrame) -> None:
-    whole, split = Simulator(frame, Cluster.of(2, TINY), Fifo()).run(), Simulator(frame, Cluster.of(2, TINY), Splitting()).run()
-    assert split.energy_j == pytest.approx(whole.energy_j, rel=1e-9)
-    for name in ("start_s", "end_s", "run_s", "energy_j"):
-        assert split.jobs[name].to_list() == pytest.approx(whole.jobs[name].to_list(), rel=1e-9, abs=1e-6)
+    whole, split = (Simulator(frame, Cluster.of(2, TINY), policy).run() for policy in (Crowding(), Metering()))
+    assert split.energy_j == pytest.approx(whole.energy_j, rel=1e-12)
+    for name in ("start_s", "end_s", "run_s"):
+        assert split.jobs[name].equals(whole.jobs[name])
+    assert split.jobs["energy_j"].to_list() == pytest.approx(whole.jobs["energy_j"].to_list(), rel=1e-9, abs=1e-9)
 
 
 class Undoing(BasePolicy):

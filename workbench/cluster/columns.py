@@ -50,7 +50,7 @@ class Columns:
         job.epoch_s, job.sensitivity = self.epoch[index], self.sensitivity[index]
         job.state = QUEUED
         job.gpus = job.stays = ()
-        job.rate = job.since_s = job.target_s = job.run_s = job.energy_mj = job.began_s = 0.0
+        job.rate = job.since_s = job.target_s = job.run_s = job.energy_j = job.began_s = 0.0
         job.start_s = -1.0
         job.version = job.undos = job.moves = 0
         job.seen = job.watch = job.note = None
@@ -67,7 +67,7 @@ class Outcomes:
     def write(self, job: Job, now_s: float) -> None:
         """A job is done."""
         index = job.index
-        self.start[index], self.end[index], self.run[index], self.owed[index] = job.start_s, now_s, job.run_s, job.energy_mj
+        self.start[index], self.end[index], self.run[index], self.owed[index] = job.start_s, now_s, job.run_s, job.energy_j
         if job.undos:
             self.undos[index] = job.undos
         if job.moves:

@@ -35,13 +35,15 @@ class Engine:
         for node in self.nodes:
             node.since_s = self.now_s
             if not asleep:
-                node.state, node.power_mw = AWAKE, node.table[0]
-        self.power_mw = sum(node.power_mw for node in self.nodes)
-        self.energy_mj, self._metered_s = 0.0, self.now_s
+                node.state, node.power_w = AWAKE, node.table[0]
+        self.power_w = sum(node.power_w for node in self.nodes)
+        self.energy_j, self._metered_s = 0.0, self.now_s
         self.hosting, self.awake = 0, 0 if asleep else len(self.nodes)
         self.queued = self.running = 0
-        self._heap: list[tuple[float, int, int, object, int]] = []
-        self._seq = 0
+        # (time, order, version, what, subject). At one moment jobs come to their targets first, in the order of the log, then the rest as
+        # it was asked for: so the order does not depend on how often a job's target was foretold.
+        self._heap: list[tuple[float, int, int, int, object]] = []
+        self._seq = len(self._columns)
         self._stays: list[tuple[int, int, int, float, float]] | None = [] if stays else None
         self._since: dict[int, float] = {}
 
@@ -83,19 +85,18 @@ class Engine:
                 self._since[job.index] = now
             if node.state == AWAKE:
                 power = node.table[node.used]
-                if power != node.power_mw:
-                    self.energy_mj += self.power_mw * (now - self._metered_s)
+                if power != node.power_w:
+                    self.energy_j += self.power_w * (now - self._metered_s)
                     self._metered_s = now
-                    self.power_mw += power - node.power_mw
-                    node.power_mw = power
+                    self.power_w += power - node.power_w
+                    node.power_w = power
                 job.began_s = job.since_s = now
                 if job.start_s < 0:
                     job.start_s = now
                 excess = after.excess
                 job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
                 job.version += 1
-                self._seq += 1
-                heapq.heappush(self._heap, (now + (job.left_s - job.target_s) / rate, self._seq, TARGET, job, job.version))
+                heapq.heappush(self._heap, (now + (job.left_s - job.target_s) / rate, job.index, job.version, TARGET, job))
                 if mix.size:
                     for other in gpu.jobs:
                         if other is not job:
@@ -167,7 +168,7 @@ class Engine:
             node.state = WAKING
             node.wakes += 1
             self.awake += 1
-            self._draw(node, node.idle_mw)
+            self._draw(node, node.idle_w)
             self._push(self.now_s + node.kind.wake_s, WAKE, node, 0)
 
     def _begin(self, job: Job) -> None:
@@ -206,21 +207,20 @@ class Engine:
     def _schedule(self, job: Job) -> None:
         job.version += 1
         if job.rate > 0:
-            self._seq += 1
             due_s = job.since_s + max(job.left_s - job.target_s, 0.0) / job.rate
-            heapq.heappush(self._heap, (due_s if due_s > self.now_s else self.now_s, self._seq, TARGET, job, job.version))
+            heapq.heappush(self._heap, (due_s if due_s > self.now_s else self.now_s, job.index, job.version, TARGET, job))
 
     def _push(self, time_s: float, what: int, subject: object, version: int) -> None:
         self._seq += 1
-        heapq.heappush(self._heap, (time_s, self._seq, what, subject, version))
+        heapq.heappush(self._heap, (time_s, self._seq, version, what, subject))
 
-    def _draw(self, node: Node, power_mw: int) -> None:
+    def _draw(self, node: Node, power_w: float) -> None:
         """The node's meters are up to date; from now on it draws this."""
-        if power_mw != node.power_mw:
-            self.energy_mj += self.power_mw * (self.now_s - self._metered_s)
+        if power_w != node.power_w:
+            self.energy_j += self.power_w * (self.now_s - self._metered_s)
             self._metered_s = self.now_s
-            self.power_mw += power_mw - node.power_mw
-            node.power_mw = power_mw
+            self.power_w += power_w - node.power_w
+            node.power_w = power_w
 
     def _remove(self, job: Job) -> None:
         """Take a job off its GPUs; who stays goes on faster."""
@@ -228,7 +228,7 @@ class Engine:
         profile, load, memory = job.profile, job.load, job.memory
         for node, seats, per_demand, per_seat in job.stays:
             node.advance(now)
-            job.energy_mj += load * seats * (node.per_demand - per_demand) + seats * (node.per_seat - per_seat)
+            job.energy_j += load * seats * (node.per_demand - per_demand) + seats * (node.per_seat - per_seat)
             node.seats -= seats
             node.demand -= load * seats
         others: list[Job] = []
@@ -247,11 +247,11 @@ class Engine:
         for node, *_ in job.stays:
             if node.state == AWAKE:
                 power = node.table[node.used]
-                if power != node.power_mw:
-                    self.energy_mj += self.power_mw * (now - self._metered_s)
+                if power != node.power_w:
+                    self.energy_j += self.power_w * (now - self._metered_s)
                     self._metered_s = now
-                    self.power_mw += power - node.power_mw
-                    node.power_mw = power
+                    self.power_w += power - node.power_w
+                    node.power_w = power
                 if node.seats == 0:
                     self.hosting -= 1
                     if self.policy.sleep_after_s is not None:

@@ -156,11 +156,14 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         wants = number("gpu_type") == name
         rules.append((f"one type of {name} node has {count} GPUs", wants & (number("num_gpus") > count), "num_gpus", out))
         rules.append((f"a {name} has {memory} bytes", wants & (number("memory_bytes") > memory), "memory_bytes", "Leave these jobs out"))
-    # A job that takes any type still has to fit on the nodes of one type, both in number and in memory.
+    # A job has to fit on the nodes of one type, both in number and in memory; several types of node may have the GPU it asks for.
     fits = pl.any_horizontal(
-        (number("num_gpus") <= kind.gpus * nodes) & (number("memory_bytes").fill_null(0) <= kind.memory_bytes) for kind, nodes in kinds
+        (number("num_gpus") <= kind.gpus * nodes)
+        & (number("memory_bytes").fill_null(0) <= kind.memory_bytes)
+        & (number("gpu_type").fill_null(kind.gpu_type) == kind.gpu_type)
+        for kind, nodes in kinds
     )
-    rules.append(("no single type of node has so many GPUs with that memory", number("gpu_type").is_null() & ~fits, "num_gpus", out))
+    rules.append(("no single type of node has so many GPUs with that memory", ~fits, "num_gpus", out))
     for name in ("utilisation", "memory_bytes"):
         rules.append(
             (f"a simulation needs every job's {name}", number(name).is_null(), name, "Draw what the log does not tell with cluster.draw")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..errors import UsageError
 
 UNIT = 10_000  # utilisation is counted in whole ten-thousandths, so that what is added and taken away again leaves nothing behind
+STEPS_PER_W = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +119,25 @@ class Cluster:
         return sum(count for _, count in self.nodes)
 
 
-class PowerTable(dict[int, int]):
-    """Power in whole milliwatts by utilisation in units, worked out where it is first asked for."""
+def in_steps(power_w: float) -> float:
+    """The power in whole steps of 1/1024 W.
+
+    Sums and differences of such powers are exact up to 2^43 W, so what is added and taken away again leaves nothing behind.
+
+    >>> in_steps(0.1)
+    0.099609375
+    """
+    return round(STEPS_PER_W * power_w) / STEPS_PER_W
+
+
+class PowerTable(dict[int, float]):
+    """Power in whole steps by utilisation in units, worked out where it is first asked for."""
 
     def __init__(self, kind: NodeType, cap: CapLevel | None = None) -> None:
         self.kind, self.cap = kind, cap
 
-    def __missing__(self, used: int) -> int:
-        power = self[used] = round(1000 * self.kind.power_w(used / (UNIT * self.kind.gpus), self.cap))
+    def __missing__(self, used: int) -> float:
+        power = self[used] = in_steps(self.kind.power_w(used / (UNIT * self.kind.gpus), self.cap))
         return power
 
 

@@ -34,8 +34,8 @@ class Result:
 
 def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> pl.DataFrame:
     """A row per job. What nodes drew without any job is shared by GPU-seconds."""
-    run, owed = np.frombuffer(outcomes.run), np.frombuffer(outcomes.owed) / 1000
-    unowned = sum(node.unowned_mj for node in nodes) / 1000
+    run, owed = np.frombuffer(outcomes.run), np.frombuffer(outcomes.owed)
+    unowned = sum(node.unowned_j for node in nodes)
     shares = run * log["num_gpus"].to_numpy()
     total = float(shares.sum())
     overhead = unowned * shares / total if total > 0 else np.full(len(run), unowned / len(run))
@@ -52,10 +52,7 @@ def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> p
 
 def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
     """A row per node."""
-    rows = [
-        (node.index, node.kind.name, node.energy_mj / 1000, node.unowned_mj / 1000, node.hosting_s, node.awake_s, node.wakes)
-        for node in nodes
-    ]
+    rows = [(node.index, node.kind.name, node.energy_j, node.unowned_j, node.hosting_s, node.awake_s, node.wakes) for node in nodes]
     return pl.DataFrame(rows, orient="row", schema=["node", "kind", "energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"])
 
 

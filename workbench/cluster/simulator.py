@@ -107,8 +107,8 @@ class Simulator(Engine):
 
     def notify(self, job: Job, work_s: float) -> None:
         """Call `policy.reached` when that much more work of a running job is done; a job that ends before only ends."""
-        self._settle(job)
-        job.target_s = max(job.left_s - work_s, 0.0)
+        # The work is not settled here, nor when the target is reached: who looks leaves the job's end where it was, to the last bit.
+        job.target_s = max(job.left_s - job.rate * (self.now_s - job.since_s) - work_s, 0.0)
         self._schedule(job)
 
     def at(self, time_s: float, payload: object) -> None:
@@ -125,7 +125,7 @@ class Simulator(Engine):
         node.state = STANDBY
         node.stamp += 1
         self.awake -= 1
-        self._draw(node, node.standby_mw)
+        self._draw(node, node.standby_w)
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
@@ -173,7 +173,7 @@ class Simulator(Engine):
             if not heap:
                 self.events = handled
                 raise SimulationError(self._lost())
-            now, _, what, subject, version = pop(heap)
+            now, _, version, what, subject = pop(heap)
             if what == TARGET:
                 if subject.version != version:  # type: ignore[attr-defined]
                     handled -= 1
@@ -184,7 +184,7 @@ class Simulator(Engine):
                 self._idle_timers = 0
                 job = subject  # type: ignore[assignment]
                 if job.target_s > 0:
-                    job.left_s, job.since_s, job.target_s = job.target_s, now, 0.0
+                    job.target_s = 0.0
                     self._schedule(job)
                     policy.reached(job)
                 else:
@@ -224,13 +224,13 @@ class Simulator(Engine):
         end_s = self.now_s
         for node in self.nodes:
             node.advance(end_s)
-        self.energy_mj += self.power_mw * (end_s - self._metered_s)
+        self.energy_j += self.power_w * (end_s - self._metered_s)
         self._metered_s = end_s
         if self._tick_s <= end_s:
             self._tick(end_s)
         return Result(
             self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes), node_frame(self.nodes),
-            timeline_frame(self._timeline), self.energy_mj / 1000, self.start_s, end_s, self.events,
+            timeline_frame(self._timeline), self.energy_j, self.start_s, end_s, self.events,
             stay_frame(self.log, self._stays or []),
         )  # fmt: skip
 
@@ -277,6 +277,6 @@ class Simulator(Engine):
         """Write the rows of the timeline up to now; the state has been constant since the last event."""
         step = self._timeline_s or NEVER_S
         while self._tick_s <= now:
-            energy = self.energy_mj + self.power_mw * (self._tick_s - self._metered_s)
-            self._timeline.extend((self._tick_s, self.power_mw / 1000, energy / 1000, self.hosting, self.awake, self.running, self.queued))
+            energy = self.energy_j + self.power_w * (self._tick_s - self._metered_s)
+            self._timeline.extend((self._tick_s, self.power_w, energy, self.hosting, self.awake, self.running, self.queued))
             self._tick_s += step

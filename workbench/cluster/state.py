@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .colocation import Mix
-from .power import CapLevel, Cluster, NodeType, PowerTable, PowerTables
+from .power import CapLevel, Cluster, NodeType, PowerTable, PowerTables, in_steps
 
 # Of a job
 QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
@@ -30,7 +30,7 @@ class Job:
     __slots__ = (
         "began_s",
         "deadline_s",
-        "energy_mj",
+        "energy_j",
         "epoch_s",
         "expected_s",
         "gpu_type",
@@ -74,7 +74,7 @@ class Job:
     deadline_s: float
     epoch_s: float
     sensitivity: float
-    energy_mj: float
+    energy_j: float
     num_gpus: int
     profile: int
     load: int
@@ -123,9 +123,9 @@ class Node:
     Attributes:
         free: GPUs without a job. `seats` counts jobs on GPUs, `demand` sums their utilisations in units.
         used: Utilisation that the GPUs show, in units, none above one whole.
-        power_mw: What it draws now; `since_s` is when its meters were last brought up to date.
-        per_demand, per_seat: Millijoules so far for each unit of demand, and for each seat: what a job owes is a difference of these.
-        energy_mj: All it drew; `unowned_mj` what it drew without any job.
+        power_w: What it draws now, in whole steps (`power.in_steps`); `since_s` is when its meters were last brought up to date.
+        per_demand, per_seat: Joules so far for each unit of demand, and for each seat: what a job owes is a difference of these.
+        energy_j: All it drew; `unowned_j` what it drew without any job.
         hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
     """
 
@@ -134,26 +134,26 @@ class Node:
         "cap",
         "cap_index",
         "demand",
-        "energy_mj",
+        "energy_j",
         "free",
         "gpus",
         "hosting_s",
-        "idle_mw",
+        "idle_w",
         "index",
         "kind",
         "kind_index",
         "opened",
         "per_demand",
         "per_seat",
-        "power_mw",
+        "power_w",
         "seats",
         "since_s",
         "speed",
         "stamp",
-        "standby_mw",
+        "standby_w",
         "state",
         "table",
-        "unowned_mj",
+        "unowned_j",
         "used",
         "wakes",
     )
@@ -165,10 +165,10 @@ class Node:
         self.cap: CapLevel | None = None
         self.cap_index = -1
         self.speed = kind.speed
-        self.idle_mw, self.standby_mw = round(1000 * kind.idle_w), round(1000 * kind.standby_w)
-        self.power_mw = self.standby_mw
+        self.idle_w, self.standby_w = in_steps(kind.idle_w), in_steps(kind.standby_w)
+        self.power_w = self.standby_w
         self.since_s = 0.0
-        self.per_demand = self.per_seat = self.energy_mj = self.unowned_mj = self.hosting_s = self.awake_s = 0.0
+        self.per_demand = self.per_seat = self.energy_j = self.unowned_j = self.hosting_s = self.awake_s = 0.0
         self.wakes = 0
         self.opened = 0  # the policy's own
 
@@ -177,19 +177,19 @@ class Node:
         seconds = now_s - self.since_s
         if seconds > 0:
             self.since_s = now_s
-            energy_mj = self.power_mw * seconds
-            self.energy_mj += energy_mj
+            energy_j = self.power_w * seconds
+            self.energy_j += energy_j
             if self.seats:
                 # Above idle by demand, the idle part by seats: EaCO attributes nothing; see docs/cluster.md.
                 self.hosting_s += seconds
                 self.awake_s += seconds
-                self.per_seat += self.idle_mw * seconds / self.seats
+                self.per_seat += self.idle_w * seconds / self.seats
                 if self.demand:
-                    self.per_demand += (self.power_mw - self.idle_mw) * seconds / self.demand
+                    self.per_demand += (self.power_w - self.idle_w) * seconds / self.demand
                 else:
-                    self.per_seat += (self.power_mw - self.idle_mw) * seconds / self.seats
+                    self.per_seat += (self.power_w - self.idle_w) * seconds / self.seats
             else:
-                self.unowned_mj += energy_mj
+                self.unowned_j += energy_j
                 if self.state != STANDBY:
                     self.awake_s += seconds
 
@@ -201,7 +201,7 @@ class Node:
         """All that an undo must put back: who is where, in which mix, with what load, memory, power and limit."""
         places = tuple((gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus)
         rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
-        return (self.state, self.free, self.seats, self.demand, self.used, self.power_mw, self.cap_index, places, rates)
+        return (self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index, places, rates)
 
 
 def build(cluster: Cluster, empty: Mix, tables: PowerTables) -> list[Node]:

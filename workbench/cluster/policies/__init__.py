@@ -27,7 +27,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "eaco-3-80": partial(Eaco, max_jobs=3, load_threshold=0.8),
     "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
     "ours": Frugal,
-    "ours-calm": partial(Frugal, max_excess=0.05, busy_excess=0.06),  # slows nobody more than EaCO does with two jobs a GPU
+    "ours-calm": partial(
+        Frugal, max_excess=0.05, busy_excess=0.06, quiet_excess=0.05
+    ),  # slows nobody more than EaCO does with two jobs a GPU
     "ours-capped": partial(Frugal, capped=True),
 }
 

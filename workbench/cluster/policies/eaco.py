@@ -72,6 +72,7 @@ class Eaco(BasePolicy):
         self.history = History(cluster.profiles, self.start)
         self.active: dict[int, Node] = {}
         self.waiting: dict[tuple[object, ...], list[tuple[int, int, Job]]] = {}
+        self.narrowest = min(kind.gpus for kind, _ in cluster.cluster.nodes)
         self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
 
     # What happens
@@ -158,36 +159,41 @@ class Eaco(BasePolicy):
         best: list[Gpu] | None = None
         most = -1
         count = job.num_gpus
+        joins: dict[Mix, bool] = {}
         for node in self.active.values():
             # No set can have more load than its whole node: most nodes need no closer look.
             if node.demand > most and node.free + node.opened >= count:
-                gpus = self._on_node(job, node)
+                gpus = self._on_node(job, node, joins)
                 if gpus is not None:
                     load = sum([gpu.mix.load for gpu in gpus])
                     if load > most:
                         best, most = gpus, load
         return best
 
-    def _on_node(self, job: Job, node: Node) -> list[Gpu] | None:
-        """The node's GPUs of the highest utilisation that take the job, as many as it needs."""
-        if (job.gpu_type is not None and job.gpu_type != node.kind.gpu_type) or job.num_gpus > node.kind.gpus:
+    def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
+        """The node's GPUs of the highest utilisation that take the job, as many as it needs; `joins` keeps which mixes it may join."""
+        count, kind = job.num_gpus, node.kind
+        if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or count > kind.gpus or job.memory > kind.memory_bytes:
             return None
         shared = job.priority <= 0
         takes = []
+        spare = kind.gpus - count
         for gpu in node.gpus:
             mix = gpu.mix
-            if mix.size == 0 or (
-                shared
-                and gpu.note is not None
-                and mix.load + job.load <= self.limit
-                and self._fits(job, mix)
-                and self._accepts(job, gpu) == 0
-            ):
+            if mix.size and not (shared and gpu.note is not None and self._joins(job, mix, joins) and self._accepts(job, gpu) == 0):
+                spare -= 1
+                if spare < 0:
+                    return None
+            else:
                 takes.append(gpu)
-        if len(takes) < job.num_gpus:
-            return None
         takes.sort(key=_by_load)
-        return takes[: job.num_gpus]
+        return takes[:count]
+
+    def _joins(self, job: Job, mix: Mix, joins: dict[Mix, bool]) -> bool:
+        found = joins.get(mix)
+        if found is None:
+            found = joins[mix] = mix.load + job.load <= self.limit and self._fits(job, mix)
+        return found
 
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """Place the job; where it has neighbours, provisionally."""
@@ -309,12 +315,12 @@ class Eaco(BasePolicy):
                 pass
         if not self.waiting:
             return
-        wide = [queue for key, queue in self.waiting.items() if int(key[1]) > self.cluster.nodes[0].kind.gpus]  # type: ignore[call-overload]
+        wide = [queue for key, queue in self.waiting.items() if int(key[1]) > self.narrowest]  # type: ignore[call-overload]
         for queue in sorted(wide):
             while queue:
                 free = self.free.find(queue[0][2])
                 if free is None:
-                    return
+                    break
                 job = heapq.heappop(queue)[2]
                 self._tidy(job)
                 self._place(job, free)
@@ -329,12 +335,12 @@ class Eaco(BasePolicy):
         now = self.cluster.now_s
         for _, _, queue in heads:
             job = queue[0][2]
-            gpus = self._on_node(job, node)
+            gpus = self._on_node(job, node, {})
             at = 0
             if gpus is None and len(queue) > 1 and job.deadline_s - now >= job.expected_left_s(now):
                 # Its own deadline may be what forbids it; others of its kind are in less of a hurry or past hope.
                 for at, (_, _, other) in enumerate(heapq.nsmallest(WINDOW, queue)):
-                    gpus = self._on_node(other, node) if at else None
+                    gpus = self._on_node(other, node, {}) if at else None
                     if gpus is not None:
                         job = other
                         break

@@ -22,12 +22,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from ..colocation import Colocation, History
+from ..colocation import Colocation, History, Mix
 from ..placement import FreeNodes
 from ..policy import BasePolicy
 from ..power import UNIT
+from ..ranking import Ranking
 from ..simulator import Simulator
-from ..state import AWAKE, LEAVING, RUNNING, STANDBY, Gpu, Job, Node
+from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
+
+LOOKS = 64  # nodes without a free GPU that are asked for one job at most, which bounds what a job costs on a large cluster
+REFUSED = -1.0
 
 
 class Belief:
@@ -50,6 +54,8 @@ class Frugal(BasePolicy):
         load_threshold, memory_threshold: As for EaCO.
         max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken instead.
         busy_excess: The same once all nodes are awake and jobs would have to wait.
+        quiet_excess: The same while no more than an eighth of the nodes is awake: standby is then much of the energy, and one node fewer
+            a large part of the rest.
         slowdown_w: Price of a second by which a job runs longer, in watts.
         margin: By how much a predicted excess is raised against deadlines until the job has been measured.
         review_s: How often nodes are looked at that might be emptied; None: never, no job is moved.
@@ -69,6 +75,7 @@ class Frugal(BasePolicy):
         memory_threshold: float = 0.9,
         max_excess: float = 0.09,
         busy_excess: float = 0.3,
+        quiet_excess: float = 0.12,
         slowdown_w: float = 150.0,
         margin: float = 1.6,
         review_s: float | None = 1200.0,
@@ -80,6 +87,7 @@ class Frugal(BasePolicy):
     ) -> None:
         self.max_jobs, self.limit, self.memory_threshold = max_jobs, round(load_threshold * UNIT), memory_threshold
         self.max_excess, self.busy_excess, self.slowdown_w, self.margin = max_excess, busy_excess, slowdown_w, margin
+        self.quiet_excess = quiet_excess
         self.cap_slowdown_w = cap_slowdown_w
         self.review_s, self.overtake, self.start, self.sleep_after_s = review_s, overtake, start, sleep_after_s
         self.capped = capped
@@ -89,6 +97,7 @@ class Frugal(BasePolicy):
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.history = History(cluster.profiles, self.start)
+        self.ranking = Ranking(cluster, max_jobs=self.max_jobs)
         self.active: dict[int, Node] = {}
         self.ends: dict[int, float] = {}
         self.waiting: dict[tuple[object, ...], list[tuple[float, int, Job]]] = {}
@@ -96,6 +105,7 @@ class Frugal(BasePolicy):
         self.reserved: set[Gpu] = set()
         self.draining: set[int] = set()
         self.review_due_s = cluster.now_s
+        self.quiet = len(cluster.nodes) // 8
         self.bound = self.max_excess
 
     # What happens
@@ -132,6 +142,9 @@ class Frugal(BasePolicy):
     def slept(self, node: Node) -> None:
         self.free.moved(node)
 
+    def awoke(self, node: Node) -> None:
+        self._changed(node)
+
     def reached(self, job: Job) -> None:
         """An epoch in new company has been measured."""
         mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
@@ -159,40 +172,46 @@ class Frugal(BasePolicy):
 
     def _cheapest(self, job: Job) -> Sequence[Gpu] | None:
         """The GPUs on which the job costs least; None where none takes it."""
-        cluster = self.cluster
-        now = cluster.now_s
-        left_s = job.expected_left_s(now)
+        now = self.cluster.now_s
+        self.bound = self.quiet_excess if self.cluster.awake <= self.quiet else self.max_excess
+        best = self._shared(job, job.expected_left_s(now), now)
+        if best is None:
+            best = self.free.find(job)
+        if best is None and self.busy_excess > self.bound:
+            self.bound = self.busy_excess
+            best = self._shared(job, job.expected_left_s(now), now)
+        self.bound = self.max_excess
+        return best
+
+    def _shared(self, job: Job, left_s: float, now: float, *, moving: bool = False) -> Sequence[Gpu] | None:
+        """The cheapest GPUs of nodes that have jobs; nodes that are being emptied come last, and for a job that moves not at all."""
         best: Sequence[Gpu] | None = None
-        least = float("inf")
+        least = NEVER_S
+        looks = LOOKS
+        joined: dict[Mix, float] = {}
         drained: list[Node] = []
-        for node in self.active.values():
+        for bound_j, node in self.ranking.least_first(job, left_s, now, self.limit - job.load, self.memory):
+            if bound_j >= least:
+                break
             if node.index in self.draining:
                 drained.append(node)
-                continue
-            cost, gpus = self._on_node(job, node, left_s, now)
-            if gpus is not None and cost < least:
-                least, best = cost, gpus
-        if best is None:
-            for node in drained:
-                cost, gpus = self._on_node(job, node, left_s, now)
+            elif (looks > 0 or node.free >= job.num_gpus) and (not moving or node.state == AWAKE):
+                looks -= node.free < job.num_gpus
+                cost, gpus = self._on_node(job, node, left_s, now, joined)
                 if gpus is not None and cost < least:
                     least, best = cost, gpus
-        if best is not None:
-            return best
-        free = self.free.find(job)
-        if free is not None or self.busy_excess <= self.bound:
-            return free
-        self.bound = self.busy_excess
-        try:
-            return self._cheapest(job)
-        finally:
-            self.bound = self.max_excess
+        if best is None and not moving:
+            for node in drained:
+                cost, gpus = self._on_node(job, node, left_s, now, joined)
+                if gpus is not None and cost < least:
+                    least, best = cost, gpus
+        return best
 
-    def _on_node(self, job: Job, node: Node, left_s: float, now: float) -> tuple[float, Sequence[Gpu] | None]:
-        """Predicted energy in joules of having the job on this node, and its cheapest GPUs there."""
+    def _on_node(self, job: Job, node: Node, left_s: float, now: float, joined: dict[Mix, float]) -> tuple[float, Sequence[Gpu] | None]:
+        """Predicted energy in joules of having the job on this node, and its cheapest GPUs there; `joined` as in `_price`."""
         count = job.num_gpus
         kind = node.kind
-        if count > kind.gpus or (job.gpu_type is not None and job.gpu_type != kind.gpu_type):
+        if count > kind.gpus or (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
             return 0.0, None
         slow_s = 0.0
         if count == 1:
@@ -205,7 +224,9 @@ class Frugal(BasePolicy):
                         break
             if chosen is None and job.priority <= 0:
                 for gpu in node.gpus:
-                    price = self._price(job, gpu, left_s, now, node.kind_index)
+                    if joined.get(gpu.mix, 0.0) == REFUSED:
+                        continue
+                    price = self._price(job, gpu, left_s, now, joined)
                     if price is not None and price[0] < most:
                         most, slow_s, chosen = price[0], price[1], (gpu,)
             if chosen is None:
@@ -217,8 +238,8 @@ class Frugal(BasePolicy):
                     continue
                 if not gpu.jobs:
                     priced.append((0.0, 0.0, gpu.index, gpu))
-                elif job.priority <= 0:
-                    price = self._price(job, gpu, left_s, now, node.kind_index)
+                elif job.priority <= 0 and joined.get(gpu.mix, 0.0) != REFUSED:
+                    price = self._price(job, gpu, left_s, now, joined)
                     if price is not None:
                         priced.append((price[0] - price[1], price[1], gpu.index, gpu))
             if len(priced) < count:
@@ -233,29 +254,35 @@ class Frugal(BasePolicy):
         whole = UNIT * kind.gpus
         time_s = (left_s + slow_s) / node.speed
         shared_s = min(time_s, max(self.ends[node.index] - now, 0.0))
-        power = table[used if used < whole else whole] - node.power_mw
-        alone = table[count * job.load] - node.standby_mw
-        return (power * shared_s + alone * (time_s - shared_s)) / 1000 + most * self.slowdown_w, chosen
+        power = table[used if used < whole else whole] - node.power_w
+        alone = table[count * job.load] - node.standby_w
+        return power * shared_s + alone * (time_s - shared_s) + most * self.slowdown_w, chosen
 
-    def _price(self, job: Job, gpu: Gpu, left_s: float, now: float, kind: int) -> tuple[float, float] | None:
-        """Seconds by which everyone on this GPU would run longer in sum, and the newcomer's part of it; None where it does not fit or a
-        deadline breaks.
-        """
-        mix = gpu.mix
-        if mix.size >= self.max_jobs or mix.load + job.load > self.limit or gpu in self.reserved:
-            return None
-        if gpu.memory + job.memory > self.memory[kind]:
-            return None
-        after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
-        expected = self.history.predict(after)
+    def _joins(self, job: Job, mix: Mix, left_s: float, now: float) -> float:
+        """Excess that is expected of the mix once the job has joined it; `REFUSED` where it is too full, or the job too slow or late."""
+        if mix.size >= self.max_jobs or mix.load + job.load > self.limit:
+            return REFUSED
+        expected = self.history.predict(mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile))
         belief: Belief = job.note  # type: ignore[assignment]
         own = expected * belief.sensitivity
-        if own > self.bound:
+        if own > self.bound or left_s <= job.deadline_s - now < left_s * (1 + (own if belief.measured else own * self.margin)):
+            return REFUSED
+        return expected
+
+    def _price(self, job: Job, gpu: Gpu, left_s: float, now: float, joined: dict[Mix, float]) -> tuple[float, float] | None:
+        """Seconds by which everyone on this GPU would run longer in sum, and the newcomer's part of it; None where it does not fit or a
+        deadline breaks. `joined` keeps what was found of mixes, which is the same for all GPUs of one mix.
+        """
+        mix = gpu.mix
+        if gpu.memory + job.memory > self.memory[gpu.node.kind_index] or gpu in self.reserved:
             return None
-        time_s = job.deadline_s - now
-        if left_s <= time_s < left_s * (1 + (own if belief.measured else own * self.margin)):
+        expected = joined.get(mix)
+        if expected is None:
+            expected = joined[mix] = self._joins(job, mix, left_s, now)
+        if expected == REFUSED:
             return None
-        own_s = total_s = own * left_s
+        belief: Belief = job.note  # type: ignore[assignment]
+        own_s = total_s = expected * belief.sensitivity * left_s
         before = self.history.predict(mix)
         for other in gpu.jobs:
             if other.priority > 0 or other.state == LEAVING:
@@ -296,6 +323,11 @@ class Frugal(BasePolicy):
         if self.capped:
             for node in {gpu.node: None for gpu in gpus}:
                 self._limit(node)
+        for node in {gpu.node: None for gpu in gpus}:
+            self._changed(node)
+
+    def _changed(self, node: Node) -> None:
+        self.ranking.changed(node, self.ends.get(node.index, 0.0))
 
     def _left(self, job: Job, gpus: Iterable[Gpu]) -> None:
         now = self.cluster.now_s
@@ -310,6 +342,7 @@ class Frugal(BasePolicy):
                 )
                 if self.capped:
                     self._limit(node)
+            self._changed(node)
         self.free.touched(job, tuple(gpus))
 
     def _limit(self, node: Node) -> None:
@@ -386,7 +419,7 @@ class Frugal(BasePolicy):
                 continue
             end_s = max(job.expected_left_s(now) / job.rate for job in movable)
             rest_s = max([job.expected_left_s(now) / job.rate for job in stay], default=0.0)
-            saved_j = (node.idle_mw - node.standby_mw) / 1000 * (end_s - rest_s)
+            saved_j = (node.idle_w - node.standby_w) * (end_s - rest_s)
             self.draining.add(node.index)
             targets: list[tuple[Job, tuple[Gpu, ...]]] = []
             for job in sorted(movable, key=lambda job: -job.num_gpus):
@@ -395,7 +428,7 @@ class Frugal(BasePolicy):
                     break
                 self.reserved.update(gpus)
                 targets.append((job, gpus))
-            paid_j = 3 * cost_s * len(targets) * node.power_mw / 1000
+            paid_j = 3 * cost_s * len(targets) * node.power_w
             if len(targets) == len(movable) and saved_j > paid_j:
                 for job, gpus in targets:
                     job.note.target = gpus  # type: ignore[attr-defined]
@@ -411,13 +444,7 @@ class Frugal(BasePolicy):
         left_s = job.expected_left_s(now) + cost_s
         if left_s - cost_s <= job.deadline_s - now < left_s:
             return None
-        best: Sequence[Gpu] | None = None
-        least = float("inf")
-        for node in self.active.values():
-            if node.state == AWAKE and node.index not in self.draining:
-                cost, gpus = self._on_node(job, node, left_s, now)
-                if gpus is not None and cost < least:
-                    least, best = cost, gpus
+        best = self._shared(job, left_s, now, moving=True)
         return tuple(best) if best is not None else None
 
     # The queue
@@ -440,8 +467,8 @@ class Frugal(BasePolicy):
                     break
                 heads = sorted([(queue[0], key) for key, queue in self.waiting.items()])
                 for (_, _, job), key in heads:
-                    alone = not node.seats
-                    found = self.free.find(job) if alone else self._on_node(job, node, job.expected_left_s(now), now)[1]
+                    whole = not node.seats or job.num_gpus > node.kind.gpus
+                    found = self.free.find(job) if whole else self._on_node(job, node, job.expected_left_s(now), now, {})[1]
                     if found is not None:
                         heapq.heappop(self.waiting[key])
                         if not self.waiting[key]:
