@@ -17,7 +17,7 @@ lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/mypy
 
 benchmarks: $(VENV)/.installed-$(EXTRAS)
-	for name in measurement overhead simulator physics kills periods power_profile recurring clocks frontier; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in measurement overhead simulator physics kills periods power_profile recurring clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 $(VENV)/.installed-$(EXTRAS): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,7 +1,8 @@
-"""Takes the pictures in docs/images on simulated GPUs: python docs/screenshots.py"""
+"""Takes the pictures in docs/images on simulated GPUs: python docs/screenshots.py [DIR] [--only running|tuned|frontier|whole|cluster]"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -9,9 +10,11 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+LARGEST_BYTES = 150_000
 sys.path.insert(0, str(HERE.parent / "tests" / "browser"))
 
 from lab import Lab, Notebook, browser_page  # noqa: E402
+from PIL import Image  # noqa: E402
 from playwright.sync_api import Locator, Page  # noqa: E402
 
 SET_UP = """
@@ -116,14 +119,25 @@ def shoot(notebook: Notebook, name: str, images: Path, cell: int = 1) -> None:
     notebook.page.mouse.move(5, 5)
     notebook.page.wait_for_timeout(400)
     notebook.page.locator(".jp-Notebook-cell").nth(cell).screenshot(path=str(images / name))
-    print(name, (images / name).stat().st_size, "bytes")
+    shrink(images / name)
 
 
 def cut(what: Locator, name: str, images: Path) -> None:
     """One panel alone, as a small PNG."""
     what.scroll_into_view_if_needed()
     what.screenshot(path=str(images / name))
-    print(name, (images / name).stat().st_size, "bytes")
+    shrink(images / name)
+
+
+def shrink(path: Path) -> None:
+    """Fewer colours, as few as make it small enough: text and lines have few, and no shades that anybody would miss."""
+    with Image.open(path) as opened:
+        whole = opened.convert("RGB")
+    for colours in (256, 128, 64, 32):
+        whole.quantize(colours, dither=Image.Dither.NONE).save(path, optimize=True)
+        if path.stat().st_size <= LARGEST_BYTES:
+            break
+    print(path.name, path.stat().st_size, "bytes")
 
 
 def tuned(lab: Lab, page: Page, images: Path) -> None:
@@ -182,70 +196,152 @@ def frontier(lab: Lab, page: Page, images: Path) -> None:
     lab.stop_kernels()
 
 
-def main(images: Path) -> None:
-    images.mkdir(parents=True, exist_ok=True)
+def running(lab: Lab, page: Page, images: Path) -> None:
+    """Training cells under the live view, their iterations, and a recurring job."""
+    one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("librispeech", 56, batch_size=24)'])
+    one.run(0)
+    one.finish(0)
+    one.run(1)
+    one.until("it.time[0] > 8")
+    drag(one, 0.35)
+    one.until("it.time[0] > 22", 40)
+    shoot(one, "power-light.png", images)
+    one.theme("JupyterLab Dark")
+    shoot(one, "power-dark.png", images)
+    one.theme("JupyterLab Light")
+    one.finish(1, 120)
+    shoot(one, "power-static.png", images)
+    lab.stop_kernels()
+
+    eight = Notebook(lab, page, "eight", [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("librispeech", 60, batch_size=96)'])
+    eight.run(0)
+    eight.finish(0)
+    eight.run(1)
+    eight.until("it.time[0] > 20", 60)
+    shoot(eight, "power-8gpus.png", images)
+    lab.stop_kernels()
+
+    job = 'TrainingJob("imagenet", iterations=36, checkpoint_every=14, checkpoint_s=2.5)'
+    train_cell = f"%%energy train -o train\nfor batch in {job}:\n    pass"
+    period = Notebook(lab, page, "period", [PERIOD, train_cell, "workbench.panels.period(train)"])
+    period.run(0)
+    period.finish(0)
+    period.run(1)
+    period.until("it.time[0] > 22", 60)
+    shoot(period, "period-light.png", images)
+    period.theme("JupyterLab Dark")
+    shoot(period, "period-dark.png", images)
+    period.theme("JupyterLab Light")
+    period.finish(1, 120)
+    shoot(period, "period-static.png", images)
+    period.run(2)
+    page.wait_for_function("() => document.querySelectorAll('.workbench-period canvas, .workbench-headline').length > 0")
+    page.wait_for_timeout(2000)
+    shoot(period, "period-look.png", images, cell=2)
+    lab.stop_kernels()
+
+    recurring = Notebook(lab, page, "recurring", [RECURRING, "workbench.panels.recurring(job, run=train)"])
+    for cell in (0, 1):
+        recurring.run(cell)
+        recurring.finish(cell, 60)
+    page.wait_for_selector(".workbench-count")
+    page.locator(".workbench-count").fill("14")
+    page.locator(".workbench-run-many:enabled").click()
+    done = "(it => it?.view.rows.recurrence.length === 14 && it.left() === 0)(document.querySelector('.workbench-panel')?.workbench)"
+    page.wait_for_function(done, timeout=120_000)
+    shoot(recurring, "recurring-light.png", images)
+    lab.stop_kernels()
+
+
+def whole(lab: Lab, page: Page, images: Path) -> None:
+    """The workbench on its tabs after a sweep: the frontier and what is applied, in both themes and beside the notebook."""
+    apply_it = ".workbench-apply .workbench-do-apply:enabled"
+    notebook = Notebook(lab, page, "whole", [FRONTIER, "opened = workbench.panels.open(found)\nopened.select('Frontier')\nopened",
+                                           "train(256)"])  # fmt: skip
+    for cell in (0, 1):
+        notebook.run(cell)
+        notebook.finish(cell, 120)
+    page.wait_for_selector(".workbench-frontier .workbench-table tr[data-row]", timeout=60_000)
+    tabs = page.locator(".jupyter-widget-tab .lm-TabBar-tab")
+    page.wait_for_timeout(1500)
+    shoot(notebook, "workbench-light.png", images)
+    notebook.theme("JupyterLab Dark")
+    tabs.filter(has_text="Apply").click()
+    notebook.run(2)  # the simulated time goes on with it
+    notebook.finish(2, 60)
+    page.locator(apply_it).last.click()
+    page.wait_for_timeout(1500)
+    notebook.run(2)
+    notebook.finish(2, 60)
+    page.wait_for_timeout(2000)
+    shoot(notebook, "workbench-dark.png", images)
+    notebook.theme("JupyterLab Light")
+    tabs.filter(has_text="Frontier").click()
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:create-output-view')")
+    page.wait_for_function("() => document.querySelectorAll('.workbench-frontier').length === 2")
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    page.wait_for_timeout(2500)
+    page.screenshot(path=str(images / "workbench-view.png"))
+    shrink(images / "workbench-view.png")
+    lab.stop_kernels()
+
+
+def cluster(lab: Lab, page: Page, images: Path) -> None:
+    """A week under four policies, in both themes; a job and a node of it; the picture that a sweep leaves."""
+    data = Path(os.environ.get("WORKBENCH_DATA") or HERE.parent.parent / "shared" / "data") / "cluster"
+    page.set_viewport_size({"width": 1180, "height": 1750})
+    log, part = (repr(str(data)), "median week") if data.is_dir() else ("None", "whole log")
+    made = f"panel = workbench.panels.cluster({log}, part={part!r}, nodes=28)\npanel"
+    swept = "panel.run(policies=['fifo-best-fit', 'eaco', 'ours'], draws=3, sweep='max_jobs', values=(3, 1, 2, 4))\npanel._live = False"
+    notebook = Notebook(lab, page, "cluster", ["%load_ext workbench\nimport workbench", made, f"{swept}\npanel"])
+    for cell in (0, 1):
+        notebook.run(cell)
+        notebook.finish(cell, 90)
+    shown = "document.querySelector('.workbench-cluster')?.workbench"
+    page.wait_for_selector(".workbench-cluster .workbench-do-run:enabled", timeout=60_000)
+    page.locator(".workbench-do-run").click()
+    page.wait_for_function(f"() => {shown}?.run.state === 'done' && {shown}.drawn.lines.length === 4", timeout=180_000)
+    page.wait_for_timeout(2000)
+    panel = page.locator(".workbench-cluster").last
+    cut(panel, "cluster-light.png", images)
+    slowed = page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.get_attribute("value")
+    page.locator(".workbench-drill-notable").select_option(slowed)
+    page.wait_for_selector(".workbench-drill-picture svg")
+    page.wait_for_timeout(800)
+    cut(page.locator(".workbench-drill").last, "cluster-job.png", images)
+    page.locator(".workbench-drill-further button", has_text="node").first.click()
+    page.wait_for_selector(".workbench-drill-picture [data-job]")
+    notebook.theme("JupyterLab Dark")
+    page.wait_for_timeout(1500)
+    cut(panel, "cluster-dark.png", images)
+    notebook.theme("JupyterLab Light")
+    notebook.run(2)
+    notebook.finish(2, 300)
+    page.wait_for_timeout(800)
+    cut(page.locator(".jp-OutputArea-output svg[role=img]").last, "cluster-static.png", images)
+    lab.stop_kernels()
+
+
+PARTS = {"running": running, "tuned": tuned, "frontier": frontier, "whole": whole, "cluster": cluster}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", type=Path, nargs="?", default=HERE / "images", metavar="DIR")
+    parser.add_argument("--only", action="append", choices=list(PARTS))
+    asked = parser.parse_args()
+    asked.images.mkdir(parents=True, exist_ok=True)
     chromium = os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
     with (
         tempfile.TemporaryDirectory() as directory,
         Lab(Path(directory) / "server") as lab,
         browser_page(chromium, width=1180, height=1250) as page,
     ):
-        one = Notebook(lab, page, "one", [f'CARDS = "V100"{SET_UP}', 'train("librispeech", 56, batch_size=24)'])
-        one.run(0)
-        one.finish(0)
-        one.run(1)
-        one.until("it.time[0] > 8")
-        drag(one, 0.35)
-        one.until("it.time[0] > 22", 40)
-        shoot(one, "power-light.png", images)
-        one.theme("JupyterLab Dark")
-        shoot(one, "power-dark.png", images)
-        one.theme("JupyterLab Light")
-        one.finish(1, 120)
-        shoot(one, "power-static.png", images)
-        lab.stop_kernels()
-
-        eight = Notebook(lab, page, "eight", [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("librispeech", 60, batch_size=96)'])
-        eight.run(0)
-        eight.finish(0)
-        eight.run(1)
-        eight.until("it.time[0] > 20", 60)
-        shoot(eight, "power-8gpus.png", images)
-        lab.stop_kernels()
-
-        job = 'TrainingJob("imagenet", iterations=36, checkpoint_every=14, checkpoint_s=2.5)'
-        train_cell = f"%%energy train -o train\nfor batch in {job}:\n    pass"
-        period = Notebook(lab, page, "period", [PERIOD, train_cell, "workbench.panels.period(train)"])
-        period.run(0)
-        period.finish(0)
-        period.run(1)
-        period.until("it.time[0] > 22", 60)
-        shoot(period, "period-light.png", images)
-        period.theme("JupyterLab Dark")
-        shoot(period, "period-dark.png", images)
-        period.theme("JupyterLab Light")
-        period.finish(1, 120)
-        shoot(period, "period-static.png", images)
-        period.run(2)
-        page.wait_for_function("() => document.querySelectorAll('.workbench-period canvas, .workbench-headline').length > 0")
-        page.wait_for_timeout(2000)
-        shoot(period, "period-look.png", images, cell=2)
-        lab.stop_kernels()
-
-        recurring = Notebook(lab, page, "recurring", [RECURRING, "workbench.panels.recurring(job, run=train)"])
-        for cell in (0, 1):
-            recurring.run(cell)
-            recurring.finish(cell, 60)
-        page.wait_for_selector(".workbench-count")
-        page.locator(".workbench-count").fill("14")
-        page.locator(".workbench-run-many:enabled").click()
-        done = "(it => it?.view.rows.recurrence.length === 14 && it.left() === 0)(document.querySelector('.workbench-panel')?.workbench)"
-        page.wait_for_function(done, timeout=120_000)
-        shoot(recurring, "recurring-light.png", images)
-        lab.stop_kernels()
-        tuned(lab, page, images)
-        frontier(lab, page, images)
+        for name, take in PARTS.items():
+            if asked.only is None or name in asked.only:
+                take(lab, page, asked.images)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "images")
+    main()

@@ -1,4 +1,4 @@
-"""The whole workbench in JupyterLab: its tabs, its state in a notebook that is reopened, and the picture without a kernel."""
+"""The whole workbench in JupyterLab: tabs, state in a notebook that is reopened, a view of its own, the picture without a kernel."""
 
 from __future__ import annotations
 
@@ -52,3 +52,115 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
     left = made.outputs(2)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
     assert "200 W · applied from this workbench" in "".join(left["text/html"])
+
+
+VIEWS = """() => [...document.querySelectorAll('.workbench-frontier')].map((root) => {
+  const { choice, plot } = root.workbench;
+  const text = (selector) => root.querySelector(selector)?.textContent;
+  return { ...choice, at: plot.chosen.data.x[0], title: plot.plot.title.text, head: text('.workbench-headline'),
+           code: text('.workbench-code'), listed: text('tr[aria-selected=true]'),
+           sliders: [...root.querySelectorAll('input[type=range]')].map((each) => each.value) };
+})"""
+ALIKE = f"() => {{ const [one, other] = ({VIEWS})(); return JSON.stringify(one) === JSON.stringify(other) && (CONDITION); }}"
+NOTEBOOK = "[...window.jupyterapp.shell.widgets('main')].find((each) => each.content?.widgets)"
+DISPLAYED = """() => [...document.querySelectorAll('.jp-OutputArea-child')]
+  .filter((each) => each.offsetHeight > 0).map((each) => each.innerText)"""
+
+
+def test_two_views_of_a_frontier_stay_in_step_and_a_file_is_saved_once(notebook: Make) -> None:
+    made = notebook([SET_UP, "workbench.panels.frontier(points)"])
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell, 90)
+    made.wait("() => document.querySelector('.workbench-frontier')?.workbench", 60)
+    made.page.evaluate("() => window.jupyterapp.commands.execute('notebook:create-output-view')")
+    made.wait("() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length === 2", 60)
+    plots = made.page.locator(".workbench-frontier-plot")
+    plots.last.focus()
+    made.page.keyboard.press("End")
+    made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('150 W: step 3') && one.code.includes('=150')"), 20)
+    plots.first.focus()
+    made.page.keyboard.press("Home")
+    made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('250 W: step 1')"), 20)
+    made.page.locator(".workbench-toggle-relative").first.click()
+    made.wait(ALIKE.replace("CONDITION", "one.title.startsWith('Energy against the default')"), 20)
+    saved: list[str] = []
+    made.page.on("download", lambda download: saved.append(download.suggested_filename))
+    for what in ("csv", "svg"):
+        with made.page.expect_download():
+            made.page.locator(f".workbench-do-{what}").last.click()
+    made.page.wait_for_timeout(500)
+    assert saved == ["frontier.csv", "frontier.svg"]
+
+
+def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_last(notebook: Make) -> None:
+    made = notebook([SET_UP, "workbench.panels.frontier(points)", "workbench.panels.open(points)"])
+    for cell in (0, 1, 2):
+        made.run(cell)
+        made.finish(cell, 90)
+    made.wait("() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length >= 1", 60)
+    first = made.page.locator(".workbench-frontier-plot").first
+    first.focus()
+    made.page.keyboard.press("End")
+    kept = "JSON.stringify(NOTEBOOK.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])".replace("NOTEBOOK", NOTEBOOK)
+    made.wait(f"() => {kept}.includes('150 W: step 3 of 3')", 20)  # the picture follows when the choice rests
+    assert all("<svg" not in "".join(each["data"].get("text/html", "")) for each in made.outputs(1)[1:])
+    assert len(made.page.evaluate(DISPLAYED)) == 2  # the pictures are hidden while the panels live
+    made.save()
+
+    made.page.evaluate(f"() => {{ {NOTEBOOK}.sessionContext.session.kernel.restart(); }}")
+    gone = "[...document.querySelectorAll('.workbench-problem')].filter((each) => each.offsetHeight)"
+    made.wait("() => NOTEBOOK.sessionContext.session.kernel.status === 'idle'".replace("NOTEBOOK", NOTEBOOK), 60)
+    made.wait(f"() => {gone}.length && {gone}.every((each) => each.textContent.includes('Run the cell again'))", 60)
+    first.focus()
+    made.page.keyboard.press("Home")
+    made.wait(f"() => ({VIEWS})()[0].head.startsWith('250 W: step 1')", 10)  # the browser still steps
+    assert not made.page.locator(".workbench-code").first.is_visible()  # a line for another choice would mislead
+    assert all(words == "" for words in made.page.locator(".workbench-waits").all_inner_texts())
+
+    made.lab.stop_kernels()
+    made.open()  # as saved, on a kernel that knows nothing of it
+    made.wait("() => document.querySelectorAll('[data-workbench-picture] svg[role=img]').length >= 3", 60)
+    made.wait(f"() => ({DISPLAYED})().length === 2", 20)
+    one, whole = made.page.evaluate(DISPLAYED)
+    assert "150 W: step 3 of 3" in one
+    assert "Frontier" in whole
+    assert "model not found" not in made.page.locator(".jp-Notebook").inner_text()
+
+
+FOCUSED = """() => {
+  const at = document.activeElement;
+  return { name: at.className, label: at.labels?.[0]?.textContent ?? at.ariaLabel ?? at.textContent,
+           within: Boolean(at.closest('.jupyter-widget-tab')), ring: getComputedStyle(at).outlineStyle };
+}"""
+
+
+def test_a_configuration_is_chosen_and_applied_by_keys_alone(notebook: Make) -> None:
+    made = notebook([SET_UP, "opened = workbench.panels.open(points)\nopened.select('Frontier')\nopened"])
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell, 90)
+    made.wait("() => document.querySelector('.workbench-frontier .bk-Plot') && document.querySelector('.workbench-code').textContent", 60)
+
+    def walk(key: str, name: str) -> None:
+        for _ in range(40):
+            made.page.keyboard.press(key)
+            at = made.page.evaluate(FOCUSED)
+            assert at["within"], f"the keys have left the workbench on the way to {name}"
+            assert at["label"].strip(), f"nothing names {at['name']}"
+            assert at["ring"] != "none", f"nothing shows that {at['name']} has the keys"
+            if name in at["name"]:
+                return
+        raise AssertionError(f"the keys do not come to {name}")
+
+    made.page.locator(".jupyter-widget-tab .lm-mod-current").focus()
+    walk("Tab", "workbench-frontier-plot")
+    made.page.keyboard.press("End")
+    made.wait("() => document.querySelector('.workbench-frontier .workbench-headline').textContent.startsWith('150 W')", 20)
+    walk("Shift+Tab", "lm-TabBar-tab")
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        made.page.keyboard.press(key)
+    made.wait("() => document.querySelector('.workbench-apply')?.workbench?.view?.can_apply", 60)
+    walk("Tab", "workbench-do-apply")
+    made.page.keyboard.press("Enter")
+    made.wait("() => document.querySelector('.workbench-apply').workbench.view.force.startsWith('150 W')", 60)

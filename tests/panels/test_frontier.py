@@ -409,10 +409,17 @@ def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) ->
 @pytest.mark.parametrize("what", ["svg", "png", "csv", "parquet"])
 def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None:
     said = Said(panel)
-    ask(panel, "export", what=what)
+    ask(panel, "export", what=what, view="a view")
     content, (data,) = said.messages[-1]
-    assert (content["kind"], content["name"]) == ("file", f"frontier.{what}")
+    assert (content["kind"], content["name"], content["view"]) == ("file", f"frontier.{what}", "a view")  # others save none
     assert data.startswith({"csv": b"time_s", "parquet": b"PAR1"}.get(what, b"<svg"))
+
+
+def test_axes_that_one_view_changes_are_told_to_the_others(panel: FrontierPanel) -> None:
+    said = Said(panel)
+    ask(panel, "axes", relative=True)
+    assert said.last("axes")["relative"]
+    assert "Energy against the default (%)" in panel.svg()
 
 
 @pytest.mark.parametrize("options", [{}, {"relative": True}, {"eta": 0.0}, {"eta": 1.0}, {"max_slowdown": 0.0}, {"max_slowdown": 3.0}])

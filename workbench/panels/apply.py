@@ -25,14 +25,14 @@ from ..recurring import RecurringJob
 from . import theme
 from .apply_look import View, view
 from .apply_picture import page, power
-from .base import LivePanel, Message, kernel, module
-from .periods import has_widgets
+from .base import Message, module
+from .standing import StandingPanel
 
 POLL_S = 0.5  # between two looks at the GPU
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 
 
-class ApplyPanel(LivePanel):
+class ApplyPanel(StandingPanel):
     """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
 
     _esm = module("base.js", "apply.js")
@@ -40,7 +40,7 @@ class ApplyPanel(LivePanel):
     def __init__(
         self, wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
     ) -> None:
-        self._live, self.jobs = live, tuple(jobs)
+        self.jobs = tuple(jobs)
         self.hand = applying.on(gpu)
         self.chosen: Configuration | None = None
         self._view: View | None = None
@@ -49,7 +49,7 @@ class ApplyPanel(LivePanel):
         self._done = ""  # how the last command went
         self._said: dict[str, Any] = {}
         self._read_s = self._heard_s = time.monotonic()
-        super().__init__()
+        super().__init__(live=live)
         if callable(getattr(wanted, "on_choice", None)):
             self.chosen = wanted.chosen
             wanted.on_choice(self.choose)
@@ -107,6 +107,7 @@ class ApplyPanel(LivePanel):
             self._doing = ""
             with self._lock:
                 self.refresh()
+                self._picture_later()
                 self._say(*self._news())
 
     # showing
@@ -122,20 +123,6 @@ class ApplyPanel(LivePanel):
         """The panel as a picture: HTML without scripts."""
         with self._lock:
             return page(self.title(), self._view, power(self._followed), self._problem)
-
-    def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere."""
-        if kernel() is None:
-            return
-        from IPython.display import display
-
-        display(self._repr_mimebundle_(), raw=True)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._troubles():
-            self.refresh()
-        picture = {"text/html": self.html(), "text/plain": self.summary()}
-        return {**picture, **self._bundle()} if (has_widgets() if self._live is None else self._live) else picture
 
     # for the views
 
@@ -164,6 +151,7 @@ class ApplyPanel(LivePanel):
         if content == self._said:
             return None
         self._said = content
+        self._picture_later()
         return content, buffers
 
     def _news(self) -> Message:

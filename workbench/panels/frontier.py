@@ -26,7 +26,7 @@ from ..report import NO_TARIFF, Tariff
 from ..search import pareto
 from ..trade_off import Collected, Look, Work, check_slowdown, configuration, find, follow, look, python, words
 from . import theme
-from .base import LivePanel, Message, kernel, module
+from .base import Message, kernel, module
 from .frontier_files import table_file
 from .frontier_filters import ALL, NAMES, Filters
 from .frontier_look import COLUMNS, ETA, HAND, RULES, SLOWDOWN, Choice, counts, details, headline, ranges, rule_words, ruled, table
@@ -34,7 +34,7 @@ from .frontier_look import summary_table as rows_around
 from .frontier_picture import draw, page
 from .frontier_sources import Given, Source, source
 from .frontier_traces import traces
-from .periods import has_widgets
+from .standing import StandingPanel
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -44,7 +44,7 @@ ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 NOTHING = "Nothing is measured yet; points appear here as they are"
 
 
-class FrontierPanel(LivePanel):
+class FrontierPanel(StandingPanel):
     """A frontier, and a choice on it. `frontier` says what the arguments are."""
 
     _esm = module("base.js", "frontier_plot.js", "frontier_table.js", "frontier.js")
@@ -66,7 +66,7 @@ class FrontierPanel(LivePanel):
         check_slowdown(max_slowdown)
         check_eta(eta)
         self.source, self.default, self.max_power_w, self.relative = given, default, max_power_w, relative
-        self._work, self._tariff, self._store, self._live = work, tariff, store, live
+        self._work, self._tariff, self._store = work, tariff, store
         self._seen: Hashable = None
         self._collected = Collected(pl.DataFrame(), ())
         self._filters = Filters()
@@ -76,7 +76,7 @@ class FrontierPanel(LivePanel):
         self._note = self._told = ""
         self._callbacks: list[Callable[[Configuration], object]] = []
         self._read_s = self._heard_s = time.monotonic()
-        super().__init__()
+        super().__init__(live=live)
         if isinstance(given, Given):
             self.refresh()  # what is wrong with what was given is the caller's error
         else:
@@ -252,6 +252,7 @@ class FrontierPanel(LivePanel):
             row, self._note = follow(before, self._choice.row, seen)
             row = ruled(seen, replace(self._choice, row=row))
         self._choice = replace(self._choice, row=row)
+        self._picture_later()
         new = configuration(seen.points, row)
         if old is not None and new != old:
             if not self._note and moved:
@@ -269,6 +270,7 @@ class FrontierPanel(LivePanel):
         before = self.chosen
         self._choice = replace(choice, row=ruled(seen, choice))
         self._note = ""
+        self._picture_later()
         if self.chosen is not None and self.chosen != before:
             self._call(self.chosen)
 
@@ -299,21 +301,10 @@ class FrontierPanel(LivePanel):
         """The view as an `<svg>` element that needs no scripts and no network."""
         return draw(self.title(), self.sentences(), self.look, self._choice, relative=self.relative)
 
-    def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere."""
-        if kernel() is None:
-            return
-        from IPython.display import display
-
-        display(self._repr_mimebundle_(), raw=True)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._troubles():
-            self.refresh()
+    def html(self) -> str:
+        """The picture, the frontier as a table, the line of Python, and everything in words: HTML without scripts."""
         rows = [] if self.look is None else rows_around(self.look, self._choice)
-        picture = {"text/html": page(self.svg(), rows, self.python, self.summary()), "text/plain": self.summary()}
-        widget = has_widgets() if self._live is None else self._live
-        return {**picture, **self._bundle()} if widget else picture
+        return page(self.svg(), rows, self.python, self.summary())
 
     # for the views
 
@@ -384,9 +375,12 @@ class FrontierPanel(LivePanel):
                     raise
             elif kind == "axes":
                 self.relative = bool(content["relative"])
+                self._picture_later()
+                self._say({"kind": "axes", "relative": self.relative})  # another view of the same panel
             elif kind == "export":
                 what = str(content["what"])
-                self._say({"kind": "file", "what": what, "name": f"frontier.{what}"}, [self._exported("svg" if what == "png" else what)])
+                about = {"kind": "file", "what": what, "name": f"frontier.{what}", "view": content.get("view")}
+                self._say(about, [self._exported("svg" if what == "png" else what)])
             elif kind == "traces":
                 row = _row(self._must(), int(content["row"])) if content.get("version") == self._version else self._choice.row
                 svg, said = traces(self._must().points["measurements"][row].to_list(), self._store)

@@ -27,18 +27,18 @@ from ..search.objective import Objective
 from ..search.recorded import Recorded
 from ..search.study import JobStudy
 from . import theme
-from .base import LivePanel, Message, kernel, module
-from .periods import has_widgets
+from .base import Message, module
 from .recurring_look import View, view
 from .recurring_picture import draw
 from .recurring_sources import Played, Source, Studied, as_csv
+from .standing import StandingPanel
 
 POLL_S = 0.5  # between two looks at a history that others may write
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 MOST = 1000  # recurrences on one click
 
 
-class RecurringPanel(LivePanel):
+class RecurringPanel(StandingPanel):
     """A recurring job's beliefs, costs and savings.
 
     Args:
@@ -49,7 +49,7 @@ class RecurringPanel(LivePanel):
     _esm = module("base.js", "recurring.js")
 
     def __init__(self, source: Source, *, live: bool | None = None) -> None:
-        self.source, self._live = source, live
+        self.source = source
         self._seen: Hashable = None
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
@@ -59,7 +59,7 @@ class RecurringPanel(LivePanel):
         self._left = 0  # recurrences that are still to be run
         self._note = ""
         self._error: Exception | None = None  # that ended the last run
-        super().__init__()
+        super().__init__(live=live)
         with self._troubles():
             self.refresh()
 
@@ -120,6 +120,7 @@ class RecurringPanel(LivePanel):
             self._outlook = look(ledger, self._paid[1], self.source.objective, self.source.policy, pardoned=self.source.pardoned)
             self._view = view(self._outlook, list(ledger.open.values()))
             self._seen = seen
+            self._picture_later()
             return True
 
     # showing
@@ -138,22 +139,10 @@ class RecurringPanel(LivePanel):
         assert self._view is not None
         return draw(self.title(), self._view)
 
-    def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere."""
-        if kernel() is None:
-            return
-        from IPython.display import display
-
-        display(self._repr_mimebundle_(), raw=True)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._troubles():
-            self.refresh()
+    def html(self) -> str:
+        """The picture and its words: HTML without scripts."""
         words = html.escape(self.summary()).replace("\n", "<br>")
-        page = f'{self.svg()}<details style="font-size:12px"><summary>in words</summary>{words}</details>'
-        picture = {"text/html": page, "text/plain": self.summary()}
-        widget = has_widgets() if self._live is None else self._live
-        return {**picture, **self._bundle()} if widget else picture
+        return f'{self.svg()}<details style="font-size:12px"><summary>in words</summary>{words}</details>'
 
     # for the views
 

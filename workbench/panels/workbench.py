@@ -9,7 +9,6 @@ of when it was displayed; `finish()` leaves one of now.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,8 @@ from .apply import ApplyPanel
 from .base import LivePanel, interrupt_cell, kernel, unblock
 from .clocks import ClocksPanel
 from .frontier import FrontierPanel, frontier
-from .periods import has_widgets
 from .power import PowerView
+from .standing import Shown, StandingPanel
 from .workbench_parts import Logged, log_sheet, sweep_sheet
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ class Workbench:
         store: Store | None = None,
         live: bool | None = None,
     ) -> None:
-        self._live = live
-        self._display_id: str | None = None
+        self._shown = Shown(live)
         here, store = session.current(), store or Store()
         devices: tuple[Device, ...] = here.devices
         self.recorder = here.recorder
@@ -72,6 +70,9 @@ class Workbench:
             self.panels["Clocks"] = ClocksPanel(live=live)
             self.panels["Apply"] = ApplyPanel(self.frontier, jobs=jobs, live=live)
         self.panels["Log"] = log_sheet(store)
+        for panel in self.panels.values():
+            if isinstance(panel, StandingPanel):
+                panel.on_picture = lambda: self._shown.changed(self._picture)
         self._box: ipywidgets.Tab | None = None
 
     @property
@@ -86,6 +87,7 @@ class Workbench:
             import ipywidgets
 
             self._box = ipywidgets.Tab(children=list(self.panels.values()), titles=list(self.panels))
+            self._box.add_class("workbench-tabs")
             unblock(self._box)
         return self._box
 
@@ -109,10 +111,7 @@ class Workbench:
         """Display it; does nothing where no notebook is."""
         if kernel() is None:
             return
-        from IPython.display import display
-
-        self._display_id = self._display_id or uuid.uuid4().hex
-        display(self._repr_mimebundle_(), raw=True, display_id=self._display_id)
+        self._shown.display(self._picture(), self._view() if self._shown.widget else {})
 
     def _ipython_display_(self) -> None:
         self.show() if kernel() is not None else print(self.summary())
@@ -120,18 +119,16 @@ class Workbench:
     def finish(self) -> None:
         """Put a picture of every tab as it is now in the view's place, and end the panels. What was applied stays."""
         self.close()
-        if kernel() is None or self._display_id is None:
-            return
-        from IPython.display import update_display
-
-        update_display({"text/html": self.html(), "text/plain": self.summary()}, raw=True, display_id=self._display_id)
+        self._shown.leave(self._picture())
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        picture = {"text/html": self.html(), "text/plain": self.summary()}
-        if not (has_widgets() if self._live is None else self._live) or kernel() is None:
-            return picture
-        view = {"version_major": 2, "version_minor": 1, "model_id": self.box.model_id}
-        return {**picture, "application/vnd.jupyter.widget-view+json": view}
+        return {**self._picture(), **self._view()} if self._shown.widget and kernel() is not None else self._picture()
+
+    def _picture(self) -> dict[str, Any]:
+        return {"text/html": self.html(), "text/plain": self.summary()}
+
+    def _view(self) -> dict[str, Any]:
+        return {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 1, "model_id": self.box.model_id}}
 
     def close(self) -> None:
         """End every panel. What was applied stays; `panels["Apply"]` can undo it before."""

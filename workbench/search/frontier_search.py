@@ -15,7 +15,6 @@ import polars as pl
 
 from ..errors import UsageError
 from .objective import check_measured
-from .pareto import area, on_frontier
 from .worlds import Array, Grid, draw, grid
 
 WORLDS = 3000
@@ -110,10 +109,7 @@ class FrontierSearch:
             return None
         times, energies = self._draws(self._rng)
         seen = [*self._told, *self._begun]
-        gains = np.zeros(len(left))
-        for t, e in zip(times, energies, strict=True):
-            gains += _gains(t, e, seen, left)
-        gains /= len(times)
+        gains = _gains(times, energies, seen, left)
         pick = int(np.argmax(gains))
         if seen and gains[pick] < self.worth:
             return None
@@ -206,20 +202,31 @@ def _weights(misfits: Array) -> Array:
     return cooled(high)
 
 
-def _gains(time: Array, energy: Array, seen: list[int], left: Array) -> Array:
-    """Area that each of `left` would add to what `seen` dominates, as a share of the area of all, up to the worst of this world."""
-    worst_time, worst_energy = float(time.max()), float(energy.max())
-    whole = area(time, energy, worst_time, worst_energy)
-    if whole <= 0:
-        return np.zeros(len(left))
-    if not seen:
-        return np.asarray((worst_time - time[left]) * (worst_energy - energy[left]) / whole)
-    t, e = time[seen], energy[seen]
-    front = on_frontier(t, e)
-    # The staircase as columns: between two frontier times, what is not dominated lies below the faster one's energy.
-    starts = np.concatenate([[-np.inf], t[front]])
-    ends = np.concatenate([t[front], [worst_time]])
-    ceilings = np.concatenate([[worst_energy], np.minimum(e[front], worst_energy)])
-    widths = np.clip(ends[None, :] - np.maximum(starts[None, :], time[left][:, None]), 0.0, None)
-    heights = np.clip(ceilings[None, :] - energy[left][:, None], 0.0, None)
-    return np.asarray((widths * heights).sum(axis=1) / whole)
+def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array:
+    """Area that each of `left` would add to what `seen` dominates, as a share of the area of all, up to the worst of each world.
+
+    Args:
+        times: Shape (worlds, configurations), energies alike.
+
+    Returns:
+        Shape (left,): the mean over worlds.
+    """
+    worst_time, worst_energy = times.max(axis=1, keepdims=True), energies.max(axis=1, keepdims=True)
+    corners, ceilings = _stairs(times, energies, worst_energy)
+    whole = (np.diff(np.hstack([corners, worst_time]), axis=1) * (worst_energy - ceilings)).sum(axis=1)
+    # Between two corners of what is seen, what is not dominated lies below the faster one's energy; before the first, below the worst.
+    corners, ceilings = _stairs(times[:, seen], energies[:, seen], worst_energy)
+    starts = np.hstack([np.full_like(worst_time, -np.inf), corners])
+    ends = np.hstack([corners, worst_time])
+    ceilings = np.hstack([worst_energy, ceilings])
+    widths = np.clip(ends[:, None, :] - np.maximum(starts[:, None, :], times[:, left, None]), 0.0, None)
+    heights = np.clip(ceilings[:, None, :] - energies[:, left, None], 0.0, None)
+    added = (widths * heights).sum(axis=2)
+    return np.asarray((added / np.where(whole > 0, whole, np.inf)[:, None]).mean(axis=0))
+
+
+def _stairs(times: Array, energies: Array, most: Array) -> tuple[Array, Array]:
+    """Times in order, and the least energy up to each, at most `most`; each world a row."""
+    order = np.argsort(times, axis=1)
+    least = np.minimum.accumulate(np.take_along_axis(energies, order, axis=1), axis=1)
+    return np.take_along_axis(times, order, axis=1), np.minimum(least, most)

@@ -81,8 +81,9 @@ def draw(space: Grid, count: int, rng: np.random.Generator) -> tuple[Array, Arra
     filled = world.least + (1 - world.least) * filled
     fixed = world.static + (world.memory_static + world.memory_core * world.memory) * memory
     x = np.broadcast_to(clock, filled.shape).copy()
+    cores = {u: world.core * _core(world, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())}  # few memory clocks, many limits
     for i in np.flatnonzero(np.isfinite(limit)):
-        free = _under(limit[i], fixed[:, [i]] + world.core * filled[:, [i]] * _core(world, GRID, memory[i]))
+        free = _under(limit[i], fixed[:, [i]] + filled[:, [i]] * cores[memory[i]])
         x[:, i] = np.minimum(x[:, i], free)
     busy = _busy(world, x, memory)
     power = fixed + world.core * filled * _core(world, x, memory)

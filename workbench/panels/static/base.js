@@ -5,6 +5,7 @@ const PING_MS = 2000;
 const ASK_AGAIN_MS = 5000;
 const HELLO_AGAIN_MS = 300; // at first, then after twice the time
 const HELLO_SELDOM_MS = 60_000;
+const GONE = "The kernel that drew this has ended or was restarted: nobody hears what is done here. Run the cell again.";
 
 // One BokehJS for all panels of the page, sent by the kernel on the first one's request.
 const page = (globalThis.__workbenchPage ??= { bokeh: null, asked: -Infinity, arrived: new EventTarget() });
@@ -43,13 +44,25 @@ export function readTheme(variables) {
   return Object.fromEntries(Object.entries(variables).map(([what, names]) => [what, read(names)]));
 }
 
+/** Give plots the page's colours: `frames` are {plot, grid, axes}, `ink` are pairs of a glyph and its colour that is the text's. */
+export function colourFrames(frames, ink, colours) {
+  for (const { plot, grid, axes } of frames) {
+    if (plot) plot.title.text_color = colours.faint_text;
+    grid.grid_line_color = colours.line;
+    for (const axis of axes) {
+      axis.setv({ axis_line_color: colours.frame, major_tick_line_color: colours.frame, major_label_text_color: colours.faint_text, axis_label_text_color: colours.faint_text });
+    }
+  }
+  for (const [glyph, property] of ink) glyph[property] = colours.text;
+}
+
 /**
  * The `render` of a panel. `build({ root, post })` makes what is specific to it and returns
  *
  *   greeting(message, buffers, Bokeh)   draw from nothing, also a second time
  *   message(message, buffers)           any other message of the kernel
  *   recolour()                          the theme has changed
- *   state({ running, queued, silent })  what the panel should say of the kernel; `silent` in seconds
+ *   state({ running, queued, gone, silent })  what the panel should say of the kernel; `silent` in seconds
  *   dispose()
  *
  * `post(message)` sends to the kernel.
@@ -65,6 +78,7 @@ export function livePanel(build) {
     let sent = 0;
     let running = true;
     let queued = false;
+    let gone = false; // the kernel that made this
     let greeted = false;
     let patience = HELLO_AGAIN_MS;
     let lastHello = 0;
@@ -72,9 +86,19 @@ export function livePanel(build) {
     let lastNews = performance.now();
 
     function post(message) {
+      if (gone) return;
       sent += 1;
+      try {
+        model.send({ ...message, n: sent });
+      } catch (error) {
+        gone = true;
+        queued = running = false;
+        waiting.clear();
+        console.warn(error);
+        trouble.textContent = GONE;
+        return;
+      }
       waiting.set(sent, performance.now());
-      model.send({ ...message, n: sent });
     }
     function hello() {
       const now = performance.now();
@@ -86,7 +110,7 @@ export function livePanel(build) {
     const panel = build({ root, post });
 
     function show() {
-      panel.state({ running, queued, silent: running ? (performance.now() - lastNews) / 1000 : 0, greeted });
+      panel.state({ running, queued, gone, silent: running ? (performance.now() - lastNews) / 1000 : 0, greeted });
     }
     function guarded(work) {
       try {
@@ -138,7 +162,7 @@ export function livePanel(build) {
     const timer = setInterval(() => guarded(() => {
       const now = performance.now();
       const oldest = Math.min(...waiting.values(), Infinity);
-      queued = now - oldest > ANSWER_MS;
+      queued = !gone && now - oldest > ANSWER_MS;
       if (!greeted && now - lastHello > patience) {
         // JupyterLab sends to the main shell, which a cell may block, until the subshell that it asked for is there.
         // Or the panel that asked for BokehJS is gone.

@@ -1,5 +1,5 @@
 // A tuner at work: time against energy, the clocks or power limits, the probes in order, what can be asked of it.
-import { element, livePanel, readTheme } from "./base.js";
+import { colourFrames, element, livePanel, readTheme } from "./base.js";
 
 const LEVELS = 6; // of the ground of the plane of clocks
 const ANY = 0.5; // per cent above the slider's highest bound: any slowdown is allowed
@@ -156,15 +156,8 @@ class ClocksPlots {
     this.views = Bokeh.embed.add_document_standalone(this.document, place);
   }
   recolour(colours) {
-    for (const { plot, grid, axes } of this.frames) {
-      plot.title.text_color = colours.faint_text;
-      grid.grid_line_color = colours.line;
-      for (const axis of axes) {
-        axis.setv({ axis_line_color: colours.frame, major_tick_line_color: colours.frame, major_label_text_color: colours.faint_text, axis_label_text_color: colours.faint_text });
-      }
-    }
+    colourFrames(this.frames, this.ink, colours);
     this.plane.grid.grid_line_color = null;
-    for (const [glyph, property] of this.ink) glyph[property] = colours.text;
   }
   draw(drawing, table, knob) {
     this.drawTrade(drawing, table);

@@ -159,6 +159,7 @@ function frontier({ root, post }) {
     const label = element("label", "workbench-control", element("span", "", words), made);
     return [name, { made, label }];
   }));
+  const me = Math.random().toString(36).slice(2); // there may be several views of one panel
   const code = element("code", "workbench-code");
   code.tabIndex = 0;
   code.setAttribute("aria-label", "a line of Python that makes this choice");
@@ -175,7 +176,7 @@ function frontier({ root, post }) {
   });
   const exports = ["png", "svg", "csv", "parquet"].map((what) => {
     const words = { png: "PNG", svg: "SVG", csv: "CSV", parquet: "Parquet" }[what];
-    return button(what, words, what === "png" || what === "svg" ? `the picture as ${words}` : `the points as ${words}`, () => post({ kind: "export", what }));
+    return button(what, words, what === "png" || what === "svg" ? `the picture as ${words}` : `the points as ${words}`, () => post({ kind: "export", what, view: me }));
   });
   const traceWords = element("div", "workbench-faint");
   const tracePicture = element("div", "workbench-trace");
@@ -431,7 +432,12 @@ function frontier({ root, post }) {
       } else if (message.kind === "traces") {
         tracePicture.innerHTML = message.svg;
         traceWords.textContent = message.said;
+      } else if (message.kind === "axes") {
+        if (message.relative === isRelative) return;
+        isRelative = message.relative;
+        redraw();
       } else if (message.kind === "file") {
+        if (message.view && message.view !== me) return;
         const data = buffers[0];
         if (message.what === "png") savePng(message.name, data).catch((error) => (note.textContent = error.message));
         else save(message.name, data, { svg: "image/svg+xml", csv: "text/csv" }[message.what] ?? "application/octet-stream");
@@ -440,7 +446,8 @@ function frontier({ root, post }) {
     recolour() {
       plot?.recolour(readTheme(about.theme));
     },
-    state({ queued, greeted }) {
+    state({ queued, greeted, gone }) {
+      if (gone) for (const part of [code.parentElement, traces, ...exports.map((each) => each.parentElement)]) part.hidden = true; // the kernel's work
       if (queued !== queuedNow) root.classList.toggle("workbench-frontier-queued", queued);
       queuedNow = queued;
       waits.textContent = !greeted ? "loading" : queued ? "the kernel hears of it when the cell ends" : "";

@@ -1,6 +1,6 @@
 // The plane of time and energy. What stays is drawn once; what a step moves lies on a canvas of its own ("overlay"), so that ten thousand
 // points are not drawn again for it.
-import { readTheme } from "./base.js";
+import { colourFrames, readTheme } from "./base.js";
 
 const FEW = 300; // points, up to which all that are measured have error bars; of more only the frontier's
 const PREFIXES = [[1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]];
@@ -91,14 +91,12 @@ export class FrontierPlot {
     this.document = new Document();
     this.document.add_root(plot);
     this.views = Bokeh.embed.add_document_standalone(this.document, place);
+    Promise.resolve(this.views).then(() => { // the keys go to the place around it, which is one stop of the tab key, not two
+      for (const each of place.querySelectorAll(".bk-Plot")) each.tabIndex = -1;
+    });
   }
   recolour(colours) {
-    this.plot.title.text_color = colours.faint_text;
-    this.grid.grid_line_color = colours.line;
-    for (const axis of [this.left, this.below]) {
-      axis.setv({ axis_line_color: colours.frame, major_tick_line_color: colours.frame, major_label_text_color: colours.faint_text, axis_label_text_color: colours.faint_text });
-    }
-    for (const [glyph, property] of this.ink) glyph[property] = colours.text;
+    colourFrames([{ plot: this.plot, grid: this.grid, axes: [this.left, this.below] }], this.ink, colours);
     this.label.background_fill_color = colours.background;
   }
   /** Points, drawn anew. `model` knows their columns and words. */

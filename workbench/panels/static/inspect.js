@@ -1,5 +1,5 @@
 // A recorded trace with its iterations, to look at: zoom, choose a level or a period of one's own, and see it folded.
-import { element, livePanel, readTheme } from "./base.js";
+import { colourFrames, element, livePanel, readTheme } from "./base.js";
 import { PeriodView, Spans, addStrips, periodTables } from "./period.js";
 
 const OWN_AFTER_MS = 250; // a slider that is dragged asks when it rests
@@ -42,10 +42,7 @@ class PowerPlot {
     this.views = Bokeh.embed.add_document_standalone(this.document, place);
   }
   recolour(colours) {
-    for (const axis of this.axes) {
-      axis.setv({ axis_line_color: colours.frame, major_tick_line_color: colours.frame, major_label_text_color: colours.faint_text, axis_label_text_color: colours.faint_text });
-    }
-    this.grid.grid_line_color = colours.line;
+    colourFrames([{ grid: this.grid, axes: this.axes }], [], colours);
     this.strips.recolour(colours);
   }
   show(times, power, colour, whole) {

@@ -1,5 +1,5 @@
 // A recurring job: believed costs, the profile of power limits, costs and savings over recurrences, and what can be done with them.
-import { element, livePanel, readTheme } from "./base.js";
+import { colourFrames, element, livePanel, readTheme } from "./base.js";
 
 const MANY = 10; // recurrences on the second button, unless another number is given
 const HIGHEST = 1000;
@@ -115,14 +115,7 @@ class RecurringPlots {
     this.views = Bokeh.embed.add_document_standalone(this.document, place);
   }
   recolour(colours) {
-    for (const { plot, grid, axes } of this.frames) {
-      plot.title.text_color = colours.faint_text;
-      grid.grid_line_color = colours.line;
-      for (const axis of axes) {
-        axis.setv({ axis_line_color: colours.frame, major_tick_line_color: colours.frame, major_label_text_color: colours.faint_text, axis_label_text_color: colours.faint_text });
-      }
-    }
-    for (const [glyph, property] of this.ink) glyph[property] = colours.text;
+    colourFrames(this.frames, this.ink, colours);
   }
   draw(view) {
     this.drawBelieved(view);
