@@ -1,6 +1,7 @@
 """Recurring jobs on Zeus' published traces: what finding the batch size and the power limit costs, and what it saves.
 
-    python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--tune] [--only NAME ...] [--workers N]
+    python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds N] [--tune] [--only NAME ...]
+                                   [--workers N]
 
 Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the best fixed configuration:
 cumulative cost / its expected cost - recurrences.
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,18 @@ from .replay_contestants import Default, GridSearch, OptunaPeer, ZeusOwn
 from .replay_tuning import CHOSEN, leave_one_out, tuned
 
 CHECKPOINTS = (5, 10, 20, 40)
-OPTUNA_SEEDS = {"Optuna TPE": 5, "Optuna GP": 1}  # its samplers take hundreds of times as long for a decision
+TPE_SEEDS, GP_SEEDS = 5, 1  # Optuna's samplers take tens of times as long for a decision
 
 Make = Callable[[int, str], Policy]  # of a seed and a workload
 
 
-def contestants(chosen: dict[str, str]) -> dict[str, Make]:
-    """Everybody, by name; what is not installed is left out, and said. Ours play with what was chosen without the workload at hand."""
+def contestants(chosen: dict[str, str], left_out: dict[str, str] | None = None) -> dict[str, Make]:
+    """Everybody, by name. Ours play with what was chosen without the workload at hand.
+
+    Args:
+        chosen: Variant by workload.
+        left_out: Is told who takes no part and why, for example because it is not installed.
+    """
     all_: dict[str, Make] = {
         "ours": lambda seed, workload: tuned(workload, chosen),
         "ours, safe": lambda seed, workload: tuned(workload, chosen, safe=True),
@@ -57,7 +63,8 @@ def contestants(chosen: dict[str, str]) -> dict[str, Make]:
             make(0, "")
             all_[name] = make
         except ImportError as error:
-            print(f"{name} takes no part: {error}")
+            if left_out is not None:
+                left_out[name] = str(error)
     return all_
 
 
@@ -120,7 +127,7 @@ def play_one(name: str, chosen: dict[str, str], job: Job, eta: float, seeds: int
     """One contestant on one job, so that several processes can share the work."""
     start, start_cpu = time.perf_counter(), time.process_time()
     objective = zeus_cost(job, eta)
-    bills = play(contestants(chosen)[name], job, objective, range(min(seeds, OPTUNA_SEEDS.get(name, seeds))))
+    bills = play(contestants(chosen)[name], job, objective, range(seeds))
     took = time.perf_counter() - start, time.process_time() - start_cpu
     return Played(score(job, objective, bills), curve(job, objective, bills), sum(len(bill.cost) for bill in bills), *took)
 
@@ -166,8 +173,6 @@ def _far_apart(jobs: list[Job]) -> tuple[Job, Job] | None:
 
 
 def _common(a: Job, b: Job) -> tuple[Job, Job]:
-    from dataclasses import replace
-
     both = tuple(x for x in a.space.batch_sizes if x in b.space.batch_sizes)
 
     def cut(job: Job) -> Job:
@@ -179,7 +184,7 @@ def _common(a: Job, b: Job) -> tuple[Job, Job]:
 
 
 def decision_time(runs: int = 10_000) -> dict[str, float]:
-    """Seconds per decision with so many recorded recurrences: counted from frames, and from kept evidence."""
+    """Seconds per decision with so many recorded recurrences: frames counted first, the same frames asked again, and kept evidence."""
     import polars as pl
 
     from workbench.search.bandit import ask
@@ -195,16 +200,26 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
     profiles = [(None, int(size), limit, 5 + 200 / size, 0.9 * limit, None) for size in sizes for limit in space.power_limits_w]
     history = History(frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES))
     objective, policy = ZeusCost(0.5, 250), KnowledgeGradient()
-    times = []
-    for _ in range(7):
-        start = time.perf_counter()
-        ask(policy, history, space, objective, rng)
-        times.append(time.perf_counter() - start)
     evidence = Evidence.of(history, space)
-    start = time.perf_counter()
-    for _ in range(20):
-        policy.ask(evidence, objective, rng)
-    return {"from_frames_s": float(np.median(times)), "kept_s": (time.perf_counter() - start) / 20}
+
+    def middle(decide: Callable[[], object], many: int = 15) -> tuple[float, float]:
+        """Medians of wall and processor time: what else runs on the machine shows in the first."""
+        wall, cpu = [], []
+        for _ in range(many):
+            start, start_cpu = time.perf_counter(), time.process_time()
+            decide()
+            wall.append(time.perf_counter() - start)
+            cpu.append(time.process_time() - start_cpu)
+        return float(np.median(wall)), float(np.median(cpu))
+
+    out: dict[str, float] = {}
+    for name, decide in {
+        "from_frames": lambda: ask(policy, replace(history), space, objective, rng),  # a history nobody has counted
+        "again": lambda: ask(policy, history, space, objective, rng),
+        "kept": lambda: policy.ask(evidence, objective, rng),
+    }.items():
+        out[f"{name}_s"], out[f"{name}_cpu_s"] = middle(decide)
+    return out
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -213,6 +228,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="few seeds, for a first look")
     parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument(
+        "--gp-seeds", type=int, metavar="N", help=f"of Optuna's Gaussian process sampler; 0: none (default: {GP_SEEDS}, 0 if --quick)"
+    )
     parser.add_argument("--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn")
     parser.add_argument("--only", nargs="*", help="these contestants only")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
@@ -225,23 +243,32 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         result["tuning"] = leave_one_out(jobs, 1 if options.quick else 10, options.workers)
     result["chosen"] = result["tuning"]["chosen"] if options.tune else CHOSEN
     print(table(["left out", "chosen by the others"], [(left or "none: the default", name) for left, name in result["chosen"].items()]))
-    names = contestants(result["chosen"])
+    gp_seeds = options.gp_seeds if options.gp_seeds is not None else 0 if options.quick else min(seeds, GP_SEEDS)
+    left_out: dict[str, str] = {}
+    names = contestants(result["chosen"], left_out)
     if options.only:
         names = {name: make for name, make in names.items() if name in options.only}
+    if gp_seeds == 0 and names.pop("Optuna GP", None):
+        left_out["Optuna GP"] = "it is slow and was not asked for; --gp-seeds 1 plays it"
+    for name, why in left_out.items():
+        print(f"{name} takes no part: {why}")
+    seeds_of = {name: {"Optuna TPE": min(seeds, TPE_SEEDS), "Optuna GP": gp_seeds}.get(name, seeds) for name in names}
+    result |= {"seeds_of": seeds_of, "left_out": left_out}
     for key in ("contestants", "curves", "recurrences_per_s", "recurrences_per_cpu_s"):
         result[key] = {}
     pool = ProcessPoolExecutor(options.workers) if options.workers > 1 else None
     each_job = (lambda f, *rows: list(pool.map(f, *rows))) if pool else (lambda f, *rows: list(map(f, *rows)))
     for name in names:
         many = len(jobs)
-        played = each_job(play_one, [name] * many, [result["chosen"]] * many, jobs, [0.5] * many, [seeds] * many)
+        played = each_job(play_one, [name] * many, [result["chosen"]] * many, jobs, [0.5] * many, [seeds_of[name]] * many)
         result["contestants"][name] = {job.name: one.figures for job, one in zip(jobs, played, strict=True)}
         result["curves"][name] = {job.name: one.curve for job, one in zip(jobs, played, strict=True)}
         total = sum(one.recurrences for one in played)
         result["recurrences_per_s"][name] = total / sum(one.wall_s for one in played)
         result["recurrences_per_cpu_s"][name] = total / sum(one.cpu_s for one in played)
         each = f"{result['recurrences_per_s'][name]:.0f} recurrences/s"
-        print(f"{name}: {each}, {result['recurrences_per_cpu_s'][name]:.0f} per second of the processor", flush=True)
+        of = f"{seeds_of[name]} seed{'s' * (seeds_of[name] != 1)}"
+        print(f"{name}, {of}: {each}, {result['recurrences_per_cpu_s'][name]:.0f} per second of the processor", flush=True)
     tell(jobs, result)
     result["decision"] = decision_time()
     drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
@@ -251,7 +278,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     print("\nRecurrences until within 5 % of the best again, after another workload took over\n")
     print(table(["drift", *drifting], rows))
     if not options.quick:
-        result["eta_sweep"] = eta_sweep(jobs, max(seeds // 10, 3), drifting)
+        result["eta_sweep"] = eta_sweep(jobs, max(seeds // 10, 3), list(drifting), result["chosen"], each_job)
     if pool:
         pool.shutdown()
     finish(result, options.json)
@@ -260,14 +287,17 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     return result
 
 
-def eta_sweep(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, dict[str, float]]:
+def eta_sweep(
+    jobs: list[Job], seeds: int, names: Sequence[str], chosen: dict[str, str], each_job: Callable[..., list[Played]]
+) -> dict[str, Any]:
     """Sum of mean regrets at other etas."""
     out: dict[str, dict[str, float]] = {}
+    many = len(jobs)
     for eta in (0.0, 0.25, 0.75, 1.0):
-        out[f"{eta:g}"] = {
-            name: sum(score(job, zeus_cost(job, eta), play(make, job, zeus_cost(job, eta), range(seeds)))["regret_runs"] for job in jobs)
-            for name, make in names.items()
-        }
+        out[f"{eta:g}"] = {}
+        for name in names:
+            played = each_job(play_one, [name] * many, [chosen] * many, jobs, [eta] * many, [seeds] * many)
+            out[f"{eta:g}"][name] = sum(one.figures["regret_runs"] for one in played)
     print("\nSum of mean regrets by eta\n")
     print(table(["eta", *names], [(eta, *row.values()) for eta, row in out.items()]))
     return out

@@ -235,6 +235,8 @@ def _run(world: World, evidence: Evidence, policy: Policy, objective: Objective,
     each_cost = float(objective.cost(each_s, each_j))
     last = min(path.epochs, float(job.space.max_epochs))
     epochs, state = 0.0, "stopped"
+    at: dict[float, float] = {}
+    news = set(path.milestones.values())
     while True:
         if proposal.stop_after_cost < math.inf:  # the paper's rule: before the epoch that would cross, known from the profile
             whole = min(proposal.stop_after_cost // each_cost, last)
@@ -250,7 +252,8 @@ def _run(world: World, evidence: Evidence, policy: Policy, objective: Objective,
         if epochs >= job.space.max_epochs:
             state = "failed"
             break
-        at = {level: epoch for level, epoch in path.milestones.items() if epoch <= epochs}
+        if epochs in news:
+            at = {level: epoch for level, epoch in path.milestones.items() if epoch <= epochs}
         if policy.watch(evidence, objective, proposal, Progress(epochs, epochs * each_cost, at)):
             break
     time_s += (epochs - done) * each_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -79,6 +81,23 @@ def test_runs_to_another_target_are_kept_apart() -> None:
 def test_a_profile_that_was_made_again_replaces_the_old_one() -> None:
     seen = history(run(0, 8, "reached"), profiles=[(5, 8, 100.0, 3.0, 90.0, None), (0, 8, 100.0, 2.0, 90.0, None)])
     assert Evidence.of(seen, Space((8,), 8, (100.0,))).epoch_time_s[0, 0] == 3.0
+
+
+def test_a_history_is_counted_once_for_every_space() -> None:
+    seen = history(run(0, 8, "reached"), run(1, 16, "reached"))
+    small, large = Space((8,), 8), Space((8, 16), 8)
+    assert seen.evidence(large) is seen.evidence(Space((8, 16), 8))
+    assert (len(seen.evidence(small).runs), len(seen.evidence(large).runs)) == (1, 2)
+    own = Evidence.of(seen, large)
+    own.add(Run(0, "reached", 5.0, 10.0, 100.0))
+    assert len(seen.evidence(large).runs) == 2
+    assert len(replace(seen, runs=seen.runs.head(1)).evidence(large).runs) == 1
+
+
+def test_a_power_limit_is_the_nearest_that_may_be_set() -> None:
+    evidence = Evidence(Space((8,), 8, (100.0, 250.0, 200.0)))
+    assert [evidence.column(limit_w) for limit_w in (None, 100.0, 130.0, 240.0, 999.0, 130.0)] == [1, 0, 0, 1, 1, 0]
+    assert Evidence(Space((8,), 8)).column(None) == Evidence(Space((8,), 8)).column(150.0) == 0
 
 
 def test_a_whole_run_corrects_the_profile_that_a_slice_gave() -> None:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
+from workbench.search import knowledge_gradient
 from workbench.search.bandit import Progress, Proposal, ask, make_policy
 from workbench.search.epochs import EpochPrior, believe, forecast
 from workbench.search.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
@@ -321,6 +322,66 @@ def test_the_beginning_of_a_run_is_a_forecast_of_its_end() -> None:
     assert forecast({0.9: 1.0}, whole, EpochPrior()) is None
 
 
+def test_how_differently_finished_runs_went_on_is_how_unsure_a_forecast_is() -> None:
+    def whole(*epochs_at_half: float) -> list[Run]:
+        return [Run(0, "reached", 32.0, 1, 1, milestones={0.3: 5.0, 0.5: at}) for at in epochs_at_half]
+
+    def sd(runs: list[Run]) -> float:
+        found = forecast({0.3: 6.0, 0.5: 20.0}, runs, EpochPrior())
+        assert found is not None
+        return float(np.sqrt(found[1]))
+
+    alike, unlike = whole(15.0, 15.0, 16.0, 15.0), whole(8.0, 15.0, 30.0, 12.0)
+    assert sd(unlike) > 0.4  # their logs scatter by 0.55
+    assert sd(alike) < 0.25
+    assert sd(whole(15.0)) > 1.2 * sd(alike)  # one run does not say how the next one goes on
+
+
+def test_a_forecast_that_a_run_has_outlived_counts_for_little() -> None:
+    def belief(epochs: float) -> np.ndarray:
+        evidence = Evidence(Space((64, 128), 128, LIMITS))
+        for n in range(4):
+            evidence.add(Run(1, "reached", 32.0, 320.0, 3e4, recurrence=n, milestones={0.3: 6.0, 0.5: 31.0}))
+        evidence.add(Run(0, "stopped", epochs, 10 * epochs, 1e3 * epochs, recurrence=4, milestones={0.3: 3.0, 0.5: 18.0}))
+        return believe(evidence, COST, EpochPrior(), 4000, np.random.default_rng(0)).log_epochs
+
+    # It had 0.5 in 18 epochs instead of 31, and was stopped at once: it may well be the better one. Stopped at 48 it is not.
+    assert (belief(18.0)[:, 0] < np.log(32)).mean() > 0.7
+    late = belief(48.0)
+    assert (late[:, 0] < np.log(32)).mean() < 0.1
+    assert np.exp(np.median(late[:, 1])) == pytest.approx(32, rel=0.05)  # and nobody doubts the runs that got there
+
+
+def test_what_was_stopped_far_beyond_the_best_is_not_tried_again_soon() -> None:
+    space = Space((64, 128), 128, LIMITS)
+    evidence = Evidence(space)
+    for column in range(3):
+        evidence.add_profile(0, LIMITS[column], 10.3 * SLOWER[column], WATTS[column])
+        evidence.add_profile(1, LIMITS[column], 10.0 * SLOWER[column], WATTS[column])
+    at = [{0.3: 5.0, 0.5: 15.0}, {0.3: 4.0, 0.5: 13.0}, {0.3: 6.0, 0.5: 31.0}]
+    for n, milestones in enumerate(at):
+        evidence.add(Run(1, "reached", 32.0, 320.0, 3e4, recurrence=n, milestones=milestones))
+    evidence.add(Run(0, "stopped", 50.0, 515.0, 5e4, recurrence=3, milestones={0.3: 3.0, 0.5: 10.0}))
+    for n in range(20):
+        assert KnowledgeGradient().ask(evidence, COST, np.random.default_rng(n)).batch_size == 128
+        if n < 8:
+            evidence.add(Run(1, "reached", 31.0 + n % 3, 320.0, 3e4, recurrence=4 + n, milestones=at[n % 3]))
+
+
+def test_chance_does_not_talk_it_into_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(seed=3)
+    machine.recur(KnowledgeGradient(), 8)
+
+    def picked(draws: int = 256) -> list[int]:
+        return [KnowledgeGradient(draws=draws).ask(machine.evidence, COST, np.random.default_rng(n)).batch_size for n in range(60)]
+
+    thought_over = picked()
+    monkeypatch.setattr(knowledge_gradient, "_SURE", 0.0)
+    at_once = picked()
+    settled = max(set(thought_over), key=thought_over.count)
+    assert thought_over.count(settled) > at_once.count(settled)
+
+
 def test_a_run_that_lags_far_behind_is_stopped_and_one_that_leads_is_not() -> None:
     evidence = Evidence(SPACE)
     for column in range(3):
@@ -330,7 +391,7 @@ def test_a_run_that_lags_far_behind_is_stopped_and_one_that_leads_is_not() -> No
         evidence.add(Run(5, "reached", 40.0, 400.0, 4e4, recurrence=n, milestones={0.2: 5.0, 0.5: 20.0}))
     proposal = Proposal(256, 150.0, stop_after_epochs=60.0)
     policy = KnowledgeGradient()
-    lagging = policy.watch(evidence, COST, proposal, Progress(19.0, 0.0, {0.2: 19.0}))
+    lagging = policy.watch(evidence, COST, proposal, Progress(30.0, 0.0, {0.2: 30.0}))
     leading = policy.watch(evidence, COST, proposal, Progress(3.0, 0.0, {0.2: 3.0}))
     assert lagging is not None
     assert leading is None
@@ -343,8 +404,9 @@ def test_what_an_earlier_try_has_shown_stops_no_later_one() -> None:
             evidence.add_profile(arm, LIMITS[column], 10.0 * SLOWER[column], WATTS[column])
     for n in range(3):
         evidence.add(Run(5, "reached", 40.0, 400.0, 4e4, recurrence=n, milestones={0.2: 5.0, 0.5: 20.0}))
-    evidence.add(Run(4, "stopped", 19.0, 190.0, 19e3, recurrence=3, milestones={0.2: 19.0}))
-    progress = Progress(19.0, 0.0, {0.2: 19.0})
+    progress = Progress(30.0, 0.0, {0.2: 30.0})
+    assert KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress) is not None
+    evidence.add(Run(4, "stopped", 30.0, 300.0, 3e4, recurrence=3, milestones=dict(progress.milestones)))
     assert KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress) is None
 
 

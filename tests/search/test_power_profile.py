@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,13 +26,20 @@ def truth(limit_w: float, job: np.ndarray = JOB) -> tuple[float, float]:
     return time_s, time_s * math.exp(log_power[0]) * 250.0
 
 
-def drive(profile: PowerProfile, *, job: np.ndarray = JOB, gpus: int = 1, most: int = 30) -> Done:
-    """Tell a profile what an exact meter would."""
+def drive(
+    profile: PowerProfile,
+    *,
+    job: np.ndarray = JOB,
+    gpus: int = 1,
+    most: int = 30,
+    of: Callable[[float], tuple[float, float]] | None = None,
+) -> Done:
+    """Tell a profile what an exact meter would, of a job or of what `of` says of a limit."""
     for _ in range(most):
         step = profile.next_slice()
         if isinstance(step, Done):
             return step
-        time_s, energy_j = truth(step.limit_w, job)
+        time_s, energy_j = of(step.limit_w) if of else truth(step.limit_w, job)
         n = max(step.iterations, math.ceil(step.seconds / time_s))
         profile.tell(step.limit_w, n, n * time_s, n * energy_j * gpus, 0.5, 0.005 * time_s)
     raise AssertionError("the profile does not end")
@@ -201,3 +209,34 @@ def test_bad_input_is_told_and_changes_nothing() -> None:
     assert len(profile.slices) == 0
     with pytest.raises(MeasurementError, match="run a slice first"):
         profile.optimum()
+
+
+def test_where_limits_follow_no_smooth_curve_more_of_them_are_measured_and_believed() -> None:
+    # A job of 80 W that no limit binds; epochs of the second scatter from limit to limit, as measured tables of short ones do.
+    beside = {250.0: 1.0, 225.0: 1.04, 200.0: 0.93, 175.0: 1.05, 150.0: 1.01, 125.0: 0.97, 100.0: 1.03}
+    rough = PowerProfile(LIMITS_W, Energy())
+    drive(rough, of=lambda limit_w: (0.1, 8.0 * beside[limit_w]))
+    assert rough.slices["limit_w"].n_unique() >= 6
+    assert rough.optimum().limit_w == 200.0
+    assert rough.optimum().iteration_j == pytest.approx(8.0 * 0.93, rel=0.005)
+
+
+def test_two_limits_that_cost_nearly_the_same_are_told_apart_by_more_slices_but_not_for_ever() -> None:
+    rng = np.random.default_rng(1)
+    profile = PowerProfile((150.0, 200.0, 250.0), Energy(), worth=1e-5)
+    reasons = []
+    for _ in range(20):
+        step = profile.next_slice()
+        if isinstance(step, Done):
+            break
+        reasons.append(step.reason)
+        time_s = truth(step.limit_w)[0]
+        # 200 W and 250 W differ by less than the error of one slice, 150 W is dearer.
+        energy_j = truth(250.0)[1] * {150.0: 1.1, 200.0: 0.998, 250.0: 1.0}[step.limit_w]
+        n = max(step.iterations, math.ceil(step.seconds / time_s))
+        profile.tell(step.limit_w, n, n * time_s, n * energy_j * (1 + 0.003 * rng.standard_normal()), 0.01 * n * energy_j, 0.01 * time_s)
+    else:
+        raise AssertionError("the profile does not end")
+    assert 3 < len(profile.slices) <= 9
+    assert sum("too nearly the same" in reason for reason in reasons) == len(profile.slices) - 3
+    assert profile.slices.filter(profile.slices["limit_w"] == 150.0).height == 1

@@ -78,6 +78,17 @@ def test_ours_has_less_than_half_of_zeus_regret(jobs: dict[str, Job], pair: str)
     assert ours["regret_runs"] < 0.5 * score(job, objective, zeus)["regret_runs"]
 
 
+def test_a_batch_size_that_starts_well_and_never_gets_there_is_paid_for_about_once(jobs: dict[str, Job]) -> None:
+    job = jobs["imagenet p100"]  # 64 reaches 0.6 as fast as 128 does, and 0.65 never
+    objective = zeus_cost(job, 0.5)
+    bills = [replay(KnowledgeGradient(), job, objective, seed, job.horizon, log=True) for seed in range(1000, 1006)]
+    tries = [sum(" 64 stopped" in line for line in bill.log) for bill in bills]
+    assert min(tries) >= 1
+    assert np.mean(tries) <= 1.5
+    zeus = [replay(ZeusPolicy(faithful=True), job, objective, seed, job.horizon, profile_by_epoch=True) for seed in range(1000, 1006)]
+    assert score(job, objective, bills)["regret_runs"] < score(job, objective, zeus)["regret_runs"]
+
+
 def test_grid_search_ends_at_the_cheapest_of_its_first_tries(jobs: dict[str, Job]) -> None:
     job = jobs["movielens-1m v100"]
     bill = replay(GridSearch(), job, zeus_cost(job, 0.5), 0, 30, profile_by_epoch=True)

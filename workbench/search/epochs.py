@@ -21,6 +21,7 @@ from .history import Evidence, Run
 from .objective import Objective
 from .shapes import Shapes, condition, smooth_covariance
 
+_FORECASTS = 3.0  # finished runs' worth of what is believed beforehand of how differently runs go on
 EARLY = 0.05  # of a run: how it begins says little of its end, and what it says is the same for all batch sizes
 
 
@@ -50,8 +51,8 @@ class EpochPrior:
     own_sd: float = 0.05
     noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4)
     noise_weights: tuple[float, ...] = (0.15, 0.3, 0.3, 0.2, 0.05)
-    wall: float = 0.1
-    forecast_sd: float = 0.2
+    wall: float = 0.05
+    forecast_sd: float = 0.3
     trend_sd: float = 0.5
     cost_smooth_sd: float = 0.2
     other_sd: float = 0.15
@@ -171,7 +172,13 @@ def _forecasts(evidence: Evidence, table: Table, prior: EpochPrior) -> list[tupl
     # Early forecasts of one batch size all err the same way, so several are no better than the furthest one; and runs that got to the
     # end know better. Otherwise a batch size that starts slowly would be talked down for ever.
     furthest = {run.arm: run for run in sorted(stopped, key=lambda run: run.epochs) if table.count[run.arm] == 0}
-    return [(arm, *f) for arm, run in furthest.items() if (f := forecast(run.milestones, whole, prior)) is not None]
+    found = []
+    for arm, run in furthest.items():
+        if (promised := forecast(run.milestones, whole, prior)) is not None:
+            # A forecast that the run itself has outlived has erred by so much at least.
+            missed = max(float(np.log(max(run.epochs, 0.5))) - promised[0], 0.0)
+            found.append((arm, promised[0], promised[1] + missed**2))
+    return found
 
 
 def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, float, float, int]]:
@@ -188,25 +195,34 @@ def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, flo
 
 def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior) -> tuple[float, float] | None:
     """Log epochs and their variance that a started run promises; None where no finished run has a level in common with it."""
-    seen = []
-    for level, epoch in milestones.items():
-        # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
-        there = [run for run in whole if run.milestones.get(level, 1.0) > 1] if epoch > 1 else []
-        if not there:
-            continue
-        ratio = np.mean([np.log(run.epochs / run.milestones[level]) for run in there])
-        gone = np.mean([run.milestones[level] / run.epochs for run in there])
-        rounding = (0.4 / epoch) ** 2 + np.mean([(0.4 / run.milestones[level]) ** 2 for run in there])
-        seen.append((gone, np.log(epoch) + ratio, 0.02**2 + rounding))
-    if not seen or max(seen)[0] < EARLY:
+    # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
+    begun = [(level, epoch) for level, epoch in milestones.items() if epoch > 1]
+    at = np.array([[run.milestones.get(level, 1.0) for run in whole] for level, _ in begun]).reshape(len(begun), len(whole))
+    there = at > 1
+    count = there.sum(axis=1)
+    if not count.any():
         return None
-    gone, promised, variance = np.array(sorted(seen)).T
+    at, there, epoch = at[count > 0], there[count > 0], np.array([epoch for _, epoch in begun])[count > 0]
+    count = count[count > 0]
+    ends = np.array([run.epochs for run in whole])
+    gone = (at / ends * there).sum(axis=1) / count
+    if gone.max() < EARLY:
+        return None
+    ratios = np.log(ends / at)
+    ratio = (ratios * there).sum(axis=1) / count
+    squares = ((ratios - ratio[:, None]) ** 2 * there).sum(axis=1)
+    variance = 0.02**2 + (0.4 / epoch) ** 2 + ((0.4 / at) ** 2 * there).sum(axis=1) / count
+    promised = np.log(epoch) + ratio
+    last = int(np.lexsort((promised, gone))[-1])
     # What falls behind from level to level goes on to: a line through what each level promises, to the end of the run.
-    left = 1 - gone[-1]
+    left = 1 - gone[last]
     lines = np.stack([np.ones(len(gone)), gone - 1])
     known = np.linalg.inv((lines / variance) @ lines.T + np.diag([1e-6, prior.trend_sd**-2]))
     end = float((known @ (lines / variance) @ promised)[0])
-    return end, float(known[0, 0] + (prior.forecast_sd * left) ** 2)
+    # How differently finished runs went on from there is how differently this one may, as Student's t has it: of one run hardly known.
+    freedom = _FORECASTS + count[last] - 1
+    onwards = (_FORECASTS * (prior.forecast_sd * left) ** 2 + squares[last]) / (freedom - 2)
+    return end, float(known[0, 0] + onwards * (1 + 1 / count[last]))
 
 
 def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:

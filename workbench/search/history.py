@@ -97,6 +97,13 @@ class History:
     runs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RUNS))
     profiles: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROFILES))
     milestones: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MILESTONES))
+    _counted: dict[Space, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def evidence(self, space: Space) -> Evidence:
+        """The frames counted, once for every space: to ask and to score by, not to add to (`Evidence.of` makes one of your own)."""
+        if space not in self._counted:
+            self._counted[space] = Evidence.of(self, space)
+        return self._counted[space]
 
 
 @dataclass(slots=True)
@@ -151,6 +158,9 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.since = 0
         self.changes = 0
+        # Looked up for every run that is counted: the highest for None, each of the space's, and others as they are met.
+        highest = int(np.argmax(space.power_limits_w)) if space.power_limits_w else 0
+        self._columns: dict[float | None, int] = {None: highest, **{limit: i for i, limit in enumerate(space.power_limits_w)}}
 
     @property
     def arms(self) -> int:
@@ -180,15 +190,14 @@ class Evidence:
 
     def _change(self, run: Run, local: bool) -> str:
         """ "time" or "epochs" where this run is not of the job that the others were, else ""."""
-        column = self.column(run.power_limit_w)
-        known_s = self.epoch_time_s[run.arm, column]
-        if local and run.profile_time_s == 0 and run.epochs >= 1 and run.power_limit_w is not None and known_s > 0:
-            ratio = run.time_s / run.epochs / known_s
-            if not 1 / DRIFT_TIME < ratio < DRIFT_TIME:
+        if local and run.power_limit_w is not None and run.profile_time_s == 0 and run.epochs >= 1:
+            known_s = self.epoch_time_s[run.arm, self.column(run.power_limit_w)]
+            if known_s > 0 and not 1 / DRIFT_TIME < run.time_s / run.epochs / known_s < DRIFT_TIME:
                 return "time"
-        last = self.runs[-2] if len(self.runs) - self.since > 1 else None
-        n = self.count[run.arm] - 1
-        if run.state != "reached" or last is None or last.arm != run.arm or last.state != "reached" or n < 5:
+        if run.state != "reached" or len(self.runs) - self.since < 2:
+            return ""
+        last = self.runs[-2]
+        if last.arm != run.arm or last.state != "reached" or (n := self.count[run.arm] - 1) < 5:
             return ""
         # Two in a row, each far outside of at least five before them: one alone is a fat tail.
         latest = math.log(max(last.epochs, 0.5))
@@ -247,12 +256,12 @@ class Evidence:
 
     def column(self, power_limit_w: float | None) -> int:
         """The column of a power limit in the profile: the nearest of the space's, the highest for None."""
-        limits = self.space.power_limits_w
-        if not limits:
-            return 0
-        if power_limit_w is None:
-            return int(np.argmax(limits))
-        return int(np.argmin(np.abs(np.asarray(limits) - power_limit_w)))
+        found = self._columns.get(power_limit_w)
+        if found is None:
+            limits = self.space.power_limits_w
+            found = int(np.argmin(np.abs(np.asarray(limits) - power_limit_w))) if limits else 0
+            self._columns[power_limit_w] = found
+        return found
 
     def epoch_costs(self, objective: Objective) -> np.ndarray:
         """Cost of an epoch, batch sizes x power limits; NaN where not profiled."""
@@ -295,7 +304,9 @@ class Evidence:
         profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode())).sort("run", nulls_last=False)
         measured = [row for row in profiles.iter_rows() if row[5] is None or space.gpu is None or row[5] == space.gpu]
         at = 0
-        for number, recurrence, b, limit_w, state, epochs, time_s, energy_j, p_time, p_energy, target, gpu in runs.iter_rows():
+        # Columns as lists: a tuple of Python objects for every row takes longer than counting it.
+        columns = [runs[name].to_list() for name in RUNS]
+        for number, recurrence, b, limit_w, state, epochs, time_s, energy_j, p_time, p_energy, target, gpu in zip(*columns, strict=True):
             while at < len(measured) and (measured[at][0] is None or measured[at][0] <= number):
                 evidence.add_profile(evidence.index[measured[at][1]], *measured[at][2:5])
                 at += 1
@@ -307,8 +318,9 @@ class Evidence:
                     evidence.others.setdefault(target, []).append((arm, epochs))
             else:
                 p_time, p_energy = p_time or 0.0, p_energy or 0.0
-                costs = (time_s + p_time, energy_j + p_energy, p_time, p_energy)
-                run = Run(arm, state, epochs, *costs, recurrence, limit_w, levels.get(number, {}))
+                run = Run(
+                    arm, state, epochs, time_s + p_time, energy_j + p_energy, p_time, p_energy, recurrence, limit_w, levels.get(number, {})
+                )
                 evidence.add(run, local=gpu is None or space.gpu is None or gpu == space.gpu)
         for row in measured[at:]:
             evidence.add_profile(evidence.index[row[1]], *row[2:5])

@@ -20,6 +20,8 @@ from .history import Evidence, Run
 from .objective import Objective
 
 _BINS = 16
+_SURE = 0.2  # runs: what a try is expected to save; below that it is thought over, with `_CONFIRM` times the draws
+_CONFIRM = 4
 _CHANCE = 2.0  # times the slope that chance alone would show is taken off
 _FIRST_CAP = 1.5  # of the default's cost: a first run that would be dearer counts as one lost, and the default's after it
 _FIRST_WALL = 0.05  # per octave; later tries run the same risk anyway, so that the first one is not made to carry more of it
@@ -71,6 +73,12 @@ class KnowledgeGradient:
         options = weigh(belief, evidence, objective, self, purse)
         incumbent = options.incumbent
         arm = int(np.argmin(options.value)) if not evidence.in_flight.any() else incumbent
+        gain = (options.value[incumbent] - options.value[arm]) / options.expected[incumbent]
+        if 0 < gain < _SURE and evidence.in_profile[arm]:
+            # Asked often enough, chance draws in favour of a try some day. A thought is cheap, a try is not: once more, with more draws.
+            options = weigh(believe(evidence, objective, self.prior, _CONFIRM * self.draws, rng), evidence, objective, self, purse)
+            incumbent = options.incumbent
+            arm = int(np.argmin(options.value))
         stop = float(options.stop[arm])
         if arm != incumbent and np.isnan(evidence.epoch_time_s[arm]).all() and space.power_limits_w:
             limit = _best_limit(evidence, incumbent, objective)

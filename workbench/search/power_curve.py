@@ -36,6 +36,8 @@ PRIOR = np.array(
     ]
 )
 DEVIATION = 0.006  # of log time and log power from the shape; grows where the residuals say so
+ROUGH = (0.0, 0.015, 0.05)  # of log time and log power of a limit alone; tables of short epochs have such
+PLAIN = 2.0  # log odds that there is none
 REACH = 0.2  # over which part of the highest limit a deviation is alike
 
 
@@ -91,21 +93,27 @@ def fit(
     # Where power stays far below the limit it is the job's, not the limit's: the best first guess of what the card could draw.
     start = PRIOR[:, 0].copy()
     start[3] = np.clip(np.log(max(seen[:, 1].max(), -2.5) and max(np.exp(seen[:, 1].max()) * 1.1 - start[5], 0.08)), -2.9, 0.9)
+    # How far single limits lie beside any smooth curve is not known: the roughness that explains the slices best, of a few. Two limits
+    # cannot tell.
+    levels = ROUGH if len(measured) > 2 else ROUGH[:1]
+    fits = [(*_solve(start, at[measured], seen, np.sqrt(errors**2 + DEVIATION**2 + rough**2)), rough) for rough in levels]
+    found, jacobian, _, rough = max(fits, key=lambda fit: fit[2] + PLAIN * (fit[3] == 0))
     deviation = DEVIATION
     for _ in range(2):
-        sigma = np.sqrt(errors**2 + deviation**2)
-        found, jacobian = _solve(start, at[measured], seen, sigma)
+        sigma = np.sqrt(errors**2 + deviation**2 + rough**2)
         rest = seen - np.column_stack(model(found, at[measured]))
         residual = float(np.sqrt(np.mean(rest**2)))
         # More data than shape can explain: then the deviation is larger than thought. Two points cannot tell that.
         worse = float(np.sqrt(np.mean((rest / sigma) ** 2) * len(measured) / max(len(measured) - 1.5, 1)))
         if len(measured) < 3 or worse < 1.2:
             break
-        deviation, start = deviation * worse, found
-    return _curve(limits_w, at, measured, found, jacobian, rest, errors, deviation, scale_s, unit_w, residual, draws)
+        deviation = deviation * worse
+        found, jacobian, _ = _solve(found, at[measured], seen, np.sqrt(errors**2 + deviation**2 + rough**2))
+    return _curve(limits_w, at, measured, found, jacobian, rest, errors, deviation, rough, scale_s, unit_w, residual, draws)
 
 
-def _solve(start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _solve(start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Parameters, the Jacobian of the rests there, and how well both explain what was seen (log evidence, Laplace's approximation)."""
     mean, sd, low, high = PRIOR.T
 
     def rests(parameters: np.ndarray) -> np.ndarray:
@@ -114,19 +122,20 @@ def _solve(start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarra
     inside = np.clip(start, low + 1e-6, high - 1e-6)
     inside[0] += float(np.mean(seen[:, 0] - model(inside, at)[0]))
     solution = least_squares(rests, inside, bounds=(low, high), x_scale=sd, max_nfev=20)
-    return solution.x, solution.jac
+    evidence = -solution.cost - np.log(sigma).sum() - 0.5 * np.linalg.slogdet(solution.jac.T @ solution.jac)[1]
+    return solution.x, solution.jac, float(evidence)
 
 
 def _curve(
     limits_w: np.ndarray, at: np.ndarray, measured: np.ndarray, found: np.ndarray, jacobian: np.ndarray, rest: np.ndarray,
-    errors: np.ndarray, deviation: float, scale_s: float, unit_w: float, residual: float, draws: int,
+    errors: np.ndarray, deviation: float, rough: float, scale_s: float, unit_w: float, residual: float, draws: int,
 ) -> Curve:  # fmt: skip
     rng = np.random.default_rng(0)  # the same luck for every call: what is compared differs in what was measured
     spread = np.linalg.cholesky(np.linalg.pinv(jacobian.T @ jacobian) + 1e-12 * np.eye(len(found)))
     parameters = np.clip(found + rng.standard_normal((draws, len(found))) @ spread.T, PRIOR[:, 2], PRIOR[:, 3])
     shapes = np.array([model(each, at) for each in parameters])  # draws x (time, power) x limits
     best = np.array(model(found, at))
-    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / REACH) ** 2) + 1e-10 * np.eye(len(at))
+    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / REACH) ** 2) + (rough**2 + 1e-10) * np.eye(len(at))
     logs, drawn = np.empty((2, len(at))), np.empty((2, draws, len(at)))
     for which in (0, 1):
         noise = np.diag(errors[:, which] ** 2)

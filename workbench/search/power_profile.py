@@ -10,6 +10,7 @@
 The first slice is at the highest limit, the next ones where the curve of known shape (`power_curve`) says that something is to be won:
 downwards in general, and up again where the optimum lies between two. It ends when no limit is worth a slice more, not when all were
 tried. Three limits at least are measured, unless there are fewer or a lower one cannot win whatever it draws: a curve fits any two points.
+Where limits follow no smooth curve more of them are measured, and where two that are cost nearly the same they are measured again.
 
 A profile knows no device. It is a frame (`slices`) and can be made from one, so an interruption loses the running slice only.
 """
@@ -255,7 +256,7 @@ class PowerProfile:
             return self._slice(last, f"its error is {self._error_at(last):.1%}, and {self.error:.1%} is wanted")
         left = [i for i in open_ if i not in measured]
         if not left:
-            return Done("all limits are measured")
+            return self._once_more(measured, spent) or Done("all limits are measured")
         if spent and len(measured) >= LEAST:
             return Done(f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may take")
         if len(measured) == 1:
@@ -275,13 +276,31 @@ class PowerProfile:
         gain = np.nan_to_num(gains, posinf=0.0).mean(axis=0) / costs[best]
         pick = self._downwards(left[int(np.argmax(gain))], left, tried)
         if len(measured) >= min(LEAST, len(measured) + len(left)) and gain.max() < self.worth:
-            return Done(self._why(left, best, costs))
+            return self._once_more(measured, False) or Done(self._why(left, best, costs))
         if gain.max() < self.worth:  # the third point is a check of the shape: where it says most about the limits around the best
             around = [i for i in left if abs(i - best) <= max(2, len(self.limits_w) // 4)] or left
             energies = np.log(curve.times_s * curve.powers_w)
             pick = max(around, key=lambda i: float(np.std(energies[:, i] - energies[:, best])))
             return self._slice(pick, "a third limit, to check the shape of the curve")
         return self._slice(pick, f"it may save {gain.max():.2%} of the cost")
+
+    def _once_more(self, measured: set[int], spent: bool) -> Slice | None:
+        """A further slice at a limit that may be the best or may not, where to know that is worth it."""
+        curve, objective = self.curve, self._scaled(self.objective)
+        costs, drawn = self._costs(curve, objective)
+        tried = np.array(sorted(measured))
+        best = int(tried[np.argmin(costs[tried])])
+        with np.errstate(invalid="ignore"):
+            gains = np.nan_to_num(np.maximum(drawn[:, [best]] - drawn[:, tried], 0.0), posinf=0.0)
+        gain = gains.mean(axis=0) / costs[best]
+        rival = int(tried[np.argmax(gain)])
+        # At a flat optimum the wrong neighbour costs next to nothing more: less than a slice is worth.
+        if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
+            return None
+        pick = max((i for i in (best, rival) if self._count(i) < AGAIN), key=lambda i: -self._count(i), default=None)
+        if pick is None:
+            return None
+        return self._slice(pick, f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W cost too nearly the same to tell")
 
     def _downwards(self, pick: int, left: list[int], tried: np.ndarray) -> int:
         """Not far below what is measured at once: there the model knows least, and a slice costs most."""
