@@ -59,7 +59,7 @@ def online(
         seeds: How many instead of 20 (quick: 1).
         minutes: Begin no further job after so long; what was run is told.
         processes: That run jobs side by side.
-        kept: See `run_all`; of the main run only.
+        kept: See `run_all`; of the main run and the other searches'.
     """
     count = seeds if seeds is not None else 1 if quick else SEEDS
     jobs = [job for seed in range(count) for job in (*clocks_jobs.simulated_jobs([seed]), *clocks_jobs.table_jobs(data, [seed]))]
@@ -81,7 +81,7 @@ def online(
             name: summary([row for row in rows if row["family"] == "simulated" and row["workload"].startswith(name)])
             for name in sorted({row["workload"].split()[0] for row in rows if row["family"] == "simulated"})
         },
-        "peers": _peers(_few(jobs, 24 if quick else 96), rows, data, processes, minutes),
+        "peers": _peers(_few(jobs, 24 if quick else 96), rows, data, processes, minutes, kept),
         "model": _with_models(rows, jobs, data, processes, quick, minutes),
         "gpoeo_published": GPOEO,
         "jobs": rows,
@@ -204,7 +204,8 @@ def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = Fa
         session.meter  # noqa: B018  # made before the job begins, as %%energy does
         present.step(2.0)
         time_s, energy_j = clocks_jobs.train(run, workloads, true.counts, watcher)
-        watcher.held.append(session.devices[0].setting())
+        while len(watcher.held) < len(workloads):  # a tuner that failed was not asked any more
+            watcher.held.append(session.devices[0].setting())
     finally:
         watcher.end()
         session.close()
@@ -253,6 +254,8 @@ def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = Fa
         "longest_call_s": watcher.longest_s,
         "error": watcher.error,
         "states": watcher.states,
+        "believed": watcher.believed,
+        "events": watcher.events,
     }
 
 
@@ -280,6 +283,8 @@ class _Watcher:
         self.held: list[Setting] = []  # in force when each part ended
         self.said: tuple[float | None, float | None] = (None, None)
         self.probes = 0
+        self.believed: dict[str, Any] = {}  # of what was held in the end
+        self.events: list[tuple[float, str]] = []
         self.cpu_s = self.longest_s = 0.0
         self.cpu_by_state: dict[str, float] = {}
         self._begun_s = 0.0
@@ -334,6 +339,11 @@ class _Watcher:
             view = tuner.view()
             self.said = (view.saved_j, view.saved_uncertainty_j)
             self.probes, self.refused = view.probes.height, view.refused
+            self.events = [(round(at_s, 1), words) for at_s, words in view.events[-60:]]
+            if view.choice is not None:
+                keys = ("time_ratio", "time_sd", "energy_ratio", "energy_sd")
+                self.believed = {key: getattr(view.choice, key) for key in keys} | {"source": view.period_source}
+                self.believed |= {"said_slowdown": view.slowdown}
         except Exception:
             self.error = self.error or traceback.format_exc()
 
@@ -353,13 +363,20 @@ def _few(jobs: Sequence[Job], most: int) -> list[Job]:
     return list(jobs[::step][:most])
 
 
-def _peers(jobs: Sequence[Job], ours: Sequence[dict[str, Any]], data: Path, processes: int, minutes: float | None) -> dict[str, Any]:
-    """The same loop with other searches, on some of the same jobs; each has a sixth of our time where that is bounded."""
+def _peers(
+    jobs: Sequence[Job], ours: Sequence[dict[str, Any]], data: Path, processes: int, minutes: float | None, kept: Path | None = None
+) -> dict[str, Any]:
+    """The same loop with other searches, on some of the same jobs; each has a sixth of our time where that is bounded.
+
+    Args:
+        kept: Of ours; theirs stand beside it, each with the name of the search.
+    """
     found: dict[str, Any] = {}
     mine = {_name(row): row for row in ours}
     for method in PEERS:
         bound = None if minutes is None else minutes / 6
-        rows = run_all(jobs, data, processes=processes, minutes=bound, options={"method": method})
+        theirs = None if kept is None else kept.with_name(f"{kept.stem}.{method}{kept.suffix}")
+        rows = run_all(jobs, data, processes=processes, minutes=bound, options={"method": method}, kept=theirs)
         found[method] = {"theirs": summary(rows), "ours_on_the_same": summary([mine[_name(row)] for row in rows])}
     return found
 

@@ -30,16 +30,19 @@ BANK = 1024  # sets of numbers
 GRID = 40  # clocks at which the equations are evaluated; between them log time and log power are straight in log clock
 BOOSTED = 0.5  # of cards and jobs never reach the highest clock on the list
 BOOST_DEPTH = 0.12  # by how much at most, roughly
+WAIT_SD, MOST_WAIT = 0.05, 0.98  # of the share of an iteration in which the GPU waits, where it was seen
 CAPPED = 0.96  # of the power limit: mean power above it is taken for the limit's
 
 
-def _numbers(power_share: float | None) -> dict[str, np.ndarray]:
-    """Sets of numbers from ranges that hold for any card and job, one value a row each."""
+def _numbers(power_share: float | None, wait_share: float | None = None) -> dict[str, np.ndarray]:
+    """Sets of numbers from ranges that hold for any card and job, one value a row each; half of them wait as long as was seen."""
     u = qmc.Sobol(20, seed=7).random(BANK)
     u = np.random.default_rng(7).permutation(np.clip(u, 1e-4, 1 - 1e-4))  # every fourth row of a Sobol sequence is no sample
     ratio = 0.3 + 1.8 * ndtri(u[:, 0])  # ln of clock-bound over memory-bound work
     overlap = np.exp(np.log(1.3) + u[:, 1] * np.log(8 / 1.3))
     gap = 0.5 * u[:, 2] ** 3
+    if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
+        gap = np.where(np.arange(BANK) % 2 == 0, np.clip(wait_share * (1 + WAIT_SD * ndtri(u[:, 2])), 0.0, MOST_WAIT), gap)
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
     p: dict[str, np.ndarray] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}
@@ -84,9 +87,9 @@ def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndar
 
 
 @lru_cache(maxsize=8)
-def bank(space: SettingSpace, power_share: float | None) -> tuple[np.ndarray, np.ndarray]:
+def bank(space: SettingSpace, power_share: float | None, wait_share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
     """ln of time and of mean power relative to the reference, (sets, settings), before any probe but the power at the reference."""
-    p = _numbers(power_share)
+    p = _numbers(power_share, wait_share)
     lowest = float(min(space.x.min(), 0.15))
     grid = np.exp(np.linspace(np.log(lowest), 0.0, GRID))
     top_time, top_energy, top_busy = _curves(p, np.array([[1.0]]), float(space.mu[space.reference_row]))

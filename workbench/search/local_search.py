@@ -91,6 +91,8 @@ def make_search(
     counter_update_s: float = 0.1,
     gpus: int = 1,
     horizon_s: float | None = None,
+    wait_share: float | None = None,
+    learns_later: bool = False,
     rng: np.random.Generator | None = None,
 ) -> ClockSearch:
     """A search by name.
@@ -104,6 +106,8 @@ def make_search(
         counter_update_s: How often the energy counter moves; probes are made long enough for it.
         gpus: That the energies are sums of.
         horizon_s: How long the job goes on, where that is known; 10 minutes otherwise. Only model-guided weighs it.
+        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is known. Only for model-guided.
+        learns_later: The choice will be held and measured for longer than any probe, and the search told. Only for model-guided.
         rng: Where randomness comes from.
 
     Raises:
@@ -113,7 +117,8 @@ def make_search(
     if name == "model-guided":
         from .model_guided import HORIZON_S, ModelGuided
 
-        return ModelGuided(space, objective, max_slowdown, horizon_s=horizon_s if horizon_s is not None else HORIZON_S, **options)
+        options |= {"horizon_s": horizon_s if horizon_s is not None else HORIZON_S, "wait_share": wait_share, "learns_later": learns_later}
+        return ModelGuided(space, objective, max_slowdown, **options)
     if name == "gpoeo":
         from .golden import Golden
 

@@ -20,17 +20,20 @@ import polars as pl
 
 from ..errors import MeasurementError, UsageError
 from .objective import Objective
-from .probing import Choice, Done, Probing, Trial, bounded
+from .probing import ERROR, Choice, Done, Probing, Trial, bounded
 from .response import Response, fit, prepare
 from .settings import SettingSpace
 
 HORIZON_S = 600.0  # how long the job goes on, if nobody says
 SETTLE_S = 1.0  # what a probe costs beside its iterations
 WORTH = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
+WORTH_LATER, ERROR_LATER = 0.003, 0.015  # and how exact a probe is, where the choice is learnt of anyhow
 OVERSHOOT = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
 CHOOSE, TRY = 0.9, 0.08  # least probability of keeping the bound: to be chosen, to be probed
 DOUBT, SURE = 0.5, 0.8  # after a probe where it is below the first, the next is where it is above the second
 DOUBTED, SETTLED = 1.5, 0.99  # a choice that was not probed and is less sure than a probe of it would be is probed
+NEAR, FAR = 0.03, 0.12  # in ln clock or limit: a choice that is farther than the second from every probe is probed anyhow,
+UNSURE = 0.008  # and one that is farther than the first, where its time is less sure than this
 BREAK = 2.0  # times that trouble more, where a probe breaks the bound for sure
 CANDIDATES = 16  # settings whose probe is thought through
 SHORTLIST = 64  # settings that may be chosen after it
@@ -38,18 +41,38 @@ LEAST = 3  # probes, the reference included, unless nothing can be won: two poin
 
 
 class ModelGuided(Probing):
-    """See the module. `horizon_s`: how long the job probably goes on; a probe must pay within it."""
+    """See the module. `horizon_s`: how long the job probably goes on; a probe must pay within it. `wait_share`: see `response.fit`.
+
+    `learns_later`: the choice will be held and measured for longer than any probe. What a probe would tell of it comes for nothing then, so
+    a probe is worth less, and the choice is not probed for its own sake where a probe was near.
+    """
 
     name = "model-guided"
 
-    def __init__(self, space: SettingSpace, *args: Any, horizon_s: float = HORIZON_S, worth: float | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        space: SettingSpace,
+        *args: Any,
+        horizon_s: float = HORIZON_S,
+        worth: float | None = None,
+        wait_share: float | None = None,
+        learns_later: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(space, *args, **options)
         if not horizon_s > 0:
             raise UsageError(f"a job cannot go on for {horizon_s:g} s; give seconds above 0, or leave horizon_s out")
-        self.horizon_s = horizon_s
-        self.worth = WORTH if worth is None else worth
+        if wait_share is not None and not 0 <= wait_share <= 1:
+            raise UsageError(f"a GPU cannot wait for {wait_share:g} of an iteration; give a share from 0 to 1, or None")
+        self.horizon_s, self.wait_share = horizon_s, wait_share
+        self.learns_later = learns_later
+        self.worth = worth if worth is not None else WORTH_LATER if learns_later else WORTH
         self._response: Response | None = None
         prepare(space)
+
+    def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
+        """As `Probing.trial`; a shorter one where the choice is learnt of anyhow."""
+        return super().trial(row, reason, error if error is not None else ERROR_LATER if self.learns_later else ERROR)
 
     def _changed(self, row: int) -> None:
         self._response = None
@@ -70,6 +93,7 @@ class ModelGuided(Probing):
                 self.errors(),
                 prior=self.prior,
                 power_share=share,
+                wait_share=self.wait_share,
             )
         return self._response
 
@@ -92,7 +116,10 @@ class ModelGuided(Probing):
         row = int(candidates[pick])
         if gains[pick] - prices[pick] > 0:
             return self.trial(row, f"it is expected to lower the cost by {gains[pick]:.1%}")
-        doubt = float(response.time_sd[best]) > float(np.median(self.errors()[:, 0])) * DOUBTED and float(allowed[:, best].mean()) < SETTLED
+        limit = UNSURE if self.learns_later else float(np.median(self.errors()[:, 0])) * DOUBTED
+        doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < SETTLED
+        if self.learns_later:
+            doubt = self._apart(best) > (NEAR if doubt else FAR)
         if best not in tried and (len(tried) < LEAST or doubt):
             return self.trial(best, "the best by what is believed, to see whether it is so")
         where = "the reference" if best == self.space.reference_row else f"{self.space.settings[best]}"
@@ -167,6 +194,12 @@ class ModelGuided(Probing):
         each_memory = [int(np.argmin(np.where(self.space.mu == mu, mean, np.inf))) for mu in np.unique(self.space.mu)]
         rows = [best, self.space.reference_row, *each_memory, *rows, *spread.tolist()]
         return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: CANDIDATES + 8], dtype=int)
+
+    def _apart(self, row: int) -> float:
+        """How far a setting is from all that was probed, in ln clock or limit; far away it is believed on the shape of curves alone."""
+        space, tried = self.space, sorted({told[0] for told in self._told})
+        steps = [np.abs(np.log(each[tried] / each[row])) for each in (space.x, space.mu, space.limit)]
+        return float(np.max(steps, axis=0).min())
 
     def _doubtful(self, kept: np.ndarray) -> bool:
         """Whether the last probe was where the bound is as likely broken as kept."""

@@ -76,6 +76,7 @@ def fit(
     *,
     prior: Any = None,
     power_share: float | None = None,
+    wait_share: float | None = None,
 ) -> Response:
     """What probes (and a prediction) say of every setting.
 
@@ -87,11 +88,13 @@ def fit(
         prior: A prediction, or a `Library` of other workloads' curves. A prediction has `frame` with log_time, log_time_sd, log_energy and
             log_energy_sd per setting, relative to the reference.
         power_share: Mean power at the reference over the power limit in force there, where both are known. Else None.
+        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is known.
     """
     rows = np.asarray(rows, dtype=int).reshape(-1)
     seen = np.log(np.column_stack([np.asarray(time_s, float).reshape(-1), np.asarray(energy_j, float).reshape(-1)]))
     sigma = np.asarray(errors, float).reshape(len(rows), 2).copy()
-    times, powers = bank(space, None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2))
+    waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
+    times, powers = bank(space, None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2), waits)
     if hasattr(prior, "mixtures"):  # curves of other workloads: as many as of physics, and the probes decide between them
         mixed_times, mixed_powers = prior.mixtures(times, powers)
         times, powers = np.concatenate([times, mixed_times]), np.concatenate([powers, mixed_powers])

@@ -11,7 +11,11 @@
     booking, ledger  what every stretch took, and what was saved
     models           a model of the GPU, where there is one; features for it
     believing        the search, its space, and questions to both
-    core, machine    the states, one after another, and what they need
+    core             what every state needs
+    choosing         the best setting by what is known and what the job has in hand
+    holding          a setting that is held: learnt from, steered, checked
+    commands         what a person may ask while it works
+    machine          the states before, one after another
     driving          who calls `advance`: a thread, or a stepped clock
     context          `workbench.tune`
 """

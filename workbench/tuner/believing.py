@@ -29,6 +29,7 @@ class Belief:
         prior: A prediction, or None.
         gpus: How many GPUs the energies are of.
         update_s: How often their energy counters move.
+        wait_share: Of an iteration at the default setting, in which they wait; None where they do not tell.
         seed: Of its draws.
     """
 
@@ -42,6 +43,7 @@ class Belief:
         prior: Any = None,
         gpus: int = 1,
         update_s: float = 0.1,
+        wait_share: float | None = None,
         seed: int = 0,
     ) -> None:
         from ..search.local_search import make_search
@@ -49,9 +51,10 @@ class Belief:
         if isinstance(objective, ZeusCost):
             objective = replace(objective, gpus=gpus, max_power_w=space.max_power_limit_w or objective.max_power_w)
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
-        self._options: dict[str, Any] = {"prior": prior, "gpus": gpus, "update_s": update_s, "seed": seed}
+        self._options: dict[str, Any] = {"prior": prior, "gpus": gpus, "update_s": update_s, "wait_share": wait_share,
+                                         "seed": seed}  # fmt: skip
         self.search: ClockSearch = make_search(name, space, objective, max_slowdown, prior=prior, counter_update_s=update_s, gpus=gpus,
-                                               rng=np.random.default_rng(seed))  # fmt: skip
+                                               wait_share=wait_share, learns_later=True, rng=np.random.default_rng(seed))  # fmt: skip
         self.name = name
         self._told: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
@@ -87,6 +90,13 @@ class Belief:
         self.search.cannot(self.named(setting), reason)
         self._barred.append((setting, reason))
         self._frame = None
+
+    def too_slow(self, setting: Setting, reason: str) -> None:
+        """A setting at which nothing could be seen any more; what is slower still is left out with it."""
+        space, row = self.space, self.space.row(self.named(setting))
+        below = (space.x <= space.x[row]) & (space.mu <= space.mu[row]) & (space.limit <= space.limit[row])
+        for other in np.flatnonzero(below):
+            self.cannot(space.settings[other], reason)
 
     def choice(self, max_slowdown: float | None) -> Choice:
         """The best setting by what is known, under this bound."""

@@ -20,7 +20,10 @@ TUNING = ("baseline", "probe", "re-check")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number of iterations."""
+    """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number of iterations.
+
+    `common_sd` is the part of that error that all stretches at the setting share.
+    """
 
     kind: str  # "baseline", "probe", "re-check", "paused" or "held"
     setting: Setting
@@ -29,6 +32,7 @@ class Stretch:
     energy_j: float
     energy_uncertainty_j: float = 0.0
     count_sd: float = 0.0
+    common_sd: float = 0.0
 
     @property
     def iteration_s(self) -> float:
@@ -49,6 +53,7 @@ class Account:
     energy_j: float = 0.0
     own_variance: float = 0.0  # of the stretches' energies
     count_variance: float = 0.0  # of their numbers of iterations
+    common: float = 0.0  # iterations that all of them may be off by together
 
     def baseline(self) -> tuple[float, float, float, float]:
         """Time and energy of an iteration at the default setting, and their relative standard errors."""
@@ -62,6 +67,8 @@ class Account:
         self.energy_j += stretch.energy_j
         self.own_variance += (stretch.energy_uncertainty_j / 1.96) ** 2
         self.count_variance += (stretch.count_sd * stretch.iterations) ** 2
+        if stretch.setting != Setting():  # at the default setting the baseline is off by as much
+            self.common += stretch.common_sd * stretch.iterations
 
 
 class Book:
@@ -110,8 +117,9 @@ class Book:
             took_j += account.energy_j
             took_s += account.time_s
             iterations += account.iterations
-            variance += (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance + account.count_variance * energy_j**2
-            time_variance += (account.iterations * time_s * time_sd) ** 2 + account.count_variance * time_s**2
+            counts = account.count_variance + account.common**2
+            variance += (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance + counts * energy_j**2
+            time_variance += (account.iterations * time_s * time_sd) ** 2 + counts * time_s**2
         if not would_j > 0:
             return None
         uncertainty_j = 1.96 * math.sqrt(variance)

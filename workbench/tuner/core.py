@@ -18,7 +18,7 @@ from .asking import check_objective, check_options, check_slowdown, objective_na
 from .believing import Belief
 from .booking import Book, Stretch
 from .finding import Finder, Found
-from .ledger import Counted, Ledger
+from .ledger import Counted, Ledger, Pool
 from .probing import Probe, Reading
 from .putting import Putting, limits_of
 from .sources import Count, Counter, Guess, Marks, Source, guessed
@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 SETTLE_S, LIMIT_SETTLE_S = 0.3, 0.6  # clocks are obeyed at once, a power limit by a controller
 FIRST_CHECK_S = 60.0
 LEAST, UNSEEN_SD = 0.94, 0.12  # of the time at the default setting; of a setting that nobody has seen
-TRACE_ERROR = 0.008  # relative, of times from the power trace: what all of them have in common
-MARGIN = 1.0  # standard deviations that a setting stays inside the bound
-HELD, HELD_MARGIN = 3, 0.4  # after so many stretches at a held setting so many suffice
-KEPT, FEEDBACK, STEERED = 0.95, 2.0, 20  # of the bound that the whole job may use; how hard more is made up for; after so many iterations
 FAILURES = 3
-LIMIT_STEP_W, MOST_LIMITS = 5.0, 64
+LIMIT_STEP_W, MOST_LIMITS = 2.0, 150
 
 _running: list[Core] = []
 _latest: Core | None = None
@@ -99,6 +95,7 @@ class Core:
         self._first: Reading | None = None
         self._choice: Choice | None = None
         self._table = Table()
+        self._pool = Pool()
         self._suspects: list[Stretch] = []  # at the held setting, not in the book yet
         # what it does
         self._probe: Probe | None = None
@@ -107,7 +104,8 @@ class Core:
         self._held: Setting | None = None  # the last one
         self._due: Setting | None = None  # what the driver was too busy for
         self._once = False
-        self._failures = self._energy_failures = self._errors = self._retuned = self._told = self._tests = 0
+        self._failures = self._energy_failures = self._errors = self._retuned = self._tests = self._passed = 0
+        self._false_alarms = self._more = 0
         self._settled_s: float | None = None
         self._settled_iterations: int | None = None
         self._watcher: Watch | None = None
@@ -298,32 +296,6 @@ class Core:
             raise UsageError(f"{why}, {self._energy_failures} times in a row; without it nothing can be compared")
 
     # what is believed
-
-    def _choose(self) -> None:
-        """The best by what is known, as far inside the bound as that is unsure, and farther where the job was too slow so far."""
-        belief, bound = self._belief, self.max_slowdown
-        assert belief is not None
-        if self._pinned is not None:
-            self._choice = belief.about(self._pinned)
-            return
-        if bound is None:
-            self._choice = belief.choice(None)
-            return
-        bound = self._still_allowed()
-        first = belief.choice(bound)
-        error = math.hypot(first.time_sd, TRACE_ERROR if self._source is not None and self._source.name == "power" else 0.0)
-        sure = self.state in ("hold", "watch") and self._told >= HELD  # then the job itself is watched, and steered where it takes too long
-        margin = (HELD_MARGIN if sure else MARGIN) * error * first.time_ratio if self._own(first.setting) != Setting() else 0.0
-        self._choice = belief.choice(max(0.0, bound - margin)) if margin > 0 else first
-
-    def _still_allowed(self) -> float:
-        """The slowdown that the rest of the job may have."""
-        bound = self.max_slowdown
-        assert bound is not None
-        saved = self.book.saved() if self.state in ("hold", "watch") else None
-        if saved is None or saved.iterations < STEERED or saved.slowdown <= KEPT * bound:
-            return bound
-        return max(0.0, bound - FEEDBACK * (saved.slowdown - KEPT * bound))
 
     def _expected(self, setting: Setting) -> Guess:
         """How long an iteration should take at a setting."""

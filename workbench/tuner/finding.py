@@ -21,8 +21,8 @@ PATIENCE = 60  # iterations after which it is taken as it is
 HOPELESS_S, SHORT_S, SHORT = 75.0, 30.0, 2.5  # without a rhythm; sooner, where none longer than this is even a guess
 AGREED, AGREED_S, LIKELY = 4, 5.0, 0.25  # answers that name one doubtful rhythm, over how long, and how likely it must be
 RATE_S = 6.0  # of looking at a rate
-PRECISION = 0.01  # of a mean over iterations, by which their number is chosen
-LEAST_S = 2.0
+PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
+LEAST_S, LONGEST_S = 2.0, 12.0  # of a baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Found:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
             return round(3.0 / UNIT_S)
-        # Their spread is known roughly, so a little more than that asks for; six minutes of waiting are worth no half per cent.
+        # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are worth no half per cent.
         wanted = math.ceil((self.variation / PRECISION) ** 2)
-        longest = max(4, int(20.0 / self.iteration_s))
+        longest = max(8, int(LONGEST_S / self.iteration_s))
         return max(4, min(wanted, longest, 20))
 
     @property
@@ -166,14 +166,16 @@ class Finder:
             return None
         from ..errors import NotSupported
 
-        busy, clock_mhz = busy_and_clock(self._recorder.rows(self._uuid, from_s, now_s))
+        rows = self._recorder.rows(self._uuid, from_s, now_s)
+        busy, clock_mhz = busy_and_clock(rows)
+        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
         if not (busy > 0 and clock_mhz > 0):
             what = "utilisation" if not busy > 0 else "SM clock"
             raise NotSupported(
                 f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not tell its {what}, by which "
                 "a rate could be told; workbench.step() in the training's loop, or a counter, tells iterations"
             )
-        source = Rate(self._recorder, self._uuid, busy, clock_mhz)
+        source = Rate(self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan)
         words = (
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is told too high rather than too "
             "low; workbench.step() in the training's loop would tell more"

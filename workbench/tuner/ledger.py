@@ -39,6 +39,29 @@ class Counted:
     run: Reading | Count
 
 
+@dataclass
+class Pool:
+    """Stretches at the held setting that the search was not told of yet."""
+
+    iterations: float = 0.0
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    variance_j: float = 0.0  # of the energy, from 95 % half widths
+    variance_s: float = 0.0  # of the time
+    least_s: float = 0.0  # that the next portion takes
+
+    def add(self, stretch: Stretch, run: Reading | Count) -> None:
+        self.iterations += stretch.iterations
+        self.time_s += stretch.time_s
+        self.energy_j += stretch.energy_j
+        self.variance_j += stretch.energy_uncertainty_j**2
+        self.variance_s += (stretch.iterations * run.sd_s) ** 2
+
+    def next(self) -> Pool:
+        """The one after this, twice as long."""
+        return Pool(least_s=2.0 * max(self.time_s, self.least_s))
+
+
 class Ledger:
     """What is to go into the book."""
 
@@ -108,7 +131,8 @@ class Ledger:
             time_s = end_s - begin_s
             count = float(run.iterations) if exact else time_s / run.iteration_s
             sd = 0.0 if exact else run.sd_s / run.iteration_s
-            found.append(Counted(Stretch(piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j, sd), run))
+            stretch = Stretch(piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j, sd, run.common_sd)
+            found.append(Counted(stretch, run))
         return found
 
     def count_all(self, meter: Meter, source: Source | None) -> list[Counted]:

@@ -18,38 +18,29 @@ import numpy as np
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, UsageError, WorkbenchError
 from ..records import Setting
-from ..search.objective import Objective
 from ..search.settings import space_of
 from . import core, models
-from .asking import check_objective, check_slowdown, objective_words
 from .believing import Belief
-from .core import FAILURES, FIRST_CHECK_S, Core
+from .commands import Commands
+from .core import FAILURES
 from .finding import Finder
-from .ledger import Counted
 from .probing import Probe, Reading
-from .sources import Counter, Guess, Marks, Rate, Trace, busy_and_clock, guessed
-from .watching import IDLE_S, busy_gpus, make_watch
+from .sources import Counter, Guess, Marks, Rate, busy_and_clock, guessed
+from .watching import IDLE_S, busy_gpus
 
 if TYPE_CHECKING:
     from ..search.local_search import Trial
+    from ..search.settings import SettingSpace
 
 PACE_S, QUIET_PACE_S = 0.1, 0.2
-STRETCH_S, STRETCH_ITERATIONS = 3.0, 5  # of a look at the held setting, at least
-TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS = 6.0, 12
-LOST_S, LOST_SHARE = (12.0, 60.0), 0.2  # how long iterations may be missing before it is another job
-CHECK_COST, RAREST_CHECK_S = 0.005, 900.0
-SAME_JOB, OTHER_JOB = 0.04, 0.10  # relative change of the baseline: the job from before, another job
-BETTER = 0.004  # of the cost: a change of the held setting for less is not worth the trouble
-DOUBTED, PROBABLE, SURE = 0.3, 0.6, 0.75  # probability of keeping the bound: to be left, to be gone to, to be gone to unseen
-STEP = 0.1  # of a clock or limit: no farther from what was measured does a held setting move
-STEER_S, CALM_S = 20.0, 90.0  # between two thoughts about the held setting; after one that the bound asked for
-TOLD = 6  # stretches at a held setting that the search is told
+SAME_JOB = 0.04  # relative change of the baseline: the job from before
 ODD = (0.8, 1.3)  # of what is possible: beyond it, iterations are another job's
-TEST_CLOCK, DOUBTFUL_SD, MOST_TESTS = 0.94, 0.1, 3
+TEST_CLOCK, DOUBTFUL_SD, MOST_TESTS = 0.94, 0.1, 4
+PASSES = 2  # tests of a doubtful rhythm: a beat passes one of them by luck
 PATIENCE = 20  # refusals of the driver in a row that may pass
 
 
-class Tuner(Core):
+class Tuner(Commands):
     """Finds and holds the best setting of whatever runs on the GPUs of a meter.
 
     Args:
@@ -102,93 +93,6 @@ class Tuner(Core):
             "re-tune": self._do_retune,
         }  # fmt: skip
         acts[self.state](now_s)
-
-    # commands
-
-    def pause(self) -> None:
-        """Try nothing more for now. The best measured setting so far is held, or what was found."""
-        with self._lock:
-            self._must_go_on("pause")
-            self.paused = True
-            if self.state in ("search", "hold", "watch"):
-                self._leave_probe()
-                self._cut(self.clock(), "probe" if self.state == "search" else "held")
-                self._put(self._choice.setting if self._choice is not None and self._choice.measured else Setting())
-            self._note("paused")
-
-    def resume(self) -> None:
-        """Go on after `pause` or `hold_here`."""
-        with self._lock:
-            self._must_go_on("resume")
-            self.paused, self._once = False, False
-            if self._pinned is not None and self._belief is not None:
-                self._pinned, self.state = None, "search"
-            self._note("resumed")
-
-    def step_once(self) -> None:
-        """Make one probe, and pause again."""
-        with self._lock:
-            self._must_go_on("probe")
-            if self.state in ("hold", "watch"):
-                self._leave_probe()
-                self.state = "search"
-            self._pinned, self.paused, self._once = None, False, True
-
-    def hold_here(self) -> None:
-        """Search no further, and hold the best measured setting so far.
-
-        Raises:
-            UsageError: nothing was measured yet.
-        """
-        with self._lock:
-            self._must_go_on("hold a setting")
-            if self._belief is None:
-                raise UsageError("there is nothing to hold yet: the default setting is still being measured")
-            if self.state == "re-tune":
-                raise UsageError("there is nothing to hold now: the job has changed, and what was best was that for another one")
-            self._leave_probe()
-            best = self._choice
-            self._pinned = best.setting if best is not None and best.measured else self._belief.space.reference
-            self.paused, self.state = False, "hold"
-            self._note(f"the search was ended by hand at {self._at(self._pinned)}")
-
-    def stop(self) -> None:
-        """End tuning and put the GPU back, while the job goes on."""
-        with self._lock:
-            if not self.ended:
-                self._note("stopped by hand")
-                self.end()
-
-    def change(self, *, objective: str | Objective | None = None, max_slowdown: float | str | None = "same") -> None:
-        """Another objective or bound; everything measured so far counts for it.
-
-        Args:
-            objective: None leaves it.
-            max_slowdown: "same" leaves it, None is no bound.
-
-        Raises:
-            UsageError: one that makes no sense.
-        """
-        with self._lock:
-            self._must_go_on("change what it looks for")
-            new_objective = check_objective(objective) if objective is not None else self.objective
-            new_bound = self.max_slowdown if max_slowdown == "same" else check_slowdown(max_slowdown)  # type: ignore[arg-type]
-            if (new_objective, new_bound) == (self.objective, self.max_slowdown):
-                return
-            self.objective, self.max_slowdown = new_objective, new_bound
-            bound = "no bound" if new_bound is None else f"at most {100 * new_bound:g} % slower"
-            self._note(f"now {objective_words(new_objective)}, {bound}")
-            if self._belief is None:
-                return
-            self._leave_probe()
-            self._belief = self._beliefs[-1] = self._belief.again(new_objective, new_bound)
-            self._choose()
-            if self.state in ("hold", "watch") and self._pinned is None:
-                self.state = "search"
-
-    def _must_go_on(self, what: str) -> None:
-        if self.ended:
-            raise UsageError(f"this tuning has ended ({self.words}); it cannot {what} any more")
 
     # the states: until there is a baseline
 
@@ -285,11 +189,12 @@ class Tuner(Core):
         reading, space = self._first, self._space
         assert reading is not None
         assert space is not None
-        if isinstance(self._source, Rate):  # which knows nothing of what a lower memory clock costs
-            space = space_of([each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0], space.reference,
-                             max_power_limit_w=space.max_power_limit_w)  # fmt: skip
+        if isinstance(self._source, Rate):
+            space = self._seen_by_rate(space, self._source)
         known = self._known_job(reading)
-        alarm = known is not None and known == len(self.book.accounts) - 1
+        rate = isinstance(self._source, Rate)
+        alarm = (known is not None and known == len(self.book.accounts) - 1) or (rate and self._retuned > 0)
+        self._false_alarms += alarm
         if known is not None:
             self.book.again(known, reading)
             self._beliefs.append(self._beliefs.pop(known))
@@ -297,11 +202,13 @@ class Tuner(Core):
             if self._level is not None and alarm:
                 self._level.false_alarm()
         else:
+            self._more = 0
             self.book.open(reading)
             recorder = self._whole.recorder
             update_s = max(((recorder.update_s(d.uuid) if recorder else None) or 0.1 for d in self._devices), default=0.1)
             self._beliefs.append(Belief(self.search_name, space, self.objective, self.max_slowdown, prior=self._prior(reading),
-                                        gpus=len(self._devices), update_s=update_s, seed=self.seed))  # fmt: skip
+                                        gpus=len(self._devices), update_s=update_s, wait_share=self._wait_share(reading),
+                                        seed=self.seed))  # fmt: skip
         self._belief = self._beliefs[-1]
         if (self._belief.objective, self._belief.max_slowdown) != (self.objective, self.max_slowdown):
             self._belief = self._beliefs[-1] = self._belief.again(self.objective, self.max_slowdown)
@@ -309,16 +216,32 @@ class Tuner(Core):
         self._cut(now_s, "baseline", reading)
         self._choose()
         self.state, self._failures = "search", 0
-        self._doubtful, self._tests = self._found is not None and self._found.doubtful, 0
+        self._doubtful, self._tests, self._passed = self._found is not None and self._found.doubtful, 0, 0
         if self._choice is not None and self._own(self._choice.setting) != Setting():
             self._words = f"expected best: {self._at(self._choice.setting)}, {100 * (1 - self._choice.energy_ratio):.0f} % less energy"
 
+    def _seen_by_rate(self, space: SettingSpace, rate: Rate) -> SettingSpace:
+        """Settings whose cost in time a rate can tell: a lock's clock is known, what a limit makes of it only as far as glimpses show."""
+        settings = [each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0 or rate.sees_memory]
+        locks = [each for each in settings if each.power_limit_w is None]
+        kept = [*locks, *([] if space.reference in locks else [space.reference])] if len(locks) > 1 else settings
+        return space_of(kept, space.reference, max_power_limit_w=space.max_power_limit_w)
+
+    def _wait_share(self, reading: Reading) -> float | None:
+        """Of the baseline, in which the GPUs waited; None where they do not tell."""
+        assert self._whole.recorder is not None
+        busy = [busy_and_clock(self._whole.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0] for device in self._devices]
+        known = [each for each in busy if math.isfinite(each)]
+        return min(max(1.0 - float(np.mean(known)), 0.0), 1.0) if known else None
+
     def _known_job(self, reading: Reading) -> int | None:
         """The workload in the book that this baseline is of."""
+        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing but the energy is known.
+        wide = 1 + min(self._false_alarms, 2) if isinstance(self._source, Rate) else 1
         for number, account in enumerate(self.book.accounts):
             time_s, _, energy_j, _ = account.baseline()
             off = max(abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j)))
-            if off < SAME_JOB + 2.0 * reading.energy_sd:
+            if off < SAME_JOB * wide + 2.0 * reading.energy_sd:
                 return number
         return None
 
@@ -380,7 +303,9 @@ class Tuner(Core):
             self._failures += 1
             if probe.setting != Setting():
                 slow = probe.guess.most_s > 1.5 * probe.guess.seconds
-                if slow or self._table.failures(probe.setting) >= 2:
+                if slow:
+                    self._belief.too_slow(probe.setting, probe.failed)
+                elif self._table.failures(probe.setting) >= 2:
                     self._belief.cannot(probe.setting, probe.failed)
                 self._leave(probe.setting)
             if self._failures >= 2 * FAILURES:
@@ -446,7 +371,8 @@ class Tuner(Core):
         slower = self._clock_in(first) / self._clock_in(reading)
         if not slower > 1.02:
             return self._tests > MOST_TESTS
-        self._doubtful = False
+        self._passed += 1
+        self._doubtful = self._passed < PASSES
         ratio = reading.iteration_s / first.iteration_s
         error = 2.5 * math.hypot(reading.sd_s / reading.iteration_s, first.sd_s / first.iteration_s) + 0.005
         return not 1.0 - error < ratio < slower * (1.0 + error)
@@ -463,183 +389,9 @@ class Tuner(Core):
         self._look_for_job(now_s + self._settling_s(Setting()))
         self._put(Setting())
 
-    # a setting that is held
-
-    def _do_hold(self, now_s: float) -> None:
-        belief, source = self._belief, self._source
-        assert belief is not None
-        assert source is not None
-        self._choose()
-        wanted = self._own(self._pinned if self._pinned is not None else self._choice.setting if self._choice is not None else Setting())
-        if wanted != self.current:
-            self._cut(now_s, "held" if self._settled_s is not None else "probe")
-            self._put(wanted)
-        if self._settled_s is None:
-            self._settled_s, self._settled_iterations = now_s - self.begun_s, round(self.iterations)
-        self._since_s = self._seen_s = now_s
-        self._told = 0
-        iteration_s = power_w = math.nan  # where nobody has seen it yet, the first stretch tells
-        if belief.visited(wanted):
-            time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
-            ratio, _, energy_ratio = belief.ratios(wanted)
-            iteration_s, power_w = time_s * ratio, energy_j * energy_ratio / (time_s * ratio)
-        self._watcher = make_watch(self._watch_name, iteration_s, power_w, periodic=source.name != "rate")
-        if not now_s < self._check_s < math.inf:
-            self._check_s = now_s + self._check_every_s
-        self.state, self._held = "watch", belief.named(wanted)
-        self._note(f"held at {self._at(wanted)}")
-        self._words = f"holding {self._at(wanted)}"
-
-    def _do_watch(self, now_s: float) -> None:
-        source = self._source
-        assert source is not None
-        if self._probe is not None:
-            self._re_check(now_s)
-            return
-        if self._better_source(now_s):
-            self._change_of_job(now_s, "the training tells its iterations now")
-            return
-        long_s = self._stretch_s()
-        begun_s = self._since_s if math.isnan(self._ledger.cursor_s) else max(self._ledger.cursor_s, self._since_s)
-        if now_s - begun_s < long_s:
-            return
-        self._meddled()
-        self._cut(now_s, "held")
-        if self._recheck and now_s >= self._check_s and not self.paused and self._pinned is None and self.current != Setting():
-            self._begin_check(now_s)
-            return
-        hold_s = float(np.clip(LOST_SHARE * (now_s - self._since_s), *LOST_S)) + 3.0 * long_s
-        if now_s - self._seen_s > hold_s:
-            self._change_of_job(now_s, f"its iterations have not been seen for {now_s - self._seen_s:.0f} s")
-
-    def _stretch_s(self) -> float:
-        """How long a stretch at a setting that stays is."""
-        traced = self._source is not None and self._source.name == "power"
-        least_s, least = (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if traced else (STRETCH_S, STRETCH_ITERATIONS)
-        return max(least_s, least * self._expected(self.current).seconds)
-
-    def _look_at_held(self, counted: list[Counted], now_s: float) -> None:
-        """Whether the job is still the one that was tuned, and keeps the bound."""
-        belief, watcher = self._belief, self._watcher
-        held = [each for each in counted if each.stretch.kind == "held"]
-        self._suspects += [each.stretch for each in held]  # also those that were cut for a re-check that is under way now
-        mine = [each for each in held if each.stretch.setting == self.current]
-        if not mine or belief is None or watcher is None or self.state != "watch":
-            return
-        stretch, run = max(((each.stretch, each.run) for each in mine), key=lambda pair: pair[0].iterations)
-        self._seen_s = now_s
-        if isinstance(self._source, Trace):
-            self._source.learn(run.start_s, run.end_s, run.iteration_s)
-        usual = self._found.variation / math.sqrt(max(stretch.iterations, 1.0)) if self._found is not None else 0.0
-        why = watcher.feed(now_s, stretch.iteration_s, max(run.sd_s / run.iteration_s, usual), stretch.power_w)
-        if why:
-            self._change_of_job(now_s, why)
-            return
-        if watcher.calm:
-            self._believe()
-        if self._told < TOLD and stretch.setting != Setting() and stretch.iterations >= 4:
-            # Held for longer than it was probed: the better measurement of the two.
-            self._told += 1
-            whole = max(round(stretch.iterations), 1)
-            scale = whole / stretch.iterations
-            belief.tell(stretch.setting, whole, scale * stretch.time_s, scale * stretch.energy_j,
-                        scale * stretch.energy_uncertainty_j, run.sd_s * math.sqrt(whole))  # fmt: skip
-            self._steer_s = -math.inf
-        if self._pinned is None and not self.paused and self._probe is None and now_s >= self._steer_s:
-            self._steer_s = now_s + STEER_S
-            self._reconsider(now_s)
-
-    def _reconsider(self, now_s: float) -> None:
-        """Keep the held setting, or go to one that is better by now."""
-        belief, before = self._belief, self._choice
-        assert belief is not None
-        self._choose()
-        new = self._choice
-        if before is None or new is None or new.setting == before.setting:
-            return
-        time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
-        gain = belief.cost(before.setting, (time_s, energy_j)) - belief.cost(new.setting, (time_s, energy_j))
-        sure = PROBABLE if belief.visited(new.setting) else SURE
-        better = gain > BETTER and belief.probability(new.setting) > sure and belief.near(new.setting, STEP)
-        too_slow = self.max_slowdown is not None and self._still_allowed() < self.max_slowdown
-        faster = belief.ratios(new.setting)[0] < belief.ratios(before.setting)[0]
-        if faster and (too_slow or belief.probability(before.setting) < DOUBTED):
-            self.state, self._calm_s = "hold", now_s + CALM_S
-            self._note(f"{self._at(new.setting)} keeps the bound")
-        elif better and now_s >= self._calm_s:
-            self.state = "hold"
-            self._note(f"{self._at(new.setting)} is better by what is known now")
-        else:
-            self._choice = before
-
-    def _begin_check(self, now_s: float) -> None:
-        """The default setting again, for a few iterations: what is saved is measured, not assumed."""
-        assert self._found is not None
-        self._put(Setting())
-        time_s = self.book.accounts[-1].baseline()[0]
-        iterations = max(4, min(self._found.iterations, math.ceil(8.0 / time_s)))
-        self._begin_probe("re-check", Setting(), now_s + self._settling_s(Setting()), iterations, 2.0, guessed(time_s, 0.03))
-        self._words = "measuring the default setting again, for a moment"
-
-    def _re_check(self, now_s: float) -> None:
-        probe = self._step_probe(now_s)
-        if probe is None:
-            return
-        held = self._own(self._choice.setting) if self._choice is not None else Setting()
-        reading = probe.reading
-        if reading is None:
-            self._record(probe, "failed", probe.failed)
-            self._failed(probe.failed)
-            self._cut(now_s, "re-check")
-        else:
-            time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
-            off = max(abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j)))
-            self._record(probe, "kept", "the default setting again")
-            if off > OTHER_JOB + 2.0 * reading.energy_sd:
-                what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
-                self._change_of_job(now_s, f"at the default setting an iteration takes {what} now")
-                return
-            self.book.check(reading)
-            self._tell(reading)
-            self._cut(now_s, "re-check", reading)
-            self._reconsider(now_s)
-        saving = 1.0 - (self._belief.ratios(held)[2] if self._belief is not None else 1.0)
-        worth_s = (now_s - self._probe_since_s) * max(saving, 0.02) / CHECK_COST
-        self._check_every_s = min(max(1.5 * self._check_every_s, worth_s), RAREST_CHECK_S)
-        self._check_s = now_s + self._check_every_s
-        self._since_s = now_s
-        held = self._own(self._choice.setting) if self._choice is not None and self.state == "hold" else held
-        self._words = f"holding {self._at(held)}"
-        self._put(held)
-
-    def _change_of_job(self, now_s: float, why: str) -> None:
-        self._note(f"the job has changed: {why}")
-        self._words = f"the job has changed: {why}; looking again"
-        self._probe = None
-        self._ledger.drop()
-        self._suspects = []
-        self._retuned += 1
-        self._deceived = False
-        self._since_s = now_s
-        self._check_s, self._check_every_s = math.inf, FIRST_CHECK_S
-        self.state = "re-tune"
-        self._put(Setting())
-
     def _do_retune(self, now_s: float) -> None:
         if now_s >= self._since_s + self._settling_s(Setting()):
             self._look_for_job(now_s)
-
-    def _better_source(self, now_s: float) -> bool:
-        """Whether the training tells its iterations, which were guessed until now."""
-        if self._source is None or isinstance(self._source, (Marks, Counter)):
-            return False
-        steps = self._marks.last(12)
-        return len(steps) >= 12 and bool(steps[-1] > now_s - 3.0 * max(float(np.median(np.diff(steps))), 0.3))
-
-    def _tell(self, reading: Reading) -> None:
-        assert self._belief is not None
-        self._energy_failures = 0
-        self._belief.read(reading)
 
     # others on the GPU, and a GPU at rest
 
@@ -705,19 +457,14 @@ class Tuner(Core):
         if why:
             self._change_of_job(now_s, why)
 
-    def _leave_probe(self) -> None:
-        """A probe that is not over is worth nothing; the same one is wanted again. What it took is on the account."""
-        if self._probe is not None and self.state in ("search", "watch"):
-            self._cut(self.clock(), self._probe_kind)
-        self._probe = None
-
     def _go_on(self, now_s: float) -> None:
         """After an interruption."""
         if self.state in ("features", "baseline", "predict") or (self.state == "detect" and self._crowded):
             self._look_for_job(now_s)  # what was seen while others were there is not of this job alone
             return
         if self.state == "watch":
-            self.state = "hold" if self._crowded else "watch"
+            held = self._own(self._choice.setting) if self._choice is not None else Setting()
+            self.state = "hold" if self._crowded or (self.current != held and not self.paused) else "watch"  # a check was cut short
             self._since_s = self._seen_s = now_s
         if self.state in ("search", "hold", "watch"):
             self._ledger.begin(now_s)

@@ -16,6 +16,8 @@ LOOK = 0.25  # of an iteration, between looks at the power trace
 LEAST_LOOK_S = 0.3
 TRACE_SD = 0.012  # relative error of a length from the trace that ends a probe
 PATIENCE, BLIND = 6.0, 6.0  # iterations more than wanted, before a probe is given up; that show nothing
+MANY = 60  # iterations in a row, which will do where there is no longer one
+FAR = 1.15  # times what is too slow for sure, in a power trace that has shown two or three iterations
 ENDLESS = 1.6  # times what is too slow for sure: such an iteration need not end
 
 
@@ -23,7 +25,8 @@ ENDLESS = 1.6  # times what is too slow for sure: such an iteration need not end
 class Reading:
     """What whole iterations took at a setting.
 
-    `energy_uncertainty_j` is a 95 % half width, `sd_s` the standard error of the mean length of an iteration.
+    `energy_uncertainty_j` is a 95 % half width, `sd_s` the standard error of the mean length of an iteration;
+    `common_sd` as in `sources.Count`.
     """
 
     setting: Setting
@@ -35,6 +38,7 @@ class Reading:
     start_s: float
     end_s: float
     early: bool = False
+    common_sd: float = 0.0
 
     @property
     def iteration_s(self) -> float:
@@ -93,6 +97,7 @@ class Probe:
         self._look_s = -math.inf
         wanted_s = max(seconds, iterations * guess.seconds)
         self.begun_s = meter.clock()
+        self._long_s = max(from_s, self.begun_s) + 1.3 * wanted_s
         self._give_up_s = max(from_s, self.begun_s) + 2.5 * wanted_s + PATIENCE * guess.seconds + 5.0
         # Three of the longest iterations that there can be would have shown a rhythm.
         self._blind_s = max(from_s, self.begun_s) + max(seconds, min(3.0 * guess.most_s, BLIND * guess.seconds)) + 3.0
@@ -124,13 +129,16 @@ class Probe:
             if enough and self._source.name == "power":
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
                 enough = found.sd_s <= TRACE_SD * found.iteration_s or found.time_s >= long_s
+            if isinstance(self._source, (Marks, Counter)) and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
+                enough = enough or found.iterations >= max(4, min(self.iterations / 3, MANY))  # checkpoints may leave no longer row
             if enough:
                 self.count = found
                 return
             # What is not sure of the time must not end a probe.
             sure_s = found.time_s - 2.0 * found.sd_s * found.iterations
-            least = 1 if self._source.name != "power" else 4
-            if self._breaks is not None and found.iterations >= least and sure_s > 0 and self._breaks(found.iterations, sure_s):
+            if self._source.name == "power" and found.iterations < 4:
+                sure_s = sure_s / FAR if found.iterations >= 2 else 0.0
+            if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
                 self.count, self.early = found, True
                 return
         elif isinstance(self._source, (Marks, Counter)):
@@ -153,4 +161,4 @@ class Probe:
                 self.failed = "the energy could not be measured: its counter does not move, or too few readings fell around the probe"
             return
         self.reading = Reading(self.setting, count.iterations, count.time_s, found.energy_j, found.uncertainty_j, count.sd_s,
-                               count.start_s, count.end_s, self.early)  # fmt: skip
+                               count.start_s, count.end_s, self.early, count.common_sd)  # fmt: skip

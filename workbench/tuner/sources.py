@@ -25,6 +25,9 @@ LONG = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, an
 LEAST_SD = 0.002
 VARIATION, GUESSED = 0.02, 6.0  # of iterations that nobody has timed one by one, and for how many this guess counts
 UNIT_S = 0.1  # of work at the default setting: the "iteration" of a job that has none
+MOSTLY_WAITS = 0.6  # utilisation below which the waits tell how much longer the work takes
+TRACE_COMMON_SD = 0.005  # of the length of iterations in a power trace: what a shape that changes with the setting makes of it
+PERCENT_SD = 0.003  # of a mean utilisation that is told in whole percent
 MOST_MARKS = 400_000
 
 
@@ -36,12 +39,14 @@ class Count:
         iterations: How many.
         start_s, end_s: From when to when, on the device's clock.
         sd_s: Standard error of the mean length of one.
+        common_sd: What all counts at this setting have in common of a relative error: more of them do not lower it.
     """
 
     iterations: int
     start_s: float
     end_s: float
     sd_s: float
+    common_sd: float = 0.0
 
     @property
     def time_s(self) -> float:
@@ -234,7 +239,7 @@ class Trace:
             return None
         self.explained = found.explained
         whole = int((to_s - from_s) / found.seconds)
-        return Count(whole, to_s - whole * found.seconds, to_s, found.sd_s) if whole >= 1 else None
+        return Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD) if whole >= 1 else None
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         found = self.count(from_s, to_s, guess)
@@ -247,27 +252,53 @@ class Trace:
 class Rate:
     """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
 
-    One iteration is what `UNIT_S` does at the default setting. The GPU's part of the time is taken to stretch as the SM clock falls,
-    which is the most that it can, and the rest not at all: time relative to the default is `busy * clock0 / clock + 1 - busy`, with the
-    utilisation at the default setting. What is called a slowdown is then an upper bound of it.
+    One iteration is what `UNIT_S` does at the default setting. Two things bound how much longer it takes elsewhere, both from above:
+
+    - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest not at all:
+      `busy0 * clock0 / clock + 1 - busy0`. It says nothing where the memory clock is lower too.
+    - what is not the GPU's part, the waits, takes as long as before, or less where it overlaps with the GPU's: `(1 - busy0) / (1 - busy)`.
+      It tells much where the GPU mostly waits, and next to nothing where it hardly does.
+
+    The lower of the two is taken. What is called a slowdown is then an upper bound of it.
+
+    Args:
+        recorder, uuid: Whose readings.
+        busy, clock_mhz, mem_clock_mhz: Mean utilisation and clocks at the default setting; a memory clock of NaN is not told.
     """
 
     name = "rate"
 
-    def __init__(self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float) -> None:
-        self._recorder, self._uuid, self.busy, self.clock_mhz = recorder, uuid, busy, clock_mhz
+    def __init__(self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan) -> None:
+        self._recorder, self._uuid, self.busy, self.clock_mhz, self._mem_clock_mhz = recorder, uuid, busy, clock_mhz, mem_clock_mhz
+
+    @property
+    def sees_memory(self) -> bool:
+        """Whether it can tell what a lower memory clock costs."""
+        return self.busy < MOSTLY_WAITS and self._mem_clock_mhz > 0
 
     def sample(self, now_s: float) -> None:
         return
 
     def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
         rows = self._recorder.rows(self._uuid, from_s, to_s)
-        _, clock_mhz = busy_and_clock(rows)
+        busy, clock_mhz = busy_and_clock(rows)
         if not clock_mhz > 0 or to_s - from_s < 5 * UNIT_S:
             return None
-        each_s = UNIT_S * (self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy)
+        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, 0.003
+        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
+        if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
+            ratio = math.inf
+        if self.busy < MOSTLY_WAITS and busy < 0.95:
+            waits_sd = math.hypot(PERCENT_SD, PERCENT_SD) / (1.0 - busy)
+            by_waits = (1.0 - self.busy) / (1.0 - busy) * (1.0 + waits_sd)
+            if by_waits < ratio:
+                ratio, sd = max(by_waits, 1.0), math.hypot(0.003, waits_sd)
+        if not math.isfinite(ratio):
+            return None
+        each_s = UNIT_S * ratio
         whole = int((to_s - from_s) / each_s)
-        return Count(whole, to_s - whole * each_s, to_s, 0.003 * each_s) if whole else None
+        # An upper bound was taken; the least is that nothing became slower.
+        return Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96) if whole else None
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         found = self.count(from_s, to_s, guess)

@@ -20,6 +20,7 @@ from ..tracking import witness
 IDLE_S = 2.0
 LEAST_TIME_SD, LEAST_POWER_SD = 0.01, 0.015
 SLACK, LIMIT = 1.0, 8.0  # of the cumulative sums, in standard deviations
+DEAFEST = 16.0  # times, after false alarms
 FAR = 0.35  # logarithm of iteration times that needs no second look
 MOST = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
 PERIODIC, APERIODIC = 0.18, 0.30
@@ -47,10 +48,12 @@ class ModelWatch:
 
     Args:
         iteration_s, power_w: Expected, or NaN where the first stretch is to tell.
+        tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
     """
 
     iteration_s: float = math.nan
     power_w: float = math.nan
+    tolerance: float = 1.0
     _seen: int = 0
     _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
     _spread: list[float] = field(default_factory=lambda: [LEAST_TIME_SD**2, LEAST_POWER_SD**2])
@@ -63,7 +66,7 @@ class ModelWatch:
         now = (iteration_s, power_w)
         expected = (self.iteration_s, self.power_w)
         off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        floors = (max(LEAST_TIME_SD, time_sd), max(LEAST_POWER_SD, time_sd))
+        floors = (max(self.tolerance * LEAST_TIME_SD, time_sd), max(self.tolerance * LEAST_POWER_SD, time_sd))
         first = self._seen < 2  # how much stretches differ is not known yet, nor is the setting's model exact
         for k in range(2):
             sd = max(floors[k], math.sqrt(self._spread[k]), 0.03 if first else 0.0)
@@ -120,9 +123,9 @@ class GpoeoWatch:
         return ""
 
 
-def make_watch(name: str, iteration_s: float, power_w: float, *, periodic: bool) -> Watch:
-    """"model" (ours) or "gpoeo"."""
-    return GpoeoWatch(periodic) if name == "gpoeo" else ModelWatch(iteration_s, power_w)
+def make_watch(name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0) -> Watch:
+    """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the power of a steady job wander."""
+    return GpoeoWatch(periodic) if name == "gpoeo" else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, DEAFEST))
 
 
 class Company:
