@@ -24,6 +24,7 @@
     tuning, tuner            a running job's best power limit and clocks, found online, held, watched
     applying, in_force       a configuration put to a GPU by hand, read back, undone; what is in force, and whose it is
     chosen                   what was chosen last, for the next run to read
+    sharing                  two to four trainings on one GPU: what it saves, what it costs each, whether to
     cluster                  job logs, an exact simulator of GPU clusters, and policies that decide which jobs share a GPU
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .recurring import RecurringJob
     from .scripting import iterations_of, measure, track
     from .session import simulate
+    from .sharing import share
     from .sweeping import sweep
     from .tuning import tune
 
@@ -58,6 +60,7 @@ __all__ = [
     "measure",
     "open_device",
     "phase",
+    "share",
     "simulate",
     "step",
     "sweep",
@@ -76,6 +79,7 @@ _HOMES = {
     "measure": "scripting",
     "open_device": "finder",
     "phase": "marks",
+    "share": "sharing",
     "simulate": "session",
     "step": "marks",
     "sweep": "sweeping",

@@ -1,4 +1,5 @@
-"""The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `log`, `gpus`, `notebooks`, `lab`."""
+"""The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`, `gpus`, `notebooks`,
+`lab`."""
 
 from __future__ import annotations
 
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     log.add_argument("--export", metavar="FILE", help="write all of them to a .parquet, .csv or .json file")
     log.set_defaults(act=_log)
     profile_gpu.add_arguments(commands)
+    _share_arguments(commands)
     gpus = commands.add_parser("gpus", help="what GPUs are here and what they can do")
     gpus.set_defaults(act=_gpus)
     notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
@@ -65,6 +67,30 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_argument("rest", nargs=argparse.REMAINDER, help="further arguments for jupyter lab, after --")
     lab.set_defaults(act=_lab)
     return parser
+
+
+def _share_arguments(commands: Any) -> None:
+    share = commands.add_parser("share", help="run two to four trainings on one GPU: what it saves, what it costs each, whether to")
+    share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'", help="one quoted command per job; the last one is the newcomer")
+    share.add_argument("--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)")
+    share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
+                       help="how much longer an iteration of each may take (default: %(default)g)")  # fmt: skip
+    share.add_argument("--seconds", type=float, default=10.0, metavar="S", help="how long each stage is measured (default: %(default)g)")
+    share.add_argument("--rounds", type=int, default=2, metavar="N", help="how often each is measured alone (default: %(default)s)")
+    share.add_argument("--until", choices=("end", "verdict"), default="end",
+                       help="see the jobs to their end, or stop them when the verdict is known (default: %(default)s)")  # fmt: skip
+    share.add_argument("--on-break", choices=("stop", "pause"), default="stop",
+                       help="if the bound is broken the newcomer is stopped, or paused until the others have ended")  # fmt: skip
+    share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True, help="watch the first epoch together")
+    share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
+    share.add_argument("--json", metavar="FILE", help="write the result to a file")
+    share.set_defaults(act=_share)
+
+
+def _share(arguments: argparse.Namespace) -> int:
+    from .sharing.command import act
+
+    return act(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:

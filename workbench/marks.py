@@ -15,12 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import struct
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
 from .records import Marks, Phase
 
+ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
+TOLD = struct.Struct("<IIdd")  # pid, what (place in KINDS), from when to when on the machine's monotonic clock
+KINDS = ("step", "optimizer", "evaluation", "checkpoint", "epoch", "phase")  # the second: a step that was seen, not told
 MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 
@@ -137,3 +143,49 @@ def loop(moments_s: Sequence[float]) -> None:
     """A tracked loop has ended, and these were its iterations' borders."""
     for notebook in _open:
         notebook.loops.append(moments_s)
+
+
+class Teller(Notebook):
+    """Writes every mark of this process to a file at once, so that who has started it knows how far it is.
+
+    Raises:
+        OSError: the file cannot be written to.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(time.monotonic)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._last_s: float | None = None
+        self.phases = _Told(self)
+
+    def step(self) -> None:
+        self._last_s = self.clock()
+        self.tell("step", self._last_s, self._last_s)
+
+    def tell(self, kind: str, start_s: float, end_s: float) -> None:
+        place = KINDS.index(kind) if kind in KINDS else len(KINDS) - 1
+        try:
+            os.write(self._file, TOLD.pack(os.getpid(), place, start_s, end_s))
+        except OSError:  # whoever listened is gone; no reason to stop a training
+            detach(self)
+
+    def since_last(self, kind: str) -> None:
+        if self._last_s is not None:
+            begun_s, self._last_s = self._last_s, self.clock()
+            self.tell(kind, begun_s, self._last_s)
+
+
+class _Told(list[Phase]):
+    """Phases that are told rather than kept."""
+
+    def __init__(self, teller: Teller) -> None:
+        super().__init__()
+        self._teller = teller
+
+    def append(self, phase: Phase) -> None:
+        self._teller.tell(*phase)
+
+
+if _path := os.environ.get(ENVIRONMENT_VARIABLE):
+    with contextlib.suppress(OSError):
+        attach(Teller(_path))

@@ -67,7 +67,7 @@ ROOMS: dict[str, set[str]] = {
     "in_force": {"records", "errors", "device"},
     "applying": {*_NOUNS, "device", "places", "session", "recurring", "tuning", "chosen", "in_force"},
     "trade_off": {"records", "errors", "report", "search"},  # pure functions over frames
-    "sharing": {*_MEASURING, "cluster"},
+    "sharing": {*_MEASURING, "cluster", "marks", "period", "report", "session"},
     "callbacks": {"errors", "marks"},
     "session": {*_MEASURING, "finder", "simulation"},  # `simulate` chooses simulated GPUs by name
     "scripting": {*_MEASURING, "session", "iterations", "counting"},

@@ -240,20 +240,21 @@ def test_a_batch_that_does_not_fit_says_what_it_needs(stepped: Machine) -> None:
         TrainingJob("imagenet", 512)
 
 
-def test_a_gpu_is_one_jobs_at_a_time(stepped: Machine) -> None:
+def test_a_job_that_does_not_fit_beside_another_runs_out_of_memory(stepped: Machine) -> None:
     for _ in TrainingJob("imagenet", 256, iterations=1):
         with pytest.raises(
-            SimulationError, match=f"GPU 0 is busy with another simulated job .process {os.getpid()}.; let it"
+            OutOfMemory, match=rf"needs 16\.8 GiB and of the 32 GiB of .* 9\.6 GiB are free .process {os.getpid()} holds 22\.0 GiB.; take"
         ):
             TrainingJob("squad", 32, iterations=1).run()
     TrainingJob("squad", 32, iterations=1).run()
 
 
 def test_a_job_takes_all_of_its_gpus_or_none(simulated: Callable[..., Machine]) -> None:
-    simulated("V100,V100", stepped=True)
+    machine = simulated("V100,V100", stepped=True)
     for _ in TrainingJob("imagenet", 256, iterations=1, gpu=1):
-        with pytest.raises(SimulationError, match="GPU 1 is busy"):
+        with pytest.raises(OutOfMemory, match="take a smaller batch size, or let one end"):
             TrainingJob("squad", 32, iterations=1, gpu=(0, 1)).run()
+        assert machine.state.processes(0) == []
         TrainingJob("squad", 32, iterations=1, gpu=0).run()
 
 

@@ -509,6 +509,18 @@ class NvmlDevice:
         nvml.nvmlGpmMetricsGet(asked)
         return {row.metricId: row.value for row in asked.metrics[: len(metrics)] if row.nvmlReturn == nvml.NVML_SUCCESS}
 
+    def memory_bytes(self) -> tuple[int, int]:
+        """Device memory in use, and all there is.
+
+        Raises:
+            DeviceError: the driver does not tell.
+        """
+        try:
+            found = nvml.nvmlDeviceGetMemoryInfo(self._handle)
+        except nvml.NVMLError as error:
+            raise error_for(error.value, f"reading the memory of {self.name}") from error
+        return int(found.used), int(found.total)
+
     def processes(self) -> tuple[Process, ...]:
         found: dict[int, int | None] = {}
         with contextlib.suppress(nvml.NVMLError):

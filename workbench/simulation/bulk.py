@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import SimulationError, UsageError
+from . import tenants
 from .state import RING, SEGMENT
 from .training import GAP_JITTER
 
@@ -38,6 +39,8 @@ def advance(job: TrainingJob, seconds: float) -> int:
     if not seconds > 0:
         raise UsageError(f"a machine goes forward by a positive number of seconds, not {seconds:g}")
     with job.claimed():
+        if any(len(tenants.present(machine.state, gpu)) > 1 for gpu in job.gpus):
+            raise SimulationError("a job that shares its GPU cannot be taken forward in one go; let the others end, or iterate it")
         start_s = machine.clock()
         phases, evaluation = job.plans(start_s)
         rng = np.random.default_rng(job.seed)

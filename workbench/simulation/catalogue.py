@@ -570,7 +570,12 @@ def checkpoint(workload: Workload) -> tuple[Phase, ...]:
 
 def fits(card: Card, workload: Workload, batch_size: int) -> bool:
     """Whether the job at this batch size fits the card's memory, of which the driver keeps some."""
-    return workload.memory_bytes(batch_size) <= card.memory_bytes - _DRIVER_BYTES
+    return workload.memory_bytes(batch_size) <= usable_bytes(card)
+
+
+def usable_bytes(card: Card) -> int:
+    """What jobs may have of a card's memory."""
+    return card.memory_bytes - _DRIVER_BYTES
 
 
 _DRIVER_BYTES = 500_000_000

@@ -116,6 +116,7 @@ CONTROL = {
     "counter_reset_j": (600, "d"),
     "memory_used": (608, "Q"),
     "load_pid": (616, "I"),
+    "tenants": (620, "I"),  # slots that are taken
 }
 PROCESSES_AT = 640
 PROCESS = struct.Struct("<IIQ")
@@ -125,6 +126,8 @@ SEGMENT = struct.Struct(
     "<dddIIffQ"
 )  # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
 GPU_BYTES = RING_AT + RING * SEGMENT.size
+# Behind the blocks of all GPUs: for each GPU the slots of the jobs that share it (`tenants`).
+TENANT_SLOTS, TENANT_BYTES = 8, 128 + 4096 * 40
 
 ABILITIES = (
     "power",
@@ -187,7 +190,7 @@ class State:
     def create(cls, path: str | os.PathLike[str], count: int) -> State:
         """A new file for `count` GPUs, all zero but for magic, version and count."""
         with open(path, "xb") as file:
-            file.truncate(HEADER_BYTES + count * GPU_BYTES)
+            file.truncate(HEADER_BYTES + count * (GPU_BYTES + TENANT_SLOTS * TENANT_BYTES))
             file.write(struct.pack("<8sII", MAGIC, VERSION, count))
         return cls(path)
 
@@ -227,6 +230,17 @@ class State:
 
     def _base(self, gpu: int) -> int:
         return HEADER_BYTES + gpu * GPU_BYTES
+
+    def tenants_at(self, gpu: int) -> int:
+        """Where the slots of a GPU's jobs begin."""
+        return HEADER_BYTES + self.count * GPU_BYTES + gpu * TENANT_SLOTS * TENANT_BYTES
+
+    def get(self, at: int, length: int) -> bytes:
+        """Raw memory, for the modules that know what lies there."""
+        return self._map[at : at + length]
+
+    def put(self, at: int, content: bytes) -> None:
+        self._map[at : at + len(content)] = content
 
     def _read(self, at: tuple[int, str], base: int):  # type: ignore[no-untyped-def]
         values = struct.unpack_from("<" + at[1], self._map, base + at[0])

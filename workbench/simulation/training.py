@@ -6,12 +6,13 @@
 An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the card's physics
 gives them under the setting in force. As with a real GPU, the host runs a little ahead of the device. True iteration
 starts are kept in `marks`, evaluations and checkpoints in `events`, all in seconds of the machine's clock.
+
+Jobs of this process and of others may share a GPU: its time is sliced, their memory adds up (`tenants`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,23 +20,18 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..errors import SimulationError, UsageError
-from . import activity, catalogue, counters
+from . import catalogue
 from .catalogue import Phase, Workload
-from .machine import Machine, attached, idle
-from .physics import operate
-from .state import GUARD_S, alive
+from .lane import Lane
+from .lane import OutOfMemory as OutOfMemory
+from .machine import Machine, attached
+from .state import GUARD_S
+from .tenants import Planned as Planned
 
 AHEAD_S = 0.010  # how far the host may run ahead of the device
 LOOK_S = 0.005  # how often a blocked host looks for a changed setting
 ITERATION_JITTER = 0.01
 GAP_JITTER = 0.15
-_POWER_CAP, _USER_CLOCKS = 0x4, 0x2
-
-Planned = tuple[float, float, int, int, float, float, int]  # duration, power, SM MHz, memory MHz, utilisations, reasons
-
-
-class OutOfMemory(RuntimeError):
-    """The simulated GPU has not the memory for this batch size."""
 
 
 class Batch(NamedTuple):
@@ -74,8 +70,8 @@ class TrainingJob:
         seed: Of the variation between iterations.
 
     Raises:
-        OutOfMemory: the batch does not fit the card.
-        SimulationError: no simulated GPU here, or one that is busy with another simulated job.
+        OutOfMemory: the batch does not fit the card, or (when the job begins) not beside those that it shares the card with.
+        SimulationError: no simulated GPU here, or one that has as many jobs as it takes.
         UsageError: an unknown workload, or a batch size or count below 1.
     """
 
@@ -116,7 +112,7 @@ class TrainingJob:
         for index in self.gpus:
             if not 0 <= index < found.state.count:
                 raise SimulationError(f"there is no simulated GPU {index}; there are {found.state.count}, from 0")
-        self._lanes = [_Lane(found, index, self.workload, self.batch_size) for index in self.gpus]
+        self._lanes = [Lane(found, index, self.workload, self.batch_size) for index in self.gpus]
         self.accumulate = accumulate
         self.variation = ITERATION_JITTER if variation is None else variation
         self.iterations_per_epoch = max(1, self.workload.samples // (self.batch_size * accumulate * len(self.gpus)))
@@ -134,17 +130,23 @@ class TrainingJob:
 
     def __iter__(self) -> Iterator[Batch]:
         with self.claimed():
-            for number in range(self.iterations):
-                factor = self._rng.lognormvariate(0.0, self.variation)
-                gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
-                self.marks.append(self._start([_varied(lane.iteration, factor, gaps) for lane in self._lanes]))
-                self._wait(AHEAD_S, self._grain_s)
-                yield Batch(number, number // self.iterations_per_epoch, self.batch_size * self.accumulate)
-                if self._evaluate and (number + 1) % self.iterations_per_epoch == 0:
-                    self._between("evaluation", [lane.evaluation for lane in self._lanes])
-                if self._checkpoint_every and (number + 1) % self._checkpoint_every == 0:
-                    self._between("checkpoint", [self._checkpoint() for _ in self._lanes])
+            for batch in self.pieces():
+                self._wait(AHEAD_S, self._grain_s if batch else 0.0)
+                if batch is not None:
+                    yield batch
             self._wait(0.0)
+
+    def pieces(self) -> Iterator[Batch | None]:
+        """Queue one piece of work after the other: an iteration, which is yielded, or what comes between two. Waits for none of them."""
+        for number in range(self.iterations):
+            factor = self._rng.lognormvariate(0.0, self.variation)
+            gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
+            self.marks.append(self._start([_varied(lane.iteration, factor, gaps) for lane in self._lanes]))
+            yield Batch(number, number // self.iterations_per_epoch, self.batch_size * self.accumulate)
+            if self._evaluate and (number + 1) % self.iterations_per_epoch == 0:
+                yield from self._between("evaluation", [lane.evaluation for lane in self._lanes])
+            if self._checkpoint_every and (number + 1) % self._checkpoint_every == 0:
+                yield from self._between("checkpoint", [self._checkpoint() for _ in self._lanes])
 
     def run(self) -> None:
         """Run the job to its end."""
@@ -161,7 +163,10 @@ class TrainingJob:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold the job's GPUs; they idle afterwards. Raises SimulationError where another job has one."""
+        """Hold a place on the job's GPUs; without others they idle afterwards.
+
+        Raises OutOfMemory or SimulationError where one has no room.
+        """
         self._claim()
         try:
             yield
@@ -169,26 +174,16 @@ class TrainingJob:
             self._release()
 
     def _claim(self) -> None:
-        state = self.machine.state
-        with state.writing():
-            for lane in self._lanes:
-                holder = state.control(lane.gpu, "load_pid")
-                if holder and alive(holder):
-                    raise SimulationError(
-                        f"simulated GPU {lane.gpu} is busy with another simulated job (process {holder}); "
-                        f"let it end, or use another of the {state.count} GPUs"
-                    )
+        with self.machine.state.writing():
             for lane in self._lanes:  # all of them or none
-                state.set_control(lane.gpu, "load_pid", os.getpid())
-                state.set_process(lane.gpu, os.getpid(), lane.memory_bytes)
+                lane.check_room()
+            for lane in self._lanes:
+                lane.enter()
         self._end_s = self._soonest()
 
     def _release(self) -> None:
-        state = self.machine.state
         for lane in self._lanes:
-            state.publish(lane.gpu, state.now_s(), [], idle(lane.card))
-            state.set_process(lane.gpu, os.getpid(), None)
-            state.set_control(lane.gpu, "load_pid", 0)
+            lane.leave()
 
     # running phases
 
@@ -215,9 +210,18 @@ class TrainingJob:
             # A stepped clock is stepped no further than a change needs to take effect, so that none is noticed too late.
             look_s = state.card(self.gpus[0], "governor_delay_s") if clock.stepped else LOOK_S * state.header("scale")
             clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))
-            changed = [lane.changed() for lane in self._lanes]  # every lane is asked: asking takes note of the change
-            if any(changed):
-                self._join([lane.requeue(self._soonest()) for lane in self._lanes])
+            self.follow()
+
+    def follow(self) -> None:
+        """Plan what is queued anew if the setting, or who shares a GPU, has changed."""
+        changed = [lane.changed() for lane in self._lanes]  # every lane is asked: asking takes note of the change
+        if any(changed):
+            self._join([lane.requeue(self._soonest()) for lane in self._lanes])
+
+    @property
+    def end_s(self) -> float:
+        """When what is queued will have ended."""
+        return self._end_s
 
     def _checkpoint(self) -> tuple[Phase, ...]:
         phases = catalogue.checkpoint(self.workload)
@@ -225,90 +229,10 @@ class TrainingJob:
             return phases
         return tuple(replace(phase, time_s=self._checkpoint_s / len(phases)) for phase in phases)
 
-    def _between(self, kind: str, phases: Sequence[Sequence[Phase]]) -> None:
+    def _between(self, kind: str, phases: Sequence[Sequence[Phase]]) -> Iterator[None]:
         start_s = self._start(phases)
-        self._wait(AHEAD_S)
+        yield None
         self.events.append(Event(kind, start_s, self._end_s))
-
-
-class _Lane:
-    """One GPU of a job: its phases, and the queue that it works off."""
-
-    def __init__(self, machine: Machine, gpu: int, workload: Workload, batch_size: int) -> None:
-        self.machine, self.gpu, self.card = machine, gpu, machine.card(gpu)
-        self.iteration = catalogue.iteration(self.card, workload, batch_size)
-        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(batch_size)
-        self.memory_bytes = workload.memory_bytes(batch_size)
-        self._mix = activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE else None
-        if not catalogue.fits(self.card, workload, batch_size):
-            raise OutOfMemory(
-                f"{workload.title} at batch size {batch_size} needs {self.memory_bytes / 2**30:.1f} GiB and "
-                f"{self.card.name} has {self.card.memory_bytes / 2**30:.0f} GiB; take a smaller batch size"
-            )
-        self._queued: list[tuple[float, float, Phase]] = []  # start, end, what
-        self._generation = machine.state.generation(gpu)
-
-    def changed(self) -> bool:
-        generation = self.machine.state.generation(self.gpu)
-        changed, self._generation = generation != self._generation, generation
-        return changed
-
-    def queue(self, start_s: float, phases: Sequence[Phase]) -> float:
-        """Append phases at `start_s`; returns their end."""
-        now_s = self.machine.state.now_s()
-        self._queued = [row for row in self._queued if row[1] > now_s]
-        plan, rows, end_s = self.plan(start_s, phases)
-        self._queued += rows
-        self._publish(start_s, plan)
-        return end_s
-
-    def requeue(self, from_s: float) -> float:
-        """Plan what is left after `from_s` again, under the setting that is now in force."""
-        left = [
-            (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
-            for start_s, end_s, phase in self._queued
-            if end_s > from_s
-        ]
-        begin_s = max(from_s, self._queued[0][0]) if self._queued else from_s
-        plan, self._queued, end_s = self.plan(begin_s, left)
-        self._publish(begin_s, plan)
-        return end_s
-
-    def _publish(self, start_s: float, plan: Sequence[Planned]) -> None:
-        # Should this process die, the job's gap power must not go on for ever: a minute of it, then idle.
-        resident = operate(self.card, None, **self._knobs(start_s))
-        pause = (60.0, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0)
-        self.machine.state.publish(self.gpu, start_s, [*plan, pause], idle(self.card))
-
-    def _knobs(self, at_s: float) -> dict[str, float | int | None]:
-        limit_w, sm_min, sm_max, _, mem_max = self.machine.state.effective(self.gpu, at_s)
-        return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
-                "mem_clock_mhz": mem_max or None}  # fmt: skip
-
-    def plan(self, at_s: float, phases: Sequence[Phase]) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
-        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
-        plan: list[Planned] = []
-        rows: list[tuple[float, float, Phase]] = []
-        change_s = self.machine.state.control(self.gpu, "effective_from_s")
-        for phase in phases:
-            left = 1.0
-            while left > 1e-12:
-                knobs = self._knobs(at_s)
-                point = operate(self.card, phase.load, **knobs)
-                whole_s = phase.time_s * point.stretch
-                span_s = left * whole_s
-                if at_s < change_s < at_s + span_s:
-                    span_s = change_s - at_s
-                reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
-                if self._mix is not None:
-                    reasons |= activity.packed(self.card, self._mix, phase.load, point)
-                plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
-                             phase.utilisation, phase.memory_utilisation, reasons))  # fmt: skip
-                part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase
-                rows.append((at_s, at_s + span_s, part))
-                left -= span_s / whole_s
-                at_s += span_s
-        return plan, rows, at_s
 
 
 def named(workload: str) -> Workload:

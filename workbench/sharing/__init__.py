@@ -1,0 +1,180 @@
+"""Two to four trainings on one GPU: what sharing it saves, what it costs each of them, and whether to.
+
+    workbench.share("python a.py", "python b.py")                       commands, or functions, which run in processes of their own
+    workbench.share([train_a, train_b], gpu=0, bound=1.2, until="verdict")
+
+Each job runs alone for a while, with the others paused (SIGSTOP: their memory stays, nothing is lost), then all together, there and back.
+Iterations come from the jobs' marks (`workbench.step()`, the callbacks), without marks from the steps of PyTorch's optimizer, or else from
+the power. Then the first epoch is watched, as EaCO does (arXiv 2412.08294, algorithm 1), and if a job is slowed beyond the bound the
+newcomer, the last one given, is stopped at a safe point. The others go on.
+
+    comparing   ratios of sums over blocks, with their errors; the attribution rule (pure functions)
+    watching    from a recorder and marks to blocks
+    unmarked    iterations of jobs without marks
+    children    processes in groups; launch: how each begins; automatic: marks from PyTorch without a change to the training
+    stages      who runs when, up to the verdict; run: the first epoch, and the rest
+    result      the table and the verdict
+    mps         whether CUDA's Multi-Process Service runs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError
+from ..meter import Meter
+from . import mps
+from .children import GRACE_S, Child, Work, label_of
+from .comparing import Comparison as Comparison
+from .comparing import Estimate as Estimate
+from .result import Job as Job
+from .result import Shared as Shared
+from .run import Run, interruptible
+from .stages import OnBreak, Plan, Say
+
+FEWEST, MOST = 2, 4
+last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
+
+
+def share(
+    *jobs: Work | Sequence[Work],
+    gpu: int | str = 0,
+    bound: float = 1.2,
+    seconds: float = 10.0,
+    rounds: int = 2,
+    until: str = "end",
+    watch: bool = True,
+    watch_s: float = 60.0,
+    on_break: str | OnBreak = "stop",
+    labels: Sequence[str] | None = None,
+    start_s: float = 300.0,
+    grace_s: float = GRACE_S,
+    keep: bool = True,
+    say: Say | None = print,
+) -> Shared:
+    """Run two to four jobs on one GPU, measure each alone and all together, say whether they should share it, and see them to their end.
+
+    Args:
+        jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is the newcomer. One list of them
+            will do too.
+        gpu: As `open_device` takes it. The jobs see this GPU only (CUDA_VISIBLE_DEVICES).
+        bound: The slowdown that each may have: 1.2 allows iterations that are 20 % longer than alone.
+        seconds: How long each stage is measured, at least; longer where iterations are. There are `rounds` times one stage for each job
+            alone and one for all together.
+        until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should share.
+        watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
+        watch_s: What counts as an epoch for a job that does not tell (workbench.phase("epoch") or ("evaluation")).
+        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), "pause" until the others have ended, or a
+            function that is given what is known so far and the newcomer's label, and decides itself.
+        labels: Names of the jobs.
+        start_s: How long a job may take, in real seconds, until it iterates.
+        grace_s: How long a job that is asked to end may take, in real seconds, before it is made to.
+        keep: Store the measurement of the whole.
+        say: Told a sentence whenever something happens; None for silence.
+
+    Returns:
+        The jobs, alone and together, with errors of 95 %, and a verdict. Jobs that die, hang or run out of memory are told of in it.
+
+    Raises:
+        UsageError: not two to four jobs, a command that cannot be run, a bound or time that makes no sense.
+        NoDriver, UnknownGpu: no such GPU.
+        MeasurementError: its energy cannot be followed.
+    """
+    works = _works(jobs)
+    names = _labels(works, labels)
+    _check(bound, seconds, rounds, until, watch_s, on_break, start_s, grace_s)
+    session, meter = _meter(gpu)
+    try:
+        device = session.devices[0]
+        directory = Path(tempfile.mkdtemp(prefix="workbench-share-"))
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": device.uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        children = [Child(name, work, directory, environment) for name, work in zip(names, works, strict=True)]
+        mode = mps.words(mps.running(environment), device.simulated)
+        plan = Plan(bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s)
+        run = Run(device, meter, children, plan, mode, say or _silent)
+        return _carry_out(run, keep)
+    finally:
+        session.close()
+
+
+def _carry_out(run: Run, keep: bool) -> Shared:
+    global last
+    try:
+        with interruptible():
+            last = run.go()
+    except BaseException:
+        with contextlib.suppress(WorkbenchError):
+            last = run.result()
+        raise
+    if keep and last.board is not None:
+        from .. import session
+        from ..store import Store
+
+        with contextlib.suppress(StoreError):
+            session.keep(last.board, run.window, run.meter.recorder, Store())
+    return last
+
+
+def _works(jobs: Sequence[Any]) -> list[Work]:
+    found = list(jobs)
+    if len(found) == 1 and not isinstance(found[0], str) and not callable(found[0]):
+        found = list(found[0])
+    if not FEWEST <= len(found) <= MOST:
+        raise UsageError(f"{len(found)} jobs were given; {FEWEST} to {MOST} can share a GPU here, for example "
+                         "share('python a.py', 'python b.py')")  # fmt: skip
+    return found
+
+
+def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
+    if labels is not None and (len(labels) != len(works) or len(set(labels)) != len(labels)):
+        raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
+    named = list(labels) if labels is not None else [label_of(work, number) for number, work in enumerate(works)]
+    safe = ["".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in name) or "job" for name in named]
+    return [name if safe.count(name) == 1 else f"{name} {number + 1}" for number, name in enumerate(safe)]
+
+
+def _check(
+    bound: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak, start_s: float, grace_s: float
+) -> None:
+    if not 1.0 < bound < float("inf"):
+        raise UsageError(f"bound {bound:g}: give how much longer an iteration may take, above 1; 1.2 allows 20 % more")
+    for name, value in (("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s)):
+        if not 0.0 < value < float("inf"):
+            raise UsageError(f"{name}={value:g}: give a positive number of seconds")
+    if rounds < 1:
+        raise UsageError(f"rounds={rounds}: each job is measured once at least")
+    if until not in ("end", "verdict"):
+        raise UsageError(f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known")
+    if not callable(on_break) and on_break not in ("stop", "pause"):
+        raise UsageError(f"on_break={on_break!r}: 'stop', 'pause', or a function of the result so far and the newcomer's label")
+
+
+def _meter(gpu: int | str) -> tuple[Any, Meter]:
+    from ..session import Session
+
+    session = Session([gpu], sync=False)
+    try:
+        meter = session.meter
+        if not meter.devices:
+            raise NoDriver(session.why_no_gpu() or "there is no GPU here")
+        if meter.recorder is None or not meter.devices[0].can("power"):
+            raise MeasurementError("; ".join(session.messages) or f"{meter.devices[0].name} does not tell its power")
+        if getattr(meter.clock, "stepped", False):
+            raise UsageError("jobs of several processes need a clock that runs by itself; this simulated machine's is stepped. "
+                             "simulate('V100', scale=10) makes a fast one")  # fmt: skip
+    except BaseException:
+        session.close()
+        raise
+    return session, meter
+
+
+def _silent(_: str) -> None:
+    """Says nothing."""
+
+
+__all__ = ["Comparison", "Estimate", "Job", "Shared", "share"]

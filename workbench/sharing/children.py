@@ -1,0 +1,272 @@
+"""The processes of a set of jobs: started in groups of their own, paused and continued whole, stopped in order, and none left over."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import marks
+from ..errors import NotSupported, UsageError
+
+Array = np.ndarray[Any, Any]
+Work = str | Sequence[str] | Callable[[], object]
+OPERATORS = {"&&", "||", "|", ";", ">", ">>", "<", "&", "2>", "2>&1"}
+GRACE_S = 10.0  # real seconds between asking a job to end and making it
+_TOLD = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
+_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+
+
+def label_of(work: Work, number: int) -> str:
+    """A short name for a job: its script or its function."""
+    if callable(work):
+        name = getattr(work, "__name__", type(work).__name__)
+        return f"job {number + 1}" if name == "<lambda>" else name
+    words = shlex.split(work) if isinstance(work, str) else [str(word) for word in work]
+    scripts = [Path(word).stem for word in words[1:] if word.endswith((".py", ".sh"))]
+    return scripts[0] if scripts else Path(words[0]).name if words else f"job {number + 1}"
+
+
+def arguments_of(work: str | Sequence[str]) -> list[str]:
+    """A command as a list. Raises UsageError where it cannot be run as it is."""
+    words = shlex.split(work) if isinstance(work, str) else [str(word) for word in work]
+    if not words:
+        raise UsageError("an empty command cannot be run; give for example 'python train.py --lr 0.1'")
+    if isinstance(work, str) and (found := OPERATORS.intersection(words)):
+        raise UsageError(f"{work!r} takes a shell for {sorted(found)[0]!r}; give ['bash', '-c', {work!r}]")
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"there is no program {words[0]!r} to run")
+    return words
+
+
+class Child:
+    """One job.
+
+    Args:
+        label: Its name.
+        work: A command, or a function without arguments, which runs in a process of its own; if it returns an iterator, that is gone
+            through, an item being an iteration.
+        directory: Where its output and its marks go.
+        environment: Of the process.
+
+    Raises:
+        UsageError: a command that cannot be run, or a function that cannot be sent to another process.
+        NotSupported: not a system with process groups.
+    """
+
+    def __init__(self, label: str, work: Work, directory: Path, environment: Mapping[str, str]) -> None:
+        if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
+            raise NotSupported("jobs are paused with signals to process groups, which this system does not have")
+        self.label, self.paused = label, False
+        self.resumed_s = -math.inf  # when it was last continued or started, on the monotonic clock
+        self.log = directory / f"{label}.log"
+        self._told = directory / f"{label}.marks"
+        self._told.touch()
+        self._read, self._rest = 0, b""
+        self._steps: tuple[dict[int, array[float]], ...] = ({}, {})  # ends of iterations by process: told, and seen in an optimizer
+        self._phases: list[tuple[str, float, float]] = []
+        paths = [str(_hook(directory)), *filter(None, [environment.get("PYTHONPATH")])]
+        self._environment = {**environment, marks.ENVIRONMENT_VARIABLE: str(self._told), "PYTHONPATH": os.pathsep.join(paths)}
+        self._command = self._launcher(work, directory)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._status: int | None = None
+        self.stopped_by_us = False
+
+    def _launcher(self, work: Work, directory: Path) -> list[str]:
+        here = Path(__file__).resolve()
+        code = f"import runpy, sys; runpy.run_path({str(here.with_name('launch.py'))!r})['main'](sys.argv[1:])"
+        if not callable(work):
+            self.words = shlex.join(arguments_of(work))
+            return [sys.executable, "-I", "-S", "-c", code, str(os.getpid()), "command", *arguments_of(work)]
+        self.words = label_of(work, 0)
+        import cloudpickle
+
+        try:
+            content = cloudpickle.dumps(work)
+        except Exception as error:
+            raise UsageError(f"{self.label} cannot be sent to a process of its own ({type(error).__name__}: {error}); give a command, or a "
+                             "function that makes what it needs itself") from error  # fmt: skip
+        path = directory / f"{self.label}.function"
+        path.write_bytes(content)
+        paths = "\n".join([str(here.parents[2]), *(each or os.getcwd() for each in sys.path)])
+        return [sys.executable, "-c", code, str(os.getpid()), "function", str(path), paths]
+
+    # its life
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            # A session of its own: the interrupt that ends the comparison reaches it in order, through `stop`.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self._environment, start_new_session=True
+            )
+
+    @property
+    def started(self) -> bool:
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self.status is None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, or the signal that ended it as a negative number; None while it runs."""
+        if self._status is None and self._process is not None and self._process.returncode is None:
+            # Only looked at: as long as it is not waited for, its number is given to no other process, and signals reach nobody else.
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                self._status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        return self._status
+
+    def has(self, pid: int) -> bool:
+        """Whether a process is one of this job's."""
+        try:
+            return self.pid != 0 and os.getpgid(pid) == self.pid
+        except OSError:
+            return False
+
+    def pause(self) -> None:
+        """Stop all its processes where they are. What the GPU has queued it still works off; memory stays."""
+        if self.running and not self.paused:
+            self._signal(signal.SIGSTOP)
+            self.paused = True
+
+    def resume(self) -> None:
+        if self.paused:
+            self.paused, self.resumed_s = False, time.monotonic()
+            self._signal(signal.SIGCONT)
+
+    def ask_to_stop(self, number: int = signal.SIGINT) -> None:
+        """Ask it to end: as Ctrl-C does."""
+        if self.running:
+            self.stopped_by_us = True
+            self._signal(number)
+            self.resume()
+
+    def kill(self) -> None:
+        """End all its processes now. What a job leaves behind that has ended by itself (an upload, say) is not touched."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        if self.running or self.stopped_by_us:
+            self._signal(signal.SIGKILL)
+            self.paused = False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+            self._status = self._process.returncode if self._status is None else self._status
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    # what it says
+
+    def tail(self, lines: int = 1) -> str:
+        """The last lines that it has written."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
+                said = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            return ""
+        return "\n".join(said[-lines:])
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it has ended for want of memory, as far as its last words tell."""
+        return not self.running and self.status not in (0, None) and bool(_OUT_OF_MEMORY.search(self.tail(20)))
+
+    def outcome(self) -> str:
+        """How it ended: "running", "ok", "out of memory", "stopped", or "error"."""
+        if self.running:
+            return "running"
+        if not self.started:
+            return "not started"
+        if self.out_of_memory:
+            return "out of memory"
+        if self.stopped_by_us:
+            return "stopped"
+        return "ok" if self.status == 0 else "error"
+
+    # its marks
+
+    def _listen(self) -> None:
+        with self._told.open("rb") as file:
+            file.seek(self._read)
+            fresh = file.read()
+        self._read += len(fresh)
+        whole = self._rest + fresh
+        usable = len(whole) // _TOLD.itemsize * _TOLD.itemsize
+        self._rest = whole[usable:]
+        for row in np.frombuffer(whole[:usable], _TOLD).tolist():
+            pid, kind, start_s, end_s = row
+            if kind < len(self._steps):
+                self._steps[kind].setdefault(pid, array("d")).append(end_s)
+            else:
+                self._phases.append((marks.KINDS[min(kind, len(marks.KINDS) - 1)], start_s, end_s))
+
+    def _main(self) -> array[float]:
+        """Marks of the one of its processes that has made most; what it tells itself goes before what an optimizer shows."""
+        self._listen()
+        return max((self._steps[0] or self._steps[1]).values(), key=len, default=array("d"))
+
+    @property
+    def source(self) -> str:
+        """Where its iterations come from: "marks", "optimizer", or "" where there are none."""
+        return "marks" if self._steps[0] else "optimizer" if self._steps[1] else ""
+
+    def count(self) -> int:
+        """How many iterations it has marked."""
+        return len(self._main())
+
+    def steps_s(self, latest: int | None = None) -> Array:
+        """Ends of iterations on the machine's monotonic clock, ascending; of the latest so many alone."""
+        found = self._main()
+        return np.array(found if latest is None else found[-latest:])
+
+    def phases_s(self) -> list[tuple[str, float, float]]:
+        """Evaluations, checkpoints, epochs and other phases: what, from when to when."""
+        self._listen()
+        return list(self._phases)
+
+
+def _hook(directory: Path) -> Path:
+    """A directory for PYTHONPATH from which PyTorch's optimizers tell their steps."""
+    place = directory / "python"
+    if not place.exists():
+        place.mkdir()
+        shutil.copyfile(Path(__file__).with_name("automatic.py"), place / "sitecustomize.py")
+    return place
+
+
+def stop_all(children: Sequence[Child], *, grace_s: float = GRACE_S, pause: Callable[[float], None] = time.sleep) -> list[str]:
+    """Ask jobs to end, wait, insist, and in the end make them; returns sentences about those that had to be made to."""
+    said = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        left = [child for child in children if child.running]
+        for child in left:
+            child.ask_to_stop(number)
+        until = time.monotonic() + (grace_s if number == signal.SIGINT else grace_s / 2)
+        while any(child.running for child in left) and time.monotonic() < until:
+            pause(0.02)
+    for child in children:
+        if child.running:
+            said.append(f"{child.label} did not end within {1.5 * grace_s:g} s of being asked to and was killed")
+        child.kill()
+    return said

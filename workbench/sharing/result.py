@@ -1,0 +1,263 @@
+"""What came of sharing a GPU: the jobs side by side, what the set saves, and the verdict in one sentence."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..records import Measurement
+from ..report import energy_words, time_words
+from .comparing import Comparison, Estimate
+from .picture import picture
+
+MIME = "application/vnd.gpu-energy-workbench.sharing+json"
+RULE = (
+    "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an iteration weighing what it drew "
+    "over idle when it ran alone"
+)
+FULL = 0.9  # of the memory, above which a peak that was not seen may not fit
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One of the jobs.
+
+    Attributes:
+        label: Its name.
+        command: What was run.
+        outcome: "ok", "running", "stopped", "out of memory", "error", "hung", or "not started".
+        memory_bytes: On the GPU, the most that was seen; None where the driver does not tell.
+        log: File of its output.
+        source: Where its iterations come from: "marks", "optimizer" (PyTorch's steps), "power" (its period in the power trace), or "" where
+            they are not known.
+    """
+
+    label: str
+    command: str
+    outcome: str
+    memory_bytes: int | None = None
+    log: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Two to four jobs on one GPU. Shows itself as a table with a verdict.
+
+    Attributes:
+        jobs: In the order given; columns of `comparison` are in this order.
+        comparison: None where there was too little to compare; `verdict` says why.
+        decision: "share", "do not share", "undecided", or "unknown" where there is no comparison.
+        verdict: One sentence.
+        bound: The slowdown that each job may have.
+        board: Energy of the GPU from before the first job's start to the end, whoever used it; None where it could not be measured.
+        mode: How the jobs share.
+        memory_used_bytes, memory_bytes: Together, and of the GPU.
+        idle_w: Power of the board before the first job.
+        watched: What came of watching the first epoch; empty where it was not watched.
+        trace: Power of the whole, as a Polars frame; `spans` says who ran when in it: labels, start and end in seconds of its clock.
+    """
+
+    gpu: str
+    uuid: str
+    simulated: bool
+    jobs: tuple[Job, ...]
+    comparison: Comparison | None
+    decision: str
+    verdict: str
+    bound: float
+    board: Measurement | None = None
+    mode: str = ""
+    memory_used_bytes: int | None = None
+    memory_bytes: int | None = None
+    idle_w: float | None = None
+    watched: str = ""
+    notes: tuple[str, ...] = ()
+    spans: tuple[tuple[tuple[str, ...], float, float], ...] = ()
+    trace: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def excess(self) -> float | None:
+        """Mean growth of an iteration's time, as `cluster.colocation` counts it: 0.08 is 8 % longer."""
+        if self.comparison is None:
+            return None
+        return sum(each.value for each in self.comparison.slowdown) / len(self.jobs) - 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the trace, as JSON can hold it."""
+        return as_dict(self)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return {"text/plain": text(self), "text/html": page(self), MIME: as_dict(self)}
+
+
+# the verdict
+
+
+def decide(found: Comparison, labels: tuple[str, ...], bound: float, seconds: float) -> tuple[str, str]:
+    """Whether to share, and why, as far as the errors allow.
+
+    Args:
+        found: The comparison.
+        labels: Of the jobs.
+        bound: The slowdown that each may have.
+        seconds: How long each stage was measured, for advice.
+    """
+    slow = [f"{label} by {_percent(each.value - 1)} ± {_points(each)}" for label, each in zip(labels, found.slowdown, strict=True)]
+    saving = found.saving
+    said = f"saves {_percent(saving.value)} ± {_points(saving)} of the energy" if saving.value >= 0 else (
+        f"costs {_percent(-saving.value)} ± {_points(saving)} more energy")  # fmt: skip
+    facts = f"sharing {said}, slows {', '.join(slow)}"
+    broken = [label for label, each in zip(labels, found.slowdown, strict=True) if each.low > bound]
+    if broken:
+        return "do not share", f"{facts}: beyond the bound of {_percent(bound - 1)} for {', '.join(broken)}; run them one after the other"
+    if saving.high < 0:
+        return "do not share", f"{facts}; run them one after the other"
+    unsure = [
+        (f"{label}'s slowdown", abs(each.value - bound), each.error)
+        for label, each in zip(labels, found.slowdown, strict=True)
+        if each.high > bound
+    ]
+    if saving.low <= 0:
+        unsure.append(("the saving", abs(saving.value), saving.error))
+    if not unsure:
+        return "share", f"{facts}; share them"
+    what = ", ".join(name for name, _, _ in unsure)
+    longer = max(min(100.0, (error / max(distance, 1e-3)) ** 2) for _, distance, error in unsure)
+    return "undecided", (
+        f"{facts}; {what} cannot be told from the bound yet: measure each for about {time_words(max(1.5, 1.2 * longer) * seconds)} "
+        "(seconds=...)"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if abs(share) < 0.0995 else f"{100 * share:.0f} %"
+
+
+def _points(each: Estimate) -> str:
+    """The error of a share, in percent.
+
+    >>> _points(Estimate(0.24, 0.031)), _points(Estimate(0.02, 0.0042))
+    ('3.1 %', '0.42 %')
+    """
+    decimals = max(0, min(3, 1 - math.floor(math.log10(max(100 * each.error, 1e-3)))))
+    return f"{100 * each.error:.{decimals}f} %"
+
+
+# in words
+
+
+def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    heads = ("job", "alone", "together", "slowdown", "energy alone", "attributed together", "part of the board", "GPU memory", "ended")
+    rows = []
+    for number, job in enumerate(shared.jobs):
+        cells = [""] * 6
+        if (found := shared.comparison) is not None:
+            cells = [
+                _time(found.alone_s[number]),
+                _time(found.together_s[number]),
+                f"{_percent(found.slowdown[number].value - 1)} ± {_points(found.slowdown[number])}",
+                energy_words(found.alone_j[number].value, found.alone_j[number].error),
+                energy_words(found.attributed_j[number].value, found.attributed_j[number].error),
+                energy_words(found.parts_j[number], None),
+            ]
+        memory = "" if job.memory_bytes is None else f"{job.memory_bytes / 2**30:.1f} GiB"
+        rows.append((job.label, *cells, memory, job.outcome))
+    return heads, rows
+
+
+def _time(each: Estimate) -> str:
+    scale, unit = (1e3, "ms") if each.value < 1 else (1.0, "s")
+    error = max(scale * each.error, 1e-3)
+    decimals = max(0, min(4, 1 - math.floor(math.log10(error))))
+    return f"{scale * each.value:.{decimals}f} ± {error:.{decimals}f} {unit}"
+
+
+def _lines(shared: Shared) -> list[str]:
+    out = []
+    if (found := shared.comparison) is not None:
+        out.append(
+            f"watched together: {energy_words(found.board_j, None)} of the board at {found.together_w.value:.0f} W; the jobs' parts add up "
+            f"to it ({RULE})"
+        )
+        out.append(
+            f"the set makes {found.progress.value:.2f} ± {found.progress.error:.2f} times the progress of one job at a time; times and "
+            "energies are of one iteration, errors of 95 % intervals"
+        )
+    if shared.board is not None and shared.board.energy_j is not None:
+        total = energy_words(shared.board.energy_j, shared.board.energy_uncertainty_j)
+        lasted = time_words(shared.board.time_s)
+        out.append(f"the board in all, from before the first job's start to the last one's end: {total} in {lasted}")
+    if shared.memory_bytes and shared.memory_used_bytes is not None:
+        free = shared.memory_bytes - shared.memory_used_bytes
+        warn = "; a peak that was not seen may not fit" if shared.memory_used_bytes > FULL * shared.memory_bytes else ""
+        out.append(f"memory: {shared.memory_used_bytes / 2**30:.1f} of {shared.memory_bytes / 2**30:.0f} GiB used together, "
+                   f"{free / 2**30:.1f} GiB left{warn}")  # fmt: skip
+    if shared.watched:
+        out.append(shared.watched)
+    return [*out, *shared.notes]
+
+
+def _heading(shared: Shared) -> str:
+    return f"{shared.gpu}{'' if shared.mode == '' else f', {shared.mode}'}: {shared.verdict}"
+
+
+def text(shared: Shared) -> str:
+    """The verdict, the jobs as a table, and what else there is to know."""
+    heads, rows = _rows(shared)
+    keep = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    table = [[row[place] for place in keep] for row in (heads, *rows)]
+    widths = [max(len(row[place]) for row in table) for place in range(len(keep))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return "\n".join([_heading(shared), *(f"  {line}" for line in lines), *(f"  {line}" for line in _lines(shared))])
+
+
+def page(shared: Shared) -> str:
+    """Plain HTML: no script, colours inherited, readable in any theme."""
+    heads, rows = _rows(shared)
+    cell = 'style="text-align:left;padding:0 1em 0 0;white-space:nowrap"'
+    head = "".join(f"<th {cell}>{html.escape(name)}</th>" for name in heads)
+    body = "".join("<tr>" + "".join(f"<td {cell}>{html.escape(each)}</td>" for each in row) + "</tr>" for row in rows)
+    told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(shared))
+    labels = [job.label for job in shared.jobs]
+    drawn = picture(shared.trace, shared.spans, labels, shared.idle_w) if shared.trace is not None else ""
+    return (
+        f"<div class='gpu-sharing'><p><b>{html.escape(_heading(shared))}</b></p><table style='margin:.3em 0'><tr>{head}</tr>{body}</table>"
+        f"{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
+    )
+
+
+def as_dict(shared: Shared) -> dict[str, Any]:
+    """Everything but the trace, as JSON can hold it; errors are half widths of 95 % intervals."""
+    found = shared.comparison
+    jobs = []
+    for number, job in enumerate(shared.jobs):
+        row: dict[str, Any] = {"label": job.label, "command": job.command, "outcome": job.outcome, "memory_bytes": job.memory_bytes,
+                               "source": job.source, "log": job.log}  # fmt: skip
+        if found is not None:
+            for name in ("alone_s", "together_s", "slowdown", "alone_j", "attributed_j"):
+                each = getattr(found, name)[number]
+                row |= {name: each.value, f"{name}_error": each.error}
+            row["part_j"] = found.parts_j[number]
+        jobs.append(row)
+    board = shared.board
+    whole: dict[str, Any] = {
+        **{name: getattr(shared, name) for name in ("gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w",
+                                                    "memory_used_bytes", "memory_bytes", "watched")},
+        "jobs": jobs,
+        "notes": list(shared.notes),
+        "rule": RULE,
+        "total_j": None if board is None else board.energy_j,
+        "total_error_j": None if board is None else board.energy_uncertainty_j,
+        "total_s": None if board is None else board.time_s,
+    }  # fmt: skip
+    if found is not None:
+        for name in ("saving", "progress", "together_w"):
+            whole |= {name: getattr(found, name).value, f"{name}_error": getattr(found, name).error}
+        whole["board_j"] = found.board_j
+    return whole

@@ -1,0 +1,288 @@
+"""The stages of a comparison: each job is started and runs alone, then all run together, there and back. Then the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..device.nvml import NvmlDevice
+from ..errors import DeviceError, MeasurementError
+from ..marks import MOST
+from ..meter import Meter
+from ..report import time_words
+from .children import Child, stop_all
+from .comparing import Comparison, Stage, compare, pooled
+from .result import Shared, decide
+from .watching import Interval, Watcher
+
+TICK_S = 0.02  # real seconds between two looks at the jobs
+STEPS = 3  # iterations by which a job has begun
+DRAIN_S = 10.0  # most that is waited for a paused job's queue
+SETTLE = 2  # iterations after a job was continued that do not count
+FEW = 12  # iterations of each job that a stage lasts at least, if that is not longer than `LONGER` times its seconds
+LONGER = 4.0
+BUSY_S = 8.0  # a job that keeps the GPU busy for so long without a mark makes none
+HANG_S = 30.0  # or `HANG_STEPS` iterations, whichever is longer, without a mark: it hangs
+HANG_STEPS = 20.0
+UNUSED = 0.005  # utilisation
+
+Say = Callable[[str], None]
+OnBreak = Callable[[Shared, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked for. Seconds are the device's clock's; see `share`."""
+
+    bound: float
+    seconds: float
+    rounds: int
+    start_s: float
+    watch: bool
+    watch_s: float
+    until_end: bool
+    on_break: str | OnBreak
+    grace_s: float
+
+
+class Ended(Exception):
+    """A job is not there any more while it was to be measured."""
+
+    def __init__(self, job: int) -> None:
+        super().__init__(job)
+        self.job = job
+
+
+class Stages:
+    """A comparison under way, up to its verdict.
+
+    Args:
+        device: The GPU.
+        meter: Of that GPU alone, with a recorder.
+        children: The jobs, not started; the last ones are the newcomers.
+        plan: What is asked for.
+        mode: How they will share, in words.
+        say: Told a sentence when something happens.
+    """
+
+    def __init__(self, device: NvmlDevice, meter: Meter, children: Sequence[Child], plan: Plan, mode: str, say: Say) -> None:
+        self.device, self.meter, self.children, self.plan, self.mode, self.say = device, meter, list(children), plan, mode, say
+        self.watcher = Watcher(meter, children)
+        self.clock = meter.clock
+        self.scale = float(getattr(meter.clock, "scale", 1.0))
+        self.labels = tuple(child.label for child in children)
+        self.intervals: list[Interval] = []
+        self.notes: list[str] = []
+        self.hung: set[int] = set()
+        self.left_out: set[int] = set()  # newcomers that were stopped or paused for good
+        self.told: set[int] = set()
+        self.memory: dict[int, int] = {}
+        self.memory_used: int | None = None
+        self.idle_w: float | None = None
+        self.comparison: Comparison | None = None
+        self.why_not = ""
+        self.decision, self.verdict, self.watched = "unknown", "", ""
+        self.board = meter.open("share: " + " + ".join(self.labels), sync=False)
+        assert meter.recorder is not None
+        self.hold = meter.recorder.hold(self.board.start_s)
+        self.window = self.board
+
+    # before and during the measurement
+
+    def _idle(self) -> None:
+        """The board's power with none of the jobs; who else is there is noted."""
+        strangers = self.device.processes()
+        from_s = self.clock()
+        self._pause(2.0 * max(self.watcher.least_s(), 1.0))
+        self.watcher.settled()
+        self.idle_w = self.watcher.mean_power_w(from_s, self.clock() - 0.2)
+        if strangers:
+            names = ", ".join(f"{process.name} ({process.pid})" for process in strangers[:3])
+            self.notes.append(f"other processes use this GPU, and their power and slowdown are in every figure: {names}")
+            self.say(self.notes[-1])
+
+    def _measure(self) -> None:
+        jobs = range(len(self.children))
+        for job in jobs:
+            self._begin(job)
+            self._settle([job])
+            self._alone(job)
+            self.children[job].pause()
+        for _ in range(self.plan.rounds - 1):  # there and back, so that what drifts with time (heat) does not count for either side
+            self._together()
+            for job in reversed(jobs):
+                self._only(job)
+                self._settle([job])
+                self._alone(job)
+                self.children[job].pause()
+        self._together()
+
+    def _begin(self, job: int) -> None:
+        """Start a job and wait until it iterates."""
+        child = self.children[job]
+        child.start()
+        self.say(f"{child.label} starts (output: {child.log})")
+        until = time.monotonic() + self.plan.start_s
+        begun_s = self.clock()
+        while child.count() < STEPS:
+            self._tick([job])
+            busy_s = self.clock() - begun_s
+            unmarked = not child.count() and busy_s > BUSY_S
+            if unmarked and (self.watcher.mean_utilisation(self.clock() - BUSY_S, self.clock()) or 0.0) > 0.02:
+                self.notes.append(f"{child.label} makes no marks (workbench.step()); its iterations are looked for in the power")
+                return
+            if time.monotonic() > until:
+                self._give_up(job, f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was stopped; "
+                                   "start_s=... gives it longer")  # fmt: skip
+
+    def _alone(self, job: int) -> None:
+        self._stage([job])
+        self._look_at_memory()
+        used = self.watcher.mean_utilisation(self.intervals[-1].from_s, self.intervals[-1].to_s)
+        if used is not None and used < UNUSED:
+            self.notes.append(f"the GPU was idle while {self.labels[job]} ran alone; does it choose another one itself?")
+
+    def _together(self) -> None:
+        self._resume_all()
+        everyone = [job for job in range(len(self.children)) if job not in self.left_out]
+        self._settle(everyone)
+        self._stage(everyone)
+        self._look_at_memory(together=True)
+
+    def _only(self, job: int) -> None:
+        for number, child in enumerate(self.children):
+            if number != job:
+                child.pause()
+        self.children[job].resume()
+
+    def _resume_all(self) -> None:
+        for number, child in enumerate(self.children):
+            if number not in self.left_out:
+                child.resume()
+
+    def _settle(self, jobs: Sequence[int]) -> None:
+        """Wait until each has made a few iterations since now: a pause is none, and what was paused works off what it has queued."""
+        paused_s = [self.watcher.step_s(job) or 0.0 for job in range(len(self.children)) if job not in jobs and self.children[job].paused]
+        self._pause(max(0.2, *(min(DRAIN_S, 1.5 * each) for each in (*paused_s, 0.0))), jobs)
+        have = {job: self.children[job].count() for job in jobs}
+        while any(self.watcher.marked(job) and self.children[job].count() < have[job] + SETTLE for job in jobs):
+            self._tick(jobs)
+            self._check_hang(jobs)
+
+    def _stage(self, jobs: Sequence[int]) -> None:
+        """Watch these jobs for the plan's seconds, or longer where iterations are."""
+        from_s = self.clock()
+        have = {job: self.children[job].count() for job in jobs}
+        while True:
+            self._tick(jobs)
+            self._check_hang(jobs)
+            lasted_s = self.clock() - from_s
+            few = any(self.watcher.marked(job) and self.children[job].count() < have[job] + FEW for job in jobs)
+            if lasted_s >= self.plan.seconds and (not few or lasted_s >= LONGER * self.plan.seconds):
+                break
+        self.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
+
+    def _tick(self, jobs: Sequence[int]) -> None:
+        time.sleep(TICK_S)
+        for job in jobs:
+            if not self.children[job].running:
+                raise Ended(job)
+
+    def _pause(self, seconds: float, jobs: Sequence[int] = ()) -> None:
+        until_s = self.clock() + seconds
+        while self.clock() < until_s:
+            self._tick(jobs)
+
+    def _check_hang(self, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            silent_s = self._silent_s(job)
+            if silent_s is not None:
+                self._give_up(job, f"{self.labels[job]} has made no iteration for {time_words(silent_s)}: it hangs, and was stopped")
+
+    def _silent_s(self, job: int) -> float | None:
+        """For how long a job that marks has not, if that is too long."""
+        steps, usual_s = self.watcher.steps_s(job, 1), self.watcher.step_s(job)
+        if usual_s is None or self.children[job].count() >= MOST:
+            return None
+        since = [float(steps[-1]), *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s())]
+        silent_s = self.clock() - max(*since, float(self.watcher.at(self.children[job].resumed_s)))
+        return silent_s if silent_s > max(HANG_S * self.scale, HANG_STEPS * usual_s) else None
+
+    def _give_up(self, job: int, why: str) -> None:
+        self.hung.add(job)
+        self.notes.append(why)
+        self.say(why)
+        stop_all([self.children[job]], grace_s=self.plan.grace_s)
+        raise Ended(job)
+
+    def _look_at_memory(self, *, together: bool = False) -> None:
+        with contextlib.suppress(DeviceError):
+            seen = self.device.processes()
+            for job, child in enumerate(self.children):
+                mine = [process.memory_bytes for process in seen if process.memory_bytes is not None and child.has(process.pid)]
+                if mine:
+                    self.memory[job] = max(self.memory.get(job, 0), sum(mine))
+            if together:
+                self.memory_used = max(self.memory_used or 0, self.device.memory_bytes()[0])
+            strangers = [each for each in seen if not any(child.has(each.pid) for child in self.children) and each.name != "?"]
+            if together and strangers and not any("other processes use" in note for note in self.notes):
+                self.notes.append("other processes use this GPU, and their power and slowdown are in the figures: "
+                                  + ", ".join(f"{each.name} ({each.pid})" for each in strangers[:3]))  # fmt: skip
+
+    # a job that is gone
+
+    def _gone(self, job: int) -> str:
+        """One sentence about a job that has ended before it was compared; it is told of once."""
+        child, outcome = self.children[job], "hung" if job in self.hung else self.children[job].outcome()
+        self.told.add(job)
+        self.left_out.add(job)
+        others = ", ".join(label for number, label in enumerate(self.labels) if number != job and self.children[number].running)
+        go_on = f"; {others} {'goes' if others.count(',') == 0 else 'go'} on" if others else ""
+        if outcome == "hung":
+            return f"{child.label} hung and could not be compared{go_on}"
+        if outcome == "out of memory":
+            held = [f"{self.labels[other]} holds {self.memory[other] / 2**30:.1f} GiB" for other in self.memory if other != job]
+            beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
+            return f"{child.label} ran out of memory{beside}: {short(child.tail())}{go_on}"
+        if outcome == "ok":
+            return f"{child.label} ended before it was compared; give it more work, or measure for less (seconds=...){go_on}"
+        said = f": {short(child.tail())}" if child.tail() else ""
+        return f"{child.label} ended with status {child.status} before it was compared{said}{go_on}"
+
+    # the verdict
+
+    def _judge(self, *, last: bool = False) -> None:
+        if self.why_not:
+            self.verdict = f"no comparison: {self.why_not}"
+            return
+        self.watcher.settled()
+        try:
+            self.comparison = self._compare()
+        except MeasurementError as error:
+            if not last:
+                self.verdict = f"no comparison: {error}"
+            return
+        self.decision, self.verdict = decide(self.comparison, self.labels, self.plan.bound, self.plan.seconds)
+
+    def _compare(self) -> Comparison:
+        alone = [pooled(self._stages((job,))) for job in range(len(self.children))]
+        return compare(alone, pooled(self._stages(tuple(range(len(self.children))))), self.idle_w or 0.0)
+
+    def _stages(self, members: tuple[int, ...]) -> list[Stage]:
+        found, why = [], ""
+        for interval in self.intervals:
+            if interval.members == members:
+                try:
+                    found.append(self.watcher.stage(interval))
+                except MeasurementError as error:
+                    why = str(error)
+        if not found:
+            names = " and ".join(self.labels[job] for job in members)
+            raise MeasurementError(why or f"{names} did not run long enough to be measured")
+        return found
+
+
+def short(words: str, most: int = 300) -> str:
+    return words if len(words) <= most else words[: most - 3] + "..."

@@ -1,0 +1,182 @@
+"""The stages of a comparison as a recorder and the jobs' marks show them, cut into blocks. Reads; changes nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import MeasurementError
+from ..meter import Meter
+from ..recorder import Recorder, as_trace
+from .comparing import Stage, counts, disturbed, edges
+from .unmarked import Rhythm, alone_rhythm, beside, told_apart
+
+Array = np.ndarray[Any, Any]
+UPDATES = 5.0  # of the energy sensor that a block spans at least
+LEAST_S = 0.5
+LATE_S = 2.0  # without a new reading of the counter, after which what was drawn in a block is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Who ran when, on the device's clock."""
+
+    members: tuple[int, ...]
+    from_s: float
+    to_s: float
+
+
+class Told(Protocol):
+    """What a job tells of itself, on the machine's monotonic clock."""
+
+    label: str
+
+    def steps_s(self, latest: int | None = None) -> Array:
+        """Ends of its iterations, ascending; of the latest so many alone."""
+
+    def count(self) -> int:
+        """How many there are."""
+
+    def phases_s(self) -> list[tuple[str, float, float]]:
+        """What was no iteration, from when to when."""
+
+
+class Watcher:
+    """What a meter and marks tell of jobs on one GPU.
+
+    Args:
+        meter: Of that GPU alone, with a recorder.
+        children: The jobs.
+    """
+
+    def __init__(self, meter: Meter, children: Sequence[Told]) -> None:
+        self.meter, self.children = meter, children
+        assert meter.recorder is not None
+        self.recorder: Recorder = meter.recorder
+        self.uuid = meter.devices[0].uuid
+        self.clock = meter.clock
+        self.rhythms: dict[int, Rhythm] = {}  # of jobs without marks, found while they ran alone
+
+    # the machine's monotonic clock, on which marks are told, and the device's
+
+    def at(self, monotonic_s: Any) -> Any:
+        """Moments of the monotonic clock on the device's."""
+        if getattr(self.clock, "stepped", False):  # whose jobs know no other clock
+            return np.asarray(monotonic_s)
+        scale = float(getattr(self.clock, "scale", 1.0))
+        return self.clock() + (np.asarray(monotonic_s) - time.monotonic()) * scale
+
+    def steps_s(self, job: int, latest: int | None = None) -> Array:
+        """Ends of iterations of a job on the device's clock."""
+        found: Array = self.at(self.children[job].steps_s(latest))
+        return found
+
+    def marked(self, job: int) -> bool:
+        return self.children[job].count() > 1
+
+    def step_s(self, job: int) -> float | None:
+        """The usual time of an iteration lately, on the device's clock."""
+        steps = self.steps_s(job, 20)
+        return float(np.median(np.diff(steps))) if len(steps) > 2 else None
+
+    def least_s(self) -> float:
+        update_s = self.recorder.update_s(self.uuid) or 0.1
+        return max(LEAST_S, UPDATES * update_s)
+
+    def trace(self, from_s: float, to_s: float) -> Any:
+        return self.recorder.trace(self.uuid, from_s, to_s)
+
+    def mean_utilisation(self, from_s: float, to_s: float) -> float | None:
+        rows = self.recorder.rows(self.uuid, from_s, to_s)
+        busy = rows["utilisation"][np.isfinite(rows["utilisation"])]
+        return float(np.mean(busy)) if len(busy) else None
+
+    def mean_power_w(self, from_s: float, to_s: float) -> float | None:
+        energy_j = float(self._energies(np.array([from_s, to_s]))[0][0])
+        return energy_j / (to_s - from_s) if math.isfinite(energy_j) else None
+
+    def settled(self) -> None:
+        """Wait until the sensors have seen what has just ended."""
+        if getattr(self.clock, "stepped", False):
+            return
+        time.sleep(min(0.5, 3.0 * (self.recorder.update_s(self.uuid) or 0.1) / float(getattr(self.clock, "scale", 1.0)) + 0.1))
+
+    # stages
+
+    def stage(self, interval: Interval) -> Stage:
+        """An interval in blocks.
+
+        Raises:
+            MeasurementError: iterations or energy are not known, and why.
+        """
+        marked = [job for job in interval.members if self.marked(job)]
+        steps = {job: self.steps_s(job) for job in marked}
+        unmarked = [job for job in interval.members if job not in marked]
+        borders = edges([steps[job] for job in marked], interval.from_s, interval.to_s, self.least_s())
+        if not len(borders):
+            raise MeasurementError(f"{self._names(interval)}: too few iterations in {interval.to_s - interval.from_s:.3g} s; measure "
+                                   "for longer (seconds=...)")  # fmt: skip
+        phases = [
+            tuple(self.at(list(span)))
+            for job in interval.members for _, *span in self.children[job].phases_s()
+        ]  # fmt: skip
+        use = ~disturbed(borders, phases)
+        energy_j, energy_error = self._energies(borders)
+        use &= np.isfinite(energy_j)
+        if not use.any():
+            why = self.recorder.error(self.uuid) or "its sensors were not followed, or an evaluation or checkpoint fills it"
+            raise MeasurementError(f"{self._names(interval)}: the energy is not known ({why})")
+        n = len(self.children)
+        count, error = np.zeros((len(borders) - 1, n)), [0.0] * n
+        for job in marked:
+            count[:, job] = counts(steps[job], borders)
+        found = {job: float(np.diff(borders).sum() / count[:, job].sum()) for job in marked if count[:, job].sum() > 0}
+        for job in unmarked:
+            rhythm = self._rhythm(job, interval)
+            told_apart(self.children[job].label, rhythm.seconds, [(self.children[other].label, each) for other, each in found.items()])
+            count[:, job], error[job] = np.diff(borders) / rhythm.seconds, rhythm.relative_error
+            found[job] = rhythm.seconds
+        seconds = np.diff(borders)
+        return Stage(interval.members, seconds[use], energy_j[use], count[use], energy_error, tuple(error))
+
+    def _energies(self, borders: Array) -> tuple[Array, float]:
+        """Energy between borders, NaN where it is not known, and the relative half width of the error of all of it."""
+        rows = self.meter.energies([float(each) for each in borders])
+        energy_j = np.array([math.nan if row[3] is None else row[3] for row in rows])
+        whole = self.meter.energies([float(borders[0]), float(borders[-1])])[0]
+        if np.isfinite(energy_j).all() and whole[3]:
+            return energy_j, (whole[4] or 0.0) / whole[3]
+        return self._by_counter(borders)
+
+    def _by_counter(self, borders: Array) -> tuple[Array, float]:
+        """The same from the counter alone, for a sampler that got too little of the processor to follow its refreshes."""
+        seen = self.recorder.rows(self.uuid, float(borders[0]) - LATE_S, float(borders[-1]) + LATE_S)
+        seen = seen[np.isfinite(seen["energy_j"])]
+        fresh = seen[np.concatenate([[True], np.diff(seen["energy_j"]) > 0])] if len(seen) else seen
+        if len(fresh) < 2:
+            return np.full(len(borders) - 1, math.nan), 0.0
+        after = np.clip(np.searchsorted(fresh["time_s"], borders), 1, len(fresh) - 1)
+        gap_s = fresh["time_s"][after] - fresh["time_s"][after - 1]
+        known = (gap_s <= LATE_S) & (borders >= fresh["time_s"][0]) & (borders <= fresh["time_s"][-1])
+        total_j = np.interp(borders, fresh["time_s"], fresh["energy_j"])
+        energy_j = np.where(known[1:] & known[:-1], np.diff(total_j), math.nan)
+        # Where in the gap between two readings the counter rose is not known: uniform at either edge, 95 % within 0.78 of it.
+        return energy_j, 0.78 * float(max(gap_s[0], gap_s[-1])) / float(borders[-1] - borders[0])
+
+    def _rhythm(self, job: int, interval: Interval) -> Rhythm:
+        trace = as_trace(self.recorder.rows(self.uuid, interval.from_s, interval.to_s))
+        if interval.members == (job,):
+            found = alone_rhythm(trace)
+            self.rhythms.setdefault(job, found)
+            return found
+        if job not in self.rhythms:
+            raise MeasurementError(f"the iterations of {self.children[job].label} alone are not known; call workbench.step() in it")
+        return beside(trace, self.rhythms[job], self.children[job].label)
+
+    def _names(self, interval: Interval) -> str:
+        return " and ".join(self.children[job].label for job in interval.members)

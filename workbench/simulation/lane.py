@@ -1,0 +1,218 @@
+"""One GPU of a simulated job: its place on the card beside others', its phases, and the queue that the card works off."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import SimulationError
+from . import activity, catalogue, counters, tenants
+from .catalogue import Phase, Workload
+from .machine import Machine, idle
+from .physics import operate
+from .tenants import Demand, Planned, Row
+
+_POWER_CAP, _USER_CLOCKS = 0x4, 0x2
+_claims = itertools.count(1)
+
+
+class OutOfMemory(RuntimeError):
+    """The simulated GPU has not the memory for this batch size, or not beside the jobs that are there."""
+
+
+class Lane:
+    """One GPU of a job: its phases, and the queue that it works off."""
+
+    def __init__(self, machine: Machine, gpu: int, workload: Workload, batch_size: int) -> None:
+        self.machine, self.gpu, self.card = machine, gpu, machine.card(gpu)
+        self.iteration = catalogue.iteration(self.card, workload, batch_size)
+        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(batch_size)
+        self.memory_bytes = workload.memory_bytes(batch_size)
+        self.title = f"{workload.title} at batch size {batch_size}"
+        self._mix = activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE else None
+        if not catalogue.fits(self.card, workload, batch_size):
+            raise OutOfMemory(
+                f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and "
+                f"{self.card.name} has {self.card.memory_bytes / 2**30:.0f} GiB; take a smaller batch size"
+            )
+        self._queued: list[tuple[float, float, Phase]] = []  # start, end, what
+        self._generation = machine.state.generation(gpu)
+        self._slot: int | None = None
+        self._token = 0
+        self._rows: list[Row] = []  # of the timeline, as others are to know it
+        self._until_s = -tenants.RESIDENT_S
+        self._crowd: tuple[tuple[int, float], ...] = ()  # who else runs here: token and utilisation
+        self._stretch = 1.0
+        self._demands: dict[tuple[float | int | None, ...], Demand] = {}
+
+    # a place on the card
+
+    def check_room(self) -> None:
+        """Whether the job fits beside those that are there. Raises OutOfMemory."""
+        there = tenants.present(self.machine.state, self.gpu)
+        if self._slot is not None:
+            raise SimulationError(f"this job runs on simulated GPU {self.gpu} already; make another one of it")
+        used = sum(tenant.memory_bytes for tenant in there)
+        if there and used + self.memory_bytes > catalogue.usable_bytes(self.card):
+            who = ", ".join(f"process {tenant.pid} holds {tenant.memory_bytes / 2**30:.1f} GiB" for tenant in there)
+            raise OutOfMemory(
+                f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and of the {self.card.memory_bytes / 2**30:.0f} GiB of "
+                f"{self.card.name} {max(0, catalogue.usable_bytes(self.card) - used) / 2**30:.1f} GiB are free ({who}); take a smaller "
+                "batch size, or let one end"
+            )
+
+    def enter(self) -> None:
+        state = self.machine.state
+        self._token = os.getpid() << 32 | next(_claims) & 0xFFFFFFFF
+        self._rows, self._until_s, self._queued = [], -tenants.RESIDENT_S, []
+        self._slot = tenants.join(state, self.gpu, self._token, self.memory_bytes, self._demand(self._knobs(state.now_s())))
+        self._book()
+
+    def leave(self) -> None:
+        state = self.machine.state
+        with state.writing():
+            if self._slot is not None:
+                tenants.leave(state, self.gpu, self._slot)
+            self._slot = None
+            self._book()
+            now_s = state.now_s()
+            others = self._others(now_s - tenants.RESIDENT_S, rows=True)
+            state.publish(self.gpu, now_s, tenants.compose(others, now_s, idle(self.card)), idle(self.card))
+
+    def _book(self) -> None:
+        """What the driver tells of processes: the memory of all jobs of each."""
+        state = self.machine.state
+        there = tenants.present(state, self.gpu)
+        mine = [tenant.memory_bytes for tenant in there if tenant.pid == os.getpid()]
+        state.set_process(self.gpu, os.getpid(), sum(mine) if mine else None)
+        state.set_control(self.gpu, "load_pid", there[0].pid if there else 0)
+
+    def _others(self, since_s: float, *, rows: bool = False) -> list[tenants.Tenant]:
+        """Jobs that had work queued at a time or later."""
+        if self._slot is not None and tenants.alone(self.machine.state, self.gpu):
+            return []
+        there = tenants.present(self.machine.state, self.gpu, rows=rows)
+        return [tenant for tenant in there if tenant.slot != self._slot and tenant.until_s > since_s]
+
+    def _look_around(self) -> bool:
+        """Take note of who else runs here; whether that has changed."""
+        if not self._crowd and tenants.alone(self.machine.state, self.gpu):
+            return False
+        now_s = self.machine.state.now_s()
+        others = self._others(now_s - tenants.grace_s(self.machine.state))
+        crowd = tuple((tenant.token, round(tenant.demand.utilisation, 6)) for tenant in others)
+        changed, self._crowd = crowd != self._crowd, crowd
+        if changed:
+            self._stretch = tenants.stretch([self._demand(self._knobs(now_s)).utilisation, *(used for _, used in crowd)])
+        return changed
+
+    def _demand(self, knobs: dict[str, float | int | None]) -> Demand:
+        """What an iteration asks of the card at a setting."""
+        key = tuple(knobs.values())
+        if key not in self._demands:
+            resident_w = operate(self.card, None, **knobs).power_w
+            points = [(phase, operate(self.card, phase.load, **knobs)) for phase in self.iteration]
+            spans = [phase.time_s * point.stretch for phase, point in points]
+            whole_s = sum(spans) or 1.0
+            over_w = [max(0.0, point.power_w - resident_w) for _, point in points]
+            used = sum(span_s * phase.utilisation for span_s, (phase, _) in zip(spans, points, strict=True)) / whole_s
+            mean_w = sum(span_s * each_w for span_s, each_w in zip(spans, over_w, strict=True)) / whole_s
+            self._demands[key] = Demand(used, mean_w, max(over_w, default=0.0), resident_w)
+        return self._demands[key]
+
+    # its queue
+
+    def changed(self) -> bool:
+        """Whether the setting, or who shares the card, has changed since this was last asked."""
+        generation = self.machine.state.generation(self.gpu)
+        changed, self._generation = generation != self._generation, generation
+        around = self._look_around()
+        if changed:
+            self._crowd = (*self._crowd, (0, 0.0))  # the job's own demand has changed: its stretch is worked out anew
+            self._look_around()
+        return changed or around
+
+    def queue(self, start_s: float, phases: Sequence[Phase]) -> float:
+        """Append phases at `start_s`; returns their end."""
+        state = self.machine.state
+        with state.writing():
+            now_s = state.now_s()
+            self._look_around()
+            self._queued = [row for row in self._queued if row[1] > now_s]
+            plan, rows, end_s = self.plan(start_s, phases)
+            self._queued += rows
+            self._publish(start_s, plan)
+        return end_s
+
+    def requeue(self, from_s: float) -> float:
+        """Plan what is left after `from_s` again, under the setting and beside the jobs that are now there."""
+        left = [
+            (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
+            for start_s, end_s, phase in self._queued
+            if end_s > from_s
+        ]
+        begin_s = max(from_s, self._queued[0][0]) if self._queued else from_s
+        with self.machine.state.writing():
+            plan, self._queued, end_s = self.plan(begin_s, left)
+            self._publish(begin_s, plan)
+        return end_s
+
+    def _publish(self, start_s: float, plan: Sequence[Planned]) -> None:
+        # Should this process die, the job's gap power must not go on for ever: a minute of it, then idle.
+        state = self.machine.state
+        knobs = self._knobs(start_s)
+        resident = operate(self.card, None, **knobs)
+        pause = (tenants.RESIDENT_S, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0)
+        self._note(start_s, plan, Row(self._until_s, *pause[1:]))
+        if self._slot is not None:
+            tenants.write(state, self.gpu, self._slot, self._token, self.memory_bytes, self._demand(knobs), self._rows, self._until_s)
+        if self._others(start_s - tenants.RESIDENT_S):
+            there = tenants.present(state, self.gpu, rows=True)
+            state.publish(self.gpu, start_s, tenants.compose(there, start_s, idle(self.card)), idle(self.card))
+        else:
+            state.publish(self.gpu, start_s, [*plan, pause], idle(self.card))
+
+    def _note(self, start_s: float, plan: Sequence[Planned], waiting: Row) -> None:
+        """Put a plan into the rows that others see, in place of whatever lay after its start."""
+        now_s = self.machine.state.now_s()
+        kept = [row for row in self._rows if row.start_s < start_s]
+        passed = max((number for number, row in enumerate(kept) if row.start_s <= now_s), default=0)
+        self._rows = kept[passed:]
+        if self._rows and self._until_s < start_s and plan:
+            self._rows.append(waiting)  # the host was late: nothing ran in between
+        for span_s, *values in plan:
+            self._rows.append(Row(start_s, *values))  # type: ignore[arg-type]
+            start_s += span_s
+        self._until_s = start_s if plan else min(self._until_s, start_s)
+
+    def _knobs(self, at_s: float) -> dict[str, float | int | None]:
+        limit_w, sm_min, sm_max, _, mem_max = self.machine.state.effective(self.gpu, at_s)
+        return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
+                "mem_clock_mhz": mem_max or None}  # fmt: skip
+
+    def plan(self, at_s: float, phases: Sequence[Phase]) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
+        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
+        plan: list[Planned] = []
+        rows: list[tuple[float, float, Phase]] = []
+        change_s = self.machine.state.control(self.gpu, "effective_from_s")
+        for phase in phases:
+            left = 1.0
+            while left > 1e-12:
+                knobs = self._knobs(at_s)
+                point = operate(self.card, phase.load, **knobs)
+                whole_s = phase.time_s * point.stretch * (1.0 if phase.kind == "checkpoint" else self._stretch)
+                span_s = left * whole_s
+                if at_s < change_s < at_s + span_s:
+                    span_s = change_s - at_s
+                reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
+                if self._mix is not None:
+                    reasons |= activity.packed(self.card, self._mix, phase.load, point)
+                plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
+                             phase.utilisation, phase.memory_utilisation, reasons))  # fmt: skip
+                part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase
+                rows.append((at_s, at_s + span_s, part))
+                left -= span_s / whole_s
+                at_s += span_s
+        return plan, rows, at_s

@@ -1,0 +1,285 @@
+"""Jobs that share a simulated GPU, of one process or of several: what they keep in the machine's memory, and what the card makes of it.
+
+Sharing is CUDA's time slicing between processes. With u_i the utilisation of job i alone and U their sum over n jobs that run,
+
+    stretch      every iteration takes max(1 + 0.078 (n - 1) U, U) times as long as alone
+    utilisation  min(1, U)
+    power        resident + f(min(1, U)) * (mean of D_i / f(u_i), weighted by u_i),  f(u) = 2 u - u**1.55
+
+where D_i is the mean power of job i alone over that of a resident GPU that waits. The first law and the second fit tables 1 to 3 of EaCO
+(Haghshenas and Hashemi, arXiv 2412.08294: 8x V100, four trainings alone and together), f is the form of Fan, Weber and Barroso (ISCA'07,
+section 4) that fits the same tables: power is concave in utilisation, which is why sharing saves energy at all. A GPU has no more time than
+it has: from U = 1 on jobs wait for each other, whatever else they do (those tables end at U = 1.005). The V100's numbers stand for every
+card.
+
+Slices are far shorter than what sensors see, so phases of jobs that run at once show in power and utilisation as a mean around which each
+job's phases swing as far as the card allows; the means are those above.
+
+Standard library only. Each job has a slot with its demand and the timeline that it has queued; whoever queues writes the card's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ..errors import SimulationError
+from . import counters
+from .state import TENANT_BYTES, TENANT_SLOTS, State, alive
+
+SLOPE, EXPONENT = 0.078, 1.55
+RESIDENT_S = 60.0  # a job that queues nothing any more holds its clocks for so long
+GRACE_S = 0.02  # real seconds without queued work, as of a host that is late, from which a job slows nobody any more
+_HEAD = struct.Struct("<IIQQdddddd")  # pid, rows, token, memory; utilisation, dynamic, peak and resident power, end of its queue, spare
+_ROW = struct.Struct("<ddIIffQ")
+_ROWS_AT = 128
+MOST_ROWS = (TENANT_BYTES - _ROWS_AT) // _ROW.size
+
+Planned = tuple[float, float, int, int, float, float, int]  # duration, power, SM MHz, memory MHz, utilisations, reasons
+Tail = tuple[float, int, int, float, float, int]
+
+
+class Row(NamedTuple):
+    """A stretch of one job's timeline, as it would be alone on the card but for its length."""
+
+    start_s: float
+    power_w: float
+    sm_clock_mhz: int
+    mem_clock_mhz: int
+    utilisation: float
+    memory_utilisation: float
+    reasons: int
+
+
+class Demand(NamedTuple):
+    """What a job asks of its card when it is alone there: means over an iteration at the setting in force.
+
+    Attributes:
+        utilisation: Share of the time that a kernel runs.
+        dynamic_w: Power over `resident_w`, mean.
+        peak_w: Power over `resident_w` of its hungriest phase.
+        resident_w: Power of the card while the job waits.
+    """
+
+    utilisation: float
+    dynamic_w: float
+    peak_w: float
+    resident_w: float
+
+
+class Tenant(NamedTuple):
+    """A job on a card."""
+
+    slot: int
+    pid: int
+    token: int
+    memory_bytes: int
+    demand: Demand
+    until_s: float
+    rows: tuple[Row, ...] = ()
+
+
+# the laws
+
+
+def stretch(utilisations: Sequence[float]) -> float:
+    """How much longer an iteration takes where jobs of these solo utilisations share a card.
+
+    >>> round(stretch([0.1117, 0.4801]), 3), stretch([0.9, 0.9]), stretch([0.5])
+    (1.046, 1.8, 1.0)
+    """
+    total = sum(utilisations)
+    return float(max(1.0 + SLOPE * (len(utilisations) - 1) * total, total)) if len(utilisations) > 1 else 1.0
+
+
+def concave(utilisation: float) -> float:
+    """f above: the share of a card's dynamic power at a share of its utilisation."""
+    u = min(max(utilisation, 0.0), 1.0)
+    return float(2.0 * u - u**EXPONENT)
+
+
+def dynamic_w(demands: Sequence[Demand]) -> float:
+    """Mean power over a resident card's where jobs share it."""
+    if len(demands) == 1:
+        return demands[0].dynamic_w
+    total = sum(demand.utilisation for demand in demands)
+    if total <= 0.0:
+        return max((demand.dynamic_w for demand in demands), default=0.0)
+    scale_w = sum(demand.utilisation * demand.dynamic_w / concave(demand.utilisation) for demand in demands if demand.utilisation > 0)
+    return concave(total) * scale_w / total
+
+
+# slots
+
+
+def join(state: State, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
+    """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are taken."""
+    taken = {tenant.slot for tenant in present(state, gpu)}
+    free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
+    if free is None:
+        raise SimulationError(
+            f"simulated GPU {gpu} has {TENANT_SLOTS} jobs, which is as many as it takes; let one end, "
+            f"or use another of the {state.count} GPUs"
+        )
+    write(state, gpu, free, token, memory_bytes, demand, (), -RESIDENT_S)
+    count(state, gpu)
+    return free
+
+
+def count(state: State, gpu: int) -> None:
+    """Note how many slots are taken, and give back those of the dead; the caller holds the machine's lock."""
+    there = present(state, gpu)
+    for slot in range(TENANT_SLOTS):
+        if all(tenant.slot != slot for tenant in there):
+            state.put(state.tenants_at(gpu) + slot * TENANT_BYTES, bytes(_HEAD.size))
+    state.set_control(gpu, "tenants", len(there))
+
+
+def alone(state: State, gpu: int) -> bool:
+    """Whether no more than one slot is taken: then nobody need be looked for."""
+    return int(state.control(gpu, "tenants")) <= 1
+
+
+def write(state: State, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand, rows: Sequence[Row], until_s: float) -> None:
+    """Say what a job has queued, ends of stretches being the next one's start; what does not fit is made coarser."""
+    kept = coarser(rows, until_s) if len(rows) > MOST_ROWS else rows
+    at = state.tenants_at(gpu) + slot * TENANT_BYTES
+    packed = b"".join(_ROW.pack(*row) for row in kept)
+    state.put(at + _ROWS_AT, packed)
+    state.put(at, _HEAD.pack(os.getpid(), len(kept), token, memory_bytes, *demand, until_s, 0.0))
+
+
+def leave(state: State, gpu: int, slot: int) -> None:
+    """Give a slot back; the caller holds the machine's lock."""
+    state.put(state.tenants_at(gpu) + slot * TENANT_BYTES, bytes(_HEAD.size))
+    count(state, gpu)
+
+
+def present(state: State, gpu: int, *, rows: bool = False) -> list[Tenant]:
+    """The jobs on a card whose processes are alive, whether they run now or not."""
+    found = []
+    base = state.tenants_at(gpu)
+    for slot in range(TENANT_SLOTS):
+        at = base + slot * TENANT_BYTES
+        pid, count, token, memory, u, mean_w, peak_w, resident_w, until_s, _ = _HEAD.unpack(state.get(at, _HEAD.size))
+        if not pid or (pid != os.getpid() and not alive(pid)):
+            continue
+        queued = _ROW.iter_unpack(state.get(at + _ROWS_AT, count * _ROW.size)) if rows else ()
+        found.append(Tenant(slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s, tuple(map(Row._make, queued))))
+    return found
+
+
+def running(tenants: Iterable[Tenant], at_s: float, grace_s: float) -> list[Tenant]:
+    """Those that have work queued, or had so a moment ago."""
+    return [tenant for tenant in tenants if tenant.until_s + grace_s > at_s]
+
+
+def grace_s(state: State) -> float:
+    """`GRACE_S` on the machine's clock."""
+    return GRACE_S * (1.0 if state.header("stepped") else float(state.header("scale")))
+
+
+def coarser(rows: Sequence[Row], until_s: float) -> list[Row]:
+    """Neighbours put together until there are few enough; their powers and utilisations are means, so energy stays."""
+    at_once = -(-len(rows) // MOST_ROWS)
+    ends = [row.start_s for row in rows[1:]] + [until_s]
+    out = []
+    for first in range(0, len(rows), at_once):
+        group, spans = rows[first : first + at_once], ends[first : first + at_once]
+        lengths = [max(end_s - row.start_s, 0.0) for row, end_s in zip(group, spans, strict=True)]
+        whole_s = sum(lengths) or 1.0
+
+        def mean(place: int, group: Sequence[Row] = group, lengths: Sequence[float] = lengths, whole_s: float = whole_s) -> float:
+            return float(sum(row[place] * length_s for row, length_s in zip(group, lengths, strict=True)) / whole_s)
+
+        hungriest = max(group, key=lambda row: row.power_w)
+        out.append(hungriest._replace(start_s=group[0].start_s, power_w=mean(1), utilisation=mean(4), memory_utilisation=mean(5)))
+    return out
+
+
+# the card's timeline
+
+
+def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planned]:
+    """The card's timeline from a moment until all that is queued has ended, and its jobs have left their clocks."""
+    ends = [tenant.until_s + RESIDENT_S for tenant in tenants]
+    borders = {from_s, *ends, *(tenant.until_s for tenant in tenants)}
+    for tenant in tenants:
+        borders.update(row.start_s for row in tenant.rows)
+    moments = sorted(at for at in borders if at >= from_s)
+    places = [0] * len(tenants)
+    plan: list[Planned] = []
+    mixes: dict[tuple[int, ...], _Mixture] = {}
+    for begin_s, end_s in itertools.pairwise(moments):
+        active: list[tuple[Tenant, Row]] = []
+        waiting: list[tuple[float, int, int]] = []  # power and clocks
+        for number, tenant in enumerate(tenants):
+            while places[number] + 1 < len(tenant.rows) and tenant.rows[places[number] + 1].start_s <= begin_s:
+                places[number] += 1
+            row = tenant.rows[places[number]] if tenant.rows else None
+            if row is not None and row.start_s <= begin_s < tenant.until_s:
+                active.append((tenant, row))
+            elif begin_s < tenant.until_s + RESIDENT_S:
+                clocks = tenant.rows[-1][2:4] if tenant.rows else idle[1:3]
+                waiting.append((tenant.demand.resident_w, *clocks))
+        span_s = end_s - begin_s
+        if len(active) == 1:
+            plan.append((span_s, *active[0][1][1:]))
+        elif active:
+            key = tuple(tenant.slot for tenant, _ in active)
+            if key not in mixes:
+                mixes[key] = _Mixture([tenant.demand for tenant, _ in active])
+            plan.append((span_s, *mixes[key].at([row for _, row in active])))
+        elif waiting:
+            plan.append((span_s, *max(waiting), 0.0, 0.0, 0))
+        else:
+            plan.append((span_s, *idle))
+    return plan
+
+
+class _Mixture:
+    """Jobs that run at once: the means of the laws above, and how far each job's phases may swing around them."""
+
+    def __init__(self, demands: Sequence[Demand]) -> None:
+        self.demands = demands
+        self.resident_w = max(demand.resident_w for demand in demands)
+        self.dynamic_w = dynamic_w(demands)
+        self.alone_w = sum(demand.dynamic_w for demand in demands)
+        total = sum(demand.utilisation for demand in demands)
+        self.utilisation, self.total = min(1.0, total), total
+        highest_w = self.dynamic_w * sum(demand.peak_w for demand in demands) / self.alone_w if self.alone_w > 0 else 0.0
+        self.swing = _swing(self.dynamic_w, highest_w, max(demand.peak_w for demand in demands))
+        self.busy_swing = _swing(self.utilisation, self.utilisation * len(demands) / total if total > 0 else 0.0, 1.0)
+
+    def at(self, rows: Sequence[Row]) -> Tail:
+        """Power, clocks, utilisations and reasons at a moment at which the jobs are in these phases."""
+        now_w = sum(row.power_w - demand.resident_w for row, demand in zip(rows, self.demands, strict=True))
+        busy = sum(row.utilisation for row in rows)
+        power_w = self.dynamic_w * (1.0 - self.swing + (self.swing * now_w / self.alone_w if self.alone_w > 0 else 0.0))
+        used = self.utilisation * (1.0 - self.busy_swing + (self.busy_swing * busy / self.total if self.total > 0 else 0.0))
+        hungriest = max(rows, key=lambda row: row.power_w)
+        moving = min(1.0, sum(row.memory_utilisation for row in rows))
+        clocks = hungriest.sm_clock_mhz, hungriest.mem_clock_mhz
+        return (self.resident_w + max(power_w, 0.0), *clocks, min(max(used, 0.0), 1.0), moving, _reasons(rows))
+
+
+def _swing(mean: float, highest: float, most: float) -> float:
+    """The share of its swing around the mean that keeps a sum at or below the most there can be."""
+    if highest <= most or highest <= mean:
+        return 1.0
+    return min(1.0, max(0.0, (most - mean) / (highest - mean)))
+
+
+def _reasons(rows: Sequence[Row]) -> int:
+    """What holds the clocks back is told of either job; counters add up to at most all there is."""
+    held = 0
+    for row in rows:
+        held |= row.reasons & counters.REASONS
+    if not any(row.reasons > counters.REASONS for row in rows):
+        return held
+    seen = [counters.unpack(row.reasons) for row in rows]
+    sums = [sum(each[place] for each in seen) for place in range(len(counters.Activity._fields))]
+    return held | counters.pack(counters.Activity._make([*(min(1.0, share) for share in sums[: len(counters.SHARES)]), sums[-1]]))
