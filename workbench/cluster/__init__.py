@@ -8,6 +8,9 @@
     policy, policies           who decides
     placement, openings        indices by which policies find GPUs
     summary, compare           runs in numbers; many runs
+    joblogs, sources, limits   a log by its columns, trimmed and cut into weeks; logs to choose from; a V100's power limits
+    scenario, runs, comparison what is run; many runs at once with progress and an end; a choice and its runs, as panels drive them
+    views, watched, drill      what is drawn of runs; a run that can be looked into; one job or node of it
 
 `summarise(Simulator(draw(log, seed=0), Cluster.of(28), Frugal()).run())` is a whole run.
 """

@@ -1,0 +1,211 @@
+"""Policies over a job log in JupyterLab: chosen, run with progress, cancelled, compared, looked into, also while a cell runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from lab import Notebook
+
+pytestmark = pytest.mark.browser
+Make = Callable[[Sequence[str]], Notebook]
+
+# What the cluster panel says and draws.
+SEE = """() => {
+  const root = [...document.querySelectorAll('.workbench-cluster')].at(-1);
+  if (!root?.workbench) return null;
+  const { plots, settings, run, drawn, drill, asked, heard, hidden } = root.workbench;
+  const of = (selector) => root.querySelector(selector);
+  const cells = [...root.querySelectorAll('.workbench-table tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent));
+  return {
+    state: run.state, words: of('.workbench-progress').textContent, stale: run.stale,
+    share: Math.max(0, ...run.each.map(({ share }) => share)), bars: root.querySelectorAll('.workbench-one-bar').length,
+    cells, settings, answered: heard() === asked(),
+    headline: of('.workbench-headline').textContent, title: of('.workbench-title').textContent, badge: !of('.workbench-badge').hidden,
+    lines: plots.nodes.source.data.xs.length, power: plots.power.source.data.ys.map((each) => Math.max(...each)),
+    shares: plots.shares.source.data.xs.length, sharesTitle: plots.shares.plot.title.text, energy: plots.bars.labels.data.text,
+    swept: plots.sweep.plot.visible ? plots.sweep.spots.get_length() : 0, hidden: hidden(),
+    drilled: drill.shown && { kind: drill.shown.kind, name: drill.shown.name, facts: Object.fromEntries(drill.shown.facts) },
+    picture: root.querySelectorAll('.workbench-drill-picture svg').length,
+    boxes: root.querySelectorAll('.workbench-drill-picture [data-job]').length,
+    further: [...root.querySelectorAll('.workbench-drill-further button')].map((each) => each.textContent),
+    most: of('.workbench-set-max_jobs').getAttribute('aria-valuetext'),
+    pressed: root.querySelectorAll('.workbench-policies [aria-pressed=true]').length,
+    ink: plots.nodes.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+    named: [...root.querySelectorAll('input,select')].every((each) => each.getAttribute('aria-label')),
+    wide: [...root.querySelectorAll('.workbench-table-box')].every((each) => each.scrollWidth <= each.clientWidth + 1),
+  };
+}"""
+SET_UP = """
+%load_ext workbench
+import workbench
+from workbench.cluster import generate
+given = ("job_id", "submit_s", "duration_s", "num_gpus")
+logs = {"small": generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0).select(given),
+        "large": generate(150_000, gpus=64, seed=3).select(given), "empty": generate(5, gpus=8, seed=0).clear()}
+"""
+OPEN = "panel = workbench.panels.cluster(logs, nodes=4, trim=False, workers=1)\npanel"
+BUSY = """
+import time
+end_s = time.monotonic() + 90
+while panel.comparison.scenario.nodes != 6 and time.monotonic() < end_s:
+    sum(range(20_000))
+"""
+LEFT = "picture = workbench.panels.cluster(logs['small'], nodes=4, live=False, policies=('fifo-best-fit',))\npicture.run()\npicture"
+
+
+def seen(notebook: Notebook, condition: str, timeout_s: float = 60) -> dict[str, Any]:
+    """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
+    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
+    found: dict[str, Any] = notebook.page.evaluate(SEE)
+    return found
+
+
+@pytest.fixture
+def opened(notebook: Make) -> Notebook:
+    made = notebook([SET_UP, OPEN, BUSY, LEFT, "panel.show()", "panel.finish()"])
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell, 90)
+    seen(made, "it.answered && it.settings.jobs === 300")
+    return made
+
+
+def kwh(row: list[str]) -> float:
+    return float(row[1].split()[0].replace(",", ""))
+
+
+def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> None:
+    page = opened.page
+    first = seen(opened, "true")
+    assert (first["state"], first["badge"], first["pressed"], first["named"]) == ("idle", True, 4, True)
+    page.locator(".workbench-policies button[data-policy=fifo-best-fit]").click()
+    page.locator(".workbench-policies button[data-policy=lucid]").click()
+    seen(opened, "it.settings.chosen.join() === 'fifo-spread-always-on,eaco,ours,lucid'")
+    page.locator(".workbench-do-run").click()
+    done = seen(opened, "it.state === 'done' && it.cells.length === 4 && it.lines === 4", 120)
+    energy = {row[0].split(". ", 1)[1]: kwh(row) for row in done["cells"]}
+    assert list(energy) == ["FIFO spread, always on", "EaCO, 3 jobs, 100 %", "workbench", "Lucid-like"]
+    assert energy["workbench"] < energy["EaCO, 3 jobs, 100 %"] < energy["FIFO spread, always on"]
+    assert "less energy than FIFO spread, always on" in done["headline"]
+    assert done["energy"][0] == "1.00"
+    assert float(done["energy"][2]) == pytest.approx(energy["workbench"] / energy["FIFO spread, always on"], abs=0.011)
+    assert max(done["power"]) < 4 * 1.97
+    assert done["wide"]
+
+    page.locator(".workbench-legend button").first.click()
+    assert seen(opened, "it.lines === 3 && it.shares === 3")["hidden"] == ["fifo-spread-always-on"]
+    page.locator(".workbench-set-distribution").select_option("slowdown")
+    assert "Slowdown" in seen(opened, "it.sharesTitle.includes('Slowdown')")["sharesTitle"]
+
+    # A slider, by keyboard: the results are of before, until they are run again.
+    page.locator(".workbench-set-max_jobs").focus()
+    page.keyboard.press("ArrowRight")
+    moved = seen(opened, "it.stale && it.settings.max_jobs === 1")
+    assert (moved["most"], moved["cells"]) == ("1", done["cells"])
+    page.locator(".workbench-do-run").focus()
+    page.keyboard.press("Enter")
+    alone = seen(opened, "it.state === 'done' && !it.stale && it.cells.length === 4", 120)
+    assert kwh(alone["cells"][1]) > energy["EaCO, 3 jobs, 100 %"]
+    assert alone["cells"][1][0] == "2. EaCO, 1 job, 100 %"
+    assert kwh(alone["cells"][0]) == energy["FIFO spread, always on"]
+    page.locator(".workbench-toggle-at-once").click()
+    seen(opened, "it.settings.atOnce")
+    page.locator(".workbench-set-max_jobs").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    three = seen(opened, "it.state === 'done' && !it.stale && it.settings.max_jobs === 3 && it.cells.length === 4", 120)
+    assert three["cells"][1][:2] == done["cells"][1][:2]
+
+    # One job, one node, and on from there.
+    page.locator(".workbench-drill-policy").select_option("ours")
+    page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.wait_for(state="attached")
+    name = page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.get_attribute("value")
+    page.locator(".workbench-drill-notable").select_option(name)
+    job = seen(opened, f"it.drilled?.name === '{name}' && it.picture === 1")
+    assert job["drilled"]["facts"]["beside"][0].isdigit()
+    page.locator(".workbench-drill-further button", has_text="node").first.click()
+    node = seen(opened, "it.drilled?.kind === 'node' && it.boxes > 0")
+    assert f"{name} ·" in " ".join(node["further"]) or node["boxes"] > 1
+    page.locator(".workbench-drill-picture [data-job]").first.dispatch_event("click")
+    seen(opened, "it.drilled?.kind === 'job'")
+    page.locator(".workbench-drill-job").fill("nobody")
+    page.keyboard.press("Enter")
+    assert "there is no job 'nobody' in this run; it has 300 jobs" in seen(opened, "it.problem !== ''")["problem"]
+
+    before = seen(opened, "true")["ink"]
+    opened.theme("JupyterLab Dark")
+    seen(opened, f"it.ink !== '{before}'")
+    opened.theme("JupyterLab Light")
+
+    # A page that is loaded anew has it all, and one without a kernel has the picture.
+    opened.save()
+    opened.open()
+    again = seen(opened, "it.cells.length === 4 && it.lines === 4 && it.drilled?.kind === 'job'", 90)
+    assert again["cells"] == three["cells"]
+    opened.run(3)
+    opened.finish(3)
+    left = opened.outputs(3)[0]["data"]
+    assert "<svg" in "".join(left["text/html"])
+    assert "application/vnd.jupyter.widget-view+json" not in left
+    # The saved notebook keeps what was seen last, also before it is asked to.
+    kept = "".join(opened.outputs(1)[0]["data"]["text/html"])
+    assert three["cells"][2][1] in kept
+    for cell in (4, 5):
+        opened.run(cell)
+        opened.finish(cell)
+    opened.wait("() => document.querySelectorAll('.jp-OutputArea-output svg[role=img] title').length >= 3", 30)
+    left = opened.outputs(4)[0]["data"]
+    assert "application/vnd.jupyter.widget-view+json" not in left
+    assert three["cells"][2][1] in "".join(left["text/html"])
+
+
+def test_progress_moves_and_cancel_ends_it(opened: Notebook) -> None:
+    page = opened.page
+    page.locator(".workbench-set-log").select_option("large")
+    seen(opened, "it.settings.jobs === 150000")
+    page.locator(".workbench-set-nodes").fill("8")
+    page.keyboard.press("Tab")
+    seen(opened, "it.settings.nodes === 8 && it.settings.gpus === 64")
+    page.locator(".workbench-do-run").click()
+    begun = seen(opened, "it.state === 'running' && it.share > 0", 90)
+    assert begun["bars"] == 4
+    seen(opened, f"it.share > {begun['share']} || it.cells.length > 0", 60)
+    page.locator(".workbench-do-cancel").click()
+    ended = seen(opened, "it.state === 'cancelled'", 30)
+    assert ended["words"].startswith("cancelled: ")
+    assert len(ended["cells"]) < 4
+
+    page.locator(".workbench-set-log").select_option("empty")
+    seen(opened, "it.settings.wrong !== ''")
+    page.locator(".workbench-do-run").click()
+    assert "empty has 0 jobs; there is nothing to simulate" in seen(opened, "it.problem !== ''")["problem"]
+    page.locator(".workbench-set-log").select_option("small")
+    page.locator(".workbench-set-nodes").fill("0")
+    page.keyboard.press("Tab")
+    wrong = seen(opened, "it.problem.includes('nodes is 0')")
+    assert wrong["settings"]["nodes"] == 8
+
+    page.locator(".workbench-set-nodes").fill("4")
+    page.keyboard.press("Tab")
+    page.locator(".workbench-set-sweep").select_option("max_jobs")
+    page.locator(".workbench-set-values").fill("1 3")
+    page.keyboard.press("Tab")
+    seen(opened, "it.settings.sweep === 'max_jobs' && it.settings.values.join() === '1,3'")
+    page.locator(".workbench-do-run").click()
+    swept = seen(opened, "it.state === 'done' && it.cells.length === 8", 120)
+    assert swept["swept"] == 8
+
+
+def test_it_goes_on_while_a_cell_runs(opened: Notebook) -> None:
+    page = opened.page
+    opened.run(2)
+    page.locator(".workbench-do-run").click()
+    done = seen(opened, "it.state === 'done' && it.cells.length === 4", 120)
+    assert opened.count(2) is None  # the cell has not ended
+    assert len(done["cells"]) == 4
+    page.locator(".workbench-set-nodes").fill("6")
+    page.keyboard.press("Tab")
+    seen(opened, "it.settings.nodes === 6")
+    opened.finish(2, 30)

@@ -1,0 +1,106 @@
+"""What is told of one job and one node is the run itself: its integrals are the run's figures, under every policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from audit import TINY, log
+
+from workbench.cluster import Cluster, draw, generate
+from workbench.cluster.colocation import Colocation
+from workbench.cluster.drill import companions, facts, job_history, node_history, node_kind, residents
+from workbench.cluster.policies import Eaco, Fifo
+from workbench.cluster.policy import Policy
+from workbench.cluster.power import V100_NODE
+from workbench.cluster.scenario import CHOICES, Scenario
+from workbench.cluster.watched import Record, Watched
+from workbench.errors import UsageError
+
+RESTART_S = 30.0
+BUSY = generate(400, gpus=32, seed=5, load=1.1, mean_s=4000.0)
+
+
+def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> Record:
+    run = Watched(jobs, Cluster.of(nodes, kind), policy, colocation=Colocation({}), restart_s=RESTART_S, **options)
+    run.run()
+    return run.record()
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_nodes_power_over_time_is_its_energy_and_a_jobs_speed_over_time_is_its_work(name: str) -> None:
+    scenario = Scenario(nodes=4, policies=(name,))
+    run = Watched(BUSY, scenario.cluster_of(name), scenario.maker(name)())
+    run.run()
+    found = run.record()
+    for node, energy_j in found.result.nodes.select("node", "energy_j").iter_rows():
+        told = node_history(found, BUSY, node)
+        assert told["from_s"][0] == found.result.start_s
+        assert told["to_s"][-1] == found.result.end_s
+        assert told["from_s"][1:].to_list() == told["to_s"][:-1].to_list()
+        assert ((told["to_s"] - told["from_s"]) * told["power_w"]).sum() == pytest.approx(energy_j, rel=1e-5)
+    jobs = found.result.jobs
+    several = jobs.filter(pl.col("num_gpus") > 1)["job_id"].head(8)
+    stopped = jobs.filter(pl.col("undos") + pl.col("moves") > 0)["job_id"].head(25)
+    for job_id in [*jobs["job_id"].head(40), *several, *stopped]:
+        told = job_history(found, BUSY, job_id)
+        job = jobs.row(by_predicate=pl.col("job_id") == job_id, named=True)
+        length = told["to_s"] - told["from_s"]
+        extra_s = (length * told["speed"]).sum() - job["duration_s"]
+        restarts = round(extra_s / RESTART_S)
+        assert 0 <= restarts <= job["undos"] + job["moves"]
+        assert extra_s == pytest.approx(restarts * RESTART_S, abs=1e-4 * job["duration_s"])
+        on_gpus = told["state"].is_in(["running", "stopping"])
+        assert length.filter(on_gpus).sum() == pytest.approx(job["run_s"], rel=1e-9, abs=1e-6)
+        assert told["to_s"][-1] == job["end_s"]
+        assert told["from_s"][0] == job["submit_s"]
+
+
+def test_two_jobs_on_one_gpu_slow_each_other_by_the_prior_and_their_node_wakes_for_the_first() -> None:
+    jobs = log({"duration_s": 100.0}, {"submit_s": 5.0, "duration_s": 100.0})
+    found = record(jobs, 1, Eaco(max_jobs=2), replace(TINY, gpus=1))
+    told = job_history(found, jobs, "a")
+    assert told.select("state", "from_s", "to_s").rows()[0] == ("waking", 0.0, TINY.wake_s)
+    beside = told.filter(pl.col("beside").list.len() > 0)
+    assert beside["excess"].to_list() == [pytest.approx(0.078)]
+    assert beside["speed"].to_list() == [pytest.approx(1 / 1.078)]
+    assert companions(told).rows() == [("b", pytest.approx(107.8))]
+
+
+def test_a_waiting_job_is_told_to_wait_and_its_facts_add_up() -> None:
+    jobs = log(*[{"num_gpus": 4} for _ in range(2)])
+    found = record(jobs, 1, Fifo())
+    told = job_history(found, jobs, "b")
+    assert told.select("state", "from_s", "to_s").rows()[0] == ("waiting", 0.0, 105.0)
+    about = facts(found, "b")
+    assert about["wait_h"] == pytest.approx(105 / 3600)
+    assert about["energy_j"] == pytest.approx(about["own_energy_j"] + about["shared_energy_j"])
+    assert about["slowdown"] == pytest.approx(2.05)
+
+
+def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
+    scenario = Scenario(nodes=4, policies=("ours-capped",))
+    run = Watched(draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)), scenario.cluster_of("ours-capped"), scenario.maker("ours-capped")())
+    run.run()
+    limits = pl.concat([node_history(run.record(), run.log, node) for node in range(4)])["power_limit_w"].drop_nulls()
+    assert limits.len() > 0
+    assert set(limits) <= {cap.power_limit_w for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
+
+
+def test_nodes_of_several_types_are_told_apart() -> None:
+    jobs = log({"gpu_type": "V100"}, {"gpu_type": "T"})
+    run = Watched(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo())
+    run.run()
+    found = run.record()
+    assert [node_kind(found, node).name for node in range(3)] == ["tiny", "8x V100", "8x V100"]
+    assert residents(found, 0)["job_id"].to_list() == ["b"]
+
+
+def test_who_is_not_there_is_a_sentence() -> None:
+    jobs = log({})
+    found = record(jobs, 1, Fifo())
+    with pytest.raises(UsageError, match="there is no node 1; the cluster has nodes 0 to 0"):
+        node_history(found, jobs, 1)
+    with pytest.raises(UsageError, match="there is no job 'z' in this run; it has 1 jobs, the first is 'a'"):
+        job_history(found, jobs, "z")

@@ -1,0 +1,470 @@
+"""Logs are read by their columns, scenarios reach the policies that they name, runs tell their progress and can be ended."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from benchmarks import cluster_logs as benchmark
+from workbench.cluster import Cluster, NodeType, Simulator, generate, summarise
+from workbench.cluster.comparison import Comparison
+from workbench.cluster.joblogs import BUSIEST, BUSIEST_DAY, MEDIAN, WHOLE, parts, read, trim
+from workbench.cluster.policies import POLICIES, Eaco, Frugal
+from workbench.cluster.runs import Cancelled, Channel, Outcome, Runs, processes, timeline_step_s, work
+from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepared, takes, tasks
+from workbench.cluster.sources import sources
+from workbench.cluster.views import course, distribution, distributions, frame, notable, per_job, rows
+from workbench.errors import UsageError
+from workbench.executors import HereExecutor
+
+JOBS = generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0).drop("model", "utilisation", "memory_bytes", "deadline_s", "sensitivity")
+FOUR = Scenario(nodes=4, policies=("fifo-spread-always-on", "eaco", "ours"))
+
+
+def done(scenario: Scenario, jobs: pl.DataFrame = JOBS) -> list[Outcome]:
+    return [work(jobs, task) for task in tasks(scenario)]
+
+
+# logs
+
+
+def test_a_log_is_known_by_its_columns() -> None:
+    own = pl.DataFrame({"job_id": ["a"], "submit_s": [0.0], "duration_s": [60.0], "num_gpus": [1], "utilisation": [0.3], "other": [1]})
+    assert read(own).columns == ["job_id", "submit_s", "duration_s", "num_gpus", "utilisation"]
+    assert read(own.rename({"other": "vc"}))["user"].to_list() == ["1"]
+    slurm = pl.DataFrame(
+        {"JobID": ["7"], "Submit": ["2024-01-01T00:00:00"], "ElapsedRaw": [600], "AllocTRES": ["cpu=4,gres/gpu=2"], "State": ["COMPLETED"]}
+    )
+    assert read(slurm).select("job_id", "duration_s", "num_gpus").rows() == [("7", 600.0, 2)]
+    pods = pl.DataFrame({"name": ["p"], "num_gpu": [1], "gpu_milli": [500], "creation_time": [0], "deletion_time": [90]})
+    assert read(pods)["utilisation"].to_list() == [0.5]
+
+
+def test_what_is_no_log_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no job log that is known here: its columns are a, b"):
+        read(pl.DataFrame({"a": [1], "b": [2]}))
+    with pytest.raises(UsageError, match=r"there is no file '/nowhere/jobs\.parquet'"):
+        read("/nowhere/jobs.parquet")
+    broken = tmp_path / "jobs.parquet"
+    broken.write_bytes(b"no parquet")
+    with pytest.raises(UsageError, match=r"jobs\.parquet cannot be read as a table"):
+        read(broken)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UsageError, match="is no Parquet, CSV or text file"):
+        sources(empty)
+    with pytest.raises(UsageError, match="not int"):
+        sources(3)
+
+
+def test_files_of_all_kinds_are_found_in_a_directory(tmp_path: Path) -> None:
+    JOBS.write_parquet(tmp_path / "one.parquet")
+    JOBS.write_csv(tmp_path / "two.csv")
+    (tmp_path / "three.txt").write_text("JobID|Submit|ElapsedRaw|AllocTRES\n7|2024-01-01T00:00:00|600|gres/gpu=2\n")
+    found = sources(tmp_path)
+    assert list(found) == ["one", "three", "two"]
+    assert found["one"].raw.height == found["two"].raw.height == 300
+    assert found["three"].raw["num_gpus"].to_list() == [2]
+
+
+def test_trimming_says_what_it_leaves_out_and_cuts() -> None:
+    jobs = pl.DataFrame(
+        {
+            "job_id": list("abcde"),
+            "submit_s": [5.0, 4.0, 3.0, 2.0, 1.0],
+            "duration_s": [100.0, 30.0, 1e6, 100.0, None],
+            "num_gpus": [1, 1, 8, 16, 1],
+        }
+    )
+    done = trim(jobs)
+    assert done.jobs["job_id"].to_list() == ["c", "a"]
+    assert done.jobs["duration_s"].to_list() == [259200.0, 100.0]
+    assert done.words == ("3 of 5 jobs are left out (no GPU, more than 8 GPUs, or less than 60 s) and 1 durations are cut at 3 days")
+    assert trim(jobs.head(1)).words == ""
+
+
+def test_weeks_are_cut_by_rule() -> None:
+    day = 86400.0
+    # 21 days: a job a day, days 7 to 13 have two more each; the third week's are the shortest.
+    at = [n * day for n in range(21)] + [n * day + s for n in range(7, 14) for s in (1.0, 2.0)]
+    at.sort()
+    jobs = pl.DataFrame({"job_id": [str(n) for n in range(len(at))], "submit_s": at}).with_columns(
+        pl.when(pl.col("submit_s") < 14 * day).then(500.0).otherwise(100.0).alias("duration_s"), pl.lit(1).alias("num_gpus")
+    )
+    found = parts(jobs)
+    assert list(found) == [WHOLE, BUSIEST_DAY, BUSIEST, MEDIAN]
+    busiest = found[BUSIEST]()["submit_s"]
+    assert (busiest.min(), busiest.len()) == (7 * day, 21)
+    assert found[MEDIAN]()["submit_s"].min() == 0.0  # of the two that are left the busier half
+    assert found[BUSIEST_DAY]()["submit_s"].min() == 7 * day
+    assert list(parts(jobs.head(2))) == [WHOLE]
+
+
+def test_weeks_of_recorded_logs_are_those_of_the_tables(data_dir: Path) -> None:
+    logs = benchmark.job_logs(data_dir)
+    assert logs
+    for log in logs.values():
+        of_tables = list(benchmark.weeks(benchmark.usable(log)).values())
+        found = parts(trim(read(log)).jobs)
+        of_panel = [found[name]() for name in (BUSIEST, MEDIAN) if name in found] or [found[WHOLE]()]
+        assert [week["job_id"].to_list() for week in of_panel] == [week["job_id"].cast(pl.String).to_list() for week in of_tables]
+
+
+# scenarios
+
+
+def test_what_is_set_reaches_the_policies_that_take_it_and_no_other() -> None:
+    scenario = Scenario(load_threshold=0.7, max_jobs=2, sleep_after_s=90.0, policies=tuple(CHOICES))
+    eaco = scenario.maker("eaco")()
+    assert isinstance(eaco, Eaco)
+    assert (eaco.max_jobs, eaco.limit, eaco.sleep_after_s) == (2, 7000, 90.0)
+    fixed = scenario.maker("eaco-3-100")()
+    assert isinstance(fixed, Eaco)
+    assert (fixed.max_jobs, fixed.limit, fixed.sleep_after_s) == (3, 10_000, 90.0)
+    ours = scenario.maker("ours")()
+    assert isinstance(ours, Frugal)
+    assert (ours.max_jobs, ours.limit) == (2, 7000)
+    assert scenario.maker("fifo-spread-always-on")().sleep_after_s is None
+    assert scenario.maker("gandiva")().sleep_after_s is None
+    assert scenario.maker("lucid")().sleep_after_s == 90.0
+    assert takes("sjf") == {"sleep_after_s"}
+    assert replace(scenario, sleep_after_s=NEVER_S).maker("ours")().sleep_after_s is None
+    for name, make in POLICIES.items():  # nothing is set, nothing is changed
+        assert vars(Scenario(policies=(name,)).maker(name)()).keys() == vars(make()).keys()
+        assert Scenario(policies=(name,)).maker(name)().sleep_after_s == make().sleep_after_s
+
+
+def test_labels_say_what_is_set() -> None:
+    assert label("ours", Scenario(max_jobs=2, load_threshold=0.8)) == "workbench, 2 jobs, 80 %"
+    assert label("ours", Scenario()) == "workbench"
+    assert label("fifo-best-fit", Scenario(max_jobs=2)) == "FIFO best-fit, sleep"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"policies": ("best",)}, "there is no policy 'best'; there are fifo-spread-always-on"),
+        ({"policies": ()}, "no policy is chosen"),
+        ({"policies": ("ours", "ours")}, "a policy is chosen twice"),
+        ({"nodes": 0}, "nodes is 0; a whole number from 1 to 10000 is needed"),
+        ({"draws": 51}, "draws is 51"),
+        ({"load_threshold": math.nan}, "load_threshold is nan; a number from 0.05 to 4"),
+        ({"max_jobs": 2.5}, "max_jobs is 2.5; a whole number"),
+        ({"slack": 1.0}, "slack is 1; a number from 1.05"),
+        ({"sleep_after_s": -1.0}, "sleep_after_s is -1; it must be 0 s or more"),
+        ({"sweep": "colour", "values": (1.0,)}, "'colour' cannot be swept; nodes, load_threshold"),
+        ({"sweep": "nodes"}, "a sweep over nodes needs values"),
+        ({"sweep": "nodes", "values": (4.0, 0.0)}, "nodes is 0; a whole number"),
+        ({"sweep": "nodes", "values": (4.5,)}, "nodes is swept over whole numbers, not 4.5"),
+    ],
+)
+def test_a_scenario_that_makes_no_sense_is_refused(wrong: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        Scenario(**wrong)  # type: ignore[arg-type]
+
+
+def test_slack_draws_deadlines_anew_and_changes_nothing_else() -> None:
+    told, wide = prepared(JOBS, FOUR, 0), prepared(JOBS, replace(FOUR, slack=3.0), 0)
+    assert told.drop("deadline_s").equals(wide.drop("deadline_s"))
+    slack = (wide["deadline_s"] - wide["submit_s"]) / wide["duration_s"]
+    assert 1.05 <= slack.min() < slack.max() <= 3.0
+    assert slack.max() > 2.5
+    given = JOBS.with_columns((pl.col("submit_s") + 9 * pl.col("duration_s")).alias("deadline_s"))
+    assert prepared(given, FOUR, 0)["deadline_s"].equals(given["deadline_s"])
+    assert not prepared(given, replace(FOUR, slack=3.0), 0)["deadline_s"].equals(given["deadline_s"])
+
+
+# runs
+
+
+def test_a_run_in_slices_is_the_run_in_one_piece() -> None:
+    for outcome in done(FOUR):
+        name = outcome.task.policy
+        log = prepared(JOBS, FOUR, 0)
+        whole = summarise(Simulator(log, FOUR.cluster_of(name), FOUR.maker(name)(), timeline_s=timeline_step_s(log)).run())
+        assert outcome.row == whole
+        assert outcome.record is not None
+
+
+def test_runs_in_processes_are_those_of_this_process_and_tell_their_progress() -> None:
+    scenario = replace(FOUR, draws=2)
+    with processes(2) as pool:
+        runs = Runs(JOBS, list(tasks(scenario)), pool)
+        assert runs.wait(120)
+        assert runs.progress == [1.0] * 6
+        assert runs.errors == {}
+    here = Runs(JOBS, list(tasks(scenario)), HereExecutor())
+    assert here.wait(60)
+    assert [here.outcomes[n].row for n in range(6)] == [runs.outcomes[n].row for n in range(6)]
+    assert [outcome.record is not None for _, outcome in sorted(here.outcomes.items())] == [True] * 3 + [False] * 3
+
+
+def test_runs_are_ended_at_once_and_the_processes_serve_the_next() -> None:
+    large = generate(60_000, gpus=256, seed=1)
+    todo = list(tasks(Scenario(nodes=32, policies=("ours", "eaco", "fifo-best-fit"))))
+    with processes(1) as pool:
+        runs = Runs(large, todo, pool)
+        until(lambda: runs.progress[0] > 0, 60)
+        assert max(runs.progress[1:]) == 0.0
+        asked_s = time.monotonic()
+        runs.cancel()
+        assert runs.wait(30)
+        assert time.monotonic() - asked_s < 15  # of a busy machine; some 0.1 s of a free one
+        assert (runs.cancelled, runs.outcomes, runs.errors) == (True, {}, {})
+        again = Runs(JOBS, list(tasks(FOUR)), pool)
+        assert again.wait(60)
+        assert len(again.outcomes) == 3
+
+
+def test_a_task_that_is_told_to_end_ends_in_its_first_slice(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    path.write_bytes(bytes(8) + b"\1")
+    with pytest.raises(Cancelled):
+        work(JOBS, next(tasks(FOUR)), Channel(str(path), 0, 1))
+    elsewhere = work(JOBS, next(tasks(FOUR)), Channel("/no/such/directory/progress", 0, 1))
+    assert elsewhere.row["jobs"] == 300
+
+
+def test_one_run_that_fails_does_not_take_the_others_with_it() -> None:
+    wide = JOBS.with_columns(pl.when(pl.int_range(300) == 7).then(17).otherwise(pl.col("num_gpus")).alias("num_gpus"))
+    scenario = Scenario(nodes=2, policies=("fifo-best-fit",), sweep="nodes", values=(2.0, 4.0))
+    runs = Runs(wide, list(tasks(scenario)), ThreadPoolExecutor(1))
+    assert runs.wait(60)
+    assert list(runs.outcomes) == [1]
+    assert "num_gpus is 17, the cluster has no more than 16 GPUs" in runs.errors[0]
+    kept = Runs(wide, list(tasks(scenario)), ThreadPoolExecutor(1), keep_valid=True)
+    assert kept.wait(60)
+    assert [kept.outcomes[n].row["jobs"] for n in range(2)] == [299, 300]
+
+
+def test_a_process_that_dies_is_told_and_the_next_run_has_new_ones() -> None:
+    comparison = Comparison(sources(generate(40_000, gpus=256, seed=1)), Scenario(nodes=32, policies=("ours",)), workers=1, trimmed=False)
+    try:
+        runs = comparison.begin()
+        until(lambda: runs.progress[0] > 0, 60)
+        for pid in list(comparison._pool._processes):  # type: ignore[union-attr]
+            os.kill(pid, signal.SIGKILL)
+        assert runs.wait(30)
+        assert comparison.state == "failed"
+        assert "a process of a run ended by itself" in runs.errors[0]
+        comparison.sources.update(sources({"small": JOBS}))
+        comparison.set(log="small")
+        assert comparison.begin().wait(60)
+        assert comparison.state == "done"
+    finally:
+        comparison.close()
+
+
+def test_the_processes_end_with_whoever_began_them(tmp_path: Path) -> None:
+    script = tmp_path / "begin.py"
+    script.write_text(
+        "import os, time\n"
+        "from workbench.cluster.runs import processes\n"
+        "if __name__ == '__main__':\n"
+        "    pool = processes(1)\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as begun:
+        assert begun.stdout is not None
+        worker = int(begun.stdout.readline())
+        begun.kill()
+    until(lambda: not _runs(worker), 20)
+
+
+def test_a_script_that_ends_does_not_wait_for_its_runs(tmp_path: Path) -> None:
+    script = tmp_path / "leave.py"
+    script.write_text(
+        "import time\n"
+        "from workbench.cluster import generate\n"
+        "from workbench.cluster.runs import Runs, processes\n"
+        "from workbench.cluster.scenario import Scenario, tasks\n"
+        "if __name__ == '__main__':\n"
+        "    todo = tasks(Scenario(nodes=64, policies=('ours', 'eaco')))\n"
+        "    runs = Runs(generate(400_000, gpus=512, seed=0), list(todo), processes(1))\n"
+        "    while not runs.progress[0]:\n"
+        "        time.sleep(0.05)\n"
+        "    print('leaves', time.monotonic(), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - float(done.stdout.split()[1]) < 20  # the runs would take minutes
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+    except OSError:
+        return False
+
+
+def test_dask_does_runs_too() -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="inproc://"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        comparison = Comparison(sources(JOBS), FOUR, executor=client, trimmed=False)
+        runs = comparison.begin()
+        assert runs.wait(60)
+        assert runs.errors == {}
+        assert comparison.results["policy"].to_list() == list(FOUR.policies)
+
+
+def until(condition: object, timeout_s: float) -> None:
+    waits = threading.Event()
+    end_s = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end_s
+        waits.wait(0.02)
+
+
+# a choice and its runs
+
+
+def test_a_choice_that_makes_no_sense_changes_nothing() -> None:
+    comparison = Comparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
+    before = comparison.choice
+    for wrong, sentence in (
+        ({"log": "other"}, "there is no log 'other'; there are jobs"),
+        ({"part": "busiest week", "nodes": 8}, "jobs has no part 'busiest week'; it has whole log"),
+        ({"kind": "TPU"}, "there is no node type 'TPU'; there are 8x V100, 8x A100"),
+        ({"node": 3}, "there is no setting 'node'"),
+        ({"nodes": 0}, "nodes is 0"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            comparison.set(**wrong)
+        assert comparison.choice == before
+    with pytest.raises(UsageError, match="workers is 0"):
+        Comparison(sources(JOBS), FOUR, workers=0)
+
+
+def test_what_was_run_is_told_apart_from_what_is_chosen() -> None:
+    comparison = Comparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
+    assert (comparison.state, comparison.stale) == ("idle", False)
+    with pytest.raises(UsageError, match="there is no run of 'ours' to look into: run it first"):
+        comparison.record("ours")
+    comparison.begin().wait(60)
+    assert (comparison.state, comparison.stale) == ("done", False)
+    comparison.set(max_jobs=1)
+    assert comparison.stale
+    comparison.set(max_jobs=None)
+    assert not comparison.stale
+    assert comparison.log.height == 300
+    assert comparison.record("ours").result.policy == "workbench"
+
+
+def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) -> None:
+    comparison = Comparison(sources(JOBS), FOUR, executor=HereExecutor())
+    JOBS.head(50).write_csv(tmp_path / "more.csv")
+    (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
+    comparison.open(str(tmp_path / "more.csv"))
+    assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
+    with pytest.raises(UsageError, match="no job log that is known here"):
+        comparison.open(str(tmp_path / "wrong.csv"))
+    assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
+
+
+def test_too_many_runs_and_empty_logs_are_refused() -> None:
+    comparison = Comparison(sources(JOBS), replace(FOUR, draws=50, sweep="nodes", values=(4.0, 5.0, 6.0, 7.0)), trimmed=False)
+    with pytest.raises(UsageError, match="that would be 600 runs; at most 500"):
+        comparison.begin()
+    empty = Comparison(sources(JOBS.clear()), FOUR, trimmed=False)
+    with pytest.raises(UsageError, match="jobs has 0 jobs; there is nothing to simulate"):
+        empty.begin()
+
+
+# what comes of them
+
+
+def test_rows_compare_draw_by_draw_and_tell_the_spread() -> None:
+    scenario = replace(FOUR, draws=3)
+    outcomes = done(scenario)
+    table = rows(scenario, outcomes)
+    assert [row.policy for row in table] == list(FOUR.policies)
+    assert [row.draws for row in table] == [3, 3, 3]
+    energy = {(each.task.policy, each.task.seed): each.row["energy_kwh"] for each in outcomes}
+    ratios = [energy["ours", seed] / energy["fifo-spread-always-on", seed] for seed in range(3)]
+    assert table[2].energy_ratio is not None
+    assert table[2].energy_ratio.mean == pytest.approx(np.mean(ratios))
+    assert table[2].energy_ratio.sd == pytest.approx(np.std(ratios, ddof=1))
+    assert table[0].energy_ratio is not None
+    assert (table[0].energy_ratio.mean, table[0].energy_ratio.sd) == (1.0, 0.0)
+    assert rows(FOUR, outcomes[1:2])[0].energy_ratio is None  # the first policy's run has not ended
+    assert frame(outcomes).height == 9
+
+
+def test_a_sweep_has_a_row_for_each_value() -> None:
+    scenario = replace(FOUR, policies=("eaco",), sweep="max_jobs", values=(1.0, 3.0))
+    table = rows(scenario, done(scenario))
+    assert [row.value for row in table] == [1.0, 3.0]
+    assert table[0].figures["undos"].mean == 0.0  # nobody shares
+    assert table[1].figures["energy_kwh"].mean < table[0].figures["energy_kwh"].mean
+
+
+def test_the_area_below_the_power_is_the_energy_however_few_its_points() -> None:
+    for outcome in done(FOUR):
+        assert outcome.record is not None
+        result = outcome.record.result
+        for points in (3, 40, 400):
+            found = course(result, points=points)
+            length_s = np.diff(np.concatenate([[0.0], found["hours"]])) * 3600
+            assert len(found["hours"]) <= points
+            assert (length_s * found["power_w"]).sum() == pytest.approx(result.energy_j, rel=1e-6)
+            assert (length_s * found["hosting"]).sum() / length_s.sum() == pytest.approx(outcome.row["active_nodes"], rel=0.1, abs=0.1)
+
+
+def test_a_log_of_seconds_has_a_course_too() -> None:
+    kind = NodeType("tiny", "T", gpus=4, memory_bytes=2**30, idle_w=100.0, span_w=400.0)
+    jobs = pl.DataFrame({"job_id": ["a"], "submit_s": [0.0], "duration_s": [3.0], "num_gpus": [1]})
+    outcome = work(jobs, next(tasks(Scenario(nodes=1, kind=kind, policies=("fifo-spread-always-on",)))))
+    assert outcome.record is not None
+    assert course(outcome.record.result)["hosting"].max() == 1.0
+
+
+def test_a_distribution_is_small_and_keeps_its_extremes() -> None:
+    values = np.random.default_rng(0).exponential(size=100_000)
+    found = distribution(values)
+    assert len(found) == 201
+    assert (found[0], found[-1]) == (values.min(), values.max())
+    assert found[100] == pytest.approx(np.median(values))
+    assert len(distribution(np.zeros(0))) == 0
+
+
+def test_what_is_told_of_jobs_is_worked_out_from_their_times() -> None:
+    jobs = pl.DataFrame(
+        {"job_id": ["a", "b"], "submit_s": [0.0, 0.0], "duration_s": [3600.0, 1800.0], "num_gpus": [1, 1], "deadline_s": [7200.0, None],
+         "end_s": [10800.0, 1800.0], "run_s": [5400.0, 1800.0], "energy_j": [5.0, 7.0], "undos": [0, 0], "moves": [1, 0]}
+    )  # fmt: skip
+    told = per_job(jobs)
+    assert told.select("wait_h", "jtt_h", "slowdown", "inflation", "missed").rows() == [
+        (1.5, 3.0, 3.0, 0.5, True),
+        (0.0, 0.5, 1.0, 0.0, False),
+    ]
+    assert notable(jobs) == {
+        "longest wait": ["a"], "most slowed by others": ["a"], "most energy": ["b", "a"], "latest for its deadline": ["a"],
+        "most undone and moved": ["a"],
+    }  # fmt: skip
+
+
+def test_distributions_are_of_all_jobs() -> None:
+    outcome = done(replace(FOUR, policies=("ours",)))[0]
+    assert outcome.record is not None
+    found = distributions(outcome.record.result)
+    assert found["slowdown"].min() >= 1 - 1e-9
+    assert found["inflation"].min() >= -1e-9
+    assert Cluster.of(4).size == outcome.record.result.nodes.height

@@ -1,0 +1,266 @@
+"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives. Nothing is shown here."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from ..errors import UsageError
+from .joblogs import WHOLE
+from .jobs import check
+from .power import NodeType
+from .runs import MOST_WATCHED, Outcome, Runs, processes
+from .scenario import KINDS, Scenario, prepared, tasks
+from .sources import Source, of_path
+from .views import frame
+from .watched import Record
+
+MOST_RUNS = 500
+POOL_IDLE_S = 120.0  # after which processes that have nothing to do are ended
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be run: the scenario, the log by name, its part, whether it is trimmed, whether wrong rows are left out."""
+
+    scenario: Scenario
+    log: str
+    part: str
+    trimmed: bool
+    keep_valid: bool
+
+
+class Comparison:
+    """A choice, and the runs of what was chosen when they began.
+
+    Args:
+        given: Logs by name.
+        scenario: Cluster and policies.
+        part, trimmed, keep_valid: As of `Choice`.
+        executor: Where runs are done, a `concurrent.futures.Executor` or a Dask client; None: processes of this machine, kept for a while.
+        workers: How many of those.
+
+    Raises:
+        UsageError: A log that cannot be read, or has no such part.
+    """
+
+    def __init__(
+        self,
+        given: dict[str, Source],
+        scenario: Scenario,
+        *,
+        part: str | None = None,
+        trimmed: bool = True,
+        keep_valid: bool = False,
+        executor: Any = None,
+        workers: int | None = None,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise UsageError(f"workers is {workers}; at least 1 is needed")
+        self.sources = dict(given)
+        self.choice = Choice(scenario, next(iter(given)), WHOLE, trimmed, keep_valid)
+        self.ran: Choice | None = None  # what the results are of
+        self.ran_jobs: pl.DataFrame | None = None
+        self.runs: Runs | None = None
+        self._executor, self._workers = executor, workers
+        self._pool: Executor | None = None
+        self._timer: threading.Timer | None = None
+        self._log: pl.DataFrame | None = None
+        self._lock = threading.RLock()
+        if part is not None:
+            self.set(part=part)
+
+    # what is chosen
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.choice.scenario
+
+    @property
+    def kinds(self) -> dict[str, NodeType]:
+        """Node types by name, one's own among them."""
+        return {self.scenario.kind.name: self.scenario.kind, **KINDS}
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the parts of the log that is chosen. Raises UsageError where it cannot be read."""
+        return list(self.sources[self.choice.log].pieces(self.choice.trimmed)[1])
+
+    @property
+    def jobs(self) -> pl.DataFrame:
+        """The jobs that are chosen, before what the log does not tell is drawn. Raises UsageError where there are none."""
+        choice = self.choice
+        _, pieces = self.sources[choice.log].pieces(choice.trimmed)
+        jobs = pieces[choice.part if choice.part in pieces else WHOLE]()
+        if jobs.height == 0:
+            raise UsageError(f"{choice.log} has 0 jobs; there is nothing to simulate. Choose another log, or give one with jobs")
+        return jobs
+
+    def set(self, **settings: Any) -> None:
+        """Change the choice: fields of `Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
+
+        Raises:
+            UsageError: A setting that makes no sense; nothing is changed then.
+        """
+        changes, choice = dict(settings), self.choice
+        log = str(changes.pop("log", choice.log))
+        if log not in self.sources:
+            raise UsageError(f"there is no log {log!r}; there are {', '.join(self.sources)}")
+        trimmed, keep_valid = (bool(changes.pop(name, getattr(choice, name))) for name in ("trimmed", "keep_valid"))
+        part = changes.pop("part", None)
+        if isinstance(kind := changes.get("kind"), str):
+            if kind not in self.kinds:
+                raise UsageError(f"there is no node type {kind!r}; there are {', '.join(self.kinds)}")
+            changes["kind"] = self.kinds[kind]
+        fields = list(Scenario.__dataclass_fields__)
+        if unknown := sorted(set(changes) - set(fields)):
+            raise UsageError(f"there is no setting {unknown[0]!r}; there are log, part, trimmed, keep_valid, {', '.join(fields)}")
+        for name in ("policies", "values"):
+            if name in changes:
+                changes[name] = tuple(changes[name])
+        scenario = replace(choice.scenario, **changes)
+        if part is not None or log != choice.log or trimmed != choice.trimmed:
+            _, pieces = self.sources[log].pieces(trimmed)
+            if part is not None and part not in pieces:
+                raise UsageError(f"{log} has no part {part!r}; it has {', '.join(pieces)}")
+            part = part or (choice.part if choice.part in pieces else WHOLE)
+        self.choice = Choice(scenario, log, part or choice.part, trimmed, keep_valid)
+
+    def open(self, path: str) -> None:
+        """Offer the log of a file, or those of a directory, and choose the first. Raises UsageError."""
+        found = of_path(path)
+        before = dict(self.sources)
+        self.sources.update({each.name: each for each in found})
+        try:
+            self.set(log=found[0].name, part=None)
+            self.sources[found[0].name].pieces(self.choice.trimmed)
+        except UsageError:
+            self.sources = before
+            if self.choice.log not in before:
+                self.choice = replace(self.choice, log=next(iter(before)), part=WHOLE)
+            raise
+
+    # what is run
+
+    def begin(self) -> Runs:
+        """Start the runs and return; those under way are cancelled.
+
+        Raises:
+            UsageError: The log cannot be simulated; row and value are told.
+        """
+        with self._lock:
+            self.cancel()
+            choice, jobs = self.choice, self.jobs
+            scenario = choice.scenario
+            todo = list(tasks(scenario))
+            if len(todo) > MOST_RUNS:
+                raise UsageError(f"that would be {len(todo)} runs; at most {MOST_RUNS} are done at once: fewer draws, values or policies")
+            # What is wrong with the log is said here, once, and not by every run.
+            drawn: dict[float | None, pl.DataFrame] = {}
+            checked: dict[tuple[float | None, int], pl.DataFrame] = {}
+            for value in scenario.values if scenario.sweep else (None,):
+                at = scenario.at(value)
+                if at.slack not in drawn:
+                    drawn[at.slack] = prepared(jobs, at, scenario.seed)
+                if (at.slack, at.nodes) not in checked:
+                    checked[at.slack, at.nodes] = check(drawn[at.slack], at.cluster, keep_valid=choice.keep_valid)
+            executor = self._where()
+            self.ran, self.ran_jobs, self._log = choice, jobs, next(iter(checked.values()))
+            self.runs = Runs(jobs, todo, executor, keep_valid=choice.keep_valid)
+            return self.runs
+
+    def cancel(self) -> None:
+        """End the runs under way, within some tenths of a second; what has ended is kept."""
+        if self.runs is not None and self.runs.running:
+            self.runs.cancel()
+
+    def close(self) -> None:
+        """Cancel what runs and end the processes."""
+        self.cancel()
+        self._drop()
+
+    @property
+    def state(self) -> str:
+        """One of "idle", "running", "cancelled", "failed", "done"."""
+        runs = self.runs
+        if runs is None:
+            return "idle"
+        return "running" if runs.running else "failed" if runs.errors else "cancelled" if runs.cancelled else "done"
+
+    @property
+    def stale(self) -> bool:
+        """Whether the results are of another choice than the present one."""
+        return self.ran is not None and self.ran != self.choice
+
+    # what came of it
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of the runs that have ended, in the order of the tasks."""
+        return [] if self.runs is None else [outcome for _, outcome in sorted(self.runs.outcomes.items())]
+
+    @property
+    def results(self) -> pl.DataFrame:
+        """A row per run that has ended: policy, seed, value of what is swept, everything that `summary.summarise` tells."""
+        return frame(self.outcomes)
+
+    def record(self, policy: str) -> Record:
+        """The run of a policy that can be looked into: the first draw's, at the first value of what is swept.
+
+        Raises:
+            UsageError: There is none.
+        """
+        for each in self.outcomes:
+            if each.task.policy == policy and each.record is not None:
+                return each.record
+        large = self.ran_jobs is not None and self.ran_jobs.height > MOST_WATCHED
+        why = f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part" if large else "run it first"
+        raise UsageError(f"there is no run of {policy!r} to look into: {why}")
+
+    @property
+    def log(self) -> pl.DataFrame:
+        """The jobs of the runs that can be looked into, with what was drawn. Raises UsageError before the first run."""
+        if self._log is None:
+            raise UsageError("nothing is run yet; run it first")
+        return self._log
+
+    # where
+
+    def _where(self) -> Executor:
+        given = self._executor
+        if given is not None:
+            # A Dask client has its own futures; its executor speaks the interface of the standard library.
+            made: Executor = given.get_executor() if hasattr(given, "get_executor") else given
+            return made
+        broken = self.runs is not None and self.runs.broken
+        if self._pool is None or broken:
+            self._drop()
+            self._pool = processes(self._workers)
+        self._later()
+        return self._pool
+
+    def _later(self) -> None:
+        """End the processes when they have had nothing to do for a while."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(POOL_IDLE_S, self._rest)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _rest(self) -> None:
+        with self._lock:
+            if self.runs is not None and self.runs.running:
+                self._later()
+            else:
+                self._drop()
+
+    def _drop(self) -> None:
+        pool, self._pool = self._pool, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
