@@ -140,6 +140,8 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     opened.theme("JupyterLab Light")
 
     # A page that is loaded anew has it all, and one without a kernel has the picture.
+    kept = "JSON.stringify(window.jupyterapp.shell.currentWidget.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])"
+    opened.wait(f"() => {kept}.includes('{three['cells'][2][1]}')", 20)  # the picture follows when everything rests
     opened.save()
     opened.open()
     again = seen(opened, "it.cells.length === 4 && it.lines === 4 && it.drilled?.kind === 'job'", 90)
@@ -150,8 +152,7 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     assert "<svg" in "".join(left["text/html"])
     assert "application/vnd.jupyter.widget-view+json" not in left
     # The saved notebook keeps what was seen last, also before it is asked to.
-    kept = "".join(opened.outputs(1)[0]["data"]["text/html"])
-    assert three["cells"][2][1] in kept
+    assert three["cells"][2][1] in "".join(opened.outputs(1)[0]["data"]["text/html"])
     for cell in (4, 5):
         opened.run(cell)
         opened.finish(cell)
