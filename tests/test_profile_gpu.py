@@ -16,7 +16,7 @@ import pytest
 
 from workbench import graded, models, places, profile_gpu, session
 from workbench.cli import main as command_line
-from workbench.device import control
+from workbench.device import control, locks
 from workbench.errors import DeviceHeld, GpuLost, MeasurementError, NotPermitted, NotSupported, StoreError, UsageError
 from workbench.features import LOAD, NAMES
 from workbench.gpu_profile.collector import Collector, Plan, settings_to_try
@@ -297,7 +297,7 @@ def test_a_gpu_that_another_process_changes_is_left_alone(
     bench: Callable[..., Collector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collector = bench(tmp_path / "rows.csv")
-    monkeypatch.setattr(control, "_take_lock", lambda *_: None)
+    monkeypatch.setattr(locks, "take", lambda *_: None)
     with pytest.raises(DeviceHeld):
         list(collector.run())
 
