@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 from .records import Marks, Phase
 
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
-TOLD = struct.Struct("<IIdd")  # pid, what (place in KINDS), from when to when on the machine's monotonic clock
+TOLD = struct.Struct("<IIdd")  # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
 KINDS = ("step", "optimizer", "evaluation", "checkpoint", "epoch", "phase")  # the second: a step that was seen, not told
+BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
 MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 
@@ -47,6 +48,9 @@ class Notebook:
     def step(self) -> None:
         if len(self.steps) < MOST:
             self.steps.append(self.clock())
+
+    def begun(self, start_s: float) -> None:
+        """A phase begins; whoever follows the marks of a process from another one is told."""
 
     def now_s(self) -> float | None:
         """The time on its clock; None, and no further marks, where that is gone."""
@@ -124,6 +128,8 @@ def step() -> None:
 def phase(kind: str) -> Iterator[None]:
     """Say that this block is no iteration but an "evaluation", a "checkpoint" or whatever you call it; it is counted apart."""
     begun = [(notebook, start_s) for notebook in _open if (start_s := notebook.now_s()) is not None]
+    for notebook, start_s in begun:
+        notebook.begun(start_s)
     try:
         yield
     finally:
@@ -162,8 +168,17 @@ class Teller(Notebook):
         self._last_s = self.clock()
         self.tell("step", self._last_s, self._last_s)
 
+    def begun(self, start_s: float) -> None:
+        self._write(BEGUN, start_s, start_s)
+
     def tell(self, kind: str, start_s: float, end_s: float) -> None:
-        place = KINDS.index(kind) if kind in KINDS else len(KINDS) - 1
+        self._write(KINDS.index(kind), start_s, end_s)
+
+    def tell_phase(self, kind: str, start_s: float, end_s: float) -> None:
+        """Whatever it is called, it is no iteration."""
+        self.tell(kind if kind in KINDS[2:] else "phase", start_s, end_s)
+
+    def _write(self, place: int, start_s: float, end_s: float) -> None:
         try:
             os.write(self._file, TOLD.pack(os.getpid(), place, start_s, end_s))
         except OSError:  # whoever listened is gone; no reason to stop a training
@@ -172,7 +187,7 @@ class Teller(Notebook):
     def since_last(self, kind: str) -> None:
         if self._last_s is not None:
             begun_s, self._last_s = self._last_s, self.clock()
-            self.tell(kind, begun_s, self._last_s)
+            self.tell_phase(kind, begun_s, self._last_s)
 
 
 class _Told(list[Phase]):
@@ -183,7 +198,7 @@ class _Told(list[Phase]):
         self._teller = teller
 
     def append(self, phase: Phase) -> None:
-        self._teller.tell(*phase)
+        self._teller.tell_phase(*phase)
 
 
 if _path := os.environ.get(ENVIRONMENT_VARIABLE):

@@ -11,7 +11,8 @@ newcomer, the last one given, is stopped at a safe point. The others go on.
     comparing   ratios of sums over blocks, with their errors; the attribution rule (pure functions)
     watching    from a recorder and marks to blocks
     unmarked    iterations of jobs without marks
-    children    processes in groups; launch: how each begins; automatic: marks from PyTorch without a change to the training
+    children    the jobs; launch: how each begins; automatic: marks from PyTorch without a change to the training
+    processes   which processes are a job's, also in sessions of their own; the guardian, which ends them if the comparison is killed
     stages      who runs when, up to the verdict; run: the first epoch, and the rest
     result      the table and the verdict
     mps         whether CUDA's Multi-Process Service runs
@@ -20,7 +21,9 @@ newcomer, the last one given, is stopped at a safe point. The others go on.
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,9 +32,10 @@ from typing import Any
 from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError
 from ..meter import Meter
 from . import mps
-from .children import GRACE_S, Child, Work, label_of
+from .children import GRACE_S, LONGEST_LABEL, Child, Work, label_of
 from .comparing import Comparison as Comparison
 from .comparing import Estimate as Estimate
+from .processes import Guardian
 from .result import Job as Job
 from .result import Shared as Shared
 from .run import Run, interruptible
@@ -68,10 +72,10 @@ def share(
             alone and one for all together.
         until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should share.
         watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
-        watch_s: What counts as an epoch for a job that does not tell (workbench.phase("epoch") or ("evaluation")).
+        watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or ("evaluation")) or not.
         on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), "pause" until the others have ended, or a
             function that is given what is known so far and the newcomer's label, and decides itself.
-        labels: Names of the jobs.
+        labels: Names of the jobs, up to 80 bytes each.
         start_s: How long a job may take, in real seconds, until it iterates.
         grace_s: How long a job that is asked to end may take, in real seconds, before it is made to.
         keep: Store the measurement of the whole.
@@ -92,14 +96,38 @@ def share(
     try:
         device = session.devices[0]
         directory = Path(tempfile.mkdtemp(prefix="workbench-share-"))
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": device.uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        children = [Child(name, work, directory, environment) for name, work in zip(names, works, strict=True)]
-        mode = mps.words(mps.running(environment), device.simulated)
-        plan = Plan(bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s)
-        run = Run(device, meter, children, plan, mode, say or _silent)
-        return _carry_out(run, keep)
+        with contextlib.ExitStack() as stack:
+            stack.callback(_tidy, directory)
+            environment = _environment(gpu, device.uuid)
+            guardian = Guardian(str(directory))
+            stack.callback(guardian.close)
+            writer = getattr(device.clock, "writer", None)  # of a simulated machine
+            children = [Child(name, work, directory, environment, guardian=guardian, writer=writer)
+                        for name, work in zip(names, works, strict=True)]  # fmt: skip
+            mode = mps.words(mps.running(environment), device.simulated)
+            plan = Plan(bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s)
+            run = Run(device, meter, children, plan, mode, say or _silent)
+            run.notes += [device.note] if device.note else []
+            return _carry_out(run, keep)
     finally:
         session.close()
+
+
+def _environment(gpu: int | str, uuid: str) -> dict[str, str]:
+    """What the jobs see: the GPU that is measured, or the part of it (a MIG instance) that was asked for or is visible."""
+    asked, visible = str(gpu).strip(), [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if asked.isdigit() and int(asked) < len(visible):
+        asked = visible[int(asked)]
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": asked if asked.startswith("MIG-") else uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _tidy(directory: Path) -> None:
+    """Leave nothing but what the jobs have written."""
+    for path in (*directory.glob("*.marks"), *directory.glob("*.function")):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(directory / "python", ignore_errors=True)
+    with contextlib.suppress(OSError):  # there are logs
+        directory.rmdir()
 
 
 def _carry_out(run: Run, keep: bool) -> Shared:
@@ -123,14 +151,30 @@ def _carry_out(run: Run, keep: bool) -> Shared:
 def _works(jobs: Sequence[Any]) -> list[Work]:
     found = list(jobs)
     if len(found) == 1 and not isinstance(found[0], str) and not callable(found[0]):
-        found = list(found[0])
+        try:
+            found = list(found[0])
+        except TypeError as error:
+            raise _no_job(found[0]) from error
     if not FEWEST <= len(found) <= MOST:
         raise UsageError(f"{len(found)} jobs were given; {FEWEST} to {MOST} can share a GPU here, for example "
                          "share('python a.py', 'python b.py')")  # fmt: skip
+    for each in found:
+        if not (isinstance(each, str) or callable(each) or (isinstance(each, Sequence) and not isinstance(each, bytes | bytearray))):
+            raise _no_job(each)
     return found
 
 
+def _no_job(what: object) -> UsageError:
+    return UsageError(f"{what!r} is no job; give a command ('python a.py' or ['python', 'a.py']) or a function without arguments")
+
+
 def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
+    if labels is not None:
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+            raise UsageError(f"labels={labels!r}: give a list of words, one for each job")
+        if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
+            raise UsageError(f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, {LONGEST_LABEL} "
+                             "at most name a file")  # fmt: skip
     if labels is not None and (len(labels) != len(works) or len(set(labels)) != len(labels)):
         raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
     named = list(labels) if labels is not None else [label_of(work, number) for number, work in enumerate(works)]
@@ -141,6 +185,11 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
 def _check(
     bound: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak, start_s: float, grace_s: float
 ) -> None:
+    for name, value in (("bound", bound), ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s)):
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise UsageError(f"{name}={value!r}: give a number")
+    if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool):
+        raise UsageError(f"rounds={rounds!r}: give a whole number")
     if not 1.0 < bound < float("inf"):
         raise UsageError(f"bound {bound:g}: give how much longer an iteration may take, above 1; 1.2 allows 20 % more")
     for name, value in (("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s)):
@@ -166,7 +215,7 @@ def _meter(gpu: int | str) -> tuple[Any, Meter]:
             raise MeasurementError("; ".join(session.messages) or f"{meter.devices[0].name} does not tell its power")
         if getattr(meter.clock, "stepped", False):
             raise UsageError("jobs of several processes need a clock that runs by itself; this simulated machine's is stepped. "
-                             "simulate('V100', scale=10) makes a fast one")  # fmt: skip
+                             f"workbench.simulate({meter.devices[0].name!r}, scale=10) makes a fast one")  # fmt: skip
     except BaseException:
         session.close()
         raise

@@ -1,4 +1,4 @@
-"""The processes of a set of jobs: started in groups of their own, paused and continued whole, stopped in order, and none left over."""
+"""The jobs of a set: started in sessions of their own, paused and continued whole, stopped in order, and none left over."""
 
 from __future__ import annotations
 
@@ -20,29 +20,47 @@ from typing import Any
 import numpy as np
 
 from .. import marks
-from ..errors import NotSupported, UsageError
+from ..errors import MeasurementError, NotSupported, UsageError
+from . import processes
 
 Array = np.ndarray[Any, Any]
 Work = str | Sequence[str] | Callable[[], object]
 OPERATORS = {"&&", "||", "|", ";", ">", ">>", "<", "&", "2>", "2>&1"}
 GRACE_S = 10.0  # real seconds between asking a job to end and making it
+PAUSE_S = 5.0  # real seconds in which a process stops; in a call that cannot be interrupted it does not
+LONGEST_LABEL = 80  # bytes: it is part of a file's name
 _TOLD = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
 _OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+
+
+class CannotPause(MeasurementError):
+    """Processes of a job go on although they were told to stop."""
 
 
 def label_of(work: Work, number: int) -> str:
     """A short name for a job: its script or its function."""
     if callable(work):
         name = getattr(work, "__name__", type(work).__name__)
-        return f"job {number + 1}" if name == "<lambda>" else name
-    words = shlex.split(work) if isinstance(work, str) else [str(word) for word in work]
-    scripts = [Path(word).stem for word in words[1:] if word.endswith((".py", ".sh"))]
-    return scripts[0] if scripts else Path(words[0]).name if words else f"job {number + 1}"
+        name = "" if name == "<lambda>" else name
+    else:
+        words = _words(work)
+        scripts = [Path(word).stem for word in words[1:] if word.endswith((".py", ".sh"))]
+        name = scripts[0] if scripts else Path(words[0]).name if words else ""
+    return name.encode(errors="replace")[:LONGEST_LABEL].decode(errors="ignore") or f"job {number + 1}"
+
+
+def _words(work: str | Sequence[str]) -> list[str]:
+    if not isinstance(work, str):
+        return [str(word) for word in work]
+    try:
+        return shlex.split(work)
+    except ValueError as error:
+        raise UsageError(f"{work!r} cannot be split into words ({error}); give them as a list, ['python', 'train.py']") from error
 
 
 def arguments_of(work: str | Sequence[str]) -> list[str]:
     """A command as a list. Raises UsageError where it cannot be run as it is."""
-    words = shlex.split(work) if isinstance(work, str) else [str(word) for word in work]
+    words = _words(work)
     if not words:
         raise UsageError("an empty command cannot be run; give for example 'python train.py --lr 0.1'")
     if isinstance(work, str) and (found := OPERATORS.intersection(words)):
@@ -61,13 +79,18 @@ class Child:
             through, an item being an iteration.
         directory: Where its output and its marks go.
         environment: Of the process.
+        guardian: Is told of it.
+        writer: The pid of a process that must not be stopped now, as it keeps others from a simulated machine; 0: none.
 
     Raises:
         UsageError: a command that cannot be run, or a function that cannot be sent to another process.
         NotSupported: not a system with process groups.
     """
 
-    def __init__(self, label: str, work: Work, directory: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, label: str, work: Work, directory: Path, environment: Mapping[str, str], *,
+        guardian: processes.Guardian | None = None, writer: Callable[[], int] | None = None,
+    ) -> None:  # fmt: skip
         if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
             raise NotSupported("jobs are paused with signals to process groups, which this system does not have")
         self.label, self.paused = label, False
@@ -75,9 +98,12 @@ class Child:
         self.log = directory / f"{label}.log"
         self._told = directory / f"{label}.marks"
         self._told.touch()
+        self._mark = processes.mark_of(str(self._told))
+        self._guardian, self._writer = guardian, writer
         self._read, self._rest = 0, b""
         self._steps: tuple[dict[int, array[float]], ...] = ({}, {})  # ends of iterations by process: told, and seen in an optimizer
         self._phases: list[tuple[str, float, float]] = []
+        self._begun: set[tuple[int, float]] = set()  # phases that have not ended: whose, since when
         paths = [str(_hook(directory)), *filter(None, [environment.get("PYTHONPATH")])]
         self._environment = {**environment, marks.ENVIRONMENT_VARIABLE: str(self._told), "PYTHONPATH": os.pathsep.join(paths)}
         self._command = self._launcher(work, directory)
@@ -112,6 +138,8 @@ class Child:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self._environment, start_new_session=True
             )
+        if self._guardian is not None:
+            self._guardian.began(self.pid)
 
     @property
     def started(self) -> bool:
@@ -137,43 +165,73 @@ class Child:
 
     def has(self, pid: int) -> bool:
         """Whether a process is one of this job's."""
-        try:
-            return self.pid != 0 and os.getpgid(pid) == self.pid
-        except OSError:
-            return False
+        return self.started and processes.belongs(pid, self._mark, {self.pid})
 
     def pause(self) -> None:
-        """Stop all its processes where they are. What the GPU has queued it still works off; memory stays."""
-        if self.running and not self.paused:
-            self._signal(signal.SIGSTOP)
-            self.paused = True
+        """Stop all its processes where they are. What the GPU has queued it still works off; memory stays.
+
+        Raises:
+            CannotPause: one of them goes on; then all do.
+        """
+        if not self.running or self.paused:
+            return
+        self.paused = True
+        until = time.monotonic() + PAUSE_S
+        while self.running:
+            reached = self._signal(signal.SIGSTOP)
+            moving = self._moving(reached)
+            while moving and time.monotonic() < until:
+                time.sleep(0.001)
+                moving = self._moving(moving)
+            if moving:
+                self.resume()
+                raise CannotPause(f"{self.label} cannot be paused: process {min(moving)} goes on {PAUSE_S:g} s after being told to stop; "
+                                  "it must be of the same user and not wait for a disk")  # fmt: skip
+            if processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
+                continue
+            if self._writer is None or self._writer() not in reached:
+                return
+            if time.monotonic() > until:
+                self.resume()
+                raise CannotPause(f"{self.label} cannot be paused: it keeps the simulated machine to itself all the time")
+            self._signal(signal.SIGCONT)
+            time.sleep(0.002)
+
+    @staticmethod
+    def _moving(pids: set[int]) -> set[int]:
+        return {pid for pid in pids if (seen := processes.look(pid)) is not None and seen.state not in processes.STOPPED}
 
     def resume(self) -> None:
-        if self.paused:
+        if self.paused and self.running:
             self.paused, self.resumed_s = False, time.monotonic()
             self._signal(signal.SIGCONT)
 
     def ask_to_stop(self, number: int = signal.SIGINT) -> None:
-        """Ask it to end: as Ctrl-C does."""
+        """Ask it to end. SIGINT goes to its group only, as Ctrl-C does: a launcher hands it on to workers as they take it."""
         if self.running:
             self.stopped_by_us = True
-            self._signal(number)
+            if number == signal.SIGINT:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, number)
+            else:
+                self._signal(number)
             self.resume()
 
     def kill(self) -> None:
         """End all its processes now. What a job leaves behind that has ended by itself (an upload, say) is not touched."""
         if self._process is None or self._process.returncode is not None:
             return
-        if self.running or self.stopped_by_us:
+        if self.running or self.stopped_by_us or self.paused:
             self._signal(signal.SIGKILL)
             self.paused = False
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
             self._status = self._process.returncode if self._status is None else self._status
+            if self._guardian is not None:
+                self._guardian.ended(self.pid)
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+    def _signal(self, number: int) -> set[int]:
+        return processes.send(number, self._mark, {self.pid})
 
     # what it says
 
@@ -207,9 +265,12 @@ class Child:
     # its marks
 
     def _listen(self) -> None:
-        with self._told.open("rb") as file:
-            file.seek(self._read)
-            fresh = file.read()
+        try:
+            with self._told.open("rb") as file:
+                file.seek(self._read)
+                fresh = file.read()
+        except FileNotFoundError:  # all is over and tidied up
+            return
         self._read += len(fresh)
         whole = self._rest + fresh
         usable = len(whole) // _TOLD.itemsize * _TOLD.itemsize
@@ -218,7 +279,10 @@ class Child:
             pid, kind, start_s, end_s = row
             if kind < len(self._steps):
                 self._steps[kind].setdefault(pid, array("d")).append(end_s)
+            elif kind == marks.BEGUN:
+                self._begun.add((pid, start_s))
             else:
+                self._begun.discard((pid, start_s))
                 self._phases.append((marks.KINDS[min(kind, len(marks.KINDS) - 1)], start_s, end_s))
 
     def _main(self) -> array[float]:
@@ -244,6 +308,12 @@ class Child:
         """Evaluations, checkpoints, epochs and other phases: what, from when to when."""
         self._listen()
         return list(self._phases)
+
+    def in_phase(self) -> bool:
+        """Whether one of its processes is in a phase now. One in which it iterates, an epoch for example, does not count."""
+        steps = self._main()
+        latest_s = steps[-1] if steps else -math.inf
+        return any(start_s >= latest_s and self.has(pid) for pid, start_s in self._begun)
 
 
 def _hook(directory: Path) -> Path:

@@ -16,12 +16,13 @@ Resampling Plans, SIAM 1982, ch. 3), stratified by what ran, with Satterthwaite'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from ..errors import MeasurementError
 
@@ -102,13 +103,14 @@ class Comparison:
     parts_j: tuple[float, ...]
 
 
-def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0) -> Comparison:
+def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, level: float = 0.95) -> Comparison:
     """A set of jobs alone and together.
 
     Args:
         alone: Of each job, in the order of the columns of `count`.
         together: Of all of them.
         idle_w: Power of the board with nothing to do, which jobs that share it have in equal parts.
+        level: How often the intervals, of which errors are half the width, hold the truth.
 
     Raises:
         MeasurementError: fewer than `FEWEST` blocks of a stage, or a job that made no iteration in one.
@@ -123,7 +125,7 @@ def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0) -> Com
                 raise MeasurementError(f"job {job + 1} made no iteration in what was measured {who}; measure for longer (seconds=...)")
 
     def ask(function: Callable[[Sequence[Stage]], float]) -> Estimate:
-        return _estimate(function, stages)
+        return _estimate(function, stages, level)
 
     n = len(alone)
     jobs = range(n)
@@ -169,8 +171,8 @@ def active_shares(stages: Sequence[Stage], idle_w: float) -> list[float]:
     return [weight / whole for weight in weights] if whole > 0 else [1.0 / n] * n
 
 
-def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Stage]) -> Estimate:
-    """A function of the stages with the half width of its 95 % interval."""
+def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Stage], level: float = 0.95) -> Estimate:
+    """A function of the stages with the half width of the interval that holds the truth so often."""
     value = function(stages)
     variance, squares = 0.0, 0.0
 
@@ -184,15 +186,17 @@ def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Sta
         variance += own
         squares += own**2 / (n - 1)
     freedom = variance**2 / squares if squares > 0 else math.inf
-    blocks_half = (float(stdtrit(min(freedom, 1e6), 0.975)) if variance > 0 else 0.0) * math.sqrt(variance)
+    blocks_half = (float(stdtrit(min(freedom, 1e6), 0.5 + level / 2)) if variance > 0 else 0.0) * math.sqrt(variance)
+    deviations = float(ndtri(0.5 + level / 2))
+    widened = deviations / float(ndtri(0.975))  # the error of the energy is given for 95 %
     other = 0.0  # squares of half widths that blocks do not show
     for place, stage in enumerate(stages):
         if stage.energy_error > 0:
-            other += (changed(place, stage.scaled(1.0 + stage.energy_error)) - value) ** 2
+            other += (widened * (changed(place, stage.scaled(1.0 + stage.energy_error)) - value)) ** 2
         for job, error in enumerate(stage.count_error):
             if error > 0:
                 factors = [1.0 + error if number == job else 1.0 for number in range(stage.count.shape[1])]
-                other += (1.96 * (changed(place, stage.scaled(counts=factors)) - value)) ** 2
+                other += (deviations * (changed(place, stage.scaled(counts=factors)) - value)) ** 2
     return Estimate(value, math.sqrt(blocks_half**2 + other))
 
 
@@ -235,15 +239,15 @@ def disturbed(borders_s: Array, phases: Sequence[tuple[float, float]]) -> Array:
 
 
 def pooled(stages: Sequence[Stage]) -> Stage:
-    """Stages of the same jobs as one."""
+    """Stages of the same jobs as one. A period's error is the larger one: it may be off the same way in all of them."""
     whole_j = sum(float(stage.energy_j.sum()) for stage in stages)
     error_j = math.sqrt(sum((stage.energy_error * float(stage.energy_j.sum())) ** 2 for stage in stages))
-    errors: Mapping[int, tuple[float, ...]] = {len(stage.count_error): stage.count_error for stage in stages}
+    errors = tuple(max(each) for each in zip_longest(*(stage.count_error for stage in stages), fillvalue=0.0))
     return Stage(
         stages[0].members,
         np.concatenate([stage.seconds for stage in stages]),
         np.concatenate([stage.energy_j for stage in stages]),
         np.concatenate([stage.count for stage in stages]),
         error_j / whole_j if whole_j > 0 else 0.0,
-        errors[max(errors)],
+        errors,
     )

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the starter is: a job that was paused would else hold its memory for ever."""
+    """Be killed when the starter is, at once; the guardian sees to the processes that it begins."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it went before we had asked
@@ -40,6 +40,8 @@ def call(path: str) -> None:
 def main(arguments: list[str]) -> None:
     parent, kind, *rest = arguments
     die_with(int(parent))
+    # A shell that starts the comparison in the background leaves the interrupt ignored; it is how a job is asked to end.
+    signal.signal(signal.SIGINT, signal.SIG_DFL if kind == "command" else signal.default_int_handler)
     if kind == "command":
         try:
             os.execvp(rest[0], rest)

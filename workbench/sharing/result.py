@@ -118,20 +118,17 @@ def decide(found: Comparison, labels: tuple[str, ...], bound: float, seconds: fl
         return "do not share", f"{facts}: beyond the bound of {_percent(bound - 1)} for {', '.join(broken)}; run them one after the other"
     if saving.high < 0:
         return "do not share", f"{facts}; run them one after the other"
-    unsure = [
-        (f"{label}'s slowdown", abs(each.value - bound), each.error)
-        for label, each in zip(labels, found.slowdown, strict=True)
-        if each.high > bound
-    ]
+    unsure = [(label, abs(each.value - bound), each.error) for label, each in zip(labels, found.slowdown, strict=True) if each.high > bound]
+    slowdowns = ", ".join(label + "'s slowdown" for label, _, _ in unsure)
+    open_ = [f"{slowdowns} cannot be told from the bound"] if unsure else []
     if saving.low <= 0:
         unsure.append(("the saving", abs(saving.value), saving.error))
+        open_.append("the saving cannot be told from zero")
     if not unsure:
         return "share", f"{facts}; share them"
-    what = ", ".join(name for name, _, _ in unsure)
     longer = max(min(100.0, (error / max(distance, 1e-3)) ** 2) for _, distance, error in unsure)
     return "undecided", (
-        f"{facts}; {what} cannot be told from the bound yet: measure each for about {time_words(max(1.5, 1.2 * longer) * seconds)} "
-        "(seconds=...)"
+        f"{facts}; {' and '.join(open_)} yet: measure each for about {time_words(max(1.5, 1.2 * longer) * seconds)} (seconds=...)"
     )
 
 

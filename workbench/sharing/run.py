@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from ..errors import DeviceError, MeasurementError
 from ..report import time_words
-from .children import stop_all
-from .comparing import Estimate, compare, pooled
+from .children import CannotPause, stop_all
+from .comparing import compare, pooled
 from .result import Job, Shared
 from .stages import TICK_S, Ended, Stages, short
 from .watching import Interval
 
 REST_S = 0.1  # real seconds between two looks when all that is left is to see the jobs to their end
 SAFE_S = 60.0  # how long a newcomer that breaks the bound is waited for to end its epoch or write its checkpoint
-LOOKS = 3.3 / 1.96  # by which errors are widened where one looks again and again: 99.9 % each time
+SURE = 0.999  # of the intervals where one looks again and again, and takes a job off for it
 SAFE_POINTS = ("evaluation", "checkpoint", "epoch")
 
 
@@ -32,6 +32,8 @@ class Run(Stages):
                 self._measure()
             except Ended as ended:
                 self.why_not = self._gone(ended.job)
+            except CannotPause as error:
+                self.why_not = str(error)
             self._judge()
             self.say(self.verdict)
             if self.plan.until_end:
@@ -81,7 +83,7 @@ class Run(Stages):
         """Until each job has ended an epoch beside the others, or the bound is broken for sure; then the newcomer is stopped."""
         everyone = tuple(range(len(self.children)))
         began_s = from_s = self.clock()
-        if self.decision == "do not share":
+        if self.decision == "do not share" and self._too_slow():
             self._break(f"{self.labels[-1]} came last: {self.verdict}")
             return
         while all(child.running for child in self.children):
@@ -93,19 +95,19 @@ class Run(Stages):
                 late = self._too_slow()
                 if late:
                     self._judge(last=True)
+                    if self.decision != "do not share":  # all that was watched together may hide what has changed lately
+                        self.decision, self.verdict = "do not share", f"{late}; run them one after the other"
                     self._break(late)
                     return
             if any(self._silent_s(job) is not None for job in everyone):
                 break
             if now_s - began_s >= self.plan.watch_s or all(self._epoch_ended(job, began_s) for job in everyone):
                 self._judge(last=True)
+                held = "the bound held"
                 if self.decision == "do not share":
-                    self._break(f"at the end of the first epoch together: {self.verdict}")
-                    return
-                self.watched = (
-                    f"watched for {time_words(now_s - began_s)} after the measurement, as long as the first epoch is looked at: the bound "
-                    "held"
-                )
+                    held = f"{self.verdict}; {self.labels[-1]} goes on, as no job is beyond the bound with {100 * SURE:g} % certainty"
+                lasted = time_words(now_s - began_s)
+                self.watched = f"watched for {lasted} after the measurement, as long as the first epoch is looked at: {held}"
                 self.say(self.watched)
                 return
         self.watched = f"the first epoch was watched for {time_words(self.clock() - began_s)}, until not all jobs were there any more"
@@ -126,9 +128,9 @@ class Run(Stages):
             return ""
         for stage in stages:
             with contextlib.suppress(MeasurementError):
-                found = compare(alone, stage, self.idle_w or 0.0)
+                found = compare(alone, stage, self.idle_w or 0.0, level=SURE)
                 for label, each in zip(self.labels, found.slowdown, strict=True):
-                    if Estimate(each.value, LOOKS * each.error).low > self.plan.bound:
+                    if each.low > self.plan.bound:
                         more, most = 100 * (each.value - 1), 100 * (self.plan.bound - 1)
                         return f"{label} took {more:.0f} % longer than alone in the first epoch, beyond {most:.0f} %"
         return ""
@@ -145,8 +147,11 @@ class Run(Stages):
         point = self._safe_point(newcomer)
         self.left_out.add(newcomer)
         if self.plan.on_break == "pause":
-            child.pause()
-            self.watched = f"{why}; {child.label} was paused {point} and goes on when the others have ended"
+            try:
+                child.pause()
+                self.watched = f"{why}; {child.label} was paused {point} and goes on when the others have ended"
+            except CannotPause as error:
+                self.watched = f"{why}; {error}, and was left alone"
         else:
             child.ask_to_stop()
             self.watched = f"{why}; {child.label} was asked to end {point}"
@@ -177,11 +182,9 @@ class Run(Stages):
                     self._tell_end(job)
                 elif child.running and child.stopped_by_us and time.monotonic() - asked > self.plan.grace_s:
                     self.notes += stop_all([child], grace_s=self.plan.grace_s / 4)
-                elif child.running and not child.paused and job not in self.told and (silent_s := self._silent_s(job)) is not None:
-                    self.told.add(job)
-                    self.notes.append(f"{child.label} has made no iteration for {time_words(silent_s)}; it may hang, and was left alone")
-                    self.say(self.notes[-1])
-            waiting = [child for child in self.children if child.paused or not child.started]
+                elif child.running and not child.paused and job not in self.silent and (silent_s := self._silent_s(job)) is not None:
+                    self._leave_alone(job, silent_s)
+            waiting = [child for child in self.children if (child.paused and child.running) or not child.started]
             if waiting and not any(child.running and not child.paused for child in self.children):
                 self.say(f"{waiting[0].label} {'goes on' if waiting[0].started else 'starts'}")
                 waiting[0].resume() if waiting[0].started else waiting[0].start()
@@ -200,13 +203,17 @@ class Run(Stages):
 
 
 def interruptible() -> contextlib.ExitStack:
-    """SIGTERM ends the comparison as Ctrl-C does, while in this context; only a main thread can have it so."""
+    """SIGTERM and SIGHUP end the comparison as Ctrl-C does, while in this context; only a main thread can have it so."""
     stack = contextlib.ExitStack()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with contextlib.suppress(ValueError):
-        before = signal.signal(signal.SIGTERM, interrupt)
-        stack.callback(signal.signal, signal.SIGTERM, before)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        before = signal.getsignal(number)
+        if before is None or (number == signal.SIGHUP and before == signal.SIG_IGN):  # another library's, or `nohup`
+            continue
+        with contextlib.suppress(ValueError):
+            signal.signal(number, interrupt)
+            stack.callback(signal.signal, number, before)
     return stack

@@ -23,9 +23,12 @@ DRAIN_S = 10.0  # most that is waited for a paused job's queue
 SETTLE = 2  # iterations after a job was continued that do not count
 FEW = 12  # iterations of each job that a stage lasts at least, if that is not longer than `LONGER` times its seconds
 LONGER = 4.0
-BUSY_S = 8.0  # a job that keeps the GPU busy for so long without a mark makes none
+BUSY_S = 60.0  # a job that keeps the GPU busy for so long without a mark makes none: compilers may take that long before the first
+SIMULATED_BUSY_S = 8.0  # on a simulated card, which knows no such thing
+BUSY = 0.02  # utilisation over that of the idle card
 HANG_S = 30.0  # or `HANG_STEPS` iterations, whichever is longer, without a mark: it hangs
 HANG_STEPS = 20.0
+HANG_BUSY = 10.0  # times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
 UNUSED = 0.005  # utilisation
 
 Say = Callable[[str], None]
@@ -78,9 +81,12 @@ class Stages:
         self.hung: set[int] = set()
         self.left_out: set[int] = set()  # newcomers that were stopped or paused for good
         self.told: set[int] = set()
+        self.silent: set[int] = set()  # whose want of iterations was noted; they were left alone
+        self.unmarked: dict[int, str] = {}  # and what was noted of it
         self.memory: dict[int, int] = {}
         self.memory_used: int | None = None
         self.idle_w: float | None = None
+        self.idle_utilisation = 0.0
         self.comparison: Comparison | None = None
         self.why_not = ""
         self.decision, self.verdict, self.watched = "unknown", "", ""
@@ -98,6 +104,7 @@ class Stages:
         self._pause(2.0 * max(self.watcher.least_s(), 1.0))
         self.watcher.settled()
         self.idle_w = self.watcher.mean_power_w(from_s, self.clock() - 0.2)
+        self.idle_utilisation = self.watcher.mean_utilisation(from_s, self.clock()) or 0.0
         if strangers:
             names = ", ".join(f"{process.name} ({process.pid})" for process in strangers[:3])
             self.notes.append(f"other processes use this GPU, and their power and slowdown are in every figure: {names}")
@@ -126,16 +133,21 @@ class Stages:
         self.say(f"{child.label} starts (output: {child.log})")
         until = time.monotonic() + self.plan.start_s
         begun_s = self.clock()
+        longest_s = SIMULATED_BUSY_S if self.device.simulated else BUSY_S
         while child.count() < STEPS:
             self._tick([job])
-            busy_s = self.clock() - begun_s
-            unmarked = not child.count() and busy_s > BUSY_S
-            if unmarked and (self.watcher.mean_utilisation(self.clock() - BUSY_S, self.clock()) or 0.0) > 0.02:
-                self.notes.append(f"{child.label} makes no marks (workbench.step()); its iterations are looked for in the power")
+            if not child.count() and self.clock() - begun_s > longest_s and self._busy(longest_s):
+                self.unmarked[job] = f"{child.label} makes no marks (workbench.step()); its iterations are looked for in the power"
+                self.notes.append(self.unmarked[job])
                 return
             if time.monotonic() > until:
                 self._give_up(job, f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was stopped; "
                                    "start_s=... gives it longer")  # fmt: skip
+
+    def _busy(self, lately_s: float) -> bool | None:
+        """Whether the GPU was lately busier than with none of the jobs; None where its utilisation is not told (MIG)."""
+        used = self.watcher.mean_utilisation(self.clock() - lately_s, self.clock())
+        return None if used is None else used > self.idle_utilisation + BUSY
 
     def _alone(self, job: int) -> None:
         self._stage([job])
@@ -198,17 +210,29 @@ class Stages:
     def _check_hang(self, jobs: Sequence[int]) -> None:
         for job in jobs:
             silent_s = self._silent_s(job)
-            if silent_s is not None:
-                self._give_up(job, f"{self.labels[job]} has made no iteration for {time_words(silent_s)}: it hangs, and was stopped")
+            if silent_s is None:
+                continue
+            if self.plan.until_end:
+                self._leave_alone(job, silent_s)
+                raise Ended(job)
+            self._give_up(job, f"{self.labels[job]} has made no iteration for {time_words(silent_s)}: it hangs, and was stopped")
+
+    def _leave_alone(self, job: int, silent_s: float) -> None:
+        self.silent.add(job)
+        self.notes.append(f"{self.labels[job]} has made no iteration for {time_words(silent_s)}; it may hang, and was left alone")
+        self.say(self.notes[-1])
 
     def _silent_s(self, job: int) -> float | None:
-        """For how long a job that marks has not, if that is too long."""
+        """For how long a job that marks has not, if that is too long. It is never in a phase, and longer where the GPU is busy."""
         steps, usual_s = self.watcher.steps_s(job, 1), self.watcher.step_s(job)
         if usual_s is None or self.children[job].count() >= MOST:
             return None
         since = [float(steps[-1]), *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s())]
         silent_s = self.clock() - max(*since, float(self.watcher.at(self.children[job].resumed_s)))
-        return silent_s if silent_s > max(HANG_S * self.scale, HANG_STEPS * usual_s) else None
+        limit_s = max(HANG_S * self.scale, HANG_STEPS * usual_s)
+        if silent_s <= limit_s or self.children[job].in_phase():
+            return None
+        return silent_s if silent_s > HANG_BUSY * limit_s or self._busy(limit_s / 2) is False else None
 
     def _give_up(self, job: int, why: str) -> None:
         self.hung.add(job)
@@ -225,7 +249,8 @@ class Stages:
                 if mine:
                     self.memory[job] = max(self.memory.get(job, 0), sum(mine))
             if together:
-                self.memory_used = max(self.memory_used or 0, self.device.memory_bytes()[0])
+                with contextlib.suppress(DeviceError):
+                    self.memory_used = max(self.memory_used or 0, self.device.memory_bytes()[0])
             strangers = [each for each in seen if not any(child.has(each.pid) for child in self.children) and each.name != "?"]
             if together and strangers and not any("other processes use" in note for note in self.notes):
                 self.notes.append("other processes use this GPU, and their power and slowdown are in the figures: "
@@ -236,10 +261,13 @@ class Stages:
     def _gone(self, job: int) -> str:
         """One sentence about a job that has ended before it was compared; it is told of once."""
         child, outcome = self.children[job], "hung" if job in self.hung else self.children[job].outcome()
-        self.told.add(job)
-        self.left_out.add(job)
+        if job not in self.silent:
+            self.told.add(job)
+            self.left_out.add(job)
         others = ", ".join(label for number, label in enumerate(self.labels) if number != job and self.children[number].running)
-        go_on = f"; {others} {'goes' if others.count(',') == 0 else 'go'} on" if others else ""
+        go_on = f"; {others} {'goes' if others.count(',') == 0 else 'go'} on" if others and self.plan.until_end else ""
+        if job in self.silent:
+            return f"{child.label} made no iterations for too long and could not be compared{go_on}"
         if outcome == "hung":
             return f"{child.label} hung and could not be compared{go_on}"
         if outcome == "out of memory":
@@ -254,6 +282,8 @@ class Stages:
     # the verdict
 
     def _judge(self, *, last: bool = False) -> None:
+        for job in [job for job in self.unmarked if self.watcher.marked(job)]:  # it was slow to begin
+            self.notes.remove(self.unmarked.pop(job))
         if self.why_not:
             self.verdict = f"no comparison: {self.why_not}"
             return

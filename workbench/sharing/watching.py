@@ -121,11 +121,7 @@ class Watcher:
         if not len(borders):
             raise MeasurementError(f"{self._names(interval)}: too few iterations in {interval.to_s - interval.from_s:.3g} s; measure "
                                    "for longer (seconds=...)")  # fmt: skip
-        phases = [
-            tuple(self.at(list(span)))
-            for job in interval.members for _, *span in self.children[job].phases_s()
-        ]  # fmt: skip
-        use = ~disturbed(borders, phases)
+        use = ~disturbed(borders, [tuple(self.at(list(span))) for job in interval.members for span in self._breaks(job)])
         energy_j, energy_error = self._energies(borders)
         use &= np.isfinite(energy_j)
         if not use.any():
@@ -143,6 +139,14 @@ class Watcher:
             found[job] = rhythm.seconds
         seconds = np.diff(borders)
         return Stage(interval.members, seconds[use], energy_j[use], count[use], energy_error, tuple(error))
+
+    def _breaks(self, job: int) -> list[tuple[float, float]]:
+        """Phases of a job that are no iterations; an epoch that is marked around its iterations is nothing else."""
+        steps = self.children[job].steps_s()
+        return [
+            (start_s, end_s) for kind, start_s, end_s in self.children[job].phases_s()
+            if kind != "epoch" or not np.any((steps > start_s) & (steps < end_s))
+        ]  # fmt: skip
 
     def _energies(self, borders: Array) -> tuple[Array, float]:
         """Energy between borders, NaN where it is not known, and the relative half width of the error of all of it."""

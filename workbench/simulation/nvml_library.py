@@ -61,6 +61,10 @@ class MachineClock:
         """Seconds of this clock in a real one."""
         return float(self._state.header("scale"))
 
+    def writer(self) -> int:
+        """The pid of another process that is about to change the machine and keeps others from it; 0: none."""
+        return self._state.holder()
+
     def sleep(self, seconds: float) -> None:
         if self.stepped:
             self.step(seconds)

@@ -14,6 +14,7 @@ import contextlib
 import mmap
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -147,6 +148,7 @@ ABILITIES = (
 _START = struct.Struct("<d")  # of a segment: most looks need no more
 # Native numbers are copied whole; struct writes others byte by byte, and a reader could see half of one.
 _WHOLE, _BOTH = struct.Struct("@Q"), struct.Struct("@QQ")
+_LOCK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
 
 
 class Segment(NamedTuple):
@@ -298,6 +300,14 @@ class State:
                 self._depth -= 1
                 if self._depth == 0 and fcntl is not None:
                     fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1)
+
+    def holder(self) -> int:
+        """The pid of another process that holds the file's lock, which is not waited for nor taken; 0: none, or not known here."""
+        if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere a lock's description is laid out differently
+            return 0
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(self._lock_fd, fcntl.F_GETLK, asked))
+        return int(pid) if kind != fcntl.F_UNLCK else 0
 
     # settings
 
