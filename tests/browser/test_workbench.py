@@ -28,8 +28,8 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
         made.run(cell)
         made.finish(cell, 90)
     tabs = made.page.locator(".jupyter-widget-tab .lm-TabBar-tab")
-    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 5", 60)
-    assert tabs.all_inner_texts() == ["Power and periods", "Frontier", "Clocks", "Apply", "Log"]
+    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 6", 60)
+    assert tabs.all_inner_texts() == ["Power and periods", "Frontier", "Clocks", "Apply", "Cluster", "Log"]
     tabs.filter(has_text="Apply").click()
     made.wait("() => document.querySelector('.workbench-apply')?.workbench?.view?.can_apply", 60)
     made.page.locator(".workbench-apply input[type=number]").first.fill("200")
@@ -52,6 +52,36 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
     left = made.outputs(2)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
     assert "200 W · applied from this workbench" in "".join(left["text/html"])
+
+
+CLUSTER = """() => {
+  const root = document.querySelector('.workbench-cluster');
+  const plots = root?.workbench?.plots;
+  if (!plots || root.workbench.run.state !== 'done' || root.querySelectorAll('.workbench-table tbody tr').length !== 2) return false;
+  const wide = plots.frames.filter(({ plot }) => plot.visible).map(({ plot }) => plot.outer_width);
+  const inner = root.getBoundingClientRect().width;
+  return wide.length === 4 && wide.every((each) => each > 0.4 * inner && each <= 0.55 * inner) && plots.nodes.source.data.xs.length === 2;
+}"""
+
+
+def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_comes_to_the_front(notebook: Make) -> None:
+    log = "generate(100, gpus=32, seed=3, load=0.9, mean_s=4000.0)"
+    run = "_ = opened.panels['Cluster'].run(nodes=4, policies=['fifo-best-fit', 'ours'])"
+    show = f"opened = workbench.panels.open(points, log={log})\nopened"
+    made = notebook([f"{SET_UP}\nfrom workbench.cluster import generate", show, run])
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell, 90)
+    tabs = made.page.locator(".jupyter-widget-tab .lm-TabBar-tab")
+    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 6", 60)
+    made.run(2)
+    made.finish(2, 90)
+    tabs.filter(has_text="Cluster").click()
+    made.wait(CLUSTER, 60)
+    tabs.filter(has_text="Frontier").click()
+    tabs.filter(has_text="Cluster").click()
+    made.page.locator(".workbench-cluster .workbench-do-run").click()
+    made.wait(CLUSTER, 60)
 
 
 VIEWS = """() => [...document.querySelectorAll('.workbench-frontier')].map((root) => {

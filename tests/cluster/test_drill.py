@@ -83,9 +83,22 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
     scenario = Scenario(nodes=4, policies=("ours-capped",))
     run = Watched(draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)), scenario.cluster_of("ours-capped"), scenario.maker("ours-capped")())
     run.run()
-    limits = pl.concat([node_history(run.record(), run.log, node) for node in range(4)])["power_limit_w"].drop_nulls()
-    assert limits.len() > 0
-    assert set(limits) <= {cap.power_limit_w for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
+    found = run.record()
+    speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
+    looked = 0
+    for node in range(4):
+        limited = node_history(found, run.log, node).filter(pl.col("power_limit_w").is_not_null())
+        assert set(limited["power_limit_w"]) <= set(speeds)
+        there = residents(found, node)
+        for from_s, to_s, limit_w in limited.select("from_s", "to_s", "power_limit_w").head(10).iter_rows():
+            for job_id in there.filter((pl.col("from_s") < to_s) & (pl.col("to_s") > from_s))["job_id"].unique():
+                told = job_history(found, run.log, job_id).filter(
+                    (pl.col("state") == "running") & (pl.col("from_s") >= from_s) & (pl.col("to_s") <= to_s) & (pl.col("nodes") == [node])
+                )
+                for speed, excess in told.select("speed", "excess").iter_rows():
+                    assert speed == pytest.approx(speeds[limit_w] / (1 + excess))
+                    looked += 1
+    assert looked > 10
 
 
 def test_nodes_of_several_types_are_told_apart() -> None:

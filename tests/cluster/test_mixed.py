@@ -37,7 +37,7 @@ def anything(rng: random.Random, cluster: Cluster) -> pl.DataFrame:
     types = [kind.gpu_type for kind, _ in cluster.nodes]
     at, rows = 0.0, []
     own = rng.random() < 0.3
-    for number in range(rng.choice([1, 5, 40])):
+    for number in range(rng.choice([5, 40])):
         at += rng.choice([0.0, 0.0, rng.expovariate(1 / 60), rng.expovariate(1 / 1000)])
         duration_s = rng.choice([60.0, rng.lognormvariate(6, 2), 1e-3, 3 * 86400.0])
         model, utilisation = rng.choice([("AlexNet", 0.0472), ("VGG-16", 0.4801), ("none", 0.0), ("all", 1.0)])
@@ -60,7 +60,8 @@ def anything(rng: random.Random, cluster: Cluster) -> pl.DataFrame:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_ends_on_clusters_of_several_types(name: str) -> None:
-    for seed in range(16):
+    ended = 0
+    for seed in range(24):
         rng = random.Random(seed)
         cluster = mixed(rng)
         frame = anything(rng, cluster)
@@ -74,6 +75,8 @@ def test_every_policy_ends_on_clusters_of_several_types(name: str) -> None:
         assert result.jobs["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-9, abs=1e-6)
         assert simulation.power_w == sum(node.power_w for node in simulation.nodes)
         assert all(gpu.memory == 0 and gpu.mix.size == 0 for node in simulation.nodes for gpu in node.gpus)
+        ended += 1
+    assert ended >= 20  # few clusters are such that nothing fits
 
 
 def test_a_job_that_no_one_type_of_node_holds_is_refused_though_the_gpu_type_has_both() -> None:

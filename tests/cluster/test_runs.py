@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,11 +168,30 @@ def test_labels_say_what_is_set() -> None:
         ({"sweep": "nodes"}, "a sweep over nodes needs values"),
         ({"sweep": "nodes", "values": (4.0, 0.0)}, "nodes is 0; a whole number"),
         ({"sweep": "nodes", "values": (4.5,)}, "nodes is swept over whole numbers, not 4.5"),
+        ({"sweep": "nodes", "values": (math.inf,)}, "nodes is swept over whole numbers, not inf"),
+        ({"seed": -1}, "seed is -1; a whole number from 0 to 4294967295 is needed"),
+        ({"seed": None}, "seed is None; a whole number from 0"),
+        ({"nodes": "28"}, "nodes is '28'; a whole number from 1 to 10000 is needed"),
+        ({"nodes": True}, "nodes is True; a whole number"),
+        ({"draws": None}, "draws is None; a whole number from 1 to 50 is needed"),
+        ({"sleep_after_s": "x"}, "sleep_after_s is 'x'; it must be 0 s or more"),
+        ({"max_jobs": "x"}, "max_jobs is 'x'; a whole number from 1 to 16"),
+        ({"slack": "x"}, "slack is 'x'; a number from 1.05 to 100"),
+        ({"values": 4}, r"values is 4; several are needed, for instance \(16, 28, 64\)"),
+        ({"policies": 3}, "policies is 3; several are needed"),
+        ({"policies": (3,)}, "there is no policy 3"),
+        ({"kind": None}, "kind is None; a NodeType is needed"),
     ],
 )
 def test_a_scenario_that_makes_no_sense_is_refused(wrong: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         Scenario(**wrong)  # type: ignore[arg-type]
+
+
+def test_whole_numbers_may_come_as_floats_and_one_policy_by_its_name() -> None:
+    scenario = Scenario(nodes=28.0, draws=np.int64(2), policies="ours", values=np.array([4, 8]))  # type: ignore[arg-type]
+    assert scenario == Scenario(nodes=28, draws=2, policies=("ours",), values=(4, 8))
+    assert [type(each) for each in (scenario.nodes, scenario.draws, *scenario.values)] == [int] * 4
 
 
 def test_slack_draws_deadlines_anew_and_changes_nothing_else() -> None:
@@ -193,7 +212,7 @@ def test_a_run_in_slices_is_the_run_in_one_piece() -> None:
     for outcome in done(FOUR):
         name = outcome.task.policy
         log = prepared(JOBS, FOUR, 0)
-        whole = summarise(Simulator(log, FOUR.cluster_of(name), FOUR.maker(name)(), timeline_s=timeline_step_s(log)).run())
+        whole = summarise(Simulator(log, FOUR.cluster_of(name), FOUR.maker(name)(), timeline_s=timeline_step_s(log, 32)).run())
         assert outcome.row == whole
         assert outcome.record is not None
 
@@ -235,6 +254,53 @@ def test_a_task_that_is_told_to_end_ends_in_its_first_slice(tmp_path: Path) -> N
         work(JOBS, next(tasks(FOUR)), Channel(str(path), 0, 1))
     elsewhere = work(JOBS, next(tasks(FOUR)), Channel("/no/such/directory/progress", 0, 1))
     assert elsewhere.row["jobs"] == 300
+
+
+def test_runs_have_all_come_in_when_waiting_for_them_ends() -> None:
+    class Late(Future):  # type: ignore[type-arg]
+        """Wakes who waits for it long before it calls back, as any future may."""
+
+        def add_done_callback(self, function: object) -> None:
+            pass
+
+    class Here(HereExecutor):
+        def submit(self, function, /, *args, **options):  # type: ignore[no-untyped-def]
+            done = super().submit(function, *args, **options)
+            late = Late()
+            late.set_running_or_notify_cancel()
+            late.set_exception(error) if (error := done.exception()) else late.set_result(done.result())
+            return late
+
+    wide = JOBS.with_columns(pl.when(pl.int_range(300) == 7).then(17).otherwise(pl.col("num_gpus")).alias("num_gpus"))
+    runs = Runs(wide, list(tasks(Scenario(nodes=2, policies=("fifo-best-fit",), sweep="nodes", values=(2.0, 4.0)))), Here())
+    assert runs.wait(60)
+    assert (list(runs.outcomes), list(runs.errors)) == ([1], [0])
+
+
+def test_when_a_run_cannot_be_begun_those_under_way_are_ended_first() -> None:
+    class Full(ThreadPoolExecutor):
+        first = None
+
+        def submit(self, function, /, *args, **options):  # type: ignore[no-untyped-def]
+            if self.first is not None:
+                until(self.first.running, 60)
+                raise OSError("no room for another")
+            self.first = super().submit(function, *args, **options)
+            return self.first
+
+    with Full(1) as pool:
+        runs = Runs(generate(60_000, gpus=256, seed=1), list(tasks(Scenario(nodes=32, policies=("ours", "eaco")))), pool)
+        assert runs.wait(60)
+        assert all(future.done() for future in runs._futures)
+    assert (runs.errors, runs.outcomes, runs.cancelled) == ({-1: "OSError: no room for another"}, {}, False)
+
+
+def test_a_timeline_is_as_long_as_the_work_takes_on_a_cluster_that_is_too_small() -> None:
+    day = {"submit_s": [0.0] * 100, "duration_s": [86400.0] * 100, "num_gpus": [8] * 100}
+    jobs = pl.DataFrame({"job_id": [str(n) for n in range(100)], **day})
+    assert timeline_step_s(jobs, 800) == pytest.approx(86400 / 2000, abs=20)
+    assert timeline_step_s(jobs, 8) == 100 * 86400 / 2000
+    assert timeline_step_s(jobs.with_columns(duration_s=pl.lit(math.inf)), 8) == 0.1
 
 
 def test_one_run_that_fails_does_not_take_the_others_with_it() -> None:
@@ -377,6 +443,73 @@ def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) 
     with pytest.raises(UsageError, match="no job log that is known here"):
         comparison.open(str(tmp_path / "wrong.csv"))
     assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
+
+
+def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_known_to_be_of_that(tmp_path: Path) -> None:
+    comparison = Comparison(sources(JOBS), FOUR, executor=HereExecutor(), trimmed=False)
+    comparison.begin().wait(60)
+    JOBS.head(50).write_csv(tmp_path / "jobs.csv")
+    comparison.open(str(tmp_path / "jobs.csv"))
+    assert list(comparison.sources) == ["jobs", "jobs (2)"]
+    assert (comparison.choice.log, comparison.choice.part, comparison.jobs.height, comparison.stale) == ("jobs (2)", WHOLE, 50, True)
+    JOBS.head(40).write_parquet(tmp_path / "jobs.parquet")
+    assert [each.raw.height for each in sources(tmp_path).values()] == [50, 40]
+    assert list(sources([JOBS, tmp_path])) == ["jobs", "jobs (2)", "jobs (3)"]
+
+
+def test_a_log_that_cannot_be_simulated_leaves_what_is_under_way_alone() -> None:
+    given = {"large": generate(60_000, gpus=256, seed=1), "empty": JOBS.clear()}
+    with ThreadPoolExecutor(1) as pool:
+        comparison = Comparison(sources(given), Scenario(nodes=32, policies=("ours",)), executor=pool, trimmed=False)
+        runs = comparison.begin()
+        comparison.set(log="empty")
+        with pytest.raises(UsageError, match="empty has 0 jobs"):
+            comparison.begin()
+        assert (comparison.runs, comparison.state, comparison.ran and comparison.ran.log) == (runs, "running", "large")
+        comparison.cancel()
+        assert runs.wait(60)
+
+
+def test_a_file_that_cannot_be_read_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="no job log that is known here"):
+        Comparison(sources(path), FOUR)
+    (found,) = sources(path).values()
+    times: list[object] = []
+    load = found.load
+    monkeypatch.setattr(found, "load", lambda **options: (times.append(1), load(**options))[1])
+    for _ in range(5):
+        with pytest.raises(UsageError, match="no job log that is known here"):
+            found.pieces(True)
+        with pytest.raises(UsageError, match="no job log that is known here"):
+            _ = found.raw
+    assert len(times) == 1
+
+
+def test_words_in_place_of_numbers_are_told_by_row_and_can_be_passed_over() -> None:
+    log = pl.DataFrame({"job_id": list("abc"), "submit_s": [0, 1, 2], "duration_s": ["60", " N/A", "70"], "num_gpus": [1, 1, 1]})
+    sentence = r"row 1 \(job b\): duration_s is ' N/A', a number is needed; 1 of 3 rows are like that"
+    with pytest.raises(UsageError, match=sentence):
+        read(log)
+    assert read(log, keep_valid=True)["duration_s"].to_list() == [60.0, None, 70.0]
+    comparison = Comparison(sources(log), FOUR, executor=HereExecutor(), trimmed=False)
+    with pytest.raises(UsageError, match=sentence):
+        comparison.begin()
+    comparison.set(keep_valid=True)
+    assert comparison.begin().wait(60)
+    assert comparison.results["jobs"].to_list() == [2, 2, 2]
+    pods = {"name": ["p"], "num_gpu": [1], "gpu_milli": [500], "creation_time": ["soon"], "deletion_time": [90]}
+    with pytest.raises(UsageError, match=r"row 0 \(job p\): creation_time is 'soon', a number is needed"):
+        read(pl.DataFrame(pods))
+    dates = log.with_columns(pl.lit("2024-01-01").str.to_date().alias("submit_s"), pl.lit(60.0).alias("duration_s"))
+    with pytest.raises(UsageError, match="column 'submit_s' holds Date, where numbers are needed, for instance 2024-01-01"):
+        read(dates)
+
+
+def test_a_log_in_another_unit_has_no_days() -> None:
+    jobs = pl.DataFrame({"job_id": ["a", "b"], "submit_s": [0.0, 1.7e18], "duration_s": [60.0, 60.0], "num_gpus": [1, 1]})
+    assert list(parts(jobs)) == [WHOLE]
 
 
 def test_too_many_runs_and_empty_logs_are_refused() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ import pytest
 
 import workbench.panels
 from workbench.cluster import generate
+from workbench.cluster.drill import node_history
 from workbench.cluster.views import notable
 from workbench.errors import SimulationError, UsageError
 from workbench.executors import HereExecutor
+from workbench.panels import cluster_drill
 from workbench.panels.cluster import ClusterPanel
 from workbench.panels.cluster_look import HEADS
 from workbench.report import time_words
@@ -137,11 +141,76 @@ def test_a_log_that_cannot_be_simulated_is_a_sentence_in_the_panel_and_an_error_
     assert str(error.value) == problem
 
 
+def csv(rows: str, head: str = "job_id,submit_s,duration_s,num_gpus") -> pl.DataFrame:
+    return pl.read_csv(f"{head}\n{rows}".encode(), infer_schema_length=None)
+
+
+BAD_LOGS = {
+    "dates": (csv("a,2024-01-01,60,1\nb,2024-01-02,60,1"), r"row 0 \(job a\): submit_s is '2024-01-01', a number is needed; 2 of 2 rows"),
+    "words": (csv("a,0,60,1\nb,1,N/A,1"), r"row 1 \(job b\): duration_s is 'N/A', a number is needed; 1 of 2 rows"),
+    "nan": (csv("a,0,60,1\nb,NaN,60,1"), "submit_s is nan, a finite number is needed"),
+    "missing": (csv("a,,60,1\nb,,60,1"), "submit_s is missing, a finite number is needed"),
+    "empty": (csv(""), "empty has 0 jobs; there is nothing to simulate"),
+    "pods": (
+        csv("p,1,500,soon,90", "name,num_gpu,gpu_milli,creation_time,deletion_time"),
+        r"row 0 \(job p\): creation_time is 'soon', a number is needed; 1 of 1 rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("trim", [True, False])
+@pytest.mark.parametrize("name", BAD_LOGS)
+def test_whatever_a_file_holds_the_view_comes_and_says_what_is_wrong(name: str, trim: bool) -> None:
+    log, sentence = BAD_LOGS[name]
+    panel = made({name: log}, trim=trim)
+    content, _ = panel.greeting()
+    assert content["settings"]["log"] == name
+    panel.html()
+    with pytest.raises(UsageError, match=sentence):
+        panel.run()
+    panel.greeting()
+    panel.end()
+
+
+def test_a_path_whose_log_cannot_be_read_is_an_error_at_once_and_with_keep_valid_it_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    told = pl.when(pl.int_range(300) == 3).then(pl.lit("N/A")).otherwise(pl.col("duration_s").cast(pl.String))
+    JOBS.with_columns(told.alias("duration_s")).write_csv(path)
+    with pytest.raises(UsageError, match=r"row 3 \(job .*\): duration_s is 'N/A', a number is needed; 1 of 300 rows are like that"):
+        made(path)
+    panel = made(path, keep_valid=True, trim=False, policies=("ours",))
+    assert panel.run()["jobs"].to_list() == [299]
+    assert "1 of 300 rows are left out: wrong, or too large for the cluster" in panel.summary()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"seed": -1}, "seed is -1; a whole number from 0"),
+        ({"seed": None}, "seed is None"),
+        ({"nodes": "28"}, "nodes is '28'; a whole number"),
+        ({"draws": None}, "draws is None"),
+        ({"sleep_after_s": "x"}, "sleep_after_s is 'x'"),
+        ({"values": 4}, "values is 4; several are needed"),
+    ],
+)
+def test_arguments_of_another_kind_are_a_sentence_here_and_in_set(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        made(**wrong)
+    panel = made()
+    with pytest.raises(UsageError, match=sentence):
+        panel.set(**wrong)
+    panel.set(nodes=28.0, policies="ours")
+    assert (panel.comparison.scenario.nodes, panel.comparison.scenario.policies) == (28, ("ours",))
+
+
 def test_valid_rows_are_kept_when_asked() -> None:
     log = JOBS.with_columns(pl.when(pl.int_range(300) == 3).then(40).otherwise(pl.col("num_gpus")).alias("num_gpus"))
     panel = made(log, policies=("ours",))
     ask(panel, "set", settings={"keep_valid": True})
     assert panel.run()["jobs"].to_list() == [299]
+    assert panel.title().startswith("Cluster: jobs, 299 jobs, on 4 nodes")
+    assert "1 of 300 rows are left out: wrong, or too large for the cluster" in panel.summary()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +282,19 @@ def test_however_large_the_log_what_is_sent_is_small() -> None:
     assert sum(map(len, buffers)) < 30_000
     assert len(str(content)) < 15_000
     node = panel.node("fifo-best-fit", 0)
-    assert len(node.picture) < 500_000
+    assert len(node.picture) < 300_000
+
+
+def test_of_ten_thousand_jobs_on_one_node_the_picture_is_small_and_its_power_is_the_nodes() -> None:
+    panel = made(generate(10_000, gpus=8, seed=1), nodes=1, policies=("ours",))
+    panel.run()
+    assert len(panel.node("ours", 0).picture) < 250_000
+    record = panel.comparison.record("ours")
+    told = node_history(record, panel.comparison.log, 0)
+    assert told.height > 2000
+    steps = cluster_drill._thinned(told, 700)
+    assert len(steps) == 700
+    assert sum((to_s - from_s) * power_w for from_s, to_s, power_w in steps) == pytest.approx(record.result.energy_j, rel=1e-6)
 
 
 def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +387,57 @@ def test_an_interrupt_of_the_cell_ends_the_runs(monkeypatch: pytest.MonkeyPatch)
     panel.end()
 
 
+def test_runs_that_were_cancelled_are_no_results_that_a_cell_can_take_for_all() -> None:
+    began = threading.Event()
+
+    class Once(HereExecutor):
+        def submit(self, function: Any, /, *args: Any, **options: Any) -> Any:
+            assert began.wait(30)
+            done = super().submit(function, *args, **options)
+            panel.cancel()
+            return done
+
+    panel = made(executor=Once())
+    panel.begin()
+    began.set()
+    with pytest.raises(SimulationError, match=r"cancelled: 1 of 3 runs have ended; panel\.results has them"):
+        panel.run()
+    assert panel.results.height == 1
+    panel.refresh()
+    assert "FIFO spread, always on: " in panel.summary()
+    assert ", so far" not in panel.summary().splitlines()[0]
+    assert "So far: 1 of 3 policies, 1 of 1 draws" in panel.summary()
+    panel.end()
+
+
+def test_a_panel_that_has_ended_refuses_to_run_and_leaves_no_thread() -> None:
+    panel = made()
+    panel.greeting()
+    thread = panel._thread
+    assert thread is not None
+    assert thread.is_alive()
+    said = Said(panel)
+    panel.close()
+    assert not thread.is_alive()
+    ask(panel, "run")
+    assert said.last("problem")["text"] == "this panel has ended; display a new one"
+    assert panel.comparison.runs is None
+
+
+def test_a_parameter_that_varies_to_never_is_sent_without_an_infinite_number() -> None:
+    panel = made(policies=("ours",))
+    ask(panel, "set", settings={"sweep": "sleep_after_s", "values": [60, "never"]})
+    assert panel.comparison.scenario.values == (60, math.inf)
+    panel.run()
+    content, _ = panel.greeting()
+    json.dumps(content, allow_nan=False)
+    assert content["settings"]["values"] == [60, None]
+    assert [line["value"] for line in content["drawn"]["lines"]] == [60, None]
+    assert "never" in content["drawn"]["lines"][1]["cells"][0]
+    ElementTree.fromstring(panel.svg())
+    panel.end()
+
+
 def test_what_goes_wrong_in_a_run_is_said_and_raised() -> None:
     log = JOBS.with_columns(pl.when(pl.int_range(300) == 3).then(30).otherwise(pl.col("num_gpus")).alias("num_gpus"))
 
@@ -316,8 +448,11 @@ def test_what_goes_wrong_in_a_run_is_said_and_raised() -> None:
     panel = made(log, executor=Broken())
     with pytest.raises(SimulationError, match="no machine is left"):
         panel.run()
-    assert "no machine is left" in panel.summary()
+    assert panel.summary().count("no machine is left") == 1
     assert panel.comparison.state == "failed"
+    said = Said(panel)
+    ask(panel, "distribution", name="wait_h")
+    assert "no machine is left" in said.last("news")["run"]["words"]  # why stays, whatever is clicked
 
 
 # one job, one node
@@ -353,6 +488,15 @@ def test_a_job_on_several_gpus_of_a_node_was_there_once(ran: ClusterPanel) -> No
     seconds = stay["to_s"][0] - stay["from_s"][0]
     assert told[wide] == time_words(seconds)
     assert all(each in ran.node("fifo-spread-always-on", stay["node"][0]).picture for each in (f'data-job="{wide}"', "GPU 7"))
+
+
+def test_a_node_is_said_to_have_woken_as_often_as_it_did(ran: ClusterPanel) -> None:
+    for policy in POLICIES:
+        record = ran.comparison.record(policy)
+        for number, wakes in record.result.nodes.select("node", "wakes").iter_rows():
+            words = dict(ran.node(policy, number).facts)["was awake"]
+            assert words.endswith(f"woken {wakes} time{'s' * (wakes != 1)}")
+    assert ran.comparison.record("ours").result.nodes["wakes"].sum() > 0
 
 
 def test_who_is_not_there_is_a_sentence_in_the_panel(ran: ClusterPanel) -> None:

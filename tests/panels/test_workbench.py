@@ -13,7 +13,9 @@ import pytest
 import workbench
 import workbench.panels
 from workbench import session as sessions
+from workbench.cluster import generate
 from workbench.device import control, watchdog
+from workbench.errors import UsageError
 from workbench.panels import workbench as module
 from workbench.panels.workbench_parts import log_sheet, progress_words, sweep_sheet
 from workbench.records import Configuration, Setting
@@ -50,7 +52,7 @@ class Sweep:
 
 def test_it_is_one_to_a_kernel_and_keeps_its_state(machine: Machine) -> None:
     opened = workbench.panels.open()
-    assert list(opened.panels) == ["Power and periods", "Frontier", "Clocks", "Apply", "Log"]
+    assert list(opened.panels) == ["Power and periods", "Frontier", "Clocks", "Apply", "Cluster", "Log"]
     opened.select("Apply")
     assert workbench.panels.open() is opened
     assert opened.box.selected_index == 3
@@ -59,6 +61,19 @@ def test_it_is_one_to_a_kernel_and_keeps_its_state(machine: Machine) -> None:
     assert other is not opened
     assert not opened.panels["Log"].running
     assert workbench.panels.open() is other
+
+
+def test_a_job_log_that_is_none_is_refused_before_anything_is_held(machine: Machine) -> None:
+    opened = workbench.panels.open()
+    assert opened.recorder is not None
+    held = len(opened.recorder._holds)
+    with pytest.raises(UsageError, match="a job log is a frame, a path"):
+        workbench.panels.open(log=3)
+    assert len(opened.recorder._holds) == held
+    assert workbench.panels.open() is opened
+    other = workbench.panels.open(log=generate(20, gpus=8, seed=0))
+    assert other.panels["Cluster"].logs == ["jobs"]  # type: ignore[attr-defined]
+    assert "Nothing is run yet: Run, or panel.run()" in other.html()
 
 
 def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) -> None:

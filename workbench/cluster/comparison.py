@@ -9,13 +9,13 @@ from typing import Any
 
 import polars as pl
 
-from ..errors import UsageError
+from ..errors import UsageError, WorkbenchError
 from .joblogs import WHOLE
 from .jobs import check
 from .power import NodeType
 from .runs import MOST_WATCHED, Outcome, Runs, processes
 from .scenario import KINDS, Scenario, prepared, tasks
-from .sources import Source, of_path
+from .sources import Pieces, Source, by_name, of_path
 from .views import frame
 from .watched import Record
 
@@ -73,6 +73,8 @@ class Comparison:
         self._lock = threading.RLock()
         if part is not None:
             self.set(part=part)
+        elif self.sources[self.choice.log].named:
+            self._pieces(self.choice)
 
     # what is chosen
 
@@ -88,13 +90,13 @@ class Comparison:
     @property
     def parts(self) -> list[str]:
         """Names of the parts of the log that is chosen. Raises UsageError where it cannot be read."""
-        return list(self.sources[self.choice.log].pieces(self.choice.trimmed)[1])
+        return list(self._pieces(self.choice)[1])
 
     @property
     def jobs(self) -> pl.DataFrame:
         """The jobs that are chosen, before what the log does not tell is drawn. Raises UsageError where there are none."""
         choice = self.choice
-        _, pieces = self.sources[choice.log].pieces(choice.trimmed)
+        _, pieces = self._pieces(choice)
         jobs = pieces[choice.part if choice.part in pieces else WHOLE]()
         if jobs.height == 0:
             raise UsageError(f"{choice.log} has 0 jobs; there is nothing to simulate. Choose another log, or give one with jobs")
@@ -119,30 +121,31 @@ class Comparison:
         fields = list(Scenario.__dataclass_fields__)
         if unknown := sorted(set(changes) - set(fields)):
             raise UsageError(f"there is no setting {unknown[0]!r}; there are log, part, trimmed, keep_valid, {', '.join(fields)}")
-        for name in ("policies", "values"):
-            if name in changes:
-                changes[name] = tuple(changes[name])
         scenario = replace(choice.scenario, **changes)
         if part is not None or log != choice.log or trimmed != choice.trimmed:
-            _, pieces = self.sources[log].pieces(trimmed)
+            _, pieces = self.sources[log].pieces(trimmed, keep_valid)
             if part is not None and part not in pieces:
                 raise UsageError(f"{log} has no part {part!r}; it has {', '.join(pieces)}")
             part = part or (choice.part if choice.part in pieces else WHOLE)
         self.choice = Choice(scenario, log, part or choice.part, trimmed, keep_valid)
 
     def open(self, path: str) -> None:
-        """Offer the log of a file, or those of a directory, and choose the first. Raises UsageError."""
-        found = of_path(path)
-        before = dict(self.sources)
-        self.sources.update({each.name: each for each in found})
+        """Offer the log of a file, or those of a directory, and choose the first, whole. One of a name that is taken gets a number.
+
+        Raises:
+            UsageError: There is none, or the first cannot be read; nothing is changed then.
+        """
+        before, choice = self.sources, self.choice
+        found = by_name(of_path(path), before)
+        self.sources = {**before, **found}
         try:
-            self.set(log=found[0].name, part=None)
-            self.sources[found[0].name].pieces(self.choice.trimmed)
-        except UsageError:
-            self.sources = before
-            if self.choice.log not in before:
-                self.choice = replace(self.choice, log=next(iter(before)), part=WHOLE)
+            self.set(log=next(iter(found)), part=WHOLE)
+        except WorkbenchError:
+            self.sources, self.choice = before, choice
             raise
+
+    def _pieces(self, choice: Choice) -> Pieces:
+        return self.sources[choice.log].pieces(choice.trimmed, choice.keep_valid)
 
     # what is run
 
@@ -150,10 +153,9 @@ class Comparison:
         """Start the runs and return; those under way are cancelled.
 
         Raises:
-            UsageError: The log cannot be simulated; row and value are told.
+            UsageError: The log cannot be simulated; row and value are told, and what is under way goes on.
         """
         with self._lock:
-            self.cancel()
             choice, jobs = self.choice, self.jobs
             scenario = choice.scenario
             todo = list(tasks(scenario))
@@ -168,10 +170,11 @@ class Comparison:
                     drawn[at.slack] = prepared(jobs, at, scenario.seed)
                 if (at.slack, at.nodes) not in checked:
                     checked[at.slack, at.nodes] = check(drawn[at.slack], at.cluster, keep_valid=choice.keep_valid)
-            executor = self._where()
-            self.ran, self.ran_jobs, self._log = choice, jobs, next(iter(checked.values()))
-            self.runs = Runs(jobs, todo, executor, keep_valid=choice.keep_valid)
-            return self.runs
+            self.cancel()
+            runs = Runs(jobs, todo, self._where(), keep_valid=choice.keep_valid)
+            self._log, self.ran_jobs, self.ran = next(iter(checked.values())), jobs, choice
+            self.runs = runs
+            return runs
 
     def cancel(self) -> None:
         """End the runs under way, within some tenths of a second; what has ended is kept."""

@@ -81,7 +81,7 @@ def work(jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_va
     keep = task.keep and log.height <= MOST_WATCHED
     make = Watched if keep else Simulator
     cluster, policy = task.scenario.cluster_of(task.policy), task.scenario.maker(task.policy)()
-    run = make(log, cluster, policy, timeline_s=timeline_step_s(log), keep_valid=keep_valid)
+    run = make(log, cluster, policy, timeline_s=timeline_step_s(log, cluster.gpus), keep_valid=keep_valid)
     events = FIRST_SLICE
     while True:
         slice_s = time.perf_counter()
@@ -105,11 +105,19 @@ def _go_on(channel: Channel | None, progress: float) -> None:
         raise Cancelled("the run was cancelled")
 
 
-def timeline_step_s(log: pl.DataFrame) -> float:
-    """A distance of the timeline's rows that gives some `POINTS` of them: whole minutes where the log lasts long enough."""
-    ends = (log["submit_s"] + log["duration_s"]).drop_nans()
-    start_s, end_s = log["submit_s"].min(), ends.max()
-    span_s = 0.0 if start_s is None or end_s is None else float(end_s - start_s)  # type: ignore[operator,arg-type]
+def timeline_step_s(log: pl.DataFrame, gpus: int) -> float:
+    """A distance of the timeline's rows that gives some `POINTS` of them: whole minutes where the log lasts long enough.
+
+    Args:
+        log: The jobs.
+        gpus: Of the cluster; one that is too small for them works on when the last has long come.
+    """
+    known = log.select(pl.col("submit_s", "duration_s").cast(pl.Float64), "num_gpus").filter(
+        pl.col("submit_s").is_finite() & pl.col("duration_s").is_finite()
+    )
+    came_s, takes_s = known["submit_s"].to_numpy(), known["duration_s"].to_numpy()
+    busy_s = float((known["duration_s"] * known["num_gpus"]).sum()) / max(gpus, 1)
+    span_s = max(float((came_s + takes_s).max() - came_s.min()), busy_s) if known.height else 0.0
     step_s = span_s / POINTS
     return max(60.0 * round(step_s / 60), 60.0) if step_s > 30 else max(step_s, 0.1)
 
@@ -217,6 +225,9 @@ class Runs:
     def cancel(self) -> None:
         """End all runs: those under way within a slice of some 50 ms, those that wait at once. What has ended is kept."""
         self.cancelled = True
+        self._stop()
+
+    def _stop(self) -> None:
         with contextlib.suppress(OSError), self._path.open("r+b") as file:
             file.seek(8 * len(self.tasks))
             file.write(b"\1")
@@ -232,21 +243,30 @@ class Runs:
 
     def _run(self) -> None:
         try:
-            for number, task in enumerate(self.tasks):
-                if self.cancelled:
-                    break
-                channel = Channel(str(self._path), number, len(self.tasks))
-                future = self._executor.submit(work, self._jobs, task, channel, self._keep_valid)
-                with self._lock:
-                    self._futures[future] = number
-                future.add_done_callback(self._took)
+            try:
+                self._submit()
+            except Exception as error:
+                if not self.cancelled:  # whoever cancels may close the executor, too
+                    self.errors.setdefault(-1, said(error))
+                self.broken |= isinstance(error, BrokenProcessPool)
+                self._stop()
             wait(list(self._futures))
-        except Exception as error:
-            self.errors.setdefault(-1, said(error))
-            self.broken |= isinstance(error, BrokenProcessPool)
+            # Who waits for a future may be woken before its callbacks are called.
+            for future in list(self._futures):
+                self._took(future)
         finally:
             self.ended_s = time.monotonic()
             self._directory.cleanup()
+
+    def _submit(self) -> None:
+        for number, task in enumerate(self.tasks):
+            if self.cancelled:
+                break
+            channel = Channel(str(self._path), number, len(self.tasks))
+            future = self._executor.submit(work, self._jobs, task, channel, self._keep_valid)
+            with self._lock:
+                self._futures[future] = number
+            future.add_done_callback(self._took)
 
     def _took(self, future: Future[Outcome]) -> None:
         with self._lock:

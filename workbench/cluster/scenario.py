@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import polars as pl
@@ -24,7 +25,7 @@ from .power import A100_NODE, V100_NODE, Cluster, NodeType
 KINDS: dict[str, NodeType] = {kind.name: kind for kind in (V100_NODE, A100_NODE)}
 NEVER_S = math.inf  # of `sleep_after_s`: nodes stay awake
 SLACK_FROM = 1.05
-MOST_NODES, MOST_DRAWS = 10_000, 50
+MOST_NODES, MOST_DRAWS, MOST_SEED = 10_000, 50, 2**32 - 1
 
 # "eaco" takes what is set here; those with numbers in their names have them fixed.
 CHOICES: dict[str, Callable[[], Policy]] = {}
@@ -62,7 +63,7 @@ class Scenario:
 
     Attributes:
         nodes, kind: The cluster: so many nodes of a type of `KINDS`, or of a type of one's own.
-        policies: Names of `CHOICES`; the first is what the others are compared with.
+        policies: Names of `CHOICES`, or one; the first is what the others are compared with.
         load_threshold: Highest sum of solo utilisations on a shared GPU, 0..1 and above.
         max_jobs: On one GPU.
         slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn anew; None: as the log has them, else
@@ -85,27 +86,39 @@ class Scenario:
     values: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.policies if name not in CHOICES]
+        put = partial(object.__setattr__, self)
+        put("policies", _several("policies", (self.policies,) if isinstance(self.policies, str) else self.policies, "('eaco', 'ours')"))
+        values = _several("values", self.values, "(16, 28, 64)")
+        put("values", tuple(_simple(value) if _is_number(value) else value for value in values))
+        unknown = [name for name in self.policies if not isinstance(name, str) or name not in CHOICES]
         if unknown:
             raise UsageError(f"there is no policy {unknown[0]!r}; there are {', '.join(CHOICES)}")
         if not self.policies:
             raise UsageError("no policy is chosen; choose at least one, and a second to compare it with")
         if len(set(self.policies)) < len(self.policies):
             raise UsageError("a policy is chosen twice; name each once")
-        _within("nodes", self.nodes, 1, MOST_NODES, whole=True)
-        _within("draws", self.draws, 1, MOST_DRAWS, whole=True)
-        _within("max_jobs", self.max_jobs, 1, 16, whole=True)
-        _within("load_threshold", self.load_threshold, 0.05, 4.0)
-        _within("slack", self.slack, SLACK_FROM, 100.0)
-        if self.sleep_after_s is not None and not self.sleep_after_s >= 0:
-            raise UsageError(f"sleep_after_s is {self.sleep_after_s:g}; it must be 0 s or more (infinite: never)")
+        if not isinstance(self.kind, NodeType):
+            raise UsageError(f"kind is {self.kind!r}; a NodeType is needed, for instance one of cluster.scenario.KINDS")
+        put("nodes", _within("nodes", self.nodes, 1, MOST_NODES, whole=True))
+        put("draws", _within("draws", self.draws, 1, MOST_DRAWS, whole=True))
+        put("seed", _within("seed", self.seed, 0, MOST_SEED, whole=True))
+        if self.max_jobs is not None:
+            put("max_jobs", _within("max_jobs", self.max_jobs, 1, 16, whole=True))
+        if self.load_threshold is not None:
+            put("load_threshold", _within("load_threshold", self.load_threshold, 0.05, 4.0))
+        if self.slack is not None:
+            put("slack", _within("slack", self.slack, SLACK_FROM, 100.0))
+        if self.sleep_after_s is not None and not (_is_number(self.sleep_after_s) and self.sleep_after_s >= 0):
+            raise UsageError(f"sleep_after_s is {_shown(self.sleep_after_s)}; it must be 0 s or more (infinite: never)")
+        if self.sleep_after_s is not None:
+            put("sleep_after_s", float(self.sleep_after_s))
         if self.sweep is not None:
             if self.sweep not in SWEPT:
                 raise UsageError(f"{self.sweep!r} cannot be swept; {', '.join(SWEPT)} can")
             if not self.values:
                 raise UsageError(f"a sweep over {self.sweep} needs values")
             for value in self.values:
-                if not isinstance(value, (int, float)) or math.isnan(value):
+                if not _is_number(value) or math.isnan(value):
                     raise UsageError(f"{self.sweep} is swept over numbers, not {value}; give for instance (16, 28, 64)")
                 self.at(value)
 
@@ -114,7 +127,7 @@ class Scenario:
         if self.sweep is None or value is None:
             return replace(self, sweep=None, values=())
         whole = self.sweep in ("nodes", "max_jobs")
-        if whole and value != int(value):
+        if whole and not (math.isfinite(value) and value == int(value)):
             raise UsageError(f"{self.sweep} is swept over whole numbers, not {value:g}")
         return replace(self, sweep=None, values=(), **{self.sweep: int(value) if whole else float(value)})  # type: ignore[arg-type]
 
@@ -203,9 +216,32 @@ def tasks(scenario: Scenario) -> Iterator[Task]:
                 yield Task(name, seed, value, scenario.at(value), keep=draw_number == 0 and place == 0)
 
 
-def _within(name: str, value: float | None, low: float, high: float, *, whole: bool = False) -> None:
-    if value is None:
-        return
-    if not low <= value <= high or (whole and value != int(value)):
+def _within(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> float:
+    """The number, as an int where a whole one is needed."""
+    if not _is_number(value) or not low <= value <= high or (whole and value != int(value)):
         kind = "a whole number" if whole else "a number"
-        raise UsageError(f"{name} is {value:g}; {kind} from {low:g} to {high:g} is needed")
+        raise UsageError(f"{name} is {_shown(value)}; {kind} from {_plain(low)} to {_plain(high)} is needed")
+    return int(value) if whole else float(value)
+
+
+def _several(name: str, given: Any, example: str) -> tuple[Any, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{name} is {given!r}; several are needed, for instance {example}")
+    return tuple(given)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _simple(value: Any) -> float:
+    """As Python's own number, which can be sent."""
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _shown(value: Any) -> str:
+    return _plain(value) if _is_number(value) else repr(value)
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"

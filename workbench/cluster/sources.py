@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 from ..errors import UsageError
 from .generator import generate
 from .joblogs import Trimmed, parts, read, trim
+
+K = TypeVar("K")
+T = TypeVar("T")
+Pieces = tuple[Trimmed | None, dict[str, Callable[[], pl.DataFrame]]]
 
 # (name, jobs, GPUs that the load is of, load)
 GENERATED = (("generated: 2,000 jobs, 0.7 of 16 nodes", 2000, 128, 0.7), ("generated: 2,000 jobs, 1.1 of 16 nodes", 2000, 128, 1.1))
@@ -24,28 +28,62 @@ class Source:
     """A log by its name, and what was read of it.
 
     Attributes:
+        name: By which it is offered, unless that is taken.
+        load: Reads it; `keep_valid=True` asks it to pass over words where numbers are needed.
         drawn: It is generated, not a record of a real cluster.
+        named: It was asked for by its path, so that one that cannot be read is an error at once.
     """
 
     name: str
-    load: Callable[[], pl.DataFrame]
+    load: Callable[..., pl.DataFrame]
     drawn: bool = False
-    _raw: pl.DataFrame | None = field(default=None, repr=False)
-    _parts: dict[bool, tuple[Trimmed | None, dict[str, Callable[[], pl.DataFrame]]]] = field(default_factory=dict, repr=False)
+    named: bool = False
+    _tables: dict[bool, pl.DataFrame | str] = field(default_factory=dict, repr=False)  # or why there is none
+    _pieces: dict[tuple[bool, bool], Pieces | str] = field(default_factory=dict, repr=False)
 
     @property
     def raw(self) -> pl.DataFrame:
-        if self._raw is None:
-            self._raw = self.load()
-        return self._raw
+        """The log as it was read. Raises UsageError where it cannot be."""
+        return self.table()
 
-    def pieces(self, trimmed: bool) -> tuple[Trimmed | None, dict[str, Callable[[], pl.DataFrame]]]:
-        """Its parts by name, and what trimming has left out."""
-        if trimmed not in self._parts:
-            done = trim(self.raw) if trimmed else None
-            found = parts(self.raw if done is None else done.jobs)
-            self._parts[trimmed] = (done, {name: cache(cut) for name, cut in found.items()})
-        return self._parts[trimmed]
+    def table(self, keep_valid: bool = False) -> pl.DataFrame:
+        """As `raw`; with `keep_valid` what stands in place of a number is missing. Raises UsageError."""
+        found = _known(self._tables, False, self._read)
+        if keep_valid and isinstance(found, str):
+            found = _known(self._tables, True, self._read)
+        return _told(found)
+
+    def pieces(self, trimmed: bool, keep_valid: bool = False) -> Pieces:
+        """Its parts by name, and what trimming has left out. Raises UsageError."""
+        return _told(_known(self._pieces, (trimmed, keep_valid), self._cut))
+
+    def _read(self, keep_valid: bool) -> pl.DataFrame:
+        return self.load(keep_valid=True) if keep_valid else self.load()
+
+    def _cut(self, how: tuple[bool, bool]) -> Pieces:
+        trimmed, keep_valid = how
+        table = self.table(keep_valid)
+        done = trim(table) if trimmed else None
+        return done, {name: cache(cut) for name, cut in parts(table if done is None else done.jobs).items()}
+
+
+def _known(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T | str:
+    """What is known by this key, or why it cannot be: a file that cannot be read is not read again at every look."""
+    if key not in known:
+        try:
+            known[key] = make(key)
+        except UsageError as error:
+            known[key] = str(error)
+        except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            known[key] = f"the log cannot be read as jobs: {first}. Give submit_s, duration_s and num_gpus as numbers, times in seconds"
+    return known[key]
+
+
+def _told(found: T | str) -> T:
+    if isinstance(found, str):
+        raise UsageError(found)
+    return found
 
 
 def sources(given: Any) -> dict[str, Source]:
@@ -64,7 +102,7 @@ def sources(given: Any) -> dict[str, Source]:
         found += [Source(name, partial(_generated, count, gpus, load), drawn=True) for name, count, gpus, load in GENERATED]
     elif isinstance(given, Mapping):
         for name, each in given.items():
-            found.append(Source(str(name), partial(read, each)))
+            found.append(Source(str(name), partial(read, each), named=isinstance(each, (str, Path))))
     elif isinstance(given, pl.DataFrame):
         found.append(Source("jobs", partial(read, given)))
     elif isinstance(given, (str, Path)):
@@ -76,7 +114,19 @@ def sources(given: Any) -> dict[str, Source]:
         raise UsageError(f"a job log is a frame, a path, or several of these by name, not {type(given).__name__}")
     if not found:
         raise UsageError("no job log is given; give a frame, the path of a Parquet or CSV file, or None for the generated ones")
-    return {source.name: source for source in found}
+    return by_name(found)
+
+
+def by_name(found: Sequence[Source], taken: Collection[str] = ()) -> dict[str, Source]:
+    """Logs under names that are not taken: a second "jobs" is "jobs (2)"."""
+    made: dict[str, Source] = {}
+    for source in found:
+        name, number = source.name, 1
+        while name in taken or name in made:
+            number += 1
+            name = f"{source.name} ({number})"
+        made[name] = source
+    return made
 
 
 def of_path(path: str | Path) -> list[Source]:
@@ -89,10 +139,10 @@ def of_path(path: str | Path) -> list[Source]:
         return found
     if not where.exists():
         raise UsageError(f"there is no file {str(where)!r}; give the path of a job log (Parquet or CSV), or a frame")
-    return [Source(where.stem, partial(read, where))]
+    return [Source(where.stem, partial(read, where), named=True)]
 
 
-def _generated(count: int, gpus: int, load: float) -> pl.DataFrame:
+def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) -> pl.DataFrame:
     """Arrivals, durations and GPU counts only: what a log does not tell is drawn for each draw anew."""
     return generate(count, gpus=gpus, seed=0, load=load).select("job_id", "submit_s", "duration_s", "num_gpus")
 

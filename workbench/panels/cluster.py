@@ -91,7 +91,7 @@ class ClusterPanel(StandingPanel):
             settings: As of `set`.
 
         Raises:
-            UsageError, SimulationError: What went wrong, where something did.
+            UsageError, SimulationError: What went wrong, where something did, or that it was cancelled.
         """
         if settings:
             self.set(**settings)
@@ -110,6 +110,8 @@ class ClusterPanel(StandingPanel):
             self._tell()
         if runs.errors:
             raise SimulationError(next(iter(runs.errors.values())))
+        if runs.cancelled and len(runs.outcomes) < len(runs.tasks):
+            raise SimulationError(f"cancelled: {len(runs.outcomes)} of {len(runs.tasks)} runs have ended; panel.results has them")
         return self.results
 
     def cancel(self) -> None:
@@ -161,7 +163,7 @@ class ClusterPanel(StandingPanel):
 
     def close(self) -> None:
         """Cancel what runs and end the processes."""
-        self.comparison.close()
+        self.end()
         super().close()
 
     def end(self) -> None:
@@ -189,7 +191,8 @@ class ClusterPanel(StandingPanel):
         """What came of it, and on what it stands."""
         found = [self._look.headline, *self._look.details] if self._look.headline else []
         going = [] if self.comparison.state == "done" else [told.progress_words(self.comparison)]
-        return [*found, *going, *([self._problem] if self._problem else []), *told.about(self.comparison)]
+        problem = [self._problem] if self._problem and not any(self._problem in words for words in going) else []
+        return [*found, *going, *problem, *told.about(self.comparison)]
 
     def summary(self) -> str:
         rows = [" | ".join(line.cells) for line in self._look.lines]
@@ -247,7 +250,7 @@ class ClusterPanel(StandingPanel):
         content = {
             "kind": "news",
             "title": self.title(),
-            "settings": told.settings(self.comparison, self.at_once),
+            "settings": told.sendable(told.settings(self.comparison, self.at_once)),
             "run": told.progress(self.comparison),
             **more,
         }
@@ -262,7 +265,7 @@ class ClusterPanel(StandingPanel):
             "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS}, "headline": found.headline, "details": found.details,
             "about": told.about(self.comparison), "nodeCount": told.node_count(self.comparison),
         }  # fmt: skip
-        return {**content, "drawn": drawn, "version": self._version}, [table]
+        return {**content, "drawn": told.sendable(drawn), "version": self._version}, [table]
 
     def _tell(self, **more: Any) -> None:
         self._say(*self._news(**more))
@@ -272,6 +275,8 @@ class ClusterPanel(StandingPanel):
         super()._received(widget, content, buffers)
 
     def heard(self, kind: str, content: dict[str, Any]) -> None:
+        if not self.running and kind in ("set", "run", "at once", "open"):
+            raise UsageError("this panel has ended; display a new one")
         self.complain("")  # of what was asked for before
         try:
             if kind == "set":
@@ -301,7 +306,7 @@ def cluster(
     *,
     nodes: int = 28,
     kind: NodeType | str = "8x V100",
-    policies: Sequence[str] = ("fifo-spread-always-on", "fifo-best-fit", "eaco", "ours"),
+    policies: Sequence[str] | str = ("fifo-spread-always-on", "fifo-best-fit", "eaco", "ours"),
     part: str | None = None,
     draws: int = 1,
     seed: int = 0,
@@ -323,7 +328,7 @@ def cluster(
         log: A frame of `workbench.cluster` jobs; a path or a directory of Philly's, Alibaba's or sacct's columns; several of these by
             name; None: files of `$WORKBENCH_DATA/cluster` or `../shared/data/cluster`, else generated logs.
         nodes, kind: The cluster: how many nodes, of which type (a name of `cluster.scenario.KINDS`, or a `NodeType`).
-        policies: Names of `cluster.scenario.CHOICES`; the first is what the others are compared with.
+        policies: Names of `cluster.scenario.CHOICES`, or one; the first is what the others are compared with.
         part: "whole log", "busiest day", "busiest week", "median week".
         draws, seed: How many draws of what the log does not tell, and the first seed.
         load_threshold, max_jobs: Of the policies that share, where their names do not fix them: highest sum of solo utilisations on a GPU,
@@ -346,8 +351,9 @@ def cluster(
             raise UsageError(f"there is no node type {kind!r}; there are {', '.join(KINDS)}, or give a NodeType")
         kind = KINDS[kind]
     scenario = Scenario(
-        nodes=nodes, kind=kind, policies=tuple(policies), load_threshold=load_threshold, max_jobs=max_jobs, slack=slack,
-        sleep_after_s=sleep_after_s, draws=draws, seed=seed, sweep=sweep, values=tuple(values),
+        policies=policies, values=values,  # type: ignore[arg-type]
+        nodes=nodes, kind=kind, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack, sleep_after_s=sleep_after_s, draws=draws,
+        seed=seed, sweep=sweep,
     )  # fmt: skip
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
     comparison = Comparison(

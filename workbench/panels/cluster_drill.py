@@ -6,6 +6,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ..cluster import drill
@@ -16,7 +17,8 @@ from .picture import LEFT, Frame, svg, text, ticks
 from .theme import colour
 
 LANE = 15
-MOST_BOXES = 1500  # residents of a node that are drawn; of more, the ones that stayed longest
+MOST_BOXES = 800  # residents of a node that are drawn; of more, the ones that stayed longest
+MOST_WAKES = 300  # that are drawn in a node's power
 GREYS = {"waiting": 0.08, "waking": 0.3, "stopping": 0.5}
 MOST_NAMES = 8
 
@@ -80,16 +82,15 @@ def node(record: Record, log: pl.DataFrame, policy: str, words: str, number: int
     energy_j = float((length * told["power_w"]).sum())
     shares = {state: float(length.filter(told["state"] == state).sum()) / span_s if span_s else 0.0 for state in drill.STATES}
     hosting = float(length.filter(told["jobs"] > 0).sum()) / span_s if span_s else 0.0
-    wakes = int((told["state"] == "waking").sum())
+    wakes = int(record.result.nodes.filter(pl.col("node") == number)["wakes"][0])
     once = there.unique(["job_id", "from_s", "to_s"])  # a job on several GPUs of it was there once
     stays = (
         once.group_by("job_id")
         .agg((pl.col("to_s") - pl.col("from_s")).sum().alias("seconds"))
         .sort("seconds", "job_id", descending=[True, False])
     )
-    awake = (
-        f"{100 * (shares['awake'] + shares['waking']):.0f} % of the time, in standby {100 * shares['standby']:.0f} %; woken {wakes} times"
-    )
+    woken = f"woken {wakes} time{'s' * (wakes != 1)}"
+    awake = f"{100 * (shares['awake'] + shares['waking']):.0f} % of the time, in standby {100 * shares['standby']:.0f} %; {woken}"
     facts = [
         ("is", f"{kind.name}, {kind.standby_w:g} W in standby, {kind.idle_w:g} W idle, {kind.idle_w + kind.span_w:g} W full"),
         ("hosted", f"{stays.height} jobs; {100 * hosting:.0f} % of the time it had at least one"),
@@ -154,14 +155,27 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
     power = Frame(frame.top + frame.height + 30, 90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0])))
     parts += power.axes("Power (W); dark: waking", 4, None)
     drawn = ""
-    for row in told.iter_rows(named=True):
-        x0, x1 = (power.x((row[edge] - origin_s) / scale) for edge in ("from_s", "to_s"))
-        drawn += f"{'L' if drawn else 'M'}{x0:.1f} {power.y(row['power_w']):.1f}H{x1:.1f}"
-        if row["state"] == "waking":
-            parts.append(_box(x0, power.top, x1 - x0, power.height, "currentColor", 0.4, "waking"))
+    for from_s, to_s, power_w in _thinned(told, int(power.right - power.left)):
+        x0, x1 = (power.x((edge_s - origin_s) / scale) for edge_s in (from_s, to_s))
+        drawn += f"{'L' if drawn else 'M'}{x0:.1f} {power.y(power_w):.1f}H{x1:.1f}"
+    wakes = told.filter(pl.col("state") == "waking").top_k(MOST_WAKES, by=pl.col("to_s") - pl.col("from_s"))
+    for from_s, to_s in wakes.select("from_s", "to_s").iter_rows():
+        x0, x1 = (power.x((edge_s - origin_s) / scale) for edge_s in (from_s, to_s))
+        parts.append(_box(x0, power.top, x1 - x0, power.height, "currentColor", 0.4, "waking"))
     parts.append(f'<path d="{drawn}" stroke="{colour(0)}" stroke-width="1.2"/>')
     parts += power.below(f"{unit} since the first submission", _marks(span[1]))
     return svg(title, parts, power.top + power.height + 38)
+
+
+def _thinned(told: pl.DataFrame, most: int) -> list[tuple[float, float, float]]:
+    """The node's power in at most so many steps (from, to, watts); where there are more, the mean of each, so that the area stays."""
+    if told.height <= most:
+        return list(told.select("from_s", "to_s", "power_w").iter_rows())
+    from_s, to_s = told["from_s"].to_numpy(), told["to_s"].to_numpy()
+    edges = np.linspace(from_s[0], to_s[-1], most + 1)
+    energy_j = np.concatenate([[0.0], np.cumsum((to_s - from_s) * told["power_w"].to_numpy())])
+    mean_w = np.diff(np.interp(edges, np.append(from_s, to_s[-1]), energy_j)) / np.diff(edges)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), mean_w.tolist(), strict=True))
 
 
 def _box(x: float, y: float, wide: float, high: float, ink: str, opacity: float, words: str, job_id: str = "") -> str:

@@ -20,8 +20,8 @@ HEADS: tuple[tuple[str, str], ...] = (
     ("energy", "of all nodes until the last job ends; in brackets the standard deviation from draw to draw"),
     ("against first", "energy over that of the first policy, minus 1, draw by draw"),
     ("active nodes", "nodes with a job, averaged over the run"),
-    ("waiting", "mean and 95th percentile of the time in which a job is not on GPUs"),
-    ("waiting and running", "mean and 95th percentile of the time from submission to end"),
+    ("waiting: mean, p95", "mean and 95th percentile of the time in which a job is not on GPUs"),
+    ("waiting and running: mean, p95", "mean and 95th percentile of the time from submission to end"),
     ("runtime", "mean time on GPUs over mean duration alone, minus 1"),
     ("misses", "jobs that ended after their deadline"),
     ("undos, moves", "placements that were put back; jobs stopped to go on elsewhere or to make room"),
@@ -179,17 +179,22 @@ def cells(row: Row, scenario: Scenario) -> tuple[str, ...]:
 
 
 def headline(scenario: Scenario, table: Sequence[Row]) -> str:
-    """Who needs least, and how much less than the first."""
+    """Who needs least, and how much less than the first; so far, where runs are still to come."""
     if not table:
         return ""
+    so_far = "" if _complete(scenario, table) else ", so far"
     best = min(table, key=lambda row: row.figures["energy_kwh"].mean)
     name = label(best.policy, scenario.at(best.value))
     base = next((row for row in table if row.policy == scenario.policies[0]), None)
     if base is None or base is best or best.energy_ratio is None:
-        return f"{name}: {energy_words(best.figures['energy_kwh'])}" + ("" if len(table) == 1 else ", the least of these")
+        return f"{name}: {energy_words(best.figures['energy_kwh'])}" + ("" if len(table) == 1 else ", the least of these") + so_far
     less = 100 * (1 - best.energy_ratio.mean)
     error = "" if best.energy_ratio.sd is None else f" ± {100 * best.energy_ratio.sd:.1f}"
-    return f"{name} uses {less:.1f}{error} % less energy than {label(base.policy, scenario.at(base.value))}"
+    return f"{name} uses {less:.1f}{error} % less energy than {label(base.policy, scenario.at(base.value))}{so_far}"
+
+
+def _complete(scenario: Scenario, table: Sequence[Row]) -> bool:
+    return len(table) == len(scenario.policies) and all(row.draws == scenario.draws for row in table)
 
 
 def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
@@ -212,7 +217,12 @@ def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
         less = 1 - best.figures["energy_kwh"].mean / second.figures["energy_kwh"].mean
         said.append(f"{100 * less:.1f} % less than {label(second.policy, scenario.at(second.value))}, which comes next")
     draws = min(row.draws for row in table)
-    if draws == 1:
+    if not _complete(scenario, table):
+        most = max(row.draws for row in table)
+        have = str(draws) if most == draws else f"{draws} to {most}"
+        policies = f"{len(table)} of {len(scenario.policies)} policies"
+        said.append(f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this")
+    elif draws == 1:
         said.append("One draw of what the log does not tell; more draws tell the spread")
     elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jtt_h")):
         said.append(f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn")
@@ -227,7 +237,7 @@ def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
 
 
 def energy_words(energy_kwh: Spread) -> str:
-    """Kilowatt-hours, megawatt-hours above ten thousand.
+    """Kilowatt-hours, megawatt-hours from a hundred thousand of them on.
 
     >>> energy_words(Spread(7231.4, 98.2)), energy_words(Spread(3.21987, None))
     ('7,231 (98) kWh', '3.22 kWh')

@@ -12,6 +12,7 @@ from ..cluster.scenario import CHOICES, LABELS, NEVER_S, takes
 from ..errors import UsageError
 from ..report import time_words
 
+MOST_REASONS = 3  # why runs have failed
 WHOLE_NUMBERS = ("nodes", "draws", "max_jobs")
 SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
 
@@ -22,8 +23,7 @@ def title(comparison: Comparison) -> str:
     scenario = about.scenario
     where = f"{scenario.nodes} node{'s' * (scenario.nodes != 1)} of {scenario.kind.name}"
     what = about.log if about.part == WHOLE else f"{about.log}, {about.part}"
-    jobs = comparison.ran_jobs
-    count = "" if jobs is None else f", {jobs.height:,} jobs"
+    count = "" if comparison.ran is None else f", {comparison.log.height:,} job{'s' * (comparison.log.height != 1)}"
     return f"Cluster: {what}{count}, on {where} (simulated)"
 
 
@@ -34,7 +34,10 @@ def progress_words(comparison: Comparison) -> str:
         return "Nothing is run yet: Run, or panel.run()"
     done, count = len(runs.outcomes), len(runs.tasks)
     words = f"{done} of {count} run{'s' * (count != 1)}, {time_words(max(runs.seconds, 0.1))}"
-    return words if state in ("running", "done") else f"{state}: {words}"
+    words = words if state in ("running", "done") else f"{state}: {words}"
+    reasons = list(dict.fromkeys(runs.errors.values()))
+    more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    return ". ".join([words, *reasons[:MOST_REASONS], *more])
 
 
 def about(comparison: Comparison) -> list[str]:
@@ -42,8 +45,11 @@ def about(comparison: Comparison) -> list[str]:
     what = comparison.ran or comparison.choice
     source = comparison.sources[what.log]
     with contextlib.suppress(UsageError):  # it is said where the log is chosen
-        trimmed, _ = source.pieces(what.trimmed)
+        trimmed, _ = source.pieces(what.trimmed, what.keep_valid)
         left = f"; {trimmed.words}" if trimmed is not None and trimmed.words else ""
+        if comparison.ran_jobs is not None and (wrong := comparison.ran_jobs.height - comparison.log.height):
+            rows = f"{comparison.ran_jobs.height:,} row{'s' * (comparison.ran_jobs.height != 1)}"
+            left += f"; {wrong:,} of {rows} are left out: wrong, or too large for the cluster"
         if source.drawn:
             return [f"Everything is simulated, the jobs too: they are drawn{left}"]
         return [f"Simulated over the jobs of a log; models, memory and deadlines that it does not tell are drawn by seed{left}"]
@@ -71,10 +77,19 @@ def settings(comparison: Comparison, at_once: bool) -> dict[str, Any]:
         "log": choice.log, "logs": list(comparison.sources), "part": choice.part, "parts": names, "jobs": jobs, "wrong": wrong,
         "trimmed": choice.trimmed, "keep_valid": choice.keep_valid, "nodes": s.nodes, "kind": s.kind.name,
         "kinds": list(comparison.kinds), "gpus": s.cluster.gpus, "draws": s.draws, "sweep": s.sweep,
-        "values": [None if math.isinf(value) else value for value in s.values], "atOnce": at_once, **values,
+        "values": list(s.values), "atOnce": at_once, **values,
         "policies": [{"name": name, "words": LABELS.get(name, name), "takes": sorted(takes(name))} for name in CHOICES],
         "chosen": list(s.policies),
     }  # fmt: skip
+
+
+def sendable(found: Any) -> Any:
+    """The same without infinite numbers, for which JSON has no word: they become None."""
+    if isinstance(found, float):
+        return found if math.isfinite(found) else None
+    if isinstance(found, dict):
+        return {name: sendable(each) for name, each in found.items()}
+    return type(found)(map(sendable, found)) if isinstance(found, (list, tuple)) else found
 
 
 def progress(comparison: Comparison) -> dict[str, Any]:
@@ -93,6 +108,8 @@ def read(sent: dict[str, Any]) -> dict[str, Any]:
     found = dict(sent)
     if found.get("sleep_after_s") == "never":
         found["sleep_after_s"] = NEVER_S
+    if isinstance(values := found.get("values"), list):
+        found["values"] = [NEVER_S if value == "never" else value for value in values]
     for name in ("nodes", "draws"):
         if name in found and not isinstance(found[name], (int, float)):
             raise UsageError(f"{name} is {found[name]}; a whole number is needed")

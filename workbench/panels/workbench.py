@@ -1,4 +1,4 @@
-"""The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply, log.
+"""The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply, cluster, log.
 
     workbench.panels.open()                        in a cell; "Create New View for Output" in its context menu gives it a place of its own
     workbench.panels.open(sweep)                   points of the frontier: whatever `panels.frontier` takes; the log where None
@@ -21,6 +21,7 @@ from ..store import Store
 from .apply import ApplyPanel
 from .base import LivePanel, interrupt_cell, kernel, unblock
 from .clocks import ClocksPanel
+from .cluster import cluster
 from .frontier import FrontierPanel, frontier
 from .power import PowerView
 from .standing import Shown, StandingPanel
@@ -45,8 +46,10 @@ class Workbench:
         job: Any = None,
         run: Callable[[Any], object] | None = None,
         store: Store | None = None,
+        log: Any = None,
         live: bool | None = None,
     ) -> None:
+        compared = cluster(log, live=live)  # it may refuse, and then nothing is held yet
         self._shown = Shown(live)
         here, store = session.current(), store or Store()
         devices: tuple[Device, ...] = here.devices
@@ -69,6 +72,7 @@ class Workbench:
             jobs = (job,) if isinstance(job, RecurringJob) else ()
             self.panels["Clocks"] = ClocksPanel(live=live)
             self.panels["Apply"] = ApplyPanel(self.frontier, jobs=jobs, live=live)
+        self.panels["Cluster"] = compared
         self.panels["Log"] = log_sheet(store)
         for panel in self.panels.values():
             if isinstance(panel, StandingPanel):
@@ -160,6 +164,7 @@ def open_workbench(
     job: RecurringJob | JobStudy | Any = None,
     run: Callable[[Any], object] | None = None,
     store: Store | None = None,
+    log: Any = None,
     live: bool | None = None,
 ) -> Workbench:
     """The workbench of this kernel. Without arguments it is the one that is there already, as long as the GPUs are the same.
@@ -168,18 +173,19 @@ def open_workbench(
         points: Of the frontier, as `panels.frontier` takes them; a `Sweep` under way gets a tab with its progress; the log where None.
         job: A recurring job, its study or history, as `panels.recurring` takes it; no such tab where None.
         run: What the recurring tab's buttons run.
-        store: Where the log is; the user's where None.
+        store: Where the log of measurements is; the user's where None.
+        log: Of the cluster tab, as `panels.cluster` takes it: a job log, several by name; those that are found here where None.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:
-        UsageError: points or a job that are none.
+        UsageError: points, a job or a job log that are none.
     """
     global _open
     known = _open
-    asked = any(each is not None for each in (points, job, run, store, live))
+    asked = any(each is not None for each in (points, job, run, store, log, live))
     if known is not None and not asked and known.recorder is session.current().recorder:
         return known
-    made = Workbench(points, job=job, run=run, store=store, live=live)
+    made = Workbench(points, job=job, run=run, store=store, log=log, live=live)
     if known is not None:
         known.close()
     _open = made

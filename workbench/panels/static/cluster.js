@@ -6,6 +6,7 @@ const SOON_MS = 150; // a slider that moves on is not asked about
 const OWN = "policy's own";
 const percent = (value) => `${Math.round(100 * value)} %`;
 const seconds = (value) => (value === "never" ? "never" : value < 120 ? `${value} s` : value < 7200 ? `${value / 60} min` : `${value / 3600} h`);
+const number = (word) => (word === "never" ? word : Number(word));
 const SLIDERS = {
   load_threshold: ["utilisation threshold", [null, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5], percent, "highest sum of the utilisations that jobs on one GPU have alone"],
   max_jobs: ["jobs per GPU", [null, 1, 2, 3, 4, 5, 6], String, "most jobs on one GPU"],
@@ -18,7 +19,7 @@ const SWEEPS = { nodes: "16 28 64", load_threshold: "0.6 0.8 1 1.2", max_jobs: "
 class Setting {
   constructor(name, post) {
     const [label, values, words, hint] = SLIDERS[name];
-    Object.assign(this, { name, values: [...values], told: words, post });
+    Object.assign(this, { name, values: [...values], told: words, post, hint });
     this.slider = Object.assign(element("input", `workbench-limit workbench-set-${name}`), { type: "range", min: 0, max: values.length - 1, step: 1, value: 0, title: hint });
     this.slider.setAttribute("aria-label", label);
     this.words = element("span", "workbench-faint");
@@ -31,6 +32,11 @@ class Setting {
   }
   get value() {
     return this.values[Number(this.slider.value)];
+  }
+  /** Whether it moves anything: a policy that is chosen takes it, and it is not what varies. */
+  enable(taken, varies) {
+    this.slider.disabled = !taken || varies;
+    this.slider.title = varies ? "this varies: its values are above" : taken ? this.hint : "none of the chosen policies takes it";
   }
   send() {
     this.soon = null;
@@ -186,10 +192,10 @@ function cluster({ root, post }) {
   const gpus = element("span", "workbench-faint");
   const draws = counter("draws", "draws of what the log does not tell", 50);
   const base = picker("base", "compared with", (value) => set({ policies: [value, ...settings.chosen.filter((name) => name !== value)] }));
-  const sweep = picker("sweep", "parameter to vary", (value) => set(value ? { sweep: value, values: SWEEPS[value].split(" ").map(Number) } : { sweep: null, values: [] }));
+  const sweep = picker("sweep", "parameter to vary", (value) => set(value ? { sweep: value, values: SWEEPS[value].split(" ").map(number) } : { sweep: null, values: [] }));
   const values = Object.assign(element("input", "workbench-select workbench-set-values"), { type: "text", size: 16 });
   values.setAttribute("aria-label", "values of the parameter that varies");
-  values.addEventListener("change", () => set({ values: values.value.split(/[\s,;]+/).filter(Boolean).map(Number) }));
+  values.addEventListener("change", () => set({ values: values.value.split(/[\s,;]+/).filter(Boolean).map(number) }));
   const policies = element("div", "workbench-controls workbench-policies");
   policies.setAttribute("role", "group");
   policies.setAttribute("aria-label", "policies");
@@ -200,7 +206,9 @@ function cluster({ root, post }) {
   cancel.addEventListener("click", () => send({ kind: "cancel" }));
   const atOnce = toggle("at-once", "run on every change", "begin anew whenever a setting changes", (on) => send({ kind: "at once", on }));
   const progress = element("span", "workbench-faint workbench-progress");
-  progress.setAttribute("role", "status");
+  const announced = element("span", ""); // for who listens: what runs are doing, not every tenth of a second how far
+  announced.setAttribute("role", "status");
+  announced.style.cssText = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap";
   const stale = element("span", "workbench-stale", "settings have changed since: Run");
   const bars = element("div", "workbench-controls workbench-bars");
   const headline = element("div", "workbench-headline");
@@ -225,7 +233,7 @@ function cluster({ root, post }) {
     element("div", "workbench-head", title, badge, waits), row(element("span", "", "log"), log, part, jobs, trimmed, valid, element("span", "workbench-space"), path, open),
     row(element("span", "", "on"), nodes, kind, gpus, element("span", "", "draws"), draws, element("span", "", "vary"), sweep, values), policies,
     element("div", "workbench-cluster-sliders", ...sliders.map((each) => each.root)),
-    row(runIt, cancel, atOnce, element("span", "", "compared with"), base, progress, stale), bars, results, note,
+    row(runIt, cancel, atOnce, element("span", "", "compared with"), base, progress, announced, stale), bars, results, note,
   );
   root.classList.add("workbench-cluster");
   root.addEventListener("keydown", (event) => event.stopPropagation()); // arrow keys are the sliders', not the notebook's
@@ -245,7 +253,7 @@ function cluster({ root, post }) {
     select.value = value;
   }
   function redraw() {
-    if (!drawn?.curves.length) return;
+    if (!drawn) return;
     plots.draw(drawn, view, chosen);
     legend.replaceChildren(...drawn.curves.map(({ policy, words, number }) => {
       const swatch = element("span", "workbench-swatch");
@@ -277,7 +285,12 @@ function cluster({ root, post }) {
     put(values, given.values.map((value) => value ?? "never").join(" "));
     const names = Object.fromEntries(given.policies.map(({ name, words }) => [name, words]));
     options(base, given.chosen, given.chosen[0], names);
-    for (const each of sliders) each.show(given[each.name]);
+    const taken = new Set(["slack", ...given.policies.filter(({ name }) => given.chosen.includes(name)).flatMap(({ takes }) => takes)]);
+    for (const each of sliders) {
+      each.show(given[each.name]);
+      each.enable(taken.has(each.name), given.sweep === each.name);
+    }
+    nodes.disabled = given.sweep === "nodes";
     if (policies.children.length !== given.policies.length) {
       policies.replaceChildren(...given.policies.map(({ name }) => {
         const chip = element("button", "workbench-chip");
@@ -301,6 +314,7 @@ function cluster({ root, post }) {
     runIt.textContent = running ? "Run anew" : "Run";
     cancel.disabled = !running;
     progress.textContent = run.words;
+    if (run.state !== progress.dataset.state) announced.textContent = run.words;
     progress.dataset.state = run.state;
     stale.hidden = !run.stale;
     bars.hidden = !running;
@@ -368,8 +382,9 @@ function cluster({ root, post }) {
     recolour() {
       plots?.recolour(readTheme(about.theme));
     },
-    state({ running, queued, greeted }) {
-      waits.textContent = !greeted ? "loading" : !running ? "this panel has ended" : queued ? "what you choose is done when the kernel has finished its cell" : "";
+    state({ running, queued, greeted, gone }) {
+      runIt.disabled = !running;
+      waits.textContent = gone ? "" : !greeted ? "loading" : !running ? "this panel has ended" : queued ? "what you choose is done when the kernel has finished its cell" : "";
     },
     dispose() {
       plots?.dispose();

@@ -170,7 +170,15 @@ export class ClusterPlots {
     const { sweep: frame } = this;
     frame.plot.visible = all.length > 0;
     if (!all.length) return;
-    const values = all.flatMap((each) => each.values).filter(Number.isFinite);
+    // "never" has no place on the axis; the table has it.
+    all = all.map((each) => {
+      const known = each.values.map((_, n) => n).filter((n) => Number.isFinite(each.values[n]));
+      const [values, energy_mwh, error] = [each.values, each.energy_mwh, each.error].map((column) => known.map((n) => column[n]));
+      return { ...each, values, energy_mwh, error };
+    });
+    const values = all.flatMap((each) => each.values);
+    frame.plot.visible = values.length > 0;
+    if (!values.length) return;
     const tops = all.flatMap((each) => each.energy_mwh.map((energy, n) => energy + (each.error[n] ?? 0)));
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const room = 0.06 * (high - low || 1);
