@@ -6,6 +6,7 @@ import json
 import math
 import threading
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,21 @@ JOBS = WHOLE.select("job_id", "submit_s", "duration_s", "num_gpus")
 POLICIES = ("fifo-spread-always-on", "eaco", "ours")
 
 
+PANELS: list[ClusterPanel] = []
+
+
 def made(log: Any = JOBS, **options: Any) -> ClusterPanel:
     panel: ClusterPanel = workbench.panels.cluster(log, **{"nodes": 4, "policies": POLICIES, "executor": HereExecutor(), **options})
+    PANELS.append(panel)
     return panel
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    """No panel of these tests publishes on beside the next ones."""
+    yield
+    while PANELS:
+        PANELS.pop().end()
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,8 @@ def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> Non
     assert len(sent) - so_far <= (time.monotonic() - began) / 0.1 + 1
     view.finish("done")
     assert kinds(sent)[-1] == "done"
-    assert not any(thread.name == "panel" and thread.is_alive() for thread in threading.enumerate())
+    assert view._thread is not None
+    assert not view._thread.is_alive()
 
 
 def test_what_the_kernel_receives_it_answers_at_once(make: Make) -> None:
