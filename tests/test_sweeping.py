@@ -336,6 +336,7 @@ def test_an_interrupt_of_all_processes_does_not_begin_the_trial_again(tmp_path: 
 def _interrupted(begun: Path) -> None:
     with open(begun, "a") as file:
         file.write("once\n")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a script ignores it, and so do its children
     os.kill(os.getpid(), signal.SIGINT)
     signal.pause()
 
