@@ -217,7 +217,7 @@ def text(shared: Shared) -> str:
 def page(shared: Shared) -> str:
     """Plain HTML: no script, colours inherited, readable in any theme."""
     heads, rows = _rows(shared)
-    cell = 'style="text-align:left;padding:0 1em 0 0;white-space:nowrap"'
+    cell = 'style="text-align:left;padding:0 .7em 0 0;white-space:normal;vertical-align:bottom"'  # a notebook's cell is not wide
     head = "".join(f"<th {cell}>{html.escape(name)}</th>" for name in heads)
     body = "".join("<tr>" + "".join(f"<td {cell}>{html.escape(each)}</td>" for each in row) + "</tr>" for row in rows)
     told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(shared))
