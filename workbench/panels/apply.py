@@ -25,11 +25,10 @@ from ..recurring import RecurringJob
 from . import theme
 from .apply_look import View, view
 from .apply_picture import page, power
-from .base import Message, module
+from .base import Message, module, resting
 from .standing import StandingPanel
 
 POLL_S = 0.5  # between two looks at the GPU
-ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 
 
 class ApplyPanel(StandingPanel):
@@ -143,8 +142,7 @@ class ApplyPanel(StandingPanel):
         return {"theme": theme.VARIABLES, "knobs": knobs, "gpus": gpus, **content}, buffers
 
     def news(self) -> Message | None:
-        now_s = time.monotonic()
-        if now_s - self._read_s < POLL_S or now_s - self._heard_s > ABSENT_S:
+        if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
         content, buffers = self._news()

@@ -31,6 +31,7 @@ STATIC = Path(__file__).parent / "static"
 UPDATE_S = 0.1
 UNWATCHED_S = 5.0
 GREET_AGAIN_S = 0.25
+ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
 Message = tuple[dict[str, Any], list[bytes]]
@@ -52,6 +53,12 @@ def bokeh_js() -> tuple[str, bytes]:
     from importlib.metadata import version
 
     return version("bokeh"), gzip.compress(path.read_bytes(), 6)
+
+
+def resting(looked_s: float, heard_s: float, every_s: float) -> bool:
+    """Whether a panel need not look at its source now: it has just done so, or no browser has spoken for long."""
+    now_s = time.monotonic()
+    return now_s - looked_s < every_s or now_s - heard_s > ABSENT_S
 
 
 def kernel() -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import UsageError
 from . import theme
-from .base import LivePanel, Message, kernel, module
+from .base import LivePanel, Message, kernel, module, resting
 from .clocks_look import Drawing, drawing
 from .clocks_picture import draw, page
 from .clocks_sources import Found, Source, Tunable, objectives, source
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..tuning import TuningView
 
 POLL_S = 0.25  # between two looks at the tuner
-ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 NOTHING = "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
 
 
@@ -149,8 +148,7 @@ class ClocksPanel(LivePanel):
         return {**about, **content}, buffers
 
     def news(self) -> Message | None:
-        now_s = time.monotonic()
-        if now_s - self._read_s < POLL_S or now_s - self._heard_s > ABSENT_S:
+        if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
         if self._is_over():

@@ -28,14 +28,13 @@ from ..cluster.watched import Record
 from ..errors import SimulationError, UsageError
 from . import cluster_drill, theme
 from . import cluster_told as told
-from .base import Message, module
+from .base import Message, module, resting
 from .cluster_drill import Drilled
 from .cluster_look import DISTRIBUTION_WORDS, HEADS, LOWEST, Curve, Look, look, packed
 from .cluster_picture import axis, draw, page
 from .standing import StandingPanel
 
 POLL_S = 0.2  # between two looks at runs under way
-ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
 
 
@@ -232,8 +231,7 @@ class ClusterPanel(StandingPanel):
         return {**about, **content}, buffers
 
     def news(self) -> Message | None:
-        now_s = time.monotonic()
-        if now_s - self._read_s < POLL_S or now_s - self._heard_s > ABSENT_S:
+        if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
         content, buffers = self._news()

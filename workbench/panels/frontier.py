@@ -26,7 +26,7 @@ from ..report import NO_TARIFF, Tariff
 from ..search import pareto
 from ..trade_off import Collected, Look, Work, check_slowdown, configuration, find, follow, look, python, words
 from . import theme
-from .base import Message, kernel, module
+from .base import Message, kernel, module, resting
 from .frontier_files import table_file
 from .frontier_filters import ALL, NAMES, Filters
 from .frontier_look import COLUMNS, ETA, HAND, RULES, SLOWDOWN, Choice, counts, details, headline, ranges, rule_words, ruled, table
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..store import Store
 
 POLL_S = 0.5  # between two looks at a source that grows
-ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 NOTHING = "Nothing is measured yet; points appear here as they are"
 
 
@@ -349,8 +348,7 @@ class FrontierPanel(StandingPanel):
         return {"kind": "choice", **self._state(), **more}, []
 
     def news(self) -> Message | None:
-        now_s = time.monotonic()
-        if not self.source.live or now_s - self._read_s < POLL_S or now_s - self._heard_s > ABSENT_S:
+        if not self.source.live or resting(self._read_s, self._heard_s, POLL_S):
             return None
         return self._whole() if self.refresh() else None
 

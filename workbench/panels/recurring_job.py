@@ -27,14 +27,13 @@ from ..search.objective import Objective
 from ..search.recorded import Recorded
 from ..search.study import JobStudy
 from . import theme
-from .base import Message, module
+from .base import Message, module, resting
 from .recurring_look import View, view
 from .recurring_picture import draw
 from .recurring_sources import Played, Source, Studied, as_csv
 from .standing import StandingPanel
 
 POLL_S = 0.5  # between two looks at a history that others may write
-ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 MOST = 1000  # recurrences on one click
 
 
@@ -158,8 +157,7 @@ class RecurringPanel(StandingPanel):
         return {**about, **self._state(), "view": self._told()}, []
 
     def news(self) -> Message | None:
-        now_s = time.monotonic()
-        if now_s - self._read_s < POLL_S or now_s - self._heard_s > ABSENT_S:
+        if resting(self._read_s, self._heard_s, POLL_S):
             return None
         return self._news() if self.refresh() else None
 
