@@ -21,6 +21,9 @@ Every message names the value, the limit and the way out.
 
 from __future__ import annotations
 
+HIDDEN_BINDINGS = (
+    "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
+)
 
 class WorkbenchError(Exception):
     """Base of everything that the workbench raises on purpose."""

@@ -20,6 +20,7 @@ import pynvml as nvml
 
 from ..clock import MONOTONIC, Clock
 from ..errors import (
+    HIDDEN_BINDINGS,
     DeviceError,
     DriverError,
     GpuLost,
@@ -53,68 +54,62 @@ _RIGHTS = (
     "a simulated GPU can be had with `%gpu simulate A100`"
 )
 
-# NVML code -> our error and the sentence that follows what was being done
+# NVML code -> our error and the sentence that follows what was being done. By number, which is ABI: bindings
+# older than a code have no name for it.
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
-    nvml.NVML_ERROR_UNINITIALIZED: (Transient, "NVML was shut down (after a fork?); open the device again"),
-    nvml.NVML_ERROR_INVALID_ARGUMENT: (OutOfRange, "the driver does not take that value"),
-    nvml.NVML_ERROR_NOT_SUPPORTED: (NotSupported, "this GPU, driver or virtual machine does not support it"),
-    nvml.NVML_ERROR_NO_PERMISSION: (NotPermitted, _RIGHTS),
-    nvml.NVML_ERROR_ALREADY_INITIALIZED: (DriverError, "NVML was initialised already"),
-    nvml.NVML_ERROR_NOT_FOUND: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
-    nvml.NVML_ERROR_INSUFFICIENT_SIZE: (DriverError, "the answer was longer than expected"),
-    nvml.NVML_ERROR_INSUFFICIENT_POWER: (GpuLost, "a power cable of the GPU is not attached"),
-    nvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-        NoDriver,
-        "the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot",
-    ),
-    nvml.NVML_ERROR_TIMEOUT: (Transient, "the driver did not answer in time"),
-    nvml.NVML_ERROR_IRQ_ISSUE: (GpuLost, "the kernel has an interrupt problem with this GPU"),
-    nvml.NVML_ERROR_LIBRARY_NOT_FOUND: (NoDriver, "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)"),
-    nvml.NVML_ERROR_FUNCTION_NOT_FOUND: (NotSupported, "the installed driver is too old for it"),
-    nvml.NVML_ERROR_CORRUPTED_INFOROM: (DriverError, "the GPU's infoROM is corrupted"),
-    nvml.NVML_ERROR_GPU_IS_LOST: (GpuLost, "the GPU is lost (fell off the bus); a reboot brings it back"),
-    nvml.NVML_ERROR_RESET_REQUIRED: (GpuLost, "the GPU needs a reset: `nvidia-smi --gpu-reset` as root"),
-    nvml.NVML_ERROR_OPERATING_SYSTEM: (
-        NotPermitted,
-        "the operating system (a cgroup?) keeps the GPU from this process",
-    ),
-    nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (NoDriver, "the driver was upgraded and is not loaded yet; reboot"),
-    nvml.NVML_ERROR_IN_USE: (Transient, "the GPU is in use by somebody who excludes others"),
-    nvml.NVML_ERROR_MEMORY: (Transient, "the driver ran out of memory"),
-    nvml.NVML_ERROR_NO_DATA: (Transient, "the driver has no data yet"),
-    nvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: (NotSupported, "not with ECC in a virtual GPU"),
-    nvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (Transient, "the driver is out of resources"),
-    nvml.NVML_ERROR_FREQ_NOT_SUPPORTED: (OutOfRange, "the card has no such clock"),
-    nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: (NotSupported, "the installed driver is too old for this pynvml"),
-    nvml.NVML_ERROR_DEPRECATED: (NotSupported, "the driver no longer has it"),
-    nvml.NVML_ERROR_NOT_READY: (Transient, "the GPU is not ready yet"),
-    nvml.NVML_ERROR_GPU_NOT_FOUND: (NoDriver, "the driver finds no GPU"),
-    nvml.NVML_ERROR_INVALID_STATE: (DriverError, "the GPU is in the wrong state for it"),
-    nvml.NVML_ERROR_RESET_TYPE_NOT_SUPPORTED: (NotSupported, "this GPU cannot be reset that way"),
-    nvml.NVML_ERROR_UNKNOWN: (DriverError, "the driver reports an unknown error"),
+    1: (Transient, "NVML was shut down (after a fork?); open the device again"),
+    2: (OutOfRange, "the driver does not take that value"),
+    3: (NotSupported, "this GPU, driver or virtual machine does not support it"),
+    4: (NotPermitted, _RIGHTS),
+    5: (DriverError, "NVML was initialised already"),
+    6: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
+    7: (DriverError, "the answer was longer than expected"),
+    8: (GpuLost, "a power cable of the GPU is not attached"),
+    9: (NoDriver, "the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot"),
+    10: (Transient, "the driver did not answer in time"),
+    11: (GpuLost, "the kernel has an interrupt problem with this GPU"),
+    12: (NoDriver, "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)"),
+    13: (NotSupported, "the installed driver is too old for it"),
+    14: (DriverError, "the GPU's infoROM is corrupted"),
+    15: (GpuLost, "the GPU is lost (fell off the bus); a reboot brings it back"),
+    16: (GpuLost, "the GPU needs a reset: `nvidia-smi --gpu-reset` as root"),
+    17: (NotPermitted, "the operating system (a cgroup?) keeps the GPU from this process"),
+    18: (NoDriver, "the driver was upgraded and is not loaded yet; reboot"),
+    19: (Transient, "the GPU is in use by somebody who excludes others"),
+    20: (Transient, "the driver ran out of memory"),
+    21: (Transient, "the driver has no data yet"),
+    22: (NotSupported, "not with ECC in a virtual GPU"),
+    23: (Transient, "the driver is out of resources"),
+    24: (OutOfRange, "the card has no such clock"),
+    25: (NotSupported, "the installed driver is too old for this pynvml"),
+    26: (NotSupported, "the driver no longer has it"),
+    27: (Transient, "the GPU is not ready yet"),
+    28: (NoDriver, "the driver finds no GPU"),
+    29: (DriverError, "the GPU is in the wrong state for it"),
+    30: (NotSupported, "this GPU cannot be reset that way"),
+    999: (DriverError, "the driver reports an unknown error"),
 }
 
 _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
 CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
-_LOCK = {"sm_clock_mhz": nvml.nvmlDeviceSetGpuLockedClocks, "mem_clock_mhz": nvml.nvmlDeviceSetMemoryLockedClocks}
-_RESET = {"sm_clock_mhz": nvml.nvmlDeviceResetGpuLockedClocks, "mem_clock_mhz": nvml.nvmlDeviceResetMemoryLockedClocks}
+_LOCKED_CLOCKS = {"sm_clock_mhz": "GpuLockedClocks", "mem_clock_mhz": "MemoryLockedClocks"}
 _MIB = 1 << 20
-# GPM metrics by what DCGM calls the same, and what makes SI of them: percent and MiB/s
+# GPM metrics, by number too: what DCGM calls the same, and what makes SI of percent and MiB/s
 _COUNTED = {
-    nvml.NVML_GPM_METRIC_SM_UTIL: ("sm_active", 0.01),
-    nvml.NVML_GPM_METRIC_SM_OCCUPANCY: ("sm_occupancy", 0.01),
-    nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: ("tensor_active", 0.01),
-    nvml.NVML_GPM_METRIC_FP64_UTIL: ("fp64_active", 0.01),
-    nvml.NVML_GPM_METRIC_FP32_UTIL: ("fp32_active", 0.01),
-    nvml.NVML_GPM_METRIC_FP16_UTIL: ("fp16_active", 0.01),
-    nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: ("dram_active", 0.01),
-    nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC: ("pcie_tx_bytes_per_s", _MIB),
-    nvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC: ("pcie_rx_bytes_per_s", _MIB),
-    nvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: ("nvlink_tx_bytes_per_s", _MIB),
-    nvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: ("nvlink_rx_bytes_per_s", _MIB),
-} if hasattr(nvml, "nvmlGpmMetricsGet") else {}  # fmt: skip
+    2: ("sm_active", 0.01),
+    3: ("sm_occupancy", 0.01),
+    5: ("tensor_active", 0.01),
+    11: ("fp64_active", 0.01),
+    12: ("fp32_active", 0.01),
+    13: ("fp16_active", 0.01),
+    10: ("dram_active", 0.01),
+    20: ("pcie_tx_bytes_per_s", _MIB),
+    21: ("pcie_rx_bytes_per_s", _MIB),
+    61: ("nvlink_tx_bytes_per_s", _MIB),
+    60: ("nvlink_rx_bytes_per_s", _MIB),
+}
 _SHARES = 7  # of them come first and every GPU with counters has them
 
 
@@ -145,7 +140,7 @@ def initialise() -> None:
     if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
     if not hasattr(nvml, "_nvmlGetFunctionPointer"):
-        raise NoDriver("an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py")
+        raise NoDriver(HIDDEN_BINDINGS)
     with translated("no NVIDIA GPU can be used"):
         nvml.nvmlInit()
     _initialised_library = nvml.nvmlLib
@@ -605,7 +600,7 @@ class NvmlDevice:
             if clock is not None:
                 self._privileged(
                     f"locking the {word} clock of {self.name} to {clock} MHz",
-                    partial(_LOCK[knob], self._handle, clock, clock),
+                    partial(getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}"), self._handle, clock, clock),
                     partial(zeusd.lock_clock, self.index, knob, clock),
                 )
                 self._locks = replace(self._locks, **{knob: clock})
@@ -615,7 +610,8 @@ class NvmlDevice:
             doing = f"resetting {knob} of {self.name}"
             default_w = self.limits.default_power_limit_w
             if knob != "power_limit_w":
-                self._privileged(doing, partial(_RESET[knob], self._handle), partial(zeusd.reset_clock, self.index, knob))
+                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
+                self._privileged(doing, act, partial(zeusd.reset_clock, self.index, knob))
                 self._locks = replace(self._locks, **{knob: None})
             elif default_w is not None:
                 self._privileged(

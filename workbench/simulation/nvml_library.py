@@ -19,7 +19,7 @@ from typing import Any
 
 import pynvml
 
-from ..errors import SimulationError
+from ..errors import HIDDEN_BINDINGS, SimulationError
 from . import counters, gpm, sensors
 from .state import ENVIRONMENT_VARIABLE, State
 
@@ -526,8 +526,11 @@ def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
     """Put the simulated machine at `path` where pynvml keeps its library; the same one twice is one library.
 
     Raises:
-        SimulationError: this process has the real NVML (or another simulated machine in use) already.
+        SimulationError: this process has the real NVML (or another simulated machine in use) already, or an
+            old package in the place of NVIDIA's bindings.
     """
+    if not hasattr(pynvml, "_nvmlGetFunctionPointer_cache"):
+        raise SimulationError(HIDDEN_BINDINGS)
     present = pynvml.nvmlLib
     if isinstance(present, SimulatedLibrary):
         if present.state.path == Path(path):
