@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -235,6 +236,7 @@ class NvmlDevice:
         self.compute_capability = self._probe("compute_capability", self._read_compute_capability) or (0, 0)
         self.power_window_s = self._power_window_s()
         self._locks = Setting()
+        self._daemon_ids: dict[tuple[str, ...], int] = {}
         self._choose_readings()
         self._choose_status()
         self.limits = self._read_limits()
@@ -544,12 +546,13 @@ class NvmlDevice:
         """
         self._check(setting)
         before = self.setting()
+        tried: list[str] = []
         try:
-            self._set(setting)
+            self._set(setting, tried)
         except DeviceError:
             with contextlib.suppress(DeviceError):
-                self._set(Setting(before.power_limit_w if setting.power_limit_w is not None else None))
-                self.reset(tuple(k for k in ("sm_clock_mhz", "mem_clock_mhz") if getattr(setting, k) is not None))
+                self._set(Setting(before.power_limit_w if setting.power_limit_w is not None else None), [])
+                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
             raise
         after = self.setting()
         asked_w = setting.power_limit_w
@@ -586,24 +589,41 @@ class NvmlDevice:
                     f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the nearest is {near}"
                 )
 
-    def _set(self, setting: Setting) -> None:
+    def _set(self, setting: Setting, tried: list[str]) -> None:
+        """Set what a setting has, each knob noted in `tried` before it."""
         limit_w = setting.power_limit_w
         if limit_w is not None:
-            self._privileged(
-                f"setting the power limit of {self.name} to {limit_w:g} W",
-                lambda: nvml.nvmlDeviceSetPowerManagementLimit(self._handle, round(1000 * limit_w)),
-                lambda: zeusd.set_power_limit(self.index, limit_w),
-            )
+            tried.append("power_limit_w")
+            self._set_limit(f"setting the power limit of {self.name} to {limit_w:g} W", limit_w)
         # Memory first: it decides which SM clocks there are.
         for knob, word in (("mem_clock_mhz", "memory"), ("sm_clock_mhz", "SM")):
             clock = getattr(setting, knob)
             if clock is not None:
+                tried.append(knob)
+                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
                 self._privileged(
                     f"locking the {word} clock of {self.name} to {clock} MHz",
-                    partial(getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}"), self._handle, clock, clock),
-                    partial(zeusd.lock_clock, self.index, knob, clock),
+                    partial(lock, self._handle, clock, clock),
+                    partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz),
                 )
                 self._locks = replace(self._locks, **{knob: clock})
+
+    def _set_limit(self, doing: str, limit_w: float) -> None:
+        self._privileged(
+            doing,
+            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+            lambda gpu: zeusd.set_power_limit(gpu, limit_w, lambda: self.setting().power_limit_w),
+        )
+
+    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
+        mem = self.limits.mem_clocks_mhz
+        choices = mem if knob == "mem_clock_mhz" else self.limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
+        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._clock_mhz, knob), self.clock)
+
+    def _clock_mhz(self, knob: str) -> float:
+        read = self._read_sm if knob == "sm_clock_mhz" else self._read_mem
+        with translated(f"reading {knob} of {self.name}"):
+            return float(self._try(read)) if read else NAN
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         for knob in knobs:
@@ -611,16 +631,12 @@ class NvmlDevice:
             default_w = self.limits.default_power_limit_w
             if knob != "power_limit_w":
                 act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
-                self._privileged(doing, act, partial(zeusd.reset_clock, self.index, knob))
+                self._privileged(doing, act, partial(zeusd.reset_clock, knob=knob))
                 self._locks = replace(self._locks, **{knob: None})
             elif default_w is not None:
-                self._privileged(
-                    doing,
-                    partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * default_w)),
-                    partial(zeusd.set_power_limit, self.index, default_w),
-                )
+                self._set_limit(doing, default_w)
 
-    def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[], None]) -> None:
+    def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[int], None]) -> None:
         """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
         try:
             with translated(doing):
@@ -628,7 +644,18 @@ class NvmlDevice:
         except NotPermitted:
             if self.simulated or not zeusd.present():  # no daemon knows a simulated GPU
                 raise
-            lent()
+            lent(self._daemon_id())
+
+    def _daemon_id(self) -> int:
+        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
+        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
+        if key not in self._daemon_ids:
+            known = identities()
+            uuids = [uuid for uuid, _, _ in known]
+            if self.uuid not in uuids:
+                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self.name} among the GPUs")
+            self._daemon_ids[key] = zeusd.gpu_id(uuids.index(self.uuid), [name for _, _, name in known])
+        return self._daemon_ids[key]
 
 
 def open_index(index: int) -> NvmlDevice:
