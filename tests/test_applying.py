@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import workbench
 from workbench import applying, in_force
 from workbench import session as sessions
 from workbench.applying import Hand
-from workbench.device import control, locks, watchdog
+from workbench.device import control, watchdog
 from workbench.errors import DeviceHeld, GpuLost, NoDriver, NotPermitted, NotSupported, OutOfRange, UsageError
 from workbench.records import Configuration, Setting
 from workbench.recurring import RecurringJob
@@ -214,13 +216,15 @@ def test_a_tuner_at_work_is_stopped(machine: Machine, hand: Hand) -> None:
 
 
 def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = locks.take(hand.device.uuid, hand.device.name)  # a second descriptor is as good as a second process to flock
-    try:
+    code = "import sys; from workbench.device.locks import take; take(*sys.argv[1:]); print(flush=True); input()"
+    command = [sys.executable, "-c", code, hand.device.uuid, hand.device.name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
         assert hand.in_force().origin == "process"
         with pytest.raises(DeviceHeld, match="is being changed by process"):
             hand.apply(Setting(150.0))
-    finally:
-        file.close()
+        other.communicate("\n")
     assert truth(machine) == (250.0, 0)
 
 

@@ -7,12 +7,19 @@ temporary one serves, and `home()` says so. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import os
+import re
+import stat
 import tempfile
 from pathlib import Path
 
+from .errors import DeviceError
+
 _NAME = "gpu-energy-workbench"
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z-]{1,90}")
+_private: dict[Path, Path] = {}  # what this process uses in place of a directory that is another user's
 
 
 def wanted_home() -> Path:
@@ -34,11 +41,14 @@ def home() -> tuple[Path, str]:
     except (KeyError, OSError):
         user = str(os.getuid()) if hasattr(os, "getuid") else "user"
     fallback = Path(tempfile.gettempdir()) / f"{_NAME}-{user}"
-    second = _unwritable(fallback)
     note = f"{wanted} cannot be written to ({problem})"
+    used = _of_this_user(fallback)
+    second = _unwritable(used)
     if second:
-        return fallback, f"{note}, and neither can {fallback} ({second}); nothing will be kept. Set WORKBENCH_HOME"
-    return fallback, f"{note}; {fallback} is used instead. Set WORKBENCH_HOME to choose another place"
+        return used, f"{note}, and neither can {used} ({second}); nothing will be kept. Set WORKBENCH_HOME"
+    if used != fallback:
+        note += f", and {fallback} is another user's or open to others"
+    return used, f"{note}; {used} is used instead. Set WORKBENCH_HOME to choose another place"
 
 
 def journals() -> Path:
@@ -49,12 +59,82 @@ def journals() -> Path:
 
 
 def locks() -> Path:
-    """Directory of the locks that keep two processes, of any user, from changing one GPU."""
-    path = Path(tempfile.gettempdir()) / f"{_NAME}-locks"
-    path.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):  # another user's; then it has these rights already
-        path.chmod(0o1777)
+    """Directory of the locks that keep two processes, of any user, from changing one GPU.
+
+    It is the system's temporary one itself: anybody could make a directory in it first, with anything inside.
+
+    Raises:
+        OSError: it belongs to another user who is not root, or anybody may replace the files in it.
+    """
+    path = Path(tempfile.gettempdir())
+    found = os.stat(path)
+    roots = {0}
+    with contextlib.suppress(OSError):
+        roots.add(os.stat("/proc").st_uid)  # in a user namespace root may go by another number
+    if not _is_mine(found) and found.st_uid not in roots:
+        whose = f"its directory belongs to user {found.st_uid}, who is neither root nor you"
+        raise OSError(errno.EPERM, whose, str(path))
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise OSError(errno.EPERM, "anybody may replace the files of its directory (chmod +t)", str(path))
     return path
+
+
+def named(uuid: str, ending: str) -> str:
+    """The name of a GPU's file.
+
+    Raises:
+        DeviceError: that is no UUID as NVML hands them out, and could name any file.
+    """
+    if not _UUID.fullmatch(uuid):
+        raise DeviceError(f"{uuid[:100]!r} is no UUID of a GPU: GPU- or MIG- and letters, digits and hyphens")
+    return f"{uuid}{ending}"
+
+
+def open_plain(path: Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of a regular file with this one name; no link is followed and no pipe waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, name, 0)
+    descriptor = os.open(path, flags, mode)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(errno.EPERM, "it is no plain file, or has a second name", str(path))
+    return descriptor
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file was written by this user. A file system may show another owner, of new files too."""
+    try:
+        found = os.lstat(path)
+        if _is_mine(found):
+            return True
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            return os.fstat(probe.fileno()).st_uid == found.st_uid
+    except OSError:
+        return False
+
+
+def _is_mine(found: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+
+
+def _of_this_user(path: Path) -> Path:
+    """A directory that this user alone writes to: this one, or a new one where this one is another user's."""
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700)
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return path  # it cannot be made, which `_unwritable` says
+    if stat.S_ISDIR(found.st_mode) and _is_mine(found) and not found.st_mode & 0o022:
+        return path
+    if path not in _private:
+        _private[path] = Path(tempfile.mkdtemp(prefix=f"{path.name}-"))
+    return _private[path]
 
 
 def _unwritable(path: Path) -> str:
@@ -63,7 +143,7 @@ def _unwritable(path: Path) -> str:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe-{os.getpid()}"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # a process of another container may have the same number
     except OSError as error:
         return error.strerror or str(error)
     return ""

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from . import alive
 from .clock import Clock
 from .device.protocol import Device
 from .errors import DeviceError, GpuLost, NoDriver, Transient
@@ -52,6 +53,7 @@ class Ring:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with open(path, "r+b") as file:
+            alive.hold(file)
             self.map = mmap.mmap(file.fileno(), 0)
         magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
         self.count, self.capacity = int(count), int(capacity)

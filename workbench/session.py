@@ -68,7 +68,7 @@ class Session:
         return recorder is not None and not recorder.running
 
     def _make(self) -> Meter:
-        with contextlib.suppress(WorkbenchError):
+        with contextlib.suppress(WorkbenchError, OSError):
             self.messages += restoring.recover()
         named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
         # One GPU under two names, or two MIG instances of it, would be counted twice.

@@ -452,17 +452,18 @@ def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
 def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As under fs.protected_regular, where O_CREAT on it is refused."""
     device, real = open_device(), os.open
-    (places.locks() / f"{device.uuid}.lock").touch()
+    lock = places.locks() / f"gpu-energy-workbench-{device.uuid}.lock"
+    lock.touch()
 
     def protected(path: Path, flags: int, mode: int = 0o777) -> int:
-        if str(path).endswith(".lock") and flags & os.O_CREAT:
+        if str(path) == str(lock) and flags & os.O_CREAT:
             raise PermissionError(13, "Permission denied", str(path))
         return real(path, flags, mode)
 
     monkeypatch.setattr(os, "open", protected)
     with control.applied(device, Setting(power_limit_w=150.0)):
         assert limit_w(machine) == 150.0
-    (places.locks() / f"{device.uuid}.lock").unlink()
+    lock.unlink()
     with pytest.raises(NotPermitted, match="cannot be locked against other processes: ") as caught:
         control.change(device, Setting(power_limit_w=150.0))
     assert "set TMPDIR to a directory of your own" in str(caught.value)

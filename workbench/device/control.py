@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .. import alive
+from .. import alive, places
 from ..errors import DeviceError, DeviceHeld
 from ..records import Setting
 from . import journal as journals
@@ -191,13 +191,19 @@ def _hold(device: Device) -> _Holding:
         stale, settled = journals.of(device.uuid), True
         if stale is not None and (not stale.of_this_host or stale.of_an_earlier_boot):
             stale = None
-        if stale is not None and (stale.pid == os.getpid() or not stale.writer_runs):
+        if stale is not None and not stale.of_this_process and stale.writer_runs:
+            raise DeviceHeld(
+                f"{device.name} is being changed by process {stale.pid}, whose locks are elsewhere; "
+                f"wait until it has finished, or stop it there ({stale.path})"
+            )
+        if stale is not None and places.is_ours(stale.path):
             settled = put_back(device, stale).settled
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         before_w = device.setting().power_limit_w if device.can("power_limit") else None
         journal = Journal(device.uuid, device.name, os.getpid(), alive.started_at(os.getpid()), before_w, simulated,
-                          host=socket.gethostname(), boot_id=alive.boot_id())  # fmt: skip
+                          host=socket.gethostname(), boot_id=alive.boot_id(),
+                          namespace=alive.namespace())  # fmt: skip
         holding = _Holding(device, journal, lock)
         if stale is not None and not settled:  # what it owes goes on with ours
             journal.before_w, journal.touched, journal.limits_w = stale.before_w, stale.touched, stale.limits_w
@@ -228,7 +234,7 @@ def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
     if keep_journal:
         _owed.add(uuid)
     else:
-        holding.journal.path.unlink(missing_ok=True)
+        holding.journal.remove()
         _owed.discard(uuid)
     _held.pop(uuid, None)
     holding.lock.close()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import alive, places
+from ..errors import DeviceError
 from ..records import Setting
+from . import locks
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+LARGEST_BYTES = 16 * 2**20
 
 
 @dataclass
@@ -28,26 +32,49 @@ class Journal:
     limits_w: list[float] = field(default_factory=list)
     host: str = ""
     boot_id: str = ""
+    namespace: str = ""  # that the pid counts in; journals of older versions tell none
 
     @property
     def path(self) -> Path:
-        return places.journals() / f"{self.uuid}.json"
+        return places.journals() / places.named(self.uuid, ".json")
 
     def write(self) -> None:
         """Replace the file on disk in one step, and wait until the disk has it."""
         scratch = self.path.with_suffix(f".{os.getpid()}.tmp")
-        with open(scratch, "w", encoding="utf-8") as file:
-            json.dump(self.__dict__, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, self.path)
+        try:
+            with open(scratch, "w", encoding="utf-8") as file:
+                json.dump(self.__dict__, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, self.path)
+        except BaseException:
+            scratch.unlink(missing_ok=True)
+            raise
 
     def note(self, setting: Setting) -> None:
         """Write down what is about to be set."""
-        self.touched += [knob for knob in KNOBS if getattr(setting, knob) is not None and knob not in self.touched]
-        if setting.power_limit_w is not None:
-            self.limits_w.append(setting.power_limit_w)
-        self.write()
+        before = self.touched, self.limits_w
+        self.touched = [knob for knob in KNOBS if getattr(setting, knob) is not None or knob in self.touched]
+        try:
+            if setting.power_limit_w is not None:
+                limit_w = float(setting.power_limit_w)  # JSON does not take NumPy's
+                if math.isfinite(limit_w):  # the device refuses others
+                    self.limits_w = [*self.limits_w, limit_w]
+            self.write()
+        except BaseException:
+            self.touched, self.limits_w = before
+            raise
+
+    def remove(self) -> None:
+        """Take the file away, unless another process has written it meanwhile."""
+        found = load(self.path)
+        if found is not None and found.writer == self.writer:
+            self.path.unlink(missing_ok=True)
+
+    @property
+    def writer(self) -> tuple[int, str, str]:
+        """The process that wrote it: its id, when it started, and the PID namespace."""
+        return self.pid, self.started, self.namespace
 
     @property
     def of_this_host(self) -> bool:
@@ -60,20 +87,52 @@ class Journal:
         return bool(now and self.boot_id) and self.boot_id != now
 
     @property
+    def of_this_process(self) -> bool:
+        pid = os.getpid()
+        return self.pid == pid and self.in_this_namespace and self.started == alive.started_at(pid)
+
+    @property
+    def in_this_namespace(self) -> bool:
+        """Whether the pid counts in the PID namespace of this process."""
+        return self.namespace in ("", alive.namespace())
+
+    @property
     def writer_runs(self) -> bool:
-        return alive.runs(self.pid, self.started)
+        """Whether its writer still runs. In another PID namespace the lock in the same home shows it."""
+        if self.in_this_namespace:
+            return alive.runs(self.pid, self.started)
+        return bool(locks.holder(self.uuid))
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every field is of its type: the file may have been damaged, or made by somebody."""
+        texts = (self.uuid, self.name, self.started, self.simulated, self.host, self.boot_id, self.namespace)
+        return (
+            all(isinstance(text, str) and "\0" not in text for text in texts)
+            and type(self.pid) is int
+            and 0 < self.pid < 2**31
+            and (self.before_w is None or _is_power(self.before_w))
+            and isinstance(self.touched, list)
+            and all(knob in KNOBS for knob in self.touched)
+            and isinstance(self.limits_w, list)
+            and all(_is_power(limit_w) for limit_w in self.limits_w)
+        )
+
+
+def _is_power(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e6  # NaN is not
 
 
 def of(uuid: str) -> Journal | None:
     """The journal of a GPU; None where there is none."""
-    return load(places.journals() / f"{uuid}.json")
+    return load(places.journals() / places.named(uuid, ".json"))
 
 
 def load(path: Path) -> Journal | None:
     """The journal of a file; None where there is none, or none that can be read."""
     try:
-        return Journal(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError):
+        with open(places.open_plain(path, os.O_RDONLY), encoding="utf-8") as file:
+            journal = Journal(**json.loads(file.read(LARGEST_BYTES)))
+        return journal if journal.is_sound and path.name == places.named(journal.uuid, ".json") else None
+    except (OSError, ValueError, TypeError, RecursionError, DeviceError):
         return None

@@ -1,12 +1,21 @@
-"""One process at a time changes a GPU: a lock file for each. Standard library only."""
+"""One process at a time changes a GPU: two lock files for each. Standard library only.
+
+One file is in the system's temporary directory and keeps users apart. One is in the home, next to the
+journals, and keeps processes of one user apart that have different temporary directories (containers, batch
+jobs). Nothing is ever written into them: what is shown of a holder comes from the kernel. The locks are record
+locks: they end with the process that took them, also where a process that it has forked lives on.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import struct
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any
 
 try:
     import fcntl
@@ -16,62 +25,153 @@ except ImportError:  # Windows: the journal still protects, two processes are no
 from .. import places
 from ..errors import NotPermitted
 
+_ASK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
+_guard = threading.Lock()  # a process that closes a file loses its locks on it, also those of another thread
+_taken: set[str] = set()
 
-def take(uuid: str, name: str) -> Any:
-    """The open lock file, or None where another process has it."""
-    file = open(_open(uuid, name), "r+", encoding="utf-8")  # noqa: SIM115
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
+
+class Lock:
+    """The right to change one GPU, until it is closed or this process ends."""
+
+    def __init__(self, uuid: str, descriptors: list[int]) -> None:
+        self._uuid, self._descriptors = uuid, descriptors
+
+    def close(self) -> None:
+        with _guard:
+            _close(self._descriptors)
+            self._descriptors = []
+            _taken.discard(self._uuid)
+
+
+def take(uuid: str, name: str) -> Lock | None:
+    """The lock of a GPU, or None where another process, or another thread of this one, has it.
+
+    Raises:
+        NotPermitted: its file cannot be opened or made.
+    """
+    descriptors: list[int] = []
+    with _guard:
+        if uuid in _taken:
             return None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} ({Path(sys.argv[0] or sys.executable).name}), since {time.strftime('%H:%M')}")
-    file.flush()
-    return file
+        try:
+            descriptors.append(_open(uuid, name))
+            with contextlib.suppress(OSError):  # another user's file in a shared home
+                descriptors.append(_open_in_home(uuid))
+            if all(_locked(descriptor) for descriptor in descriptors):
+                _taken.add(uuid)
+                return Lock(uuid, descriptors)
+        except BaseException:
+            _close(descriptors)
+            raise
+        _close(descriptors)
+        return None
 
 
 def holder(uuid: str) -> str:
-    """Which other process has the lock, "process 123 (python)"; empty where none has."""
-    path = places.locks() / f"{uuid}.lock"
-    if fcntl is None:
+    """Which other process has the lock, "process 123 (train.py), since 14:30"; empty where none has."""
+    if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere `struct flock` is another
         return ""
-    try:
-        file = open(path, encoding="utf-8")  # noqa: SIM115
-    except OSError:
-        return ""
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return file.read().strip() or "another process"
+    with _guard:
+        if uuid in _taken:
+            return ""
+        for path in (_shared(uuid), _in_home(uuid)):
+            try:
+                descriptor = places.open_plain(path, os.O_RDONLY)
+            except OSError:
+                continue
+            try:
+                asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+                if kind != fcntl.F_UNLCK:
+                    return _words(pid, os.fstat(descriptor).st_mtime)
+            except OSError:  # a file system without locks: nobody can tell
+                continue
+            finally:
+                os.close(descriptor)
     return ""
 
 
+def _forget() -> None:
+    """In a forked child: the locks are the parent's, and another thread of it may have been in here."""
+    global _guard
+    _guard = threading.Lock()
+    _taken.clear()
+
+
+def _words(pid: int, since_s: float) -> str:
+    since = time.strftime(", since %H:%M", time.localtime(since_s))
+    if pid <= 0:
+        return f"another process (in another container){since}"
+    try:
+        program, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # another user's, and the system hides it
+        return f"process {pid}{since}"
+    script = next((each for each in arguments if each and not each.startswith("-")), program)
+    name = Path(program if "-c" in arguments[:3] else script).name
+    return f"process {pid} ({''.join(letter for letter in name if letter.isprintable())[:60]}){since}"
+
+
+def _shared(uuid: str) -> Path:
+    return places.locks() / f"gpu-energy-workbench-{places.named(uuid, '.lock')}"
+
+
+def _in_home(uuid: str) -> Path:
+    return places.home()[0] / "locks" / places.named(uuid, ".lock")
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether this process now has the lock. Without locks of the file system the journals' pids protect."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    with contextlib.suppress(OSError):
+        os.utime(descriptor)  # since when; cleaners of temporary directories see it too
+    return True
+
+
+def _open_in_home(uuid: str) -> int:
+    path = _in_home(uuid)
+    path.parent.mkdir(exist_ok=True)
+    return places.open_plain(path, os.O_RDWR | os.O_CREAT)
+
+
 def _open(uuid: str, name: str) -> int:
-    """A descriptor of the lock file, made if need be.
+    """A descriptor of the lock file that all users share, made if need be.
 
     Raises:
         NotPermitted: it cannot be opened or made.
     """
     problem: OSError | None = None
-    old = os.umask(0)
     try:
-        path = places.locks() / f"{uuid}.lock"
+        path = _shared(uuid)
         # Linux refuses O_CREAT on a file of another user in a sticky directory (fs.protected_regular), even where the file
         # may be written to; the last attempt is for one that another user has made in between.
-        for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT, os.O_RDWR):
+        for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
             try:
-                return os.open(path, flags, 0o666)
+                descriptor = places.open_plain(path, flags)
             except OSError as error:
                 problem = error
+                continue
+            if flags & os.O_CREAT:
+                os.fchmod(descriptor, 0o666)  # whatever the umask: other users lock it too
+            return descriptor
     except OSError as error:
         problem = error
-    finally:
-        os.umask(old)
     assert problem is not None
     raise NotPermitted(
         f"{name} cannot be locked against other processes: {problem.strerror} ({problem.filename}); "
         "its owner or root can remove that file, or set TMPDIR to a directory of your own"
     ) from problem
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

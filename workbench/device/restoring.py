@@ -37,33 +37,44 @@ def recover() -> list[str]:
     """Restore what processes that are gone have left changed; returns a sentence for each GPU that was found so."""
     told = []
     for path in sorted(places.journals().glob("*.json")):
-        journal = load(path)
-        if journal is None:
-            aside = path.with_suffix(".damaged")
-            with contextlib.suppress(OSError):
-                path.replace(aside)
-            told.append(f"a journal of a changed GPU could not be read and was set aside as {aside.name}")
-            continue
-        if not journal.of_this_host:
-            continue
-        if journal.of_an_earlier_boot:
-            path.unlink(missing_ok=True)
-            continue
-        if journal.writer_runs:
-            continue
         try:
-            lock = locks.take(journal.uuid, journal.name)
-        except NotPermitted as error:
-            told.append(f"{journal.name} was left changed by a process that is gone and is not restored: {error}")
-            continue
-        if lock is None:
-            continue  # its watchdog is at work
-        try:
-            if path.exists():
-                told += _recover(path, journal)
-        finally:
-            lock.close()
+            told += _look_after(path)
+        except Exception as error:  # one journal keeps no other from being restored
+            problem = f"{type(error).__name__}: {error}"
+            told.append(f"{path.name}, the journal of a changed GPU, could not be restored from ({problem})")
     return told
+
+
+def _look_after(path: Path) -> list[str]:
+    journal = load(path)
+    if journal is None:
+        if not path.exists():
+            return []
+        aside = path.with_suffix(".damaged")
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        return [f"a journal of a changed GPU could not be read and was set aside as {aside.name}"]
+    if not journal.of_this_host:
+        return []
+    if journal.of_an_earlier_boot:
+        path.unlink(missing_ok=True)
+        return []
+    if journal.writer_runs:
+        return []
+    left = f"{journal.name} was left changed by a process that is gone and is not restored: "
+    if not places.is_ours(path):
+        return [f"{left}its journal {path} is another user's, who can restore it; or remove that file"]
+    try:
+        lock = locks.take(journal.uuid, journal.name)
+    except NotPermitted as error:
+        return [f"{left}{error}"]
+    if lock is None:
+        return []  # its watchdog is at work
+    try:
+        journal = load(path)  # another process may have restored it, and changed the GPU itself, meanwhile
+        return _recover(path, journal) if journal is not None and not journal.writer_runs else []
+    finally:
+        lock.close()
 
 
 def _recover(path: Path, journal: Journal) -> list[str]:
@@ -122,6 +133,12 @@ def _limit_back(device: Device, journal: Journal) -> Outcome:
             return Outcome()
         if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
             return Outcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)")
+        low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
+        if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
+            _patiently(lambda: device.reset(("power_limit_w",)))
+            return Outcome(
+                f"put to the card's default limit: {before_w:g} W before is outside {low_w:g}..{high_w:g} W"
+            )
         _patiently(lambda: device.apply(Setting(power_limit_w=before_w)))
     except DeviceError as error:
         return Outcome(f"the power limit could not be put back to {before_w:g} W: {error}", settled=False)

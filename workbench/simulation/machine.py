@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import alive as processes
 from ..errors import SimulationError
 from . import catalogue, nvml_library
 from .nvml_library import MachineClock, SimulatedLibrary
@@ -53,6 +54,7 @@ GAIN = {"P100": 1.005, "A100": 0.945, "A40": 0.95, "RTX6000": 0.938, "RTX3080TI"
 NOISE = 0.003  # per update; without it readings repeat exactly and tools that drop repeats go blind
 UTILISATION_WINDOW_S = 1 / 6
 GOVERNOR_DELAY_S = 0.1
+FRESH_S = 5.0  # by then who makes a shared file has mapped it
 
 
 class Machine:
@@ -62,7 +64,8 @@ class Machine:
         self.library = library
         self.state: State = library.state
         self.clock: MachineClock = library.clock
-        self._owner_pid: int = self.state.header("owner_pid")
+        owner = self.state.header("owner_pid"), self.state.header("owner_namespace")
+        self._owner: tuple[int, int] = owner
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -72,7 +75,7 @@ class Machine:
     @property
     def owned(self) -> bool:
         """Whether this process made the machine, and so takes it away in the end."""
-        return bool(self.state.header("owner_pid") == os.getpid())
+        return self._owner == (os.getpid(), int(processes.namespace() or 0))
 
     def card(self, gpu: int) -> Card:
         return catalogue.card(self.state.card(gpu, "key"))
@@ -104,7 +107,7 @@ class Machine:
             del os.environ[ENVIRONMENT_VARIABLE]
         if nvml_library.installed() is self.library:
             nvml_library.uninstall()
-        if self._owner_pid == os.getpid():  # told before: another machine in its place has closed this one's memory
+        if self.owned:  # told before: another machine in its place has closed this one's memory
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -149,6 +152,7 @@ def create(
         state.set_header("latency_s", latency_s)
         state.set_header("unprivileged", int(not privileged))
         state.set_header("owner_pid", os.getpid())
+        state.set_header("owner_namespace", int(processes.namespace() or 0))
         state.set_header("seed", rng.getrandbits(63))
         state.set_header("driver_version", "580.00 simulated")
         for gpu, card in enumerate(models):
@@ -236,12 +240,16 @@ def simulate(
 
 
 def sweep() -> None:
-    """Remove the files of machines and rings whose owners are gone (killed, and so without an exit)."""
+    """Remove the files of machines and rings whose owners are gone (killed, and so without an exit).
+
+    An owner in another PID namespace seems gone: what any process still has mapped is left, and what is new.
+    """
     for kind in ("workbench-gpus", "workbench-ring"):
         for path in shared_directory().glob(f"{kind}-*-*"):
             pid = path.name.split("-")[2]
-            if pid.isdigit() and not alive(int(pid)):
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                fresh = time.time() - path.lstat().st_ctime < FRESH_S
+                if pid.isdigit() and not alive(int(pid)) and not fresh and not processes.is_held(path):
                     path.unlink()
 
 

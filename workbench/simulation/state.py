@@ -26,6 +26,7 @@ try:
 except ImportError:  # Windows: one process at a time
     fcntl = None  # type: ignore[assignment]
 
+from ..alive import hold
 from ..errors import SimulationError
 
 ENVIRONMENT_VARIABLE = "WORKBENCH_SIMULATED_GPUS"
@@ -53,6 +54,7 @@ HEADER = {
     "owner_pid": (68, "I"),
     "seed": (72, "Q"),
     "driver_version": (80, "32s"),
+    "owner_namespace": (112, "Q"),  # of the owner's pid
 }
 FAULTS_AT = 1024
 FAULT = struct.Struct("<64sIiii")  # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
@@ -180,6 +182,7 @@ class State:
             size = os.fstat(self._file.fileno()).st_size
             if size < HEADER_BYTES:
                 raise SimulationError(f"{self.path} is no file of simulated GPUs ({size} bytes)")
+            hold(self._file)
             self._map = mmap.mmap(self._file.fileno(), size)
             self._lock_fd = os.dup(self._file.fileno())
         if self._map[:8] != MAGIC or self.header("version") != VERSION:
