@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import subprocess
-import sys
 import threading
 import time
 import uuid as uuid_module
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import child
 from .device.protocol import Device
 from .errors import MeasurementError, UsageError
 from .sampler import LOST, RUNNING, Ring, Sampler
@@ -77,19 +77,7 @@ class Recorder:
     # starting and stopping
 
     def _start_process(self) -> None:
-        paths = [path for path in sys.path if path and os.path.isdir(path)]
-        package = str(Path(__file__).resolve().parent.parent)
-        code = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from workbench.sampler import main; main(sys.argv[2:])"
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            code,
-            "\n".join([package, *paths]),
-            str(self._path),
-            *self._numbers,
-        ]
+        command = child.command("workbench.sampler", "main", str(self._path), *self._numbers)
         try:
             # A session of its own: the interrupt that stops a cell must not stop the sampling too.
             self._process = subprocess.Popen(

@@ -4,33 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
-from .. import alive, places
+from .. import alive, child, places
+from ..errors import DeviceError
 from .journal import load
 from .restoring import recover
 
 _watchdog: subprocess.Popen[bytes] | None = None
+_NOT_CHANGED = "no GPU is changed: the process that would put it back if this one were killed"
 
 
 def start() -> None:
-    """Have one run; it is watching when this returns."""
+    """Have one run; it is watching when this returns.
+
+    Raises:
+        DeviceError: it does not start.
+    """
     global _watchdog
     if _watchdog is not None and _watchdog.poll() is None:
         return
-    paths = "\n".join([str(Path(__file__).resolve().parents[2]), *(p for p in sys.path if p and os.path.isdir(p))])
-    code = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from workbench.device.watchdog import watch; watch(sys.argv[2:])"
-    # A session of its own: whoever kills the kernel's process group must not take the watchdog along.
-    _watchdog = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code, paths, str(os.getpid()), alive.started_at(os.getpid())],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    assert _watchdog.stdout is not None
-    _watchdog.stdout.read(1)  # it is watching
+    mine = os.getpid()
+    command = child.command("workbench.device.watchdog", "watch", str(mine), alive.started_at(mine))
+    try:
+        # A session of its own: whoever kills the kernel's process group must not take the watchdog along.
+        # The home is passed on, for it may be one that no other process would find.
+        dog = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, env={**os.environ, "WORKBENCH_HOME": str(places.home()[0])},
+        )  # fmt: skip
+    except OSError as error:
+        raise DeviceError(f"{_NOT_CHANGED} cannot be started: {error}") from error
+    assert dog.stdin is not None
+    assert dog.stdout is not None
+    assert dog.stderr is not None
+    with dog.stderr:
+        if dog.stdout.read(1) != b".":  # the sign of life
+            said = dog.stderr.read().decode(errors="replace").strip().splitlines()
+            dog.stdin.close()
+            dog.stdout.close()
+            dog.wait()
+            problem = said[-1] if said else f"exit code {dog.returncode}"
+            raise DeviceError(f"{_NOT_CHANGED} ended at its start ({problem})")
+    _watchdog = dog
 
 
 def stop() -> None:
@@ -51,22 +70,30 @@ def stop() -> None:
 
 def watch(argv: list[str]) -> None:
     """The watchdog process: when its parent is gone without having said "done", restore what it has left changed."""
+    from .. import finder  # noqa: F401 - everything that restoring takes is there before the sign of life
+    from ..simulation import machine  # noqa: F401
+
     parent, started = int(argv[0]), argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(1, b".")
-    if os.read(0, 16):
-        return
+    while os.getppid() == parent:  # not the pipe alone: a child of the parent may hold its other end
+        if select.select([0], [], [], 0.5)[0]:
+            if os.read(0, 16):
+                return
+            time.sleep(0.02)  # the parent is ending, or has closed everything and lives on
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
-        if not alive.runs(parent, started) and not recover() and not _left_by(parent):
-            return
+        with contextlib.suppress(Exception):  # whatever it was, the next try may go better
+            if not alive.runs(parent, started) and not recover() and not _left_by(parent, started):
+                return
         time.sleep(0.05 if time.monotonic() < deadline - 29.0 else 0.5)
 
 
-def _left_by(pid: int) -> bool:
+def _left_by(pid: int, started: str) -> bool:
     known = [journal for path in places.journals().glob("*.json") if (journal := load(path))]
-    return any(journal.pid == pid and journal.of_this_host for journal in known)
+    writer = (pid, started, alive.namespace())
+    return any(journal.of_this_host and journal.writer == writer for journal in known)
 
 
 def pid() -> int | None:
