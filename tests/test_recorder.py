@@ -269,3 +269,22 @@ def test_only_the_last_half_hour_is_kept_unless_somebody_holds_it(recorder: Reco
     gc.collect()
     fill(recorder, stepped, 30_000, 35_000)
     assert 35_000 - KEEP_S - 10_000 < first_s() <= 35_000 - KEEP_S
+
+
+@LINUX
+def test_a_recorder_that_was_stopped_maps_no_file_and_still_tells_what_it_saw(simulated: Simulated) -> None:
+    """A live view keeps its recorder: each new choice of GPUs left a deleted file mapped."""
+    simulated("V100", scale=4.0)
+    device = open_device()
+    kept = [Recorder([device]) for _ in range(3)]
+    seen = []
+    for recorder in kept:
+        assert recorder.ready()
+        recorder.stop()
+        seen.append(len(recorder.rows(device.uuid, 0.0, 1e9)))
+    assert min(seen) > 0
+    assert all(recorder.latest(device.uuid) is not None for recorder in kept)
+    rings = {recorder._path.name for recorder in kept}  # an earlier test may have left others to the garbage collector
+    assert [name for name in rings if name in Path("/proc/self/maps").read_text()] == []
+    open_files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert [name for name in open_files if any(ring in name for ring in rings)] == []

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import random
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from workbench.errors import UsageError
+from workbench.errors import MeasurementError, SimulationError, UsageError
 from workbench.finder import devices, open_device
 from workbench.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.sampler import EdgeTracker, Ring
-from workbench.simulation.machine import Machine
+from workbench.simulation import machine as machines
+from workbench.simulation.machine import Machine, shared_directory
 
 Simulated = Callable[..., Machine]
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 LOOK_S = 0.0007
 TIMEOUT, UNKNOWN = 10, 999
 
@@ -288,3 +294,88 @@ def test_memory_stays_bounded_over_a_day(stepped: Machine) -> None:
     assert rows["time_s"][-1] == 86399.5
     assert 2 * KEEP_S <= len(rows) <= 2 * KEEP_S + 10000
     assert os.path.getsize(ring.path) == size
+
+
+# where there is no space
+
+
+def refuse_to_reserve(monkeypatch: pytest.MonkeyPatch, *full: Path, code: int = errno.ENOSPC) -> None:
+    """Let nothing be reserved in these directories."""
+    real = os.posix_fallocate
+
+    def reserve(descriptor: int, offset: int, size_bytes: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent in full:
+            raise OSError(code, os.strerror(code))
+        real(descriptor, offset, size_bytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
+
+
+@LINUX
+def test_a_ring_owns_every_page_it_may_touch(tmp_path: Path) -> None:
+    Ring.create(tmp_path / "ring", ["GPU-1"])
+    status = (tmp_path / "ring").stat()
+    assert status.st_blocks * 512 >= status.st_size
+
+
+@LINUX
+def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, other = tmp_path / "full", tmp_path / "other"
+    full.mkdir()
+    other.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(other))
+    refuse_to_reserve(monkeypatch, full)
+    assert Ring.create(full / "ring", ["GPU-1"], capacity=8).path == other / "ring"
+    assert list(full.iterdir()) == []
+    refuse_to_reserve(monkeypatch, full, other)
+    with pytest.raises(MeasurementError, match=r"1 KB of shared memory fit neither in .*full \(No space left on device\).*TMPDIR"):
+        Ring.create(full / "ring-2", ["GPU-1"], capacity=8)
+    assert [path.name for path in other.iterdir()] == ["ring"]
+
+
+@LINUX
+def test_where_space_cannot_be_reserved_zeros_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_to_reserve(monkeypatch, tmp_path, code=errno.EOPNOTSUPP)
+    ring = Ring.create(tmp_path / "ring", ["GPU-1", "GPU-2"])
+    status = ring.path.stat()
+    assert status.st_blocks * 512 >= status.st_size
+    assert (ring.count, ring.capacity, ring.head(1)) == (2, 16384, 0)
+
+
+@LINUX
+def test_a_simulated_machine_that_does_not_fit_is_made_in_the_temporary_directory(
+    simulated: Simulated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    refuse_to_reserve(monkeypatch, shared_directory())
+    made = simulated("V100")
+    assert made.state.path.parent == tmp_path
+    assert [device.name for device in devices()] == ["Tesla V100-PCIE-32GB (simulated)"]
+    refuse_to_reserve(monkeypatch, shared_directory(), tmp_path)
+    with pytest.raises(SimulationError, match=r"there is no place for 2 simulated GPUs: \d+ KB of shared memory fit neither"):
+        machines.simulate("V100,A100")
+
+
+FULL_SHM = """
+import contextlib, os, time
+import workbench
+workbench.simulate("V100,V100,V100,V100")
+with open("/dev/shm/others", "wb", buffering=0) as others, contextlib.suppress(OSError):
+    while True:
+        others.write(bytes(4096))
+os.truncate("/dev/shm/others", os.path.getsize("/dev/shm/others") - {pages} * 4096)
+with workbench.measure("x") as result:
+    time.sleep(0.1)
+print("measured", result.energy_j >= 0)
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("pages", [0, 1, 2, 3])
+def test_a_full_shared_memory_kills_nobody(pages: int, tmp_path: Path) -> None:
+    """Before every page was reserved, 1 to 3 free pages ended the process with SIGBUS."""
+    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"', "-"]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    done = subprocess.run([*inside, sys.executable, "-c", FULL_SHM.format(pages=pages)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "measured True\n"), done.stderr

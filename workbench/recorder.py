@@ -45,7 +45,7 @@ class Recorder:
         in_process: Sample on a thread of this process instead of in a child.
 
     Raises:
-        MeasurementError: no devices, or the sampling process could not be started.
+        MeasurementError: no devices, no space for the samples, or the sampling process could not be started.
     """
 
     def __init__(self, devices: Sequence[Device], *, in_process: bool = False) -> None:
@@ -54,8 +54,9 @@ class Recorder:
         self.devices = tuple(devices)
         self.clock = devices[0].clock
         self._numbers = {device.uuid: number for number, device in enumerate(self.devices)}
-        self._path = _shared_directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
-        self._ring = Ring.create(self._path, [device.uuid for device in self.devices])
+        wanted = _shared_directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
+        self._ring = Ring.create(wanted, [device.uuid for device in self.devices])
+        self._path = self._ring.path
         self._views = [self._view(number) for number in range(len(self.devices))]
         self._lock = threading.Lock()
         self._kept: list[list[np.ndarray[Any, Any]]] = [[] for _ in self.devices]
@@ -118,12 +119,16 @@ class Recorder:
 
     def stop(self) -> None:
         """End the sampling; what was recorded can still be read."""
-        self.drain()
+        with contextlib.suppress(ValueError):  # the clock of a simulated machine that is gone already
+            self.drain()
         if self._sampler is not None:
             clock: Any = self.clock
             with contextlib.suppress(ValueError):
                 clock.on_step.remove(self._follow)
         self._finalizer()
+        with self._lock:  # whoever still shows what was recorded keeps no deleted file mapped
+            self._ring.map = bytearray(self._ring.map)
+            self._views = [self._view(number) for number in range(len(self.devices))]
 
     @property
     def running(self) -> bool:
@@ -324,4 +329,7 @@ def _shared_directory() -> Path:
     import tempfile
 
     shm = Path("/dev/shm")
-    return shm if os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
+    if not os.access(shm, os.W_OK):
+        with contextlib.suppress(OSError):  # nowhere to write at all: who makes the ring says so
+            return Path(tempfile.gettempdir())
+    return shm

@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from . import alive
+from . import alive, shared_file
 from .clock import Clock
 from .device.protocol import Device
-from .errors import DeviceError, GpuLost, NoDriver, Transient
+from .errors import DeviceError, GpuLost, MeasurementError, NoDriver, Transient
 from .records import Sample
 
 MAGIC, VERSION = b"WBRING\0\0", 2
@@ -54,7 +54,7 @@ class Ring:
         self.path = Path(path)
         with open(path, "r+b") as file:
             alive.hold(file)
-            self.map = mmap.mmap(file.fileno(), 0)
+            self.map: mmap.mmap | bytearray = mmap.mmap(file.fileno(), 0)
         magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
         self.count, self.capacity = int(count), int(capacity)
         if magic != MAGIC or version != VERSION:
@@ -62,10 +62,17 @@ class Ring:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
-        with open(path, "xb") as file:
-            file.truncate(HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES))
-            file.write(HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
-        ring = cls(path)
+        """A new ring at `path`, or in the temporary directory where that is full; `Ring.path` tells.
+
+        Raises:
+            MeasurementError: it fits in neither.
+        """
+        size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
+        try:
+            made = shared_file.create(path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
+        except OSError as error:
+            raise MeasurementError(f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}") from error
+        ring = cls(made)
         for device, uuid in enumerate(uuids):
             ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")
         return ring

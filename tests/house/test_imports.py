@@ -24,7 +24,8 @@ ROOMS: dict[str, set[str]] = {
     "synchronise": set(),
     "estimate": set(),  # pure functions over arrays
     "device": {*_NOUNS, "places", "alive"},
-    "simulation": {"records", "errors"},
+    "shared_file": set(),
+    "simulation": {"records", "errors", "shared_file"},
     "trace": {"records", "errors"},
     "periodicity": {"errors"},  # what the door `period` is made of: pure functions over arrays
     "period": {"records", "errors", "periodicity"},
@@ -32,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "search": {"records", "errors", "alive"},
     "cluster": {"records", "errors", "trace"},
     "finder": {*_NOUNS, "device", "simulation"},  # opens either kind: the one place where a name chooses
-    "sampler": {*_NOUNS, "device", "finder"},  # the child process opens its GPUs by UUID
+    "sampler": {*_NOUNS, "device", "finder", "shared_file"},  # the child process opens its GPUs by UUID
     "recorder": {*_NOUNS, "device", "trace", "sampler"},
     "tracking": {"records", "recorder"},  # what `tracker` is made of; memory keeps a recorder's rows
     "tracker": {"records", "period", "tracking"},
@@ -44,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
     "counting": {"records", "errors", "period", "iterations", "recorder", "tracking"},
     "readers": {"errors", "trace"},
     "meter": {*_NOUNS, "device", "trace", "estimate", "steps", "recorder", "synchronise", "marks", "iterations", "counting"},
-    "store": {"records", "errors", "trace", "places"},
+    "store": {"records", "errors", "trace", "places", "iterations"},
     "report": {"records", "errors", "trace", "tuner"},  # the last for its types only
     "gpu_table": {"records", "errors", "device", "recorder"},
     "workloads": {"records", "errors", "device", "simulation"},

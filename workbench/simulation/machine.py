@@ -121,8 +121,8 @@ def create(
     latency_s: float = 0.0,
     privileged: bool = True,
     seed: int | None = None,
-) -> None:
-    """Write the file of a new machine with these cards, idle since its time 0.
+) -> Path:
+    """Write the file of a new machine with these cards, idle since its time 0; returns where, as `path` may have no space.
 
     Args:
         cards: Names of the catalogue ("A100"), separated by commas or as a list.
@@ -134,7 +134,7 @@ def create(
 
     Raises:
         UnknownGpu: a card that the catalogue does not have.
-        SimulationError: no card, too many, or a scale that is no positive number.
+        SimulationError: no card, too many, a scale that is no positive number, or no space for it.
     """
     names = [name for name in (cards.split(",") if isinstance(cards, str) else list(cards)) if name.strip()]
     if not 1 <= len(names) <= MAX_GPUS:
@@ -157,6 +157,7 @@ def create(
         state.set_header("driver_version", "580.00 simulated")
         for gpu, card in enumerate(models):
             _write_card(state, gpu, card, rng)
+        return state.path
     finally:
         state.close()
 
@@ -228,7 +229,7 @@ def simulate(
     """A new simulated machine, in this process and, through the environment, in its children. See `create`."""
     sweep()
     path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    create(cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed)
+    path = create(cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed)
     try:
         machine = Machine(nvml_library.install(path))
     except SimulationError:

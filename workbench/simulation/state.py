@@ -26,6 +26,7 @@ try:
 except ImportError:  # Windows: one process at a time
     fcntl = None  # type: ignore[assignment]
 
+from .. import shared_file
 from ..alive import hold
 from ..errors import SimulationError
 
@@ -193,11 +194,16 @@ class State:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], count: int) -> State:
-        """A new file for `count` GPUs, all zero but for magic, version and count."""
-        with open(path, "xb") as file:
-            file.truncate(HEADER_BYTES + count * (GPU_BYTES + TENANT_SLOTS * TENANT_BYTES))
-            file.write(struct.pack("<8sII", MAGIC, VERSION, count))
-        return cls(path)
+        """A new file for `count` GPUs, all zero but for magic, version and count; in the temporary directory where `path` is full.
+
+        Raises:
+            SimulationError: it fits in neither.
+        """
+        size_bytes = HEADER_BYTES + count * (GPU_BYTES + TENANT_SLOTS * TENANT_BYTES)
+        try:
+            return cls(shared_file.create(path, size_bytes, struct.pack("<8sII", MAGIC, VERSION, count)))
+        except OSError as error:
+            raise SimulationError(f"there is no place for {count} simulated GPU{'s' * (count != 1)}: {error}") from error
 
     def close(self) -> None:
         if not self.closed:

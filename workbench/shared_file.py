@@ -1,0 +1,68 @@
+"""Files that several processes map as memory. Standard library only: the sampling process loads this."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+_CANNOT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system answers that does not know how to reserve
+_BLOCK = bytes(1 << 16)
+
+
+def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path:
+    """Make a file of zeros that begins with `header`, and of which every page is there; returns where.
+
+    A page that is merely promised kills whoever touches it when the place is full (SIGBUS): Docker gives /dev/shm 64 MB, which
+    the workers of a data loader fill. Where the file does not fit, the temporary directory is taken instead.
+
+    Raises:
+        OSError: it fits in neither; the message names both places, the size and the way out.
+        FileExistsError: there is such a file already.
+    """
+    wanted = Path(path)
+    try:
+        return _filled(wanted, size_bytes, header)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        first = error
+    import tempfile
+
+    try:
+        return _filled(Path(tempfile.gettempdir()) / wanted.name, size_bytes, header)
+    except OSError as error:
+        raise OSError(
+            f"{max(size_bytes >> 10, 1)} KB of shared memory fit neither in {wanted.parent} ({first.strerror or first}) nor in the "
+            f"temporary directory ({error.strerror or error}); free some space there, give a container more (docker run "
+            "--shm-size=1g), or set TMPDIR to a directory with space"
+        ) from error
+
+
+def _filled(path: Path, size_bytes: int, header: bytes) -> Path:
+    with open(path, "xb") as file:
+        try:
+            _reserve(file.fileno(), size_bytes)
+            file.write(header)
+            file.flush()
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+    return path
+
+
+def _reserve(descriptor: int, size_bytes: int) -> None:
+    """Make an empty file so long, with every block of it on the device."""
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+        return
+    except AttributeError:  # macOS, Windows
+        pass
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
+    for at in range(0, size_bytes, len(_BLOCK)):
+        os.write(descriptor, _BLOCK[: size_bytes - at])
+    os.lseek(descriptor, 0, os.SEEK_SET)
