@@ -9,7 +9,10 @@ import pytest
 
 import workbench
 from workbench import session as sessions
+from workbench.meter import Meter
+from workbench.records import Measurement
 from workbench.simulation.machine import Machine
+from workbench.store import Store
 
 Simulated = Callable[..., Machine]
 
@@ -119,3 +122,93 @@ def test_a_loop_over_nothing_has_no_iterations(machine: Machine) -> None:
     assert list(loop) == []
     assert loop.iterations.height == 0
     assert loop.measurement.time_s == 0.0
+
+
+# whatever is wrong, a training goes on
+
+
+def a_training() -> list[Measurement]:
+    """Everything that a script may use, as it uses it; what the block, the call and the loop have cost."""
+    with workbench.measure("block") as result:
+        workbench.step()
+    assert result.time_s >= 0
+
+    @workbench.measure
+    def epoch() -> str:
+        with workbench.phase("evaluation"):
+            return "done"
+
+    assert epoch() == "done"
+    batches = []
+    for batch in (loop := workbench.track([1, 2], "loop")):
+        batches.append(batch)
+        workbench.step()
+    assert batches == [1, 2]
+    assert loop.iterations.height <= 2
+    return [result.measurement, epoch.measurement, loop.measurement]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterator[Simulated]:
+    monkeypatch.setattr(sessions, "_current", None)
+    yield simulated
+    sessions.current().close()
+
+
+@pytest.mark.parametrize("code", [9, 10, 12, 15, 999])
+def test_a_driver_that_does_not_start_costs_the_energy_and_not_the_training(no_session: Simulated, code: int) -> None:
+    no_session("V100").state.set_header("driver_fault", code)
+    for m in a_training():
+        assert (m.energy_j, m.outcome) == (None, "ok")
+        assert f"(NVML {code})" in m.notes[0]
+
+
+@pytest.mark.parametrize("broken", ["recover", "devices", "Recorder", "Meter"])
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No usable temporary directory found"), RuntimeError("can't start new thread")])
+def test_a_session_that_cannot_be_made_costs_the_energy_and_not_the_training(
+    no_session: Simulated, monkeypatch: pytest.MonkeyPatch, broken: str, error: Exception
+) -> None:
+    no_session("V100", scale=4.0)
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    if broken == "Meter":  # one that is made and fails later
+        for name in ("open", "measure", "count", "energies"):
+            monkeypatch.setattr(Meter, name, fails)
+    else:
+        monkeypatch.setattr(sessions.restoring if broken == "recover" else sessions, broken, fails)
+    harmless = isinstance(error, OSError) and broken in ("recover", "Recorder")
+    for m in a_training():
+        assert m.time_s >= 0
+        assert (m.energy_j is not None) == harmless
+        assert harmless or type(error).__name__ in m.notes[0]
+
+
+def test_a_meter_that_fails_on_the_way_leaves_the_time_and_the_reason(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with workbench.measure("epoch") as result:
+        work(machine, 100.0, 1.0)
+        monkeypatch.setattr(Meter, "close", lambda *_: 1 / 0)
+    m = result.measurement
+    assert (m.label, m.energy_j, m.outcome) == ("epoch", None, "ok")
+    assert m.notes == ("this could not be measured in full: ZeroDivisionError: division by zero",)
+
+
+def test_a_simulated_machine_that_goes_away_stops_no_loop(machine: Machine) -> None:
+    seen = []
+    for batch in (loop := workbench.track(range(3), "epoch")):
+        if batch == 1:
+            machine.close()
+            machine.state.close()
+        seen.append(batch)
+    assert seen == [0, 1, 2]
+    assert loop.measurement.time_s >= 0
+
+
+@pytest.mark.parametrize("label", ["tr\udce9n.sh", "\ud800", 5])
+def test_any_label_can_be_stored(machine: Machine, label: str) -> None:
+    with workbench.measure(label) as result:
+        pass
+    result.measurement.label.encode()
+    Store().save(result.measurement)
+    assert Store().find(label).id == result.measurement.id if isinstance(label, str) else result.measurement.label == "5"

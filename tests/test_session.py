@@ -16,7 +16,7 @@ import pytest
 from workbench import session as sessions
 from workbench.device import control
 from workbench.errors import NoDriver, SimulationError, UnknownGpu
-from workbench.finder import open_device
+from workbench.finder import open_device, why_no_gpu
 from workbench.records import Setting
 from workbench.session import Session, simulate
 from workbench.simulation.machine import Machine, attached, shared_directory
@@ -226,3 +226,58 @@ def test_an_outer_hold_survives_a_session_that_opens(simulated: Simulated) -> No
     with control.applied(open_device(), Setting(power_limit_w=150.0)):
         _ = sessions.current().meter
         assert machine.state.control(0, "limit_w") == 150.0
+
+
+def test_where_the_samples_have_no_place_the_counter_alone_measures(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated("V100", scale=4.0)
+
+    def full(*_: object) -> Path:
+        raise OSError("4 KB of shared memory fit neither here nor there")
+
+    monkeypatch.setattr("workbench.shared_file.create", full)
+    mine = sessions.current()
+    m = mine.meter.measure(mine.meter.close(mine.meter.open()))
+    assert mine.recorder is None
+    assert m.energy_j is not None
+    assert mine.messages == [
+        "there is no place for the samples of 1 GPU: 4 KB of shared memory fit neither here nor there; "
+        "energy comes from the counter alone, with wider error bars"
+    ]
+
+
+# GPUs that cannot be used
+
+
+@pytest.mark.parametrize("code", [9, 12, 17, 18, 999, 12345])
+def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_and_the_reason(simulated: Simulated, code: int) -> None:
+    simulated("V100", stepped=True).state.set_header("driver_fault", code)
+    mine = sessions.current()
+    assert mine.devices == ()
+    assert f"(NVML {code})" in mine.why_no_gpu()
+    assert mine.meter.why == mine.why_no_gpu()
+    with pytest.raises(NoDriver, match=r"a simulated one can be had by name"):
+        open_device()
+
+
+def test_a_container_that_lost_its_gpus_is_told_to_be_restarted(simulated: Simulated) -> None:
+    simulated("V100", stepped=True).state.set_header("driver_fault", 999)
+    assert "a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it" in why_no_gpu()
+
+
+def test_a_container_without_the_drivers_library_is_told_how_to_get_it(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated("V100", stepped=True).state.set_header("driver_fault", 12)
+    real = os.path.exists
+    for there in (False, True):
+        monkeypatch.setattr(os.path, "exists", lambda path, there=there: there if path == "/dev/nvidiactl" else real(path))
+        assert ("-e NVIDIA_DRIVER_CAPABILITIES=compute,utility" in why_no_gpu()) == there
+
+
+def test_gpus_that_are_there_and_cannot_be_measured_have_a_reason_too(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = simulated("V100", stepped=True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert why_no_gpu() == "CUDA_VISIBLE_DEVICES='' leaves no GPU to this process"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    machine.lose(0)
+    assert "lost" in why_no_gpu()
+    machine.lose(0, 0)
+    assert why_no_gpu() == ""

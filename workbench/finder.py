@@ -7,18 +7,26 @@ import os
 
 from .device import nvml, visible
 from .device.nvml import NvmlDevice
-from .errors import GpuLost, NoDriver, NotPermitted, UnknownGpu
+from .errors import DeviceError, GpuLost, NoDriver, NotPermitted, Transient, UnknownGpu
+
+NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
 
 
 def devices() -> list[NvmlDevice]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in CUDA's order; empty where there is none.
 
     Where the environment names a simulated machine (`WORKBENCH_SIMULATED_GPUS`), these are its GPUs.
+
+    Raises:
+        Transient: the driver cannot answer just now.
+        UnknownGpu: CUDA_VISIBLE_DEVICES counts GPUs, and nothing says in which order.
     """
     _attach()
     try:
         known = nvml.identities()
-    except NoDriver:
+    except Transient:
+        raise
+    except DeviceError:  # `why_no_gpu` says which
         return []
     opened: dict[str, NvmlDevice] = {}
     for uuid in visible.visible(known, _environment()):
@@ -45,8 +53,10 @@ def open_device(which: int | str = 0) -> NvmlDevice:
     _attach()
     try:
         known = nvml.identities()
-    except NoDriver as error:
-        raise NoDriver(f"{error}; a simulated one can be had by name: open_device('sim:A100')", code=error.code) from error
+    except Transient:
+        raise
+    except DeviceError as error:
+        raise NoDriver(f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')", code=error.code) from error
     if not known:
         raise NoDriver("the driver works and finds no GPU; a simulated one can be had by name: open_device('sim:A100')")
     return nvml.open_uuid(visible.resolve(which, known, _environment()))
@@ -62,9 +72,26 @@ def why_no_gpu() -> str:
     """One sentence that says why `devices()` is empty; empty where it is not."""
     _attach()
     try:
-        return "" if nvml.identities() else "the driver works and finds no GPU"
-    except NoDriver as error:
-        return str(error)
+        known = nvml.identities()
+        if not known:
+            return "the driver works and finds no GPU"
+        seen = visible.visible(known, _environment())
+        if not seen:
+            return f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no GPU to this process"
+        if not devices():
+            nvml.open_uuid(seen[0])
+    except DeviceError as error:
+        return _reason(error)
+    return ""
+
+
+def _reason(error: DeviceError) -> str:
+    """Why no GPU can be used, with the way out where a container is behind it."""
+    if error.code == UNKNOWN:
+        return f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it"
+    if error.code == NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
+        return f"{error}, but a GPU is here: start the container with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    return str(error)
 
 
 def _environment() -> dict[str, str]:

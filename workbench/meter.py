@@ -13,7 +13,7 @@ import os
 import time
 import uuid as uuid_module
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,8 +24,8 @@ from . import estimate, marks
 from .device import rapl
 from .device.nvml import throttle_names
 from .device.protocol import Device
-from .errors import DeviceError, MeasurementError, UsageError
-from .recorder import ROWS, Hold, Recorder
+from .errors import DeviceError, MeasurementError, UsageError, WorkbenchError
+from .recorder import ROWS, Recorder
 from .records import Edge, GpuMeasurement, Marks, Measurement, Periods, Process, Setting, Window
 from .steps import as_steps, by_readings, gaps, reaches
 from .synchronise import synchronise
@@ -47,6 +47,7 @@ class Meter:
         recorder: What watches the same devices; None measures by the counter alone, with wider error bars.
         sync: Wait for queued GPU work of torch, JAX and CuPy at both edges.
         zones: RAPL counters to read as well.
+        why: Why there is no GPU to measure, where there is none; trainings are told with their result.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class Meter:
         *,
         sync: bool = True,
         zones: tuple[rapl.Zone, ...] | None = None,
+        why: str = "",
     ) -> None:
         self.devices = tuple(devices)
         self.recorder = recorder
         self.sync = sync
+        self.why = why
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
@@ -75,7 +78,7 @@ class Meter:
             synchronise()
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
-        window = Window(label, self.clock(), edges, host_opened=host, notes=notes)
+        window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes)
         if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
             marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
         self._notebooks[id(window)] = notebook = marks.Notebook(self.clock)
@@ -290,57 +293,100 @@ class Meter:
 
     @contextlib.contextmanager
     def window(self, label: str = "", *, settle: bool = True) -> Iterator[Result]:
-        """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`."""
-        result = Result(self, settle)
-        window = self.open(label)
+        """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`. Of itself it raises nothing."""
+        result = Result(self, label, settle)
         try:
             yield result
         except KeyboardInterrupt:
-            result.close(self.close(window), "interrupted")
+            result.close("interrupted")
             raise
         except BaseException:
-            result.close(self.close(window), "error")
+            result.close("error")
             raise
         else:
-            result.close(self.close(window), "ok")
+            result.close("ok")
 
     def track(self, iterable: Iterable[T], label: str = "") -> Track[T]:
         """Iterate with a window around every iteration; see `Track`."""
         return Track(self, iterable, label)
 
 
+class TrainingWindow:
+    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a note that says why."""
+
+    def __init__(self, meter: Meter, label: str) -> None:
+        self._meter, self._label, self._problem = meter, label, ""
+        self._begun_s = time.monotonic()
+        self._time_s: float | None = None
+        self.opened = self.attempt(lambda: meter.open(label))
+        self.closed: Window | None = None
+        # of the trace, as long as it may be asked for
+        self._hold = self.attempt(lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None)
+
+    @property
+    def ended(self) -> bool:
+        return self._time_s is not None
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        """What `act` returns; None where it fails, and the measurement says why."""
+        try:
+            return act()
+        except Exception as error:
+            self._problem = self._problem or describe(error)
+            return None
+
+    def now_s(self) -> float | None:
+        """The time of the window's clock; None where that is gone."""
+        return self.attempt(self._meter.clock)
+
+    def close(self) -> None:
+        opened = self.opened
+        self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
+        self._time_s = time.monotonic() - self._begun_s
+
+    def measure(self, outcome: str = "ok", *, settle: bool = True) -> tuple[Measurement, Found | None]:
+        """Its measurement, and its iterations where they were looked for and found."""
+        assert self._time_s is not None
+        began_unix_s = time.time() - (time.monotonic() - self._begun_s)
+        measured = Measurement(uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome)
+        found = None
+        if (closed := self.closed) is not None:
+            measured = self.attempt(lambda: self._meter.measure(closed, settle=settle, outcome=outcome)) or measured
+            found = self.attempt(lambda: self._meter.count(closed, measured))
+        failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
+        notes = [note for note in (self._meter.why, failed) if note]
+        return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
+
+
 class Result:
     """What a measured block leaves behind; the estimate is made when it is first asked for."""
 
-    def __init__(self, meter: Meter, settle: bool) -> None:
+    def __init__(self, meter: Meter, label: str, settle: bool) -> None:
         self._meter, self._settle = meter, settle
-        self._hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
         self._found: Found | None = None
-        self._window: Window | None = None
         self._outcome = "ok"
         self._measurement: Measurement | None = None
+        self._training = TrainingWindow(meter, label)
 
-    def close(self, window: Window, outcome: str) -> None:
-        self._window, self._outcome = window, outcome
+    def close(self, outcome: str) -> None:
+        self._outcome = outcome
+        self._training.close()
 
     @property
     def measurement(self) -> Measurement:
         """Raises MeasurementError while the block is still running."""
         if self._measurement is None:
-            if self._window is None:
+            if not self._training.ended:
                 raise MeasurementError("the block is still running; its measurement is there when it has ended")
-            measurement = self._meter.measure(self._window, settle=self._settle, outcome=self._outcome)
-            self._found = self._meter.count(self._window, measurement)
-            self._measurement = with_iterations(measurement, self._found)
+            self._measurement, self._found = self._training.measure(self._outcome, settle=self._settle)
         return self._measurement
 
     @property
     def found(self) -> Found:
         """The iterations of the block, their summary and the periods of its trace; also of a block too short to be looked at unasked."""
-        measurement = self.measurement
-        if self._found is None or self._found.periods is None:
-            assert self._window is not None
-            self._found = self._meter.count(self._window, measurement, look=True)
+        measurement, window = self.measurement, self._training.closed
+        if window is not None and (self._found is None or self._found.periods is None):
+            self._found = self._meter.count(window, measurement, look=True)
         if self._found is None:
             raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no marks (workbench.step())")
         return self._found
@@ -375,8 +421,7 @@ class Track(Iterable[T]):
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
         self._meter, self._iterable, self._label = meter, iterable, label
         self.marks_s: list[float] = []
-        self._whole: Window | None = None
-        self._hold: Hold | None = None
+        self._whole: TrainingWindow | None = None
         self._measurement: Measurement | None = None
         self._iterations: Any = None
 
@@ -385,30 +430,32 @@ class Track(Iterable[T]):
 
     def __iter__(self) -> Iterator[T]:
         self._measurement = self._iterations = None
-        whole, recorder, clock = self._meter.open(self._label), self._meter.recorder, self._meter.clock
-        self._hold = recorder.hold(whole.start_s) if recorder is not None else None  # as long as iterations may be asked for
-        self.marks_s = [whole.start_s]
+        self._whole = whole = TrainingWindow(self._meter, self._label)
+        self.marks_s = [whole.opened.start_s] if whole.opened is not None else []
         marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
         begun = False
         try:
             for item in self._iterable:
                 begun = True
                 yield item
-                self.marks_s.append(clock())
+                self._mark(whole.now_s())
                 begun = False
         finally:
-            self._whole = self._meter.close(whole)
-            if begun and self._whole.end_s is not None:  # left by a break or an error: that iteration ran too
-                self.marks_s.append(self._whole.end_s)
+            whole.close()
+            if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
+                self._mark(whole.closed.end_s)
+
+    def _mark(self, at_s: float | None) -> None:
+        if at_s is not None and self.marks_s:
+            self.marks_s.append(at_s)
 
     @property
     def measurement(self) -> Measurement:
         """The whole loop's. Raises MeasurementError while it has not ended."""
         if self._measurement is None:
-            if self._whole is None:
+            if self._whole is None or not self._whole.ended:
                 raise MeasurementError("the loop has not ended; its measurement is there when it has")
-            measurement = self._meter.measure(self._whole)
-            self._measurement = with_iterations(measurement, self._meter.count(self._whole, measurement))
+            self._measurement, _ = self._whole.measure()
         return self._measurement
 
     @property
@@ -418,11 +465,22 @@ class Track(Iterable[T]):
             import polars as pl
 
             _ = self.measurement  # which waits until the last edge is known
-            rows = self._meter.energies(self.marks_s)
+            assert self._whole is not None
+            rows = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if self.marks_s else []
             names = ("iteration", "start_s", "time_s", "energy_j", "energy_uncertainty_j")
             kinds = (pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64)
-            self._iterations = pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
+            self._iterations = pl.DataFrame(rows or [], schema=dict(zip(names, kinds, strict=True)), orient="row")
         return self._iterations
+
+
+def encodable(label: str) -> str:
+    """A label that can be stored; file names that are no UTF-8 come with code points that no encoding has."""
+    return str(label).encode("utf-8", "replace").decode()
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong, in one sentence."""
+    return str(error) if isinstance(error, WorkbenchError) and str(error) else f"{type(error).__name__}: {error}"
 
 
 def with_iterations(measurement: Measurement, found: Found | None) -> Measurement:

@@ -1,4 +1,7 @@
-"""For scripts: `measure` a block, a function or a call, `track` a loop. They use the session of the process."""
+"""For scripts: `measure` a block, a function or a call, `track` a loop. They use the session of the process.
+
+A training never ends of its measurement: what goes wrong here is a note of the result, which has the time in any case.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Measured(AbstractContextManager[Result]):
         self._context: AbstractContextManager[Result] | None = None
 
     def __enter__(self) -> Result:
-        self._context = session.current().meter.window(self._label)
+        self._context = session.current().meter_or_clock().window(self._label)
         return self._context.__enter__()
 
     def __exit__(self, *error: Any) -> bool | None:
@@ -36,7 +39,7 @@ class Measured(AbstractContextManager[Result]):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         def late(*args: P.args, **kwargs: P.kwargs) -> R:
-            meter, result = session.current().meter, None
+            meter, result = session.current().meter_or_clock(), None
             try:
                 with meter.window(self._label or function.__qualname__) as result:
                     return function(*args, **kwargs)
@@ -68,7 +71,7 @@ def measure(label: str | Callable[..., Any] = "") -> Any:
 
 def track(iterable: Iterable[T], label: str = "") -> Track[T]:
     """Iterate as before, with the energy of every iteration: `for batch in (loop := track(loader)): ...`, `loop.iterations`."""
-    return session.current().meter.track(iterable, label)
+    return session.current().meter_or_clock().track(iterable, label)
 
 
 def iterations_of(measurement: Measurement | str) -> Found:

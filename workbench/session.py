@@ -15,7 +15,7 @@ from .device import control, restoring
 from .device.nvml import NvmlDevice
 from .errors import DeviceError, MeasurementError, NoDriver, SimulationError, StoreError, WorkbenchError
 from .finder import devices, open_device, why_no_gpu
-from .meter import Meter
+from .meter import Meter, describe
 from .recorder import Recorder
 from .records import Measurement, Setting, Window
 
@@ -60,6 +60,13 @@ class Session:
     def recorder(self) -> Recorder | None:
         return self._present().recorder
 
+    def meter_or_clock(self) -> Meter:
+        """The meter; one that measures time alone and says why, where it cannot be made: a training must not end of that."""
+        try:
+            return self.meter
+        except Exception as error:
+            return Meter((), sync=self.sync, why=describe(error))
+
     def _present(self) -> Meter:
         return self._meter or self.meter
 
@@ -80,9 +87,9 @@ class Session:
                 if not recorder.ready():
                     self.messages.append(recorder.failure() or "the sampling process is slow to start")
                 recorder.calibrated()
-            except MeasurementError as error:
+            except (MeasurementError, OSError) as error:
                 self.messages.append(f"{error}; energy comes from the counter alone, with wider error bars")
-        return Meter(found, recorder, sync=self.sync)
+        return Meter(found, recorder, sync=self.sync, why="" if found else self.why_no_gpu())
 
     def why_no_gpu(self) -> str:
         """One sentence for a session without GPUs."""

@@ -723,7 +723,7 @@ def _number(value: Any) -> int:
 
 def _process_name(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
     except OSError:
         return "?"
