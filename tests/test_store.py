@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -373,3 +374,144 @@ def test_an_export_that_does_not_fit_is_an_error_of_ours(store: Store, tmp_path:
     (tmp_path / "e.csv").mkdir()
     with pytest.raises(StoreError, match=r"e\.csv could not be written"):
         export(store.log(), tmp_path / "e.csv")
+
+
+# whatever lies in the directory
+
+
+def damaged(whole: bytes, rng: random.Random) -> bytes:
+    """Some file that once was this one."""
+    content = bytearray(whole)
+    kind = rng.choice(("cut", "flip", "overwrite", "noise", "footer"))
+    if kind == "cut":
+        return whole[: rng.randrange(len(whole))]
+    if kind == "noise":
+        return rng.randbytes(rng.randrange(3000))
+    if kind == "flip":
+        for _ in range(rng.choice((1, 2, 8, 64))):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    elif kind == "overwrite":
+        at = rng.randrange(len(content))
+        content[at : at + rng.randrange(1, 64)] = rng.randbytes(rng.randrange(1, 64))
+    else:  # what says where the columns lie
+        content[-rng.randrange(1, min(len(content), 3000))] = rng.randrange(256)
+    return bytes(content)
+
+
+def shown(log: pl.DataFrame) -> None:
+    """What the log's panel and command do with it."""
+    log.select(pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms"))
+    for row in log.rows(named=True):
+        from_row(row)
+
+
+def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
+    """Some of these make Polars panic, which is no Exception."""
+    rng = random.Random(12)
+    store.save(FULL, {"GPU-1": a_trace(50), "GPU-2": a_trace(50)})
+    whole, trace = (next(store.directory.glob(name)).read_bytes() for name in ("measurements/m-*", "traces/t-*"))
+    store.save(BARE)
+    unreadable = 0
+    for number in range(200):
+        (store.directory / "measurements" / f"m-1-{number}.parquet").write_bytes(damaged(whole, rng))
+        (store.directory / "traces" / f"t-1-x{number}.parquet").write_bytes(damaged(trace, rng))
+        found = store.trace(f"x{number}")
+        assert found is None or {name: found.schema[name] for name in TRACE} == dict(TRACE)
+        unreadable += found is None
+        if number % 20 == 19:
+            log = store.log()
+            shown(log)
+            assert {"b", FULL.id} <= set(log["id"])
+            assert store.find("b") == BARE
+    told = store.messages()
+    assert unreadable > 100
+    assert len(told) > unreadable
+    assert all("could not be read" in said or "newer version" in said for said in told)
+
+
+@pytest.mark.parametrize("folder", ["measurements", "traces"])
+def test_a_panic_of_polars_sets_the_file_aside(store: Store, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    store.save(FULL, {"GPU-1": a_trace()})
+    store.save(BARE, {"GPU-1": a_trace()})
+    real = pl.read_parquet
+
+    def panics(path: Path) -> pl.DataFrame:
+        if path.parent.name == folder and FULL.id in path.name:
+            raise pl.exceptions.PanicException("index out of bounds")
+        return real(path)
+
+    monkeypatch.setattr(pl, "read_parquet", panics)
+    assert store.log().height == (1 if folder == "measurements" else 2)
+    assert (store.trace(FULL.id) is None) == (folder == "traces")
+    assert store.trace(BARE.id) is not None
+    (said,) = store.messages()
+    assert said.endswith(".damaged (index out of bounds)")
+
+
+def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.save(BARE)
+
+    def interrupted(_: Path) -> pl.DataFrame:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pl, "read_parquet", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.log()
+    monkeypatch.undo()
+    assert store.log().height == 1
+
+
+WRONG = (-1, 1.5, float("nan"), float("inf"), "x", True, None, b"x", ["x"], [None], {"a": 1}, [{"name": None}])
+
+
+@pytest.mark.parametrize("column", SCHEMA.names())
+def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(store: Store, column: str) -> None:
+    store.save(BARE)
+    frame = as_frame([FULL])
+    for number, value in enumerate(WRONG):
+        frame.with_columns(pl.Series(column, [value])).write_parquet(store.directory / "measurements" / f"m-1-{number}.parquet")
+        log = store.log()
+        assert log.schema == SCHEMA
+        assert "b" in log["id"]
+        shown(log)
+        assert store.find("b") == BARE
+
+
+@pytest.mark.parametrize("name", ["other_processes", "notes", "throttle_reasons", "setting", "samples", "name"])
+def test_a_gpu_that_lacks_what_is_shown_of_it_is_set_aside(store: Store, name: str) -> None:
+    store.save(BARE)
+    rows = as_frame([FULL]).to_dicts()
+    rows[0]["gpus"][1][name] = [None] if isinstance(rows[0]["gpus"][1][name], list) else None
+    pl.DataFrame(rows, schema=SCHEMA).write_parquet(store.directory / "measurements" / "m-1.parquet")
+    assert store.log()["id"].to_list() == ["b"]
+    assert "without a value" in store.messages()[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are Unix's")
+def test_what_is_no_regular_file_is_set_aside(store: Store) -> None:
+    """A pipe of this name blocked the log for ever."""
+    store.save(BARE, {"GPU-1": a_trace()})
+    os.mkfifo(store.directory / "measurements" / "m-1-pipe.parquet")
+    (store.directory / "measurements" / "m-1-folder.parquet").mkdir()
+    os.mkfifo(store.directory / "traces" / "t-1-pipe.parquet")
+    assert store.log()["id"].to_list() == ["b"]
+    assert store.trace("pipe") is None
+    told = store.messages()
+    assert len(told) == 3
+    assert all(said.endswith("(it is no regular file)") for said in told)
+
+
+def test_what_cannot_be_made_a_row_is_said_and_nothing_half_written(store: Store) -> None:
+    with pytest.raises(StoreError, match="it is shown but not stored"):
+        store.save(replace(BARE, outcome="tr\udce9n"))
+    assert files(store) == []
+
+
+def test_a_store_without_any_place_to_write_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nowhere() -> tuple[Path, str]:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(stores.places, "home", nowhere)
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "none"))
+    assert Store().log().height == 0
+    assert Store().messages() == ["there is no place to write to (No usable temporary directory found); nothing will be kept"]

@@ -13,16 +13,18 @@ oldest go first.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from . import places
+from . import places, trace
 from .errors import StoreError, UsageError
 from .records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 
@@ -108,6 +110,13 @@ _FIELDS = {  # of the record, by column
     "iteration_detected_s": "detected_s",
     "iteration_check": "check",
 }
+# What a row must tell. Any other column may be null.
+_NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus", "notes", "schema_version")
+_GPU_NEEDED = ("name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes", "samples", "gaps", "notes")
+_COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
+_LATEST_UNIX_S = 1e11  # the year 5138
+_FAILURES = (Exception, pl.exceptions.PanicException)  # Polars panics on some damaged files, and a panic is no Exception
+_TRACE = {**trace.SCHEMA, "uuid": pl.String()}
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 
 
@@ -157,7 +166,10 @@ class Store:
     """
 
     def __init__(self, directory: Path | None = None, *, quota_bytes: int = QUOTA_BYTES) -> None:
-        found, self.problem = (directory, "") if directory else places.home()
+        try:
+            found, self.problem = (directory, "") if directory else places.home()
+        except OSError as error:
+            found, self.problem = places.wanted_home(), f"there is no place to write to ({error.strerror or error}); nothing will be kept"
         self.directory, self.quota_bytes = found, quota_bytes
         self._measurements, self._traces = found / "measurements", found / "traces"
         self._told: list[str] = []
@@ -172,12 +184,13 @@ class Store:
             StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still in memory.
         """
         stem = f"{measurement.started_unix_s:.3f}-{measurement.id}"
-        _write(as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
-        frames = [frame.with_columns(pl.lit(gpu).alias("uuid")) for gpu, frame in (traces or {}).items() if frame.height]
+        _write(lambda: as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
+        frames = {gpu: frame for gpu, frame in (traces or {}).items() if frame.height}
         if frames:
-            _write(pl.concat(frames, how="vertical"), self._traces / f"t-{stem}.parquet")
+            parts = (frame.with_columns(pl.lit(gpu).alias("uuid")) for gpu, frame in frames.items())
+            _write(lambda: pl.concat(parts, how="vertical"), self._traces / f"t-{stem}.parquet")
         if iterations is not None and iterations.height:
-            _write(iterations, self._traces / f"i-{stem}.parquet")
+            _write(lambda: iterations, self._traces / f"i-{stem}.parquet")
         if frames:
             self._make_room()
         self._compact()
@@ -186,12 +199,12 @@ class Store:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
         for _ in range(5):  # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
             self._gone = False
-            frames = [frame for path in self._files(self._measurements) if (frame := self._read(path)) is not None]
+            frames = self._sound(self._files(self._measurements))
             if not self._gone:
                 break
         if not frames:
             return pl.DataFrame(schema=SCHEMA)
-        whole = pl.concat(frames, how="diagonal_relaxed").unique("id", keep="first", maintain_order=True)
+        whole = pl.concat(frames.values()).unique("id", keep="first", maintain_order=True)
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
@@ -200,7 +213,7 @@ class Store:
         Raises:
             UsageError: there is none; the message lists the latest labels.
         """
-        log = self.log()
+        log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
         hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
         if not hits.height:
             labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
@@ -210,13 +223,15 @@ class Store:
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
         """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
         for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):
-            return self._read(path, checked=False)
+            return self._read(path, lambda frame: _cast(frame, _TRACE, needed=("time_s", "power_w", "uuid")))
         return None
 
     def iterations(self, measurement_id: str) -> pl.DataFrame | None:
         """The stored iterations of a measurement (`iterations.SCHEMA`), or None where none are kept."""
+        from .iterations import SCHEMA as ITERATIONS
+
         for path in self._traces.glob(f"i-*-{measurement_id}.parquet"):
-            return self._read(path, checked=False)
+            return self._read(path, lambda frame: _cast(frame, ITERATIONS, needed=()))
         return None
 
     def messages(self) -> list[str]:
@@ -233,27 +248,33 @@ class Store:
         except OSError as error:
             raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
 
-    def _read(self, path: Path, *, checked: bool = True) -> pl.DataFrame | None:
+    def _sound(self, paths: Sequence[Path]) -> dict[Path, pl.DataFrame]:
+        """The files of measurements that can be used, by path."""
+        frames = {path: frame for path in paths if (frame := self._read(path, _columns)) is not None}
+        if not frames:
+            return frames
         try:
-            frame = pl.read_parquet(path)
-            if checked and "schema_version" in frame.columns and (frame["schema_version"].max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
-                self._tell(f"{path.name} was written by a newer version and is left out; upgrade to read it")
-                return None
-            if checked and "schema_version" in frame.columns and (frame["schema_version"].min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
-                absent = [name for name in SINCE_2 if name not in frame.columns]
-                frame = frame.with_columns(pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in absent).select(
-                    *SCHEMA.names(), pl.exclude(*SCHEMA.names())
-                )
-            if checked and (missing := set(SCHEMA) - set(frame.columns)):
-                raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
-            return frame
+            _check_values(pl.concat(frames.values()))  # all at once: one by one it takes longer than reading them
+        except _FAILURES:
+            return {path: frame for path in frames if (frame := self._read(path, lambda frame: _check_values(_columns(frame)))) is not None}
+        return frames
+
+    def _read(self, path: Path, checked: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
+        """The frame of a file as `checked` returns it; None where it cannot be used, of which `messages` tells."""
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block, a directory be searched
+                raise ValueError("it is no regular file")
+            return checked(pl.read_parquet(path))
+        except _Newer:
+            self._tell(f"{path.name} was written by a newer version and is left out; upgrade to read it")
+            return None
         except FileNotFoundError:
             self._gone = True
             return None
-        except OSError as error:
-            self._tell(f"{path.name} could not be read this time ({error.strerror or error})")
+        except (OSError, MemoryError) as error:
+            self._tell(f"{path.name} could not be read this time ({getattr(error, 'strerror', None) or error})")
             return None
-        except Exception as error:
+        except _FAILURES as error:
             aside = path.with_suffix(".damaged")
             with contextlib.suppress(OSError):
                 path.replace(aside)
@@ -280,27 +301,86 @@ class Store:
         single = sorted(self._measurements.glob("m-*.parquet"))
         if len(single) < COMPACT_AT:
             return
-        frames = [(path, frame) for path in single if (frame := self._read(path)) is not None]
+        frames = self._sound(single)
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            whole = pl.concat([frame for _, frame in frames], how="diagonal_relaxed")
-            _write(whole, self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
-            for path, _ in frames:
+            _write(lambda: pl.concat(frames.values()), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
+            for path in frames:
                 path.unlink(missing_ok=True)
 
 
-def _write(frame: pl.DataFrame, path: Path) -> None:
+class _Newer(Exception):
+    """A file that a newer version has written."""
+
+
+def _columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame of a file of measurements with the columns and kinds of `SCHEMA`.
+
+    Raises:
+        _Newer: a newer version has written it.
+        ValueError, PolarsError: a column is missing, or holds something else.
+    """
+    versions = frame["schema_version"].cast(pl.Int64) if "schema_version" in frame.columns else pl.Series([SCHEMA_VERSION])
+    if (versions.max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
+        raise _Newer
+    if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
+        frame = frame.with_columns(pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SINCE_2 if name not in frame.columns)
+    return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
+
+
+def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame; raises ValueError where a row does not tell what `from_row` needs."""
+    _check_told(frame, _NEEDED, ("gpus", "iteration_levels", "notes"))
+    gpus, levels = (_items(frame[name]).struct.unnest() for name in ("gpus", "iteration_levels"))
+    _check_told(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
+    _check_told(levels, ("name", "count", "time_s"))
+    _check_told(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
+    times = frame.select((pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(), (pl.col("time_s").abs() < math.inf).all())
+    if not all(times.row(0)):
+        raise ValueError("a time is no finite number of seconds")
+    return frame
+
+
+def _cast(frame: pl.DataFrame, schema: Mapping[str, Any], *, needed: Sequence[str]) -> pl.DataFrame:
+    """The frame with the kinds of a schema, as far as it has its columns."""
+    if missing := set(needed) - set(frame.columns):
+        raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
+    kinds = {name: kind for name, kind in schema.items() if name in frame.columns}
+    have = frame.schema
+    if any(have[name] != kind for name, kind in kinds.items()):
+        frame = frame.cast(kinds)  # type: ignore[arg-type]
+        have = frame.schema
+    if other := [name for name, kind in kinds.items() if have[name] != kind]:  # a struct's fields are cast, not the struct
+        raise ValueError(f"column {', '.join(other)} holds {have[other[0]]}")
+    return frame
+
+
+def _items(lists: pl.Series) -> pl.Series:
+    """What is in the lists of a column, all in one."""
+    return lists.filter(lists.list.len() > 0).explode()  # some versions of Polars make a null of an empty list
+
+
+def _check_told(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:
+    """Raises ValueError where one of these columns has a null, or one of these lists."""
+    unknown = [name for name in names if frame[name].null_count()]
+    unknown += [name for name in lists if _items(frame[name]).null_count()]
+    if unknown:
+        raise ValueError(f"column {', '.join(unknown)} has places without a value")
+
+
+def _write(make: Callable[[], pl.DataFrame], path: Path) -> None:
     """A whole file or none: written aside, flushed to the disk, renamed."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        frame = make()
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(scratch, "wb") as file:
             frame.write_parquet(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except _FAILURES as error:
         with contextlib.suppress(OSError):
             scratch.unlink()
         reason = getattr(error, "strerror", None) or str(error)
