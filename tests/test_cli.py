@@ -289,3 +289,49 @@ def test_what_cannot_be_tuned_for_is_said_before_anything_runs(
     told = capfd.readouterr()
     assert words in told.err
     assert told.out == ""
+
+
+# what comes after the command never takes its status
+
+
+def test_a_program_whose_name_is_no_utf_8_is_measured_and_kept(
+    simulated: Simulated, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    simulated("V100", scale=4.0)
+    program = tmp_path / os.fsdecode(b"tr\xe9n.sh")
+    try:
+        program.write_text("#!/bin/sh\nexit 7\n")
+    except OSError:
+        pytest.skip("this file system takes UTF-8 only")
+    program.chmod(0o755)
+    for label in ([], ["--label", os.fsdecode(b"n\xe9t")]):
+        assert main(["run", *label, "--", str(program)]) == 7
+    assert [Store().find(name).outcome for name in ("tr?n.sh", os.fsdecode(b"n\xe9t"))] == ["error", "error"]
+
+
+class Panic(BaseException):
+    """As Polars' panics, no Exception."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), OSError("broken"), Panic("broken"), SystemExit(99)])
+@pytest.mark.parametrize("where", ["workbench.meter.Meter.close", "workbench.meter.Meter.measure", "workbench.session.keep"])
+def test_a_measurement_that_fails_leaves_the_commands_status(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, where: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(where, fails)
+    assert main(["run", "--", PYTHON, "-c", "import sys; sys.exit(5)"]) == 5
+    assert f"workbench: the measurement was lost: {type(error).__name__}" in capfd.readouterr().err
+
+
+def test_a_session_that_cannot_be_made_leaves_the_command_to_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(sessions, "devices", fails)
+    assert main(["run", "--", PYTHON, "-c", "import sys; sys.exit(5)"]) == 5
+    assert "workbench: FileNotFoundError: [Errno 2] No usable temporary directory found; --simulate A100" in capfd.readouterr().err

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -18,7 +19,6 @@ from .errors import WorkbenchError
 
 if TYPE_CHECKING:
     from .records import Measurement
-    from .session import Session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def _share(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from . import report, session
     from .errors import UsageError
-    from .meter import with_iterations
+    from .meter import describe, encodable, with_iterations
     from .store import Store
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -110,12 +110,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.simulate:
         session.simulate(arguments.simulate)
     mine = session.Session(arguments.gpu, sync=False) if arguments.gpu else session.current()
-    meter = mine.meter
+    meter = mine.meter if arguments.gpu else mine.meter_or_clock()
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)
     with _Forwarded() as signals:  # until the measurement is stored
         hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None  # the trace of a run of many hours
-        label = arguments.label or Path(command[0]).name
+        label = encodable(arguments.label or Path(command[0]).name)
         tuning = None
         if options is not None:
             from .tuning import Tuner, in_background
@@ -125,26 +125,35 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             window = meter.open(label)
             status = signals.run(command)
-            window = meter.close(window)
-        finally:
+        except BaseException:
             if tuning is not None:
                 tuning.end()
-        measurement = meter.measure(window, outcome=_outcome(status))
-        if tuning is not None:
-            words = tuning.tuner.end().words
-            print(f"workbench: {words}", file=sys.stderr)
-            measurement = replace(measurement, notes=(*measurement.notes, words))
-        found = meter.count(window, measurement, look=arguments.period)
-        measurement = with_iterations(measurement, found)
-        _tell(measurement, mine)
-        frame = found.frame if found is not None and found.summary.count else None
-        for message in session.keep(measurement, window, meter.recorder, Store(), frame):
-            print(f"workbench: {message}", file=sys.stderr)
-        if arguments.json:
-            import json
+            raise
+        try:
+            try:
+                window = meter.close(window)
+            finally:
+                if tuning is not None:
+                    tuning.end()
+            measurement = meter.measure(window, outcome=_outcome(status))
+            if tuning is not None:
+                words = tuning.tuner.end().words
+                print(f"workbench: {words}", file=sys.stderr)
+                measurement = replace(measurement, notes=(*measurement.notes, words))
+            found = meter.count(window, measurement, look=arguments.period)
+            measurement = with_iterations(measurement, found)
+            _tell(measurement, meter.why)
+            frame = found.frame if found is not None and found.summary.count else None
+            for message in session.keep(measurement, window, meter.recorder, Store(), frame):
+                print(f"workbench: {message}", file=sys.stderr)
+            if arguments.json:
+                import json
 
-            whole = report.as_dict(measurement) | ({} if tuning is None else {"tuning": tuning.tuner.end().as_dict()})
-            Path(arguments.json).write_text(json.dumps(whole, indent=2), encoding="utf-8")
+                whole = report.as_dict(measurement) | ({} if tuning is None else {"tuning": tuning.tuner.end().as_dict()})
+                Path(arguments.json).write_text(json.dumps(whole, indent=2), encoding="utf-8")
+        except BaseException as error:  # whoever waits for the command needs its status, whatever became of the measurement
+            with contextlib.suppress(OSError):
+                print(f"workbench: the measurement was lost: {describe(error)}", file=sys.stderr)
         del hold
     return 128 - status if status < 0 else status
 
@@ -209,12 +218,12 @@ def _outcome(status: int) -> str:
     return "ok" if status == 0 else "error"
 
 
-def _tell(measurement: Measurement, mine: Session) -> None:
+def _tell(measurement: Measurement, why: str) -> None:
     from . import report
 
     print(report.line(measurement), file=sys.stderr)
     if not measurement.gpus:
-        print(f"workbench: {mine.why_no_gpu()}; --simulate A100 runs on a simulated GPU", file=sys.stderr)
+        print(f"workbench: {why}; --simulate A100 runs on a simulated GPU", file=sys.stderr)
     for gpu in measurement.gpus:
         for note in gpu.notes:
             print(f"    {gpu.name}: {note}", file=sys.stderr)

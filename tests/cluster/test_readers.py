@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from workbench.cluster import joblogs
 from workbench.cluster.jobs import SCHEMA, check
 from workbench.cluster.readers import alibaba, philly, sacct
 from workbench.errors import UsageError
@@ -85,3 +88,35 @@ def test_a_table_of_something_else_is_named_as_such(tmp_path: Path) -> None:
         philly(tmp_path / "nothing.parquet")
     with pytest.raises(UsageError, match="philly reader misses duration_s"):
         philly(pl.DataFrame({"job_id": [1], "submit_s": [1], "num_gpus": [1]}))
+
+
+def test_no_damaged_file_gives_another_error_than_the_readers_own(tmp_path: Path) -> None:
+    """Some of these make Polars panic, which is no Exception."""
+    rng = random.Random(12)
+    path = tmp_path / "jobs.parquet"
+    pl.DataFrame({"job_id": ["a", "b"], "submit_s": [0.0, 1.0], "duration_s": [9.0, 8.0], "num_gpus": [1, 2]}).write_parquet(path)
+    whole, refused = path.read_bytes(), 0
+    for _ in range(200):
+        content = bytearray(whole)
+        for _ in range(rng.choice((1, 2, 8, 64))):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content[: rng.choice((len(content), rng.randrange(len(content))))])
+        for read in (joblogs.read, philly):
+            try:
+                read(path)
+            except UsageError:
+                refused += 1
+    assert refused > 200
+
+
+@pytest.mark.parametrize("read", [joblogs.read, philly])
+def test_a_panic_of_polars_is_the_readers_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], pl.DataFrame]
+) -> None:
+    def panics(_: Path) -> pl.DataFrame:
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    (tmp_path / "jobs.parquet").touch()
+    monkeypatch.setattr(pl, "read_parquet", panics)
+    with pytest.raises(UsageError, match=r"jobs\.parquet cannot be read as a .*table: index out of bounds"):
+        read(tmp_path / "jobs.parquet")

@@ -89,8 +89,8 @@ def _table(path: Path) -> pl.DataFrame:
         if piped:
             return pl.read_csv(path, separator="|", infer_schema_length=0, quote_char=None)
         return pl.read_csv(path, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise UsageError(f"{path.name} cannot be read as a table: {str(error).splitlines()[0]}") from error
+    except readers.UNREADABLE as error:
+        raise UsageError(f"{path.name} cannot be read as a table: {readers.first_line(error)}") from error
 
 
 @dataclass(frozen=True)

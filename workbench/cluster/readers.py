@@ -15,6 +15,7 @@ from ..errors import UsageError
 from .jobs import SCHEMA
 
 Source = str | Path | pl.DataFrame
+UNREADABLE = (pl.exceptions.PolarsError, OSError, pl.exceptions.PanicException)  # Polars panics on some damaged files
 
 
 def philly(source: Source) -> pl.DataFrame:
@@ -136,19 +137,22 @@ def _frame(source: Source, reader: str, needed: Sequence[str], *, separator: str
         path = Path(source)
         if not path.exists():
             raise UsageError(f"there is no file {str(path)!r} for the {reader} reader")
-        if path.suffix == ".parquet":
-            frame = pl.read_parquet(path)
-        else:
-            try:
+        kind = "a Parquet table" if path.suffix == ".parquet" else f"a table separated by {separator!r}"
+        try:
+            if path.suffix == ".parquet":
+                frame = pl.read_parquet(path)
+            else:
                 frame = pl.read_csv(path, separator=separator, infer_schema_length=0 if text else None, quote_char=None if text else '"')
-            except pl.exceptions.PolarsError as error:
-                raise UsageError(
-                    f"{path.name} cannot be read as a table separated by {separator!r}: {str(error).splitlines()[0]}"
-                ) from error
+        except UNREADABLE as error:
+            raise UsageError(f"{path.name} cannot be read as {kind}: {first_line(error)}") from error
     missing = [name for name in needed if name not in frame.columns]
     if missing:
         raise UsageError(f"the {reader} reader misses {', '.join(missing)}; the file has {', '.join(frame.columns) or 'no columns'}")
     return frame
+
+
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:
