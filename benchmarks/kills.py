@@ -1,103 +1,537 @@
-"""Killed at a random moment: is the power limit put back, and is every finished measurement on disk?
+"""Killed at a random moment, in every surrounding a kernel meets: is the GPU restored, are measurements kept?
 
-Each trial starts a process that, cell after cell, opens a window, lowers the power limit, works, measures and stores, and tells when a
-measurement is stored; it is killed (SIGKILL, every second time its whole process group) at a random moment after its first change.
+Each trial has a simulated machine and a home of its own. A process measures cell after cell, lowers the power
+limit, locks the clock, and reports each measurement that is stored; at a random moment after its first change
+it is killed. The watchdog has 10 s to restore limit and clock; where it does not, a new session starts in the
+same surrounding, and must do it, or say so.
+
+`restored`: limit and clock are back, by the watchdog or by the next start. `watchdog_failed`: the kill left
+the watchdog alive, and yet it did not restore. `not_restored`: still changed after the next start.
+`silent`: of these, those where the next start said nothing. `disturbed`: a second process took the setting
+of a living one for a dead one's. `ended_early`: the surrounding itself ended the process before its first
+change; no trial.
 
     python -m benchmarks.kills [--json FILE] [--quick]
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 import os
 import random
+import re
+import resource
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from benchmarks.common import arguments, finish
+from benchmarks.common import arguments, finish, table
 
-CHILD = """
-import random, sys, time
+TRIALS, QUICK_TRIALS, BEYOND_TRIALS = 500, 40, 10
+WATCHDOG_S = 10.0
+SLOW_S = 120.0  # for a start, on a machine with other work
+MODULES = (
+    "random", "copy", "types", "queue", "select", "code", "token", "abc", "datetime", "calendar",
+    "string", "typing", "signal", "logging", "json", "enum", "socket", "inspect", "operator", "functools",
+    "platform", "collections", "struct", "heapq", "email", "keyword", "http", "array", "bisect", "ast",
+)  # fmt: skip
+
+# What a notebook does first: a terminal's dispositions, the imports, its own directory first on the path.
+BEGIN = """
+import json, os, random, signal, sys, time
+for each in (signal.SIGHUP, signal.SIGTERM, signal.SIGABRT):
+    signal.signal(each, signal.SIG_DFL)
+import polars
 from workbench import session
 from workbench.device import control
+from workbench.errors import DeviceError
 from workbench.records import Setting
 from workbench.store import Store
+if own := os.environ.get("KILLS_OWN_MODULES"):
+    sys.path.insert(0, own)
+mine = session.current()
+meter = mine.meter
+print(json.dumps(mine.messages), flush=True)
+"""
+WORK = (
+    BEGIN
+    + """
+work, store, rng = sys.argv[2], Store(), random.Random(int(sys.argv[3]))
+device = mine.devices[0]
+clocks = max(device.limits.sm_clocks_mhz.values(), key=len)
 
-mine, store, rng = session.current(), Store(), random.Random(int(sys.argv[1]))
-meter, device = mine.meter, mine.devices[0]
-while True:
-    window = meter.open("cell")
-    mine.set_power_limit(device.uuid, float(rng.randrange(120, 380)))
+def drawn():
+    return Setting(power_limit_w=float(rng.randrange(120, 380)), sm_clock_mhz=rng.choice(clocks))
+
+def cell():
+    mine.set_power_limit(device.uuid, drawn().power_limit_w)
+    control.change(device, Setting(sm_clock_mhz=drawn().sm_clock_mhz))
     print("changed", flush=True)
     time.sleep(rng.uniform(0.0, 0.08))
-    mine.set_power_limit(device.uuid, float(rng.randrange(120, 380)))
+    mine.set_power_limit(device.uuid, drawn().power_limit_w)
+
+def tune():
+    way.back()
+    for _ in range(rng.randrange(2, 12)):
+        way.change(drawn())
+        print("changed", flush=True)
+        time.sleep(rng.uniform(0.0, 0.05))
+
+way, refused = control.WayBack(device), 0
+while True:
+    window = meter.open("cell")
+    try:
+        cell() if work == "cell" else tune()
+    except DeviceError as error:  # another process holds it
+        refused += 1
+        if refused > 500:
+            sys.exit(f"refused: {error}")
+        time.sleep(0.02)
     window = meter.close(window)
     measurement = meter.measure(window, settle=False)
-    store.save(measurement, {device.uuid: meter.recorder.trace(device.uuid, window.start_s, window.end_s)})
-    print("stored", measurement.id, flush=True)
-    if rng.random() < 0.3:
-        mine.restore()
+    if not session.keep(measurement, window, meter.recorder, store):
+        print("stored", measurement.id, flush=True)
+    if rng.random() < 0.1:
+        mine.restore_all()
 """
+)
+
+# Commands that change the surrounding and then become, or run, the process.
+_PRIVATE_SHM = "mount -t tmpfs none /dev/shm && "
+_FIRST = ("--pid --fork --mount-proc", _PRIVATE_SHM + 'exec "$@"')  # the first process: all end with it
+_BELOW = ("--pid --fork --mount-proc", _PRIVATE_SHM + '{ "$@" & wait; sleep 300; }')
+_FULL = (
+    "--mount",
+    "mount -t tmpfs -o size=64k none /dev/shm && "
+    'head -c $(({pages} * 4096)) /dev/zero >/dev/shm/full && exec "$@"',
+)
+
+
+@dataclass(frozen=True)
+class Surrounding:
+    """Where a process runs and how it is killed.
+
+    Args:
+        name: Of the row in the report.
+        kills: Who is killed, in this order: "kernel", "group", "watchdog", "sampler", "second".
+        with_signal: That they are killed with.
+        at_once: Without a pause in between.
+        work: "cell" or "tune".
+        within: `unshare`'s options and the shell line that the process is started through.
+        next_within: The same for the next start.
+        second: Whether a second process of the same user works on the same GPU, from the first change on.
+        own_tmp: Every process has a TMPDIR of its own.
+        own_modules: The user's directory has a module named like one of Python's own, each name in its turn.
+        gpus: Simulated.
+        home_goes: The home ends with the process, and the journal in it.
+    """
+
+    name: str
+    kills: tuple[str, ...] = ("kernel",)
+    with_signal: signal.Signals = signal.SIGKILL
+    at_once: bool = False
+    work: str = "cell"
+    within: tuple[str, str] | None = None
+    next_within: tuple[str, str] | None = None
+    second: bool = False
+    own_tmp: bool = False
+    own_modules: bool = False
+    gpus: int = 1
+    home_goes: bool = False
+
+    @property
+    def spares_watchdog(self) -> bool:
+        return "watchdog" not in self.kills and self.within is not _FIRST
+
+
+SURROUNDINGS = (
+    Surrounding("the kernel"),
+    Surrounding("its process group", ("group",)),
+    Surrounding("watchdog, then kernel", ("watchdog", "kernel")),
+    Surrounding("kernel, watchdog and sampler at once", ("kernel", "watchdog", "sampler"), at_once=True),
+    Surrounding("sampler, then kernel", ("sampler", "kernel")),
+    Surrounding("modules named like Python's", own_modules=True),
+    Surrounding("SIGTERM", with_signal=signal.SIGTERM),
+    Surrounding("SIGHUP", with_signal=signal.SIGHUP),
+    Surrounding("os.abort", with_signal=signal.SIGABRT),
+    Surrounding("changes as in tune", work="tune"),
+    Surrounding("changes as in tune, group", ("group",), work="tune"),
+    Surrounding("a TMPDIR each, watchdog too", ("kernel", "watchdog"), own_tmp=True, at_once=True),
+    Surrounding("a TMPDIR each, two kernels", ("kernel", "second"), own_tmp=True, second=True),
+    Surrounding("kernel in a PID namespace", within=_BELOW),
+    Surrounding("end of a PID namespace", within=_FIRST, next_within=_FIRST),
+    Surrounding(
+        "two kernels in PID namespaces", ("kernel", "second"), within=_FIRST, next_within=_FIRST, second=True
+    ),
+    Surrounding("/dev/shm nearly full", within=_FULL, next_within=_FULL, gpus=4),
+)  # fmt: skip
+# Nothing is left that could say what was set: reported beside, not counted.
+BEYOND = (
+    Surrounding("end of a PID namespace and of its home", within=_FIRST, next_within=_FIRST, home_goes=True),
+)
+
+
+_ABOUT_SETTINGS = re.compile("restor|changed|journal")
+
+
+@dataclass
+class Outcome:
+    """How one trial ended."""
+
+    surrounding: str
+    trial: int
+    ended_early: str = ""
+    changed_at_kill: bool = False
+    restored_by: str = ""  # "watchdog", "next start", or nobody
+    delay_s: float | None = None  # of the watchdog
+    said: list[str] = field(default_factory=list)  # by the next start
+    disturbed: bool = False
+    stored: int = 0
+    lost: int = 0
+
+    watchdog_failed: bool = False  # it was spared, and did not restore
+
+    @property
+    def silent(self) -> bool:
+        return not self.ended_early and not self.restored_by and not self.said
+
+
+class Trial:
+    """One process and its machine, from the start to the next start.
+
+    Args:
+        number: Of the trial; it seeds everything.
+        nth: Of this surrounding's trials.
+        surrounding: Where it runs.
+        unshare: The command that takes namespaces apart here.
+    """
+
+    def __init__(self, number: int, nth: int, surrounding: Surrounding, unshare: str = "unshare") -> None:
+        self.number, self.nth, self.surrounding, self.unshare = number, nth, surrounding, unshare
+        self.rng = random.Random(f"kills {number}")
+        self.outcome = Outcome(surrounding.name, number)
+        self.directory = Path(tempfile.mkdtemp(prefix="kills-"))
+        self.home = self.directory / "home"
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def run(self) -> Outcome:
+        """The whole trial; nothing of it is left afterwards."""
+        from workbench.simulation import machine
+        from workbench.simulation.state import State
+
+        path = self.directory / "gpus"
+        machine.create(["A100"] * self.surrounding.gpus, path, seed=self.number)
+        self.state = State(path)
+        self._found = self._settings()
+        try:
+            self._run()
+        finally:
+            self._end()
+        return self.outcome
+
+    def _run(self) -> None:
+        outcome, surrounding = self.outcome, self.surrounding
+        self._start("kernel", WORK, surrounding.within)
+        if not self._has("kernel", "changed"):
+            outcome.ended_early = self._last_words("kernel")
+            return
+        if surrounding.second:
+            self._start("second", WORK, surrounding.next_within)
+            if self._has("second", "["):
+                outcome.disturbed = "process that is gone" in self._lines("second")[0]
+        time.sleep(self.rng.uniform(0.0, 1.2))
+        self._kill()
+        killed_s = time.monotonic()
+        if self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
+            outcome.restored_by, outcome.delay_s = "watchdog", time.monotonic() - killed_s
+        self._count()
+        if surrounding.home_goes:
+            shutil.rmtree(self.home, ignore_errors=True)
+        if not outcome.restored_by:
+            outcome.watchdog_failed = surrounding.spares_watchdog
+            self._start_next()
+
+    def _kill(self) -> None:
+        for number, role in enumerate(self.surrounding.kills):
+            if number and not self.surrounding.at_once:
+                time.sleep(self.rng.uniform(0.0, 0.3 if role == "second" else 0.05))
+            if role == "group":
+                os.killpg(self._started["kernel"].pid, self.surrounding.with_signal)
+                continue
+            for pid in self._processes(role):
+                _send(pid, self.surrounding.with_signal)
+        self.outcome.changed_at_kill = self._settings() != self._found
+        for role in ("kernel", "second"):
+            self._wait(partial(self._gone, role), SLOW_S)
+
+    def _start_next(self) -> None:
+        """The next start of a session, which restores or says why not."""
+        outcome = self.outcome
+        self._start("next", BEGIN, self.surrounding.next_within)
+        self._started["next"].wait(SLOW_S)
+        lines = self._lines("next")
+        outcome.said = [
+            said for said in (json.loads(lines[0]) if lines else []) if _ABOUT_SETTINGS.search(said)
+        ]
+        if self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
+            outcome.restored_by = "next start"
+        elif not lines:
+            print(f"\ntrial {self.number}: the next start failed: {self._last_words('next')}")
+
+    def _count(self) -> None:
+        """Measurements that were reported as stored, and those of them that are not there."""
+        from workbench.store import Store
+
+        lines = self._lines("kernel") + self._lines("second")
+        told = {line.split()[1] for line in lines if line.startswith("stored ")}
+        store = Store(self.home)
+        kept = set(store.log()["id"].to_list())
+        self.outcome.stored, self.outcome.lost = len(told), len(told - kept) + len(store.messages())
+
+    def _gone(self, role: str) -> bool:
+        return not self._processes(role)
+
+    def _settings(self) -> list[float]:
+        names = ("limit_w", "lock_sm_max", "lock_mem_max")
+        return [self.state.control(gpu, name) for gpu in range(self.state.count) for name in names]
+
+    def _back(self) -> bool:
+        """Whether every GPU is as it was found and nothing is owed."""
+        return self._settings() == self._found and not list(self.home.glob("journals/*.json"))
+
+    # processes
+
+    def _start(self, role: str, code: str, within: tuple[str, str] | None) -> None:
+        surrounding = self.surrounding
+        tmp = self.directory / (f"tmp-{role}" if surrounding.own_tmp else "tmp")
+        tmp.mkdir(exist_ok=True)
+        environment = {
+            **os.environ,
+            "WORKBENCH_HOME": str(self.home),
+            "WORKBENCH_SIMULATED_GPUS": str(self.state.path),
+            "TMPDIR": str(tmp),
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        }
+        if surrounding.own_modules:
+            environment["KILLS_OWN_MODULES"] = str(self._modules())
+        command = [sys.executable, "-c", code, role, surrounding.work, str(self.number)]
+        if within is not None:
+            options, line = within
+            line = line.replace("{pages}", str(13 + self.nth % 3))  # of 16
+            command = [*shlex.split(self.unshare), *options.split(), "sh", "-c", line, "sh", *command]
+        with (
+            open(self.directory / f"{role}.out", "wb") as out,
+            open(self.directory / f"{role}.err", "wb") as err,
+        ):
+            self._started[role] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _modules(self) -> Path:
+        directory = self.directory / "src"
+        directory.mkdir(exist_ok=True)
+        name = MODULES[self.nth % len(MODULES)]
+        (directory / f"{name}.py").write_text("SEED = 1  # a module of the user's own\n", encoding="utf-8")
+        return directory
+
+    def _processes(self, role: str = "") -> list[int]:
+        """Living processes of this trial, in whatever namespace: they have its home in their environment."""
+        started = self._started.get(role)
+        found = []
+        for pid, argv in _of_environment(f"WORKBENCH_HOME={self.home}".encode()):
+            if role in ("", "watchdog", "sampler"):
+                ours = not role or any(role.encode() in part for part in argv[:6])
+            elif self.surrounding.within is None and started is not None:
+                ours = pid == started.pid
+            else:
+                ours = argv[0] == sys.executable.encode() and role.encode() in argv[3:4]
+            if ours:
+                found.append(pid)
+        return found
+
+    def _lines(self, role: str) -> list[str]:
+        path = self.directory / f"{role}.out"
+        whole = path.read_text(encoding="utf-8").rpartition("\n")[0] if path.exists() else ""
+        return whole.splitlines()
+
+    def _last_words(self, role: str) -> str:
+        said = (
+            (self.directory / f"{role}.err")
+            .read_text(encoding="utf-8", errors="replace")
+            .strip()
+            .splitlines()
+        )
+        return said[-1] if said else f"exit status {self._started[role].poll()}"
+
+    def _has(self, role: str, word: str) -> bool:
+        """Wait for a line that begins so; False where the process ends before, or nothing comes."""
+        process = self._started[role]
+
+        def there() -> bool:
+            return any(line.startswith(word) for line in self._lines(role))
+
+        return self._wait(there, SLOW_S, lambda: process.poll() is not None)
+
+    def _wait(
+        self, true: Callable[[], bool], timeout_s: float, hopeless: Callable[[], bool] = lambda: False
+    ) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        while not true():
+            for process in self._started.values():
+                process.poll()
+            if hopeless() or time.monotonic() > deadline_s:
+                return true()
+            time.sleep(0.005)
+        return True
+
+    def _end(self) -> None:
+        """Kill whatever of the trial still runs, and remove its files."""
+        while pids := self._processes():
+            for pid in pids:
+                _send(pid, signal.SIGKILL)
+            for process in self._started.values():
+                process.poll()
+            time.sleep(0.005)
+        for process in self._started.values():
+            process.wait()
+        self.state.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _of_environment(variable: bytes) -> Iterable[tuple[int, list[bytes]]]:
+    """Pid and arguments of the living processes with this variable."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if variable in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # gone, or of somebody else
+            continue
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def permitted(surrounding: Surrounding) -> tuple[str, str]:
+    """The `unshare` that may be called here for a surrounding, and why there is none (else empty)."""
+    problem = ""
+    for unshare in ("unshare", "unshare --user --map-root-user"):
+        for options, _ in filter(None, (surrounding.within, surrounding.next_within)):
+            command = [*shlex.split(unshare), *options.split(), "mount", "-t", "tmpfs", "none", "/dev/shm"]
+            try:
+                tried = subprocess.run(command, capture_output=True, text=True, timeout=SLOW_S)
+            except OSError as error:
+                return unshare, str(error)
+            if tried.returncode:
+                problem = tried.stderr.strip() or f"exit status {tried.returncode}"
+                break
+        else:
+            return unshare, ""
+    return "unshare", problem
+
+
+def summary(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Counts of some trials, and the watchdog's delays in seconds."""
+    killed = [each for each in outcomes if not each.ended_early]
+    delays_s = sorted(each.delay_s for each in killed if each.delay_s is not None and each.changed_at_kill)
+    return {
+        "trials": len(killed),
+        "changed_at_kill": sum(each.changed_at_kill for each in killed),
+        "restored": sum(bool(each.restored_by) for each in killed),
+        "by_watchdog": sum(each.restored_by == "watchdog" for each in killed),
+        "by_next_start": sum(each.restored_by == "next start" for each in killed),
+        "watchdog_failed": sum(each.watchdog_failed for each in killed),
+        "not_restored": sum(not each.restored_by for each in killed),
+        "silent": sum(each.silent for each in killed),
+        "disturbed": sum(each.disturbed for each in killed),
+        "ended_early": len(outcomes) - len(killed),
+        "stored": sum(each.stored for each in killed),
+        "lost": sum(each.lost for each in killed),
+        "restore_median_s": delays_s[len(delays_s) // 2] if delays_s else None,
+        "restore_max_s": delays_s[-1] if delays_s else None,
+    }
+
+
+def by_surrounding(surroundings: Iterable[Surrounding], outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
+    """The `summary` of each surrounding's trials, by its name."""
+    return {each.name: summary([o for o in outcomes if o.surrounding == each.name]) for each in surroundings}
+
+
+def trial(number: int, nth: int, surrounding: Surrounding, unshare: str = "unshare") -> Outcome:
+    """One trial, begun and ended."""
+    return Trial(number, nth, surrounding, unshare).run()
+
+
+def run(trials: int, surroundings: Iterable[Surrounding], unshare: dict[str, str]) -> list[Outcome]:
+    """So many trials over these surroundings, one after the other, two at a time."""
+    plan = list(itertools.islice(itertools.cycle(enumerate(surroundings)), trials))
+    counted: dict[int, int] = {}
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(2) as pool:
+        ready = []
+        for number, (which, surrounding) in enumerate(plan):
+            nth = counted[which] = counted.get(which, -1) + 1
+            ready.append(pool.submit(trial, number, nth, surrounding, unshare[surrounding.name]))
+        for number, each in enumerate(ready):
+            outcomes.append(each.result())
+            now = summary(outcomes)
+            line = f"restored {now['restored']} of {now['trials']}, silent {now['silent']}, "
+            line += f"measurements stored {now['stored']}, lost {now['lost']}"
+            print(f"\r{number + 1}/{trials}: {line}  ", end="", flush=True)
+    print()
+    return outcomes
 
 
 def main() -> None:
     options = arguments(__doc__ or "")
-    trials = 10 if options.quick else 100
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-        os.environ["WORKBENCH_HOME"] = directory
-        from workbench.finder import open_device
-        from workbench.simulation.machine import simulate
-        from workbench.store import Store
-
-        machine = simulate("A100", seed=1)
-        device = open_device(0)
-        default_w = device.setting().power_limit_w
-        rng = random.Random(7)
-        restored, delays_s, stored, lost = 0, [], 0, 0
-        for trial in range(trials):
-            told = _killed(trial, rng)
-            started = time.monotonic()
-            while device.setting().power_limit_w != default_w and time.monotonic() - started < 10:
-                time.sleep(0.005)
-            journals = list((Path(directory) / "journals").glob("*.json"))
-            while journals and time.monotonic() - started < 10:
-                time.sleep(0.01)
-                journals = list((Path(directory) / "journals").glob("*.json"))
-            good = device.setting().power_limit_w == default_w and not journals
-            restored += good
-            delays_s.append(time.monotonic() - started)
-            store = Store()
-            kept = set(store.log()["id"].to_list())
-            lost += len(told - kept) + len(store.messages())
-            stored += len(told)
-            print(f"\r{trial + 1}/{trials}: restored {restored}, measurements stored {stored}, lost {lost}", end="", flush=True)
-        machine.close()
-    delays_s.sort()
-    result = {"trials": trials, "restored": restored, "stored": stored, "lost": lost,
-              "restore_median_s": delays_s[len(delays_s) // 2], "restore_max_s": delays_s[-1]}  # fmt: skip
-    print(f"\nrestored {restored} of {trials}, in {result['restore_median_s']:.3f} s (median; at most {delays_s[-1]:.3f} s); "
-          f"{lost} of {stored} stored measurements lost")  # fmt: skip
-    finish({"summary": result}, options.json)
-
-
-def _killed(trial: int, rng: random.Random) -> set[str]:
-    """One process, killed at a random moment after its first change; ids of the measurements that it said were stored."""
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(trial)], stdout=subprocess.PIPE, start_new_session=True, text=True)
-    assert child.stdout is not None
-    child.stdout.readline()
-    deadline = time.monotonic() + rng.uniform(0.0, 1.2)
-    while time.monotonic() < deadline:
-        time.sleep(0.001)
-    if trial % 2:
-        os.killpg(child.pid, signal.SIGKILL)
-    else:
-        child.kill()
-    rest = child.stdout.read()
-    child.wait()
-    return {line.split()[1] for line in rest.splitlines() if line.startswith("stored ") and len(line.split()) == 2}
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    asked = {each: permitted(each) for each in (*SURROUNDINGS, *BEYOND)}
+    unshare = {each.name: command for each, (command, problem) in asked.items() if not problem}
+    left_out = {each.name: problem for each, (_, problem) in asked.items() if problem}
+    counted = [each for each in SURROUNDINGS if each.name in unshare]
+    outcomes = run(QUICK_TRIALS if options.quick else TRIALS, counted, unshare)
+    beyond = [each for each in BEYOND if each.name in unshare]
+    outcomes_beyond = (
+        run(BEYOND_TRIALS // 5 if options.quick else BEYOND_TRIALS, beyond, unshare) if beyond else []
+    )
+    result = summary(outcomes)
+    rows, rows_beyond = by_surrounding(counted, outcomes), by_surrounding(beyond, outcomes_beyond)
+    left = ("stored", "lost", "restored", "changed_at_kill")
+    heads = [head for head in result if head not in left]
+    shown = [(name, *(row[head] for head in heads)) for name, row in {**rows, **rows_beyond}.items()]
+    print(table(("killed", *heads), shown))
+    for name, problem in left_out.items():
+        print(f"left out: {name} ({problem})")
+    line = f"restored {result['restored']} of {result['trials']}, {result['silent']} silent"
+    line += f", {result['ended_early']} ended early"
+    print(f"\n{line}; {result['lost']} of {result['stored']} stored measurements lost")
+    failures = [
+        asdict(o)
+        for o in (*outcomes, *outcomes_beyond)
+        if not o.restored_by or o.watchdog_failed or o.disturbed or o.lost
+    ]
+    told = {"summary": result, "surroundings": rows, "beyond": rows_beyond, "left_out": left_out}
+    finish({**told, "failures": failures}, options.json)
 
 
 if __name__ == "__main__":
