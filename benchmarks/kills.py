@@ -5,8 +5,8 @@ limit, locks the clock, and reports each measurement that is stored; at a random
 it is killed. The watchdog has 10 s to restore limit and clock; where it does not, a new session starts in the
 same surrounding, and must do it, or say so.
 
-`restored`: limit and clock are back, by the watchdog or by the next start. `watchdog_failed`: the kill left
-the watchdog alive, and yet it did not restore. `not_restored`: still changed after the next start.
+`restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the kill
+left the watchdog alive, and yet it did not restore. `not_restored`: still changed after the next start.
 `silent`: of these, those where the next start said nothing. `disturbed`: a second process took the setting
 of a living one for a dead one's. `ended_early`: the surrounding itself ended the process before its first
 change; no trial.
@@ -83,7 +83,8 @@ def cell():
     mine.set_power_limit(device.uuid, drawn().power_limit_w)
 
 def tune():
-    way.back()
+    if rng.random() < 0.1:
+        way.back()
     for _ in range(rng.randrange(2, 12)):
         way.change(drawn())
         print("changed", flush=True)
@@ -103,7 +104,7 @@ while True:
     measurement = meter.measure(window, settle=False)
     if not session.keep(measurement, window, meter.recorder, store):
         print("stored", measurement.id, flush=True)
-    if rng.random() < 0.1:
+    if rng.random() < 0.03:
         mine.restore_all()
 """
 )
@@ -171,15 +172,22 @@ SURROUNDINGS = (
     Surrounding("a TMPDIR each, watchdog too", ("kernel", "watchdog"), own_tmp=True, at_once=True),
     Surrounding("a TMPDIR each, two kernels", ("kernel", "second"), own_tmp=True, second=True),
     Surrounding("kernel in a PID namespace", within=_BELOW),
-    Surrounding("end of a PID namespace", within=_FIRST, next_within=_FIRST),
+    Surrounding("end of a PID namespace", within=_FIRST, next_within=_FIRST, own_tmp=True),
     Surrounding(
-        "two kernels in PID namespaces", ("kernel", "second"), within=_FIRST, next_within=_FIRST, second=True
+        "a PID namespace each, two kernels", ("kernel", "second"),
+        within=_FIRST, next_within=_FIRST, second=True, own_tmp=True,
     ),
     Surrounding("/dev/shm nearly full", within=_FULL, next_within=_FULL, gpus=4),
 )  # fmt: skip
 # Nothing is left that could say what was set: reported beside, not counted.
 BEYOND = (
-    Surrounding("end of a PID namespace and of its home", within=_FIRST, next_within=_FIRST, home_goes=True),
+    Surrounding(
+        "end of a PID namespace and of its home",
+        within=_FIRST,
+        next_within=_FIRST,
+        own_tmp=True,
+        home_goes=True,
+    ),
 )
 
 
@@ -194,7 +202,7 @@ class Outcome:
     trial: int
     ended_early: str = ""
     changed_at_kill: bool = False
-    restored_by: str = ""  # "watchdog", "next start", or nobody
+    restored_by: str = ""  # "itself" (before the kill), "watchdog", "next start", or nobody
     delay_s: float | None = None  # of the watchdog
     said: list[str] = field(default_factory=list)  # by the next start
     disturbed: bool = False
@@ -205,7 +213,9 @@ class Outcome:
 
     @property
     def silent(self) -> bool:
-        return not self.ended_early and not self.restored_by and not self.said
+        """Still changed, and nothing was said, or that it was restored."""
+        said = [each for each in self.said if not each.endswith("is restored")]
+        return not self.ended_early and not self.restored_by and not said
 
 
 class Trial:
@@ -250,11 +260,14 @@ class Trial:
         if surrounding.second:
             self._start("second", WORK, surrounding.next_within)
             if self._has("second", "["):
-                outcome.disturbed = "process that is gone" in self._lines("second")[0]
+                said = self._lines("second")[0]  # the first one lives
+                outcome.disturbed = "process that is gone" in said or "left alone" in said
         time.sleep(self.rng.uniform(0.0, 1.2))
         self._kill()
         killed_s = time.monotonic()
-        if self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
+        if not outcome.changed_at_kill and self._back():
+            outcome.restored_by = "itself"
+        elif self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
             outcome.restored_by, outcome.delay_s = "watchdog", time.monotonic() - killed_s
         self._count()
         if surrounding.home_goes:
@@ -453,10 +466,10 @@ def permitted(surrounding: Surrounding) -> tuple[str, str]:
 def summary(outcomes: list[Outcome]) -> dict[str, Any]:
     """Counts of some trials, and the watchdog's delays in seconds."""
     killed = [each for each in outcomes if not each.ended_early]
-    delays_s = sorted(each.delay_s for each in killed if each.delay_s is not None and each.changed_at_kill)
+    delays_s = sorted(each.delay_s for each in killed if each.delay_s is not None)
     return {
         "trials": len(killed),
-        "changed_at_kill": sum(each.changed_at_kill for each in killed),
+        "unchanged_at_kill": sum(each.restored_by == "itself" for each in killed),
         "restored": sum(bool(each.restored_by) for each in killed),
         "by_watchdog": sum(each.restored_by == "watchdog" for each in killed),
         "by_next_start": sum(each.restored_by == "next start" for each in killed),
@@ -516,7 +529,7 @@ def main() -> None:
     )
     result = summary(outcomes)
     rows, rows_beyond = by_surrounding(counted, outcomes), by_surrounding(beyond, outcomes_beyond)
-    left = ("stored", "lost", "restored", "changed_at_kill")
+    left = ("stored", "lost", "restored", "unchanged_at_kill")
     heads = [head for head in result if head not in left]
     shown = [(name, *(row[head] for head in heads)) for name, row in {**rows, **rows_beyond}.items()]
     print(table(("killed", *heads), shown))
