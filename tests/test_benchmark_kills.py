@@ -15,12 +15,17 @@ from benchmarks.kills import Outcome, Surrounding
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 
-RESTORES = "rng.random() < 0.03"  # where a process puts back what it has changed, now and then
-
-
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "WATCHDOG_S", 60.0)  # of a machine with other work
+
+
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that put nothing back by themselves, so that every kill leaves something changed."""
+    restores = "if rng.random() < 0.03:"
+    assert restores in kills.WORK
+    monkeypatch.setattr(kills, "WORK", kills.WORK.replace(restores, "if False:"))
 
 
 def named(name: str) -> Surrounding:
@@ -28,32 +33,25 @@ def named(name: str) -> Surrounding:
 
 
 @pytest.mark.parametrize("name", ["the kernel", "SIGHUP"])
-def test_the_watchdog_restores_after_a_kill_that_spares_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kills, "WORK", kills.WORK.replace(RESTORES, "False"))
+def test_a_kill_that_spares_the_watchdog_is_restored_by_it(name: str, changed: None) -> None:
     outcome = kills.trial(1, 0, named(name))
     assert (outcome.restored_by, outcome.lost, outcome.silent) == ("watchdog", 0, False)
     assert outcome.delay_s is not None
 
 
-def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        kills, "WORK", kills.WORK.replace("rng.random() < 0.03", "False")
-    )  # changed all the time
-    outcome = kills.trial(
-        2, 0, replace(named("kernel, watchdog and sampler at once"), kills=("watchdog", "kernel"))
-    )
+def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(changed: None) -> None:
+    outcome = kills.trial(2, 0, named("kernel, watchdog and sampler at once"))
     assert (outcome.restored_by, outcome.changed_at_kill) == ("next start", True)
     assert ["its setting is restored" in said for said in outcome.said] == [True]
 
 
-def test_what_stays_changed_without_a_word_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stays_changed_without_a_word_is_silent(changed: None) -> None:
     """No journal tells the next start what was set: it went with the home."""
-    monkeypatch.setattr(kills, "WORK", kills.WORK.replace(RESTORES, "False"))
     outcome = kills.trial(3, 0, Surrounding("all gone", ("watchdog", "kernel"), home_goes=True))
     assert (outcome.restored_by, outcome.silent) == ("", True)
-    told = kills.summary(
-        [outcome, replace(outcome, said=["left changed"]), replace(outcome, ended_early="refused")]
-    )
+    assert replace(outcome, said=["A100 was left changed; its setting is restored"]).silent  # it is not
+    said, ended = replace(outcome, said=["left changed"]), replace(outcome, ended_early="refused")
+    told = kills.summary([outcome, said, ended])
     assert (told["trials"], told["not_restored"], told["silent"], told["ended_early"]) == (2, 2, 1, 1)
 
 
