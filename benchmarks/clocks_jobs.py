@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clocks_grids import Grid, grids, whole_iterations
+from benchmarks.fixtures.tables import Measured, Point, measured_card, measured_workload
 from workbench.records import Setting
 from workbench.simulation import catalogue
 from workbench.simulation.catalogue import Phase, Workload
 from workbench.simulation.machine import SENSORS, Machine
 from workbench.simulation.physics import Card, operate
-from workbench.simulation.tables import Measured, Point, measured_card, measured_workload
 from workbench.simulation.training import GAP_JITTER, ITERATION_JITTER, TrainingJob
 
 LEAST_S, LEAST_ITERATIONS = 600.0, 300
@@ -269,7 +269,7 @@ def train(run: Run, workloads: Sequence[Workload], counts: Sequence[int], act: C
 
     `act` is called where the tuner's thread would call, and says after how many seconds of the machine's time it is to be called again.
     """
-    from workbench import marks
+    from workbench.measurement import marks
 
     machine, clock = run.machine, run.machine.clock
     due_s, told = clock(), 0

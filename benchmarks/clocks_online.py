@@ -188,7 +188,7 @@ def run_all(
 
 def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = False) -> dict[str, Any]:
     """Run one job with a tuner, and what became of it."""
-    from workbench.session import current
+    from workbench.measurement.session import current
     from workbench.simulation import catalogue, machine
 
     key, workloads = clocks_jobs.built(job, data)
@@ -350,7 +350,7 @@ class _Watcher:
 
 def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
     """A tuner for a job, as `%%energy --tune` makes it."""
-    from workbench.tuning import Tuner
+    from workbench.tuning.state_machine import Tuner
 
     return Tuner(
         session.meter, objective=job.objective, max_slowdown=job.max_slowdown, over=job.over, search=method, model=model, seed=job.seed

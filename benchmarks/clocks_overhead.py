@@ -63,7 +63,7 @@ CELLS = {"pure Python": _python, "numpy": _numpy}
 
 
 def _of(make: Callable[[], Callable[[], object]], seconds: float) -> dict[str, Any]:
-    from workbench.session import current, simulate
+    from workbench.measurement.session import current, simulate
 
     piece = make()
     session = simulate("A100")
@@ -110,7 +110,8 @@ class _Thread:
     """A tuner on its thread, which can be kept from working; its processor time is counted."""
 
     def __init__(self, session: Any) -> None:
-        from workbench.tuning import Tuner, in_background
+        from workbench.tuning.driver import in_background
+        from workbench.tuning.state_machine import Tuner
 
         self.works = False
         self.cpu_s = 0.0

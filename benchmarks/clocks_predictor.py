@@ -27,8 +27,8 @@ import polars as pl
 from benchmarks.common import arguments, finish, table
 from workbench.errors import UsageError
 from workbench.records import Setting
-from workbench.search.predictor import ClockModel, Prediction
-from workbench.search.settings import SettingSpace, space_of
+from workbench.search.space import SettingSpace, space_of
+from workbench.search.surrogates.predictor import ClockModel, Prediction
 
 Array = np.ndarray[Any, Any]
 COUNTERS = {
@@ -323,7 +323,7 @@ def _aligned(train: Measured, test: Measured) -> Measured:
 
 def _physics(model: ClockModel, found: Sequence[Prediction], test: Measured, space: SettingSpace) -> tuple[Array, Array]:
     """The card's laws without the trees, read at the test's settings."""
-    from workbench.search.prediction import surface
+    from workbench.search.surrogates.prediction import surface
 
     card = model.card
     rows = [

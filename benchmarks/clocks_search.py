@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.fixtures.library import Library, library_of
 from workbench.errors import WorkbenchError
-from workbench.search.library import Library, library_of
-from workbench.search.local_search import Trial, make_search
+from workbench.search.clocks.make import Trial, make_search
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
-from workbench.search.settings import SettingSpace, space_of
+from workbench.search.space import SettingSpace, space_of
 
 from .clocks_grids import Grid, grids, whole_iterations
 from .common import table

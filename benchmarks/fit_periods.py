@@ -1,10 +1,10 @@
 """Train the ranker of iteration periods on simulated jobs, and show what it learned.
 
-    python -m benchmarks.fit_periods                    # a quarter of an hour on two cores; writes workbench/periodicity/ranker.json.gz
+    python -m benchmarks.fit_periods                    # a quarter of an hour on two cores; writes workbench/periods/estimators/ranker.json.gz
     python -m benchmarks.fit_periods --leave-out        # the score on each family when training never saw it
     python -m benchmarks.fit_periods --cases 500        # a try
 
-Everything is drawn from `workbench.simulation.traces`; no recorded or published trace takes part.
+Everything is drawn from `benchmarks.fixtures.traces`; no recorded or published trace takes part.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import lightgbm
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from workbench.period import _readings, precisely
-from workbench.periodicity.candidates import View
-from workbench.periodicity.features import NAMES, describe
-from workbench.periodicity.ranker import ERROR, FILE, STAGES, rivals
-from workbench.periodicity.signals import Grid, on_grid
-from workbench.simulation.traces import APERIODIC, PERIODIC, Case, random_case
+from benchmarks.fixtures.traces import APERIODIC, PERIODIC, Case, random_case
+from workbench.periods.detect import _readings, precisely
+from workbench.periods.estimators.candidates import View
+from workbench.periods.estimators.features import NAMES, describe
+from workbench.periods.estimators.ranker import ERROR, FILE, STAGES, rivals
+from workbench.periods.estimators.signals import Grid, on_grid
 
 Array = np.ndarray[Any, Any]
 SEED = 31

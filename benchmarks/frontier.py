@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.search import pareto
+from workbench.search import frontier
 
 from .common import data_directory, finish, table
 from .frontier_sweeps import METHODS, sweeps
@@ -33,7 +33,7 @@ def million(quick: bool) -> dict[str, Any]:
     time_s = rng.uniform(1.0, 4.0, count)
     energy_j = 100.0 / time_s * (1.0 + rng.exponential(0.3, count)) + 20.0 * time_s
     points = pl.DataFrame({"time_s": time_s, "energy_j": energy_j})
-    ways: dict[str, Callable[[], int]] = {"ours": lambda: len(pareto.frontier(points))}
+    ways: dict[str, Callable[[], int]] = {"ours": lambda: len(frontier.frontier(points))}
     losses = np.column_stack([time_s, energy_j])
     for name, make in (("Optuna", _optuna), ("moocore", _moocore)):
         try:

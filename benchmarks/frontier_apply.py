@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from workbench import applying
-from workbench import session as sessions
-from workbench.device import control
+from workbench.device import lease
+from workbench.device.discovery import open_device
 from workbench.errors import DeviceError, WorkbenchError
-from workbench.finder import open_device
+from workbench.measurement import session as sessions
 from workbench.records import Configuration, Setting
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
+from workbench.tuning import manual
 
 from .common import finish, table
 
@@ -44,8 +44,8 @@ WEIGHTS = (0.34, 0.16, 0.06, 0.08, 0.10, 0.06, 0.06, 0.09, 0.05)
 
 CHILD = """
 import sys, time
-from workbench.applying import Hand
-from workbench.finder import open_device
+from workbench.tuning.manual import Hand
+from workbench.device.discovery import open_device
 from workbench.records import Setting
 hand = Hand(open_device())
 for text in sys.argv[1:]:
@@ -73,7 +73,7 @@ def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
     met: Counter[str] = Counter()
     silent: list[dict[str, Any]] = []
     kept = open_device(1)  # held throughout, so that one watchdog serves all sequences
-    control.change(kept, Setting(power_limit_w=300.0))
+    lease.change(kept, Setting(power_limit_w=300.0))
     try:
         for number in range(count):
             _reset(machine)
@@ -87,7 +87,7 @@ def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
                 silent.append({"sequence": number, "story": story, "limit_w": _limit_w(machine), "locked_mhz": _locked_mhz(machine)})
     finally:
         _reset(machine)
-        control.restore_all()
+        lease.restore_all()
     return {
         "sequences": count, "seed": seed, "ends": dict(ends), "met": dict(met), "silent": silent,
         "restored_or_said_share": 1 - len(silent) / count if count else 1.0, "wall_s": round(time.monotonic() - begun_s, 1),
@@ -117,8 +117,8 @@ def _reset(machine: Machine) -> None:
     sessions.current().restore()
     device = next(each for each in sessions.current().devices if each.index == 0)
     with contextlib.suppress(DeviceError):
-        control.change(device, Setting())  # takes up what the sequence before may owe
-    control.restore(device)
+        lease.change(device, Setting())  # takes up what the sequence before may owe
+    lease.restore(device)
     machine.state.change_setting(0, limit_w=FOUND_W)
     device.reset(("sm_clock_mhz",))
 
@@ -132,14 +132,14 @@ def _wanted(rng: np.random.Generator) -> Configuration:
 def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> tuple[str, list[str]]:
     session = sessions.current()
     device = next(each for each in session.devices if each.index == 0)
-    hand = applying.Hand(device)
+    hand = manual.Hand(device)
     found_w, story, said = FOUND_W, list[str](), list[str]()
     for _ in range(int(rng.integers(2, 11))):
         act = str(rng.choice(ACTS, p=WEIGHTS))
         met[act] += 1
         story.append(act)
         try:
-            if not control.holder(device.uuid) and not control.owes(device.uuid):
+            if not lease.holder(device.uuid) and not lease.owes(device.uuid):
                 found_w = _limit_w(machine)
             if act == "apply":
                 said += hand.apply(_wanted(rng)).words
@@ -150,7 +150,7 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
             elif act == "others":
                 others_w = float(rng.choice([110, 185, 215]))
                 machine.state.change_setting(0, limit_w=others_w)
-                found_w = found_w if control.holder(device.uuid) else others_w
+                found_w = found_w if lease.holder(device.uuid) else others_w
             elif act in ("refused", "busy"):
                 code = NO_PERMISSION if act == "refused" else TIMEOUT
                 function = str(rng.choice([SET_LIMIT, LOCK_SM, RESET_SM]))
@@ -166,7 +166,7 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
     return _end(machine, hand, found_w, said), story
 
 
-def _end(machine: Machine, hand: applying.Hand, found_w: float, words: list[str]) -> str:
+def _end(machine: Machine, hand: manual.Hand, found_w: float, words: list[str]) -> str:
     """Undo everything, in the trouble that there is; then without it, where something is said to be left."""
     words += sessions.current().restore()
     said = ""
@@ -209,7 +209,7 @@ def _killed(machine: Machine, rng: np.random.Generator) -> str:
     uuid = sessions.current().devices[0].uuid
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        if changed and (_limit_w(machine), _locked_mhz(machine)) == (FOUND_W, 0) and not control.holder(uuid):
+        if changed and (_limit_w(machine), _locked_mhz(machine)) == (FOUND_W, 0) and not lease.holder(uuid):
             return "restored by the watchdog after a kill"
         time.sleep(0.02)
     return "silent"

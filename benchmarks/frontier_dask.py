@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from workbench import session
-from workbench.executors import DaskExecutor, dask_client
-from workbench.finder import devices
-from workbench.sweeping import Sweep
-from workbench.workloads import example_training
+from workbench.device.discovery import devices
+from workbench.experiments.executors import DaskExecutor, dask_client
+from workbench.experiments.sweep import Sweep
+from workbench.experiments.workloads import example_training
+from workbench.measurement import session
 
 SCALE = 100.0  # of the simulated clock
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.search.frontier_search import FrontierSearch
-from workbench.search.pareto import area
-from workbench.search.worlds import AXES
+from workbench.search.frontier import area
+from workbench.search.surrogates.expected_hypervolume import FrontierSearch
+from workbench.search.surrogates.sweep_prior import AXES
 
 from .clocks_grids import grids
 

@@ -54,11 +54,11 @@ import json, os, random, signal, sys, time
 for each in (signal.SIGHUP, signal.SIGTERM, signal.SIGABRT):
     signal.signal(each, signal.SIG_DFL)
 import polars
-from workbench import session
-from workbench.device import control
+from workbench.measurement import session
+from workbench.device import lease as control
 from workbench.errors import DeviceError
 from workbench.records import Setting
-from workbench.store import Store
+from workbench.measurement.store import Store
 if own := os.environ.get("KILLS_OWN_MODULES"):
     sys.path.insert(0, own)
 mine = session.current()
@@ -305,7 +305,7 @@ class Trial:
 
     def _count(self) -> None:
         """Measurements that were reported as stored, and those of them that are not there."""
-        from workbench.store import Store
+        from workbench.measurement.store import Store
 
         lines = self._lines("kernel") + self._lines("second")
         told = {line.split()[1] for line in lines if line.startswith("stored ")}

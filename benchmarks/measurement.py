@@ -57,9 +57,9 @@ class Outcome(NamedTuple):
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
     """Windows of every length on one card: each run is idle, then one training, with one window at the step and two inside."""
-    from workbench.finder import open_device
-    from workbench.meter import Meter
-    from workbench.recorder import Recorder
+    from workbench.device.discovery import open_device
+    from workbench.measurement.meter import Meter
+    from workbench.measurement.recorder import Recorder
     from workbench.simulation import catalogue
     from workbench.simulation.machine import simulate
     from workbench.simulation.training import TrainingJob

@@ -29,9 +29,9 @@ from benchmarks.common import arguments, finish, table
 
 def windows(gpus: int, pairs: int) -> dict[str, float]:
     """Median microseconds of an open and close pair: ours without and with synchronisation, and ZeusMonitor's."""
-    from workbench.finder import devices
-    from workbench.meter import Meter
-    from workbench.recorder import Recorder
+    from workbench.device.discovery import devices
+    from workbench.measurement.meter import Meter
+    from workbench.measurement.recorder import Recorder
     from workbench.simulation.machine import simulate
 
     machine = simulate(["A100"] * gpus, seed=1)
@@ -82,8 +82,8 @@ def _zeus(gpus: int) -> Any:
 
 def sampling(gpus: int, watch_s: float) -> dict[str, float]:
     """The sampling process on simulated GPUs: start-up, memory, CPU, samples kept while the interpreter is held."""
-    from workbench.finder import devices
-    from workbench.recorder import Recorder
+    from workbench.device.discovery import devices
+    from workbench.measurement.recorder import Recorder
     from workbench.simulation.machine import simulate
 
     machine = simulate(["A100"] * gpus, seed=1)
@@ -144,7 +144,7 @@ def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
             "import os, time\n"
             "from benchmarks.overhead import _watched\n"
             "from workbench.device import nvml\n"
-            "from workbench.recorder import Recorder\n"
+            "from workbench.measurement.recorder import Recorder\n"
             f"found = [nvml.open_index(i) for i in range({gpus})]\n"
             "assert not nvml.library_is_simulated()\n"
             "recorder = Recorder(found, in_process=True); recorder.calibrated(); time.sleep(3)\n"

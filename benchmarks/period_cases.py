@@ -86,7 +86,7 @@ def published_answers(data: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def from_generated(generated: Any, name: str) -> Case:
-    """A case of our own simulator (`workbench.simulation.traces.Case`)."""
+    """A case of our own simulator (`benchmarks.fixtures.traces.Case`)."""
     truth = generated.truth
     iteration: tuple[Range, ...] = ()
     if generated.periodic:

@@ -72,8 +72,8 @@ def _of_one(detect: Detector, card: str, workload: Any, sizes: int, rng: random.
 
 def run(detect: Detector, machine: Any, workload: Any, size: int, *, checkpoint_every: int | None, seed: int) -> dict[str, Any]:
     """Train for at least 20 iterations and 30 s, at most 120 s; find the period in what the recorder saw meanwhile."""
-    from workbench.finder import open_device
-    from workbench.recorder import Recorder
+    from workbench.device.discovery import open_device
+    from workbench.measurement.recorder import Recorder
     from workbench.simulation.machine import SENSORS
     from workbench.simulation.training import TrainingJob
 

@@ -22,7 +22,7 @@ FIRST_S, GROWTH = 1.0, 1.2  # lengths of the trace at which it is asked whether 
 
 def generated(stream: int, count: int, **choice: Any) -> Iterator[Case]:
     """Cases of a stream, one at a time: thousands of them would not fit in memory together."""
-    from workbench.simulation.traces import random_case
+    from benchmarks.fixtures.traces import random_case
 
     for number in range(count):
         yield from_generated(random_case(np.random.default_rng([SEED, stream, number]), **choice), f"{stream}-{number}")
@@ -36,7 +36,7 @@ def scored(detect: Detector, cases: Iterator[Case]) -> list[Row]:
 def nested(count: int, tries: int = 3000) -> list[Case]:
     """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s inside optimizer steps of 2-7 s
     inside checkpoint cycles of 13-50 s. Drawn by leaving out what is not like them."""
-    from workbench.simulation.traces import random_case
+    from benchmarks.fixtures.traces import random_case
 
     kept: list[Case] = []
     for number in range(tries):

@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.panels.theme import colour
+from workbench.panels._core.theme import colour
 
 WIDTH, TOP, LEFT, RIGHT = 720, 48, 52, 16
 INK, FAINT = "#212121", "#e0e0e0"

@@ -25,7 +25,7 @@ from benchmarks.period_plots import family_bars, reliability_plot
 from benchmarks.period_scores import CRASHED, Detector, guarded, score_cases, tell
 from benchmarks.tracking import measure_online_cost, time_to_sure
 from workbench.errors import UsageError
-from workbench.period import find_periods
+from workbench.periods.detect import find_periods
 
 OURS = guarded(find_periods)
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images"

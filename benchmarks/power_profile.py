@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 
 from benchmarks import common, fitting
+from workbench.search.clocks.power_profile import SETTLE_S, PowerProfile, Slice
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
-from workbench.search.power_profile import SETTLE_S, PowerProfile, Slice
 from workbench.simulation import catalogue
 from workbench.simulation.machine import SENSORS
 from workbench.simulation.physics import operate

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.bandit import Policy
-from workbench.search.history import Evidence, Space
-from workbench.search.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.history import Evidence, Space
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.policy import Policy
+from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 from workbench.search.objective import ZeusCost
-from workbench.search.zeus_policy import DefaultBatchSize, ZeusPolicy
 
 from .common import data_directory, finish, table
 from .recurring_plots import draw
@@ -187,8 +187,8 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
     """Seconds per decision with so many recorded recurrences: frames counted first, the same frames asked again, and kept evidence."""
     import polars as pl
 
-    from workbench.search.bandit import ask
-    from workbench.search.history import MILESTONES, PROFILES, RUNS, History
+    from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, History
+    from workbench.search.batch_size.policy import ask
 
     rng = np.random.default_rng(0)
     sizes = (8, 16, 32, 64, 128, 256, 512, 1024)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import log
 from pathlib import Path
 
-from workbench.panels.theme import colour
+from workbench.panels._core.theme import colour
 
 SHOWN = ("ours", "Zeus", "best limit only")
 WIDTH, HEIGHT, GAP, LEFT, TOP = 216, 128, 22, 44, 66

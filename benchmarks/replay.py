@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from workbench.search.bandit import Policy, Progress, Proposal
-from workbench.search.history import Evidence, Run, Space
+from workbench.search.batch_size.history import Evidence, Run, Space
+from workbench.search.batch_size.policy import Policy, Progress, Proposal
 from workbench.search.objective import Objective, ZeusCost
 
 # What counts as reached, and how many epochs a run may take (Zeus, NSDI'23, table 1, and its artifact).

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.bandit import Progress, Proposal
-from workbench.search.history import Evidence
+from workbench.search.batch_size.history import Evidence
+from workbench.search.batch_size.policy import Progress, Proposal
 from workbench.search.objective import Objective
 
 

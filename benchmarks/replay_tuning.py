@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.epochs import EpochPrior
-from workbench.search.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.epochs import EpochPrior
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
 
 from .replay import Job, replay, zeus_cost
 

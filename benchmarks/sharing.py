@@ -80,8 +80,8 @@ def jobs(shape: Sequence[tuple[float, float, float, float]], machine: Any, which
 
 def truth(shape: Sequence[tuple[float, float, float, float]], seconds: float) -> dict[str, Any]:
     """The simulator's own figures over a long run: slowdowns, saving, power together."""
+    from benchmarks.fixtures.together import together
     from workbench.simulation.machine import simulate
-    from workbench.simulation.together import together
 
     machine = simulate("V100", stepped=True, seed=0)
     try:
@@ -110,13 +110,13 @@ def truth(shape: Sequence[tuple[float, float, float, float]], seconds: float) ->
 
 def comparison(shape: Sequence[tuple[float, float, float, float]], seed: int, seconds: float = 10.0) -> Any:
     """What `share` finds: each alone, all together, there and back."""
-    from workbench.finder import open_device
-    from workbench.meter import Meter
-    from workbench.recorder import Recorder
+    from benchmarks.fixtures.together import together
+    from workbench.device.discovery import open_device
+    from workbench.measurement.meter import Meter
+    from workbench.measurement.recorder import Recorder
     from workbench.sharing.comparing import compare, pooled
     from workbench.sharing.watching import Interval, Watcher
     from workbench.simulation.machine import simulate
-    from workbench.simulation.together import together
 
     machine = simulate("V100", stepped=True, seed=seed)
     recorder = None
@@ -183,10 +183,10 @@ def coverage(trials: int) -> Iterator[dict[str, Any]]:
 
 def tables(path: Path) -> Iterator[dict[str, Any]]:
     """Each published set as the simulated card shows it."""
+    from benchmarks.fixtures.together import together
     from workbench.device import nvml
     from workbench.simulation import catalogue
     from workbench.simulation.machine import simulate
-    from workbench.simulation.together import together
     from workbench.simulation.training import TrainingJob
 
     with path.open() as file:

@@ -22,7 +22,7 @@ from benchmarks.common import arguments, finish, table
 
 def speed(seconds: float) -> dict[str, float]:
     """Wall and CPU time of stepping so many simulated seconds of training."""
-    from workbench.simulation.bulk import advance
+    from benchmarks.fixtures.bulk import advance
     from workbench.simulation.machine import simulate
     from workbench.simulation.training import TrainingJob
 

@@ -42,8 +42,8 @@ JOBS = (
 
 def recorded(card: str, workload: str, batch_size: int, seconds: float, *, seed: int = 1) -> tuple[Any, Any]:
     """Rows of a recorder and the true iteration starts of a simulated training."""
-    from workbench.finder import open_device
-    from workbench.recorder import Recorder
+    from workbench.device.discovery import open_device
+    from workbench.measurement.recorder import Recorder
     from workbench.simulation.machine import simulate
     from workbench.simulation.training import TrainingJob
 
@@ -70,9 +70,9 @@ def measure_online_cost(seconds: float = 600.0, *, detect: Callable[[pl.DataFram
         `us_per_sample` of the training (an A100's recorder looks ten times a second), `us_per_sample_in_vain` of power without a
         rhythm, `detections` and `detection_ms` of the training, `limit_us`.
     """
-    from workbench.period import find_periods
-    from workbench.recorder import as_rows
-    from workbench.tracker import PeriodTracker
+    from workbench.measurement.recorder import as_rows
+    from workbench.periods.detect import find_periods
+    from workbench.periods.tracker import PeriodTracker
 
     rows, _ = recorded("A100", "librispeech", 96, seconds)
     spent: list[float] = []
@@ -125,9 +125,9 @@ def time_to_sure(
         A row a trace: `periods` until right and sure (None if never), `sure` and `right` at the trace's end, `wrong_first` if it
         was sure of something else before.
     """
-    from workbench.period import find_periods
-    from workbench.recorder import as_rows
-    from workbench.tracker import PeriodTracker
+    from workbench.measurement.recorder import as_rows
+    from workbench.periods.detect import find_periods
+    from workbench.periods.tracker import PeriodTracker
 
     results = []
     for trace, true_s in traces:
@@ -158,7 +158,7 @@ def time_to_sure(
 
 def simulated(seconds: float) -> Iterator[tuple[pl.DataFrame, float]]:
     """Trainings of `JOBS` as traces, each with its mean period."""
-    from workbench.recorder import as_trace
+    from workbench.measurement.recorder import as_trace
 
     for card, workload, batch_size in JOBS:
         rows, marks = recorded(card, workload, batch_size, seconds)
@@ -178,7 +178,7 @@ def _as_live(rows: Any) -> Iterator[Any]:
 
 
 def _frame_of(rows: Any) -> pl.DataFrame:
-    from workbench.tracking.memory import frame
+    from workbench.periods.online.buffer import frame
 
     return frame(rows)
 

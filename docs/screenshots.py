@@ -20,10 +20,10 @@ from playwright.sync_api import Locator, Page  # noqa: E402
 SET_UP = """
 from workbench.simulation.machine import simulate
 machine = simulate(CARDS, seed=1)
-from workbench.finder import devices
+from workbench.device.discovery import devices
 from workbench.panels import PowerView
-from workbench.panels.base import interrupt_cell
-from workbench.recorder import Recorder
+from workbench.panels._core.live import interrupt_cell
+from workbench.measurement.recorder import Recorder
 from workbench.records import Setting
 from workbench.simulation.training import TrainingJob, in_background
 gpus = {gpu.uuid: gpu for gpu in devices()}
@@ -82,8 +82,8 @@ session = workbench.simulate("CARD", stepped=True)
 FRONTIER = """
 %load_ext workbench
 import workbench
-from workbench.executors import HereExecutor
-from workbench.workloads import example_training
+from workbench.experiments.executors import HereExecutor
+from workbench.experiments.workloads import example_training
 %config EnergyMagics.price_per_kwh = 0.3
 %config EnergyMagics.g_co2_per_kwh = 380
 session = workbench.simulate("V100", stepped=True)

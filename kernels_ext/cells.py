@@ -101,7 +101,7 @@ def _tuning(found: argparse.Namespace) -> tuple[bool, str, float, str]:
         if given:
             raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
         return False, "energy", 5.0, "both"
-    from workbench.tuner.states import OBJECTIVES
+    from workbench.tuning.results import OBJECTIVES
 
     if found.objective is not None and found.objective not in OBJECTIVES:
         raise BadOptions(f"--objective {found.objective}: there is none of that name; choose {', '.join(OBJECTIVES)}")

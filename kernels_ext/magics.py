@@ -19,9 +19,9 @@ from .state import State
 if TYPE_CHECKING:
     import polars as pl
 
-    from workbench.recorder import Recorder
+    from workbench.measurement.recorder import Recorder
+    from workbench.measurement.report import Tariff
     from workbench.records import Measurement
-    from workbench.report import Tariff
 
 _LOG_OPTIONS = ("--export", "--compare", "--last", "--label")
 
@@ -112,7 +112,7 @@ class EnergyMagics(Magics):
         arguments = _log_arguments(line)
         try:
             if arguments.compare:
-                from workbench.report import compare_words
+                from workbench.measurement.report import compare_words
 
                 a, b = (self.state.store.find(name) for name in arguments.compare)
                 self.say(compare_words(a, b))
@@ -125,7 +125,7 @@ class EnergyMagics(Magics):
             if arguments.last is not None:
                 log = log.tail(arguments.last)
             if arguments.export:
-                from workbench.store import export
+                from workbench.measurement.store import export
 
                 path = export(log, arguments.export)
                 self.say(f"{log.height} measurements written to {path}")
@@ -152,7 +152,7 @@ class EnergyMagics(Magics):
             if not words:
                 self._list_gpus()
             elif words[0] == "simulate" and len(words) >= 2:
-                from workbench import session
+                from workbench.measurement import session
 
                 session.simulate("".join(words[1:]))
                 self.say("this kernel now measures simulated GPUs: no joule of theirs is real")
@@ -166,7 +166,7 @@ class EnergyMagics(Magics):
             raise UsageError(str(error)) from error
 
     def _list_gpus(self) -> None:
-        from workbench.gpu_table import lines
+        from workbench.measurement.gpu_table import lines
 
         session = self.state.session
         devices = session.devices
@@ -184,7 +184,7 @@ class EnergyMagics(Magics):
 
     @property
     def tariff(self) -> Tariff:
-        from workbench.report import Tariff
+        from workbench.measurement.report import Tariff
 
         return Tariff(self.price_per_kwh, self.currency, self.g_co2_per_kwh)
 
@@ -196,8 +196,8 @@ class EnergyMagics(Magics):
         """UUIDs of the GPUs that `--gpu` names; None counts all. An unknown one is said, and all are counted."""
         if gpus is None:
             return None
+        from workbench.device.discovery import open_device
         from workbench.errors import WorkbenchError
-        from workbench.finder import open_device
 
         measured = {device.uuid for device in self.state.session.devices}
         try:
@@ -224,8 +224,8 @@ class EnergyMagics(Magics):
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
         try:
-            from workbench.panels.base import interrupt_cell
-            from workbench.panels.power import PowerView
+            from workbench.panels._core.live import interrupt_cell
+            from workbench.panels._views.power.panel import PowerView
 
             view = PowerView(recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit,
                              period=period)  # fmt: skip
@@ -246,7 +246,7 @@ class EnergyMagics(Magics):
     def tuning_view(self, tuner: Any) -> Any:
         """The running view of a cell that is tuned, or None where it cannot be made."""
         try:
-            from workbench.panels.clocks import ClocksPanel
+            from workbench.panels._views.clocks.panel import ClocksPanel
 
             panel = ClocksPanel(tuner, live=True)
         except Exception as error:
@@ -265,7 +265,7 @@ class EnergyMagics(Magics):
 
     def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
         """The result of a cell: in the live view's place where there was one."""
-        from workbench.report import Report
+        from workbench.measurement.report import Report
 
         if view is not None:
             view.finish("", end_s=end_s)  # the words come with the report below it

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .cells import Options
 
 if TYPE_CHECKING:
-    from workbench.iterations import Found
+    from workbench.periods.segment import Found
     from workbench.records import Measurement, Window
-    from workbench.tuning import Driver
+    from workbench.tuning.driver import Driver
 
     from .magics import EnergyMagics
 
@@ -73,7 +73,8 @@ class Running:
     def _begin_tuning(self) -> None:
         """Tune what the cell runs. What keeps that from being done is said, and the cell runs measured and untuned."""
         from workbench.errors import WorkbenchError
-        from workbench.tuning import Tuner, in_background
+        from workbench.tuning.driver import in_background
+        from workbench.tuning.state_machine import Tuner
 
         options, magics = self._options, self._magics
         if options.gpu is not None and self._uuids is None:  # no other GPU than the one that was named is changed
@@ -100,7 +101,7 @@ class Running:
             again: Runs it once more for `--repeat`; tells whether that went well.
             remark: A sentence to show with the result.
         """
-        from workbench.meter import repeated, with_iterations
+        from workbench.measurement.meter import repeated, with_iterations
 
         assert self._window is not None
         remarks = [remark] if remark else []
@@ -161,7 +162,7 @@ class Running:
         """The iterations of all runs. What goes wrong here costs them, and not the measurement."""
 
         def act() -> Found | None:
-            from workbench.counting import pooled
+            from workbench.measurement.iterations import pooled
 
             found = [self._meter.count(window, m, look=self._look) for window, m in zip(windows, measured, strict=True)]
             known = [(each, m) for each, m in zip(found, measured, strict=True) if each is not None]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-    from workbench.recorder import Recorder
+    from workbench.measurement.recorder import Recorder
+    from workbench.measurement.session import Session
+    from workbench.measurement.store import Store
     from workbench.records import Measurement, Window
-    from workbench.session import Session
-    from workbench.store import Store
 
 
 class State:
@@ -25,7 +25,7 @@ class State:
     @property
     def session(self) -> Session:
         if self._session is None:
-            from workbench import session
+            from workbench.measurement import session
 
             self._session = session.current()
         return self._session
@@ -33,7 +33,7 @@ class State:
     @property
     def store(self) -> Store:
         if self._store is None:
-            from workbench.store import Store
+            from workbench.measurement.store import Store
 
             self._store = Store()
         return self._store
@@ -42,7 +42,7 @@ class State:
         self, measurement: Measurement, window: Window, recorder: Recorder | None, iterations: pl.DataFrame | None = None
     ) -> list[str]:
         """Remember and store a measurement; returns sentences about what could not be stored. See `session.keep`."""
-        from workbench.session import keep
+        from workbench.measurement.session import keep
 
         self.last = measurement
         return keep(measurement, window, recorder, self.store, iterations)

@@ -14,11 +14,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from workbench import session as sessions
 from workbench.cli import main
+from workbench.measurement import session as sessions
+from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine, attached
 from workbench.simulation.state import ENVIRONMENT_VARIABLE, alive
-from workbench.store import Store
 
 Simulated = Callable[..., Machine]
 PYTHON = sys.executable
@@ -314,7 +314,7 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), OSError("broken"), Panic("broken"), SystemExit(99)])
-@pytest.mark.parametrize("where", ["workbench.meter.Meter.close", "workbench.meter.Meter.measure", "workbench.session.keep"])
+@pytest.mark.parametrize("where", ["workbench.measurement.meter.Meter.close", "workbench.measurement.meter.Meter.measure", "workbench.measurement.session.keep"])
 def test_a_measurement_that_fails_leaves_the_commands_status(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, where: str
 ) -> None:

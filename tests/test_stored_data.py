@@ -18,16 +18,17 @@ import polars as pl
 import pytest
 
 import workbench
-from workbench import alive, cli, models
-from workbench import session as sessions
-from workbench.executors import HereExecutor
+from workbench import _processes, cli
+from workbench.experiments.executors import HereExecutor
+from workbench.experiments.history.optuna_bridge import BanditSampler  # type: ignore[attr-defined]
+from workbench.measurement import session as sessions
+from workbench.measurement.store import Store
 from workbench.records import Configuration, Measurement, Setting
-from workbench.search.history import Space
-from workbench.search.predictor import ClockModel
-from workbench.search.samplers import BanditSampler  # type: ignore[attr-defined]
-from workbench.search.settings import SettingSpace
+from workbench.search.batch_size.history import Space
+from workbench.search.space import SettingSpace
+from workbench.search.surrogates.predictor import ClockModel
 from workbench.simulation.machine import Machine
-from workbench.store import Store
+from workbench.tuning import model_store
 
 STORED = Path(__file__).parent / "fixtures" / "stored_0_1"
 A100, V100 = "NVIDIA A100-SXM4-80GB (simulated)", "Tesla V100-PCIE-32GB (simulated)"
@@ -364,7 +365,7 @@ def test_a_profile_goes_on_where_it_stopped(machine: Machine, capsys: pytest.Cap
 
 
 def test_a_clock_model_predicts_as_it_did(stored: Path) -> None:
-    path = models.find(V100, "nvml")
+    path = model_store.find(V100, "nvml")
     assert path == stored / "home" / "models" / "tesla-v100-pcie-32gb-simulated.nvml.clocks.json.gz"
     model = ClockModel.load(path, gpu=V100)
     assert (model.gpu, model.feature_set, model.workloads) == (V100, "nvml", 9)
@@ -408,7 +409,7 @@ def test_a_gpu_that_was_left_changed_is_put_back(machine: Machine, stored: Path)
     here = {
         "simulated": os.environ["WORKBENCH_SIMULATED_GPUS"],
         "host": socket.gethostname(),
-        "boot_id": alive.boot_id(),
+        "boot_id": _processes.boot_id(),
     }
     path.write_text(json.dumps(journal | here), encoding="utf-8")
     with workbench.measure("anything"):  # the next use of a GPU restores it

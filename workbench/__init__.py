@@ -37,16 +37,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .device.discovery import devices, open_device
     from .errors import WorkbenchError
-    from .finder import devices, open_device
-    from .marks import phase, step
+    from .experiments.job import RecurringJob
+    from .experiments.sweep import sweep
+    from .measurement.api import iterations_of, measure, track
+    from .measurement.marks import phase, step
+    from .measurement.session import simulate
     from .records import Limits, Measurement, Setting
-    from .recurring import RecurringJob
-    from .scripting import iterations_of, measure, track
-    from .session import simulate
     from .sharing import share
-    from .sweeping import sweep
-    from .tuning import tune
+    from .tuning.api import tune
 
 __version__ = "0.1.0"
 __all__ = [

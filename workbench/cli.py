@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="workbench", description="What a training costs in joules.")
-    from . import profile_gpu
+    from .tuning.gpu_profile import command as profile_gpu
 
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
@@ -94,10 +94,10 @@ def _share(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from . import report, session
     from .errors import UsageError
-    from .meter import describe, encodable, with_iterations
-    from .store import Store
+    from .measurement import report, session
+    from .measurement.meter import describe, encodable, with_iterations
+    from .measurement.store import Store
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -118,7 +118,8 @@ def _run(arguments: argparse.Namespace) -> int:
         label = encodable(arguments.label or Path(command[0]).name)
         tuning = None
         if options is not None:
-            from .tuning import Tuner, in_background
+            from .tuning.driver import in_background
+            from .tuning.state_machine import Tuner
 
             uuids = [device.uuid for device in meter.devices] if arguments.gpu else None
             tuning = in_background(Tuner(meter, uuids=uuids, label=label, **options))
@@ -167,7 +168,7 @@ def _tuning_options(arguments: argparse.Namespace) -> dict[str, Any] | None:
         if given:
             raise UsageError(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
         return None
-    from .tuner.asking import check_objective
+    from .tuning.options import check_objective
 
     percent = 5.0 if arguments.max_slowdown is None else arguments.max_slowdown
     if not 0 <= percent <= 100:
@@ -219,7 +220,7 @@ def _outcome(status: int) -> str:
 
 
 def _tell(measurement: Measurement, why: str) -> None:
-    from . import report
+    from .measurement import report
 
     print(report.line(measurement), file=sys.stderr)
     if not measurement.gpus:
@@ -232,7 +233,7 @@ def _tell(measurement: Measurement, why: str) -> None:
 def _log(arguments: argparse.Namespace) -> int:
     import polars as pl
 
-    from .store import Store, export
+    from .measurement.store import Store, export
 
     store = Store()
     log = store.log()
@@ -251,8 +252,8 @@ def _log(arguments: argparse.Namespace) -> int:
 
 
 def _gpus(_arguments: argparse.Namespace) -> int:
-    from . import session
-    from .gpu_table import lines
+    from .measurement import session
+    from .measurement.gpu_table import lines
 
     mine = session.current()
     for text in lines(mine.devices, mine.recorder):

@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from .tuner.context import Tuning, tune
-from .tuner.driving import Driver, in_background
-from .tuner.machine import Tuner, latest, running
-from .tuner.states import OBJECTIVES, PROBES, STATES, Saved, TuningResult, TuningView
+from .tuning.api import Tuning, tune
+from .tuning.driver import Driver, in_background
+from .tuning.results import OBJECTIVES, PROBES, STATES, Saved, TuningResult, TuningView
+from .tuning.state_machine import Tuner, latest, running
 
 __all__ = [
     "OBJECTIVES",

@@ -14,10 +14,10 @@ SET_UP = """
 import json
 from workbench.simulation.machine import simulate
 machine = simulate("V100", seed=1)
-from workbench.finder import devices
+from workbench.device.discovery import devices
 from workbench.panels import PowerView
-from workbench.panels.base import interrupt_cell
-from workbench.recorder import Recorder
+from workbench.panels._core.live import interrupt_cell
+from workbench.measurement.recorder import Recorder
 from workbench.records import Setting
 from workbench.simulation.training import TrainingJob
 gpus = devices()

@@ -32,7 +32,7 @@ SET_UP = """
 %load_ext workbench
 import tempfile, workbench
 from pathlib import Path
-from workbench.recurring import RecurringJob
+from workbench.experiments.job import RecurringJob
 from workbench.search.objective import ZeusCost
 from workbench.simulation.learning import Accuracy, shorter
 from workbench.simulation.training import TrainingJob

@@ -14,8 +14,8 @@ from workbench.cluster.drill import companions, facts, job_history, node_history
 from workbench.cluster.policies import Eaco, Fifo
 from workbench.cluster.policy import Policy
 from workbench.cluster.power import V100_NODE
+from workbench.cluster.recording import Record, Watched
 from workbench.cluster.scenario import CHOICES, Scenario
-from workbench.cluster.watched import Record, Watched
 from workbench.errors import UsageError
 
 RESTART_S = 30.0

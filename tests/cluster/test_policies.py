@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_laws import jobs
 
+from benchmarks.fixtures.cluster_compare import compare, runs
 from workbench.cluster.colocation import Colocation
-from workbench.cluster.compare import compare, runs
 from workbench.cluster.generator import draw, generate
 from workbench.cluster.policies import POLICIES, Eaco, Fifo, Frugal, Gandiva, Lucid, Sjf, Srtf, Tiresias
 from workbench.cluster.policies.pairing import FifoPacked

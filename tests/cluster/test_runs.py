@@ -27,7 +27,7 @@ from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepar
 from workbench.cluster.sources import sources
 from workbench.cluster.views import course, distribution, distributions, frame, notable, per_job, rows
 from workbench.errors import UsageError
-from workbench.executors import HereExecutor
+from workbench.experiments.executors import HereExecutor
 
 JOBS = generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0).drop("model", "utilisation", "memory_bytes", "deadline_s", "sensitivity")
 FOUR = Scenario(nodes=4, policies=("fifo-spread-always-on", "eaco", "ours"))

@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SET_UP = """
 import json, threading, time
 import ipykernel
-from workbench.panels.base import LivePanel, unblock
+from workbench.panels._core.live import LivePanel, unblock
 heard = {}
 class Panel(LivePanel):
     _esm = "export default { render() {} }"
@@ -108,7 +108,7 @@ def test_a_panel_hears_while_a_cell_blocks_the_main_shell(client: BlockingKernel
     say(client, panel, "panel", shell)
     say(client, plain, "plain", shell)
     ((began_s, ended_s, heard),) = outputs(client, cell)
-    assert "panel" in heard, f"ipykernel {version} kept a panel's message until the cell ended: see workbench.panels.base.unblock"
+    assert "panel" in heard, f"ipykernel {version} kept a panel's message until the cell ended: see workbench.panels._core.live.unblock"
     at_s, on_main_thread = heard["panel"]
     assert began_s < at_s < ended_s
     assert not on_main_thread

@@ -26,8 +26,8 @@ USE = """
 import json, sys
 import pynvml
 import workbench.device.nvml
-from workbench.device import control
-from workbench.finder import open_device
+from workbench.device import lease as control
+from workbench.device.discovery import open_device
 from workbench.records import Setting
 from workbench.simulation.machine import simulate
 
@@ -54,7 +54,7 @@ finally:
 REFUSED = """
 import json
 from workbench.errors import SimulationError
-from workbench.finder import open_device, why_no_gpu
+from workbench.device.discovery import open_device, why_no_gpu
 
 try:
     open_device("sim:A100")

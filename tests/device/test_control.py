@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from workbench import places
-from workbench.alive import boot_id
-from workbench.device import control, restoring, watchdog
+from workbench import _paths
+from workbench._processes import boot_id
+from workbench.device import lease, restore, watchdog
+from workbench.device.discovery import open_device
 from workbench.device.journal import Journal
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
-from workbench.finder import open_device
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import alive
@@ -43,9 +43,9 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield
-    control.restore_all()
-    control._held.clear()
-    control._owed.clear()
+    lease.restore_all()
+    lease._held.clear()
+    lease._owed.clear()
     watchdog.stop()
 
 
@@ -64,7 +64,7 @@ def locked_mhz(machine: Machine) -> int:
 
 
 def journals() -> list[str]:
-    return sorted(path.name for path in places.journals().iterdir())
+    return sorted(path.name for path in _paths.journals().iterdir())
 
 
 def set_by_another_program(machine: Machine, watts: float) -> None:
@@ -83,19 +83,19 @@ def wait_until(true: Callable[[], bool], timeout_s: float = 15.0) -> bool:
 
 def test_a_setting_lasts_as_long_as_its_block(machine: Machine) -> None:
     device = open_device()
-    with control.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)) as got:
+    with lease.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)) as got:
         assert got == Setting(power_limit_w=150.0, sm_clock_mhz=1005)
         assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
         assert journals() == [f"{device.uuid}.json"]
-        assert control.holder(device.uuid) == "this process"
+        assert lease.holder(device.uuid) == "this process"
     assert (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
     assert journals() == []
-    assert control.holder(device.uuid) == ""
+    assert lease.holder(device.uuid) == ""
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_setting_is_put_back_when_the_work_fails(machine: Machine, error: type[BaseException]) -> None:
-    with pytest.raises(error), control.applied(open_device(), Setting(power_limit_w=150.0)):
+    with pytest.raises(error), lease.applied(open_device(), Setting(power_limit_w=150.0)):
         raise error
     assert limit_w(machine) == 250.0
     assert journals() == []
@@ -103,18 +103,18 @@ def test_a_setting_is_put_back_when_the_work_fails(machine: Machine, error: type
 
 def test_what_was_found_is_what_comes_back(machine: Machine) -> None:
     set_by_another_program(machine, 200.0)  # by the administrator, say: not the card's default
-    with control.applied(open_device(), Setting(power_limit_w=150.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=150.0)):
         pass
     assert limit_w(machine) == 200.0
 
 
 def test_an_inner_block_puts_back_what_the_outer_one_had(machine: Machine) -> None:
     device = open_device()
-    with control.applied(device, Setting(power_limit_w=200.0)):
-        with control.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
+    with lease.applied(device, Setting(power_limit_w=200.0)):
+        with lease.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
             assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
         assert (limit_w(machine), locked_mhz(machine)) == (200.0, 0)
-        with control.applied(device, Setting(sm_clock_mhz=900)):
+        with lease.applied(device, Setting(sm_clock_mhz=900)):
             assert (limit_w(machine), locked_mhz(machine)) == (200.0, 900)
         assert journals() != []
     assert (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
@@ -122,44 +122,44 @@ def test_an_inner_block_puts_back_what_the_outer_one_had(machine: Machine) -> No
 
 def test_a_block_inside_a_lasting_change_leaves_that_change(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=200.0))
-    with control.applied(device, Setting(power_limit_w=150.0)):
+    lease.change(device, Setting(power_limit_w=200.0))
+    with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert limit_w(machine) == 200.0
-    assert control.restore(device) == ""
+    assert lease.restore(device) == ""
     assert limit_w(machine) == 250.0
 
 
 def test_blocks_that_end_in_the_wrong_order_still_end_at_the_beginning(machine: Machine) -> None:
     device = open_device()
-    outer = control.applied(device, Setting(power_limit_w=200.0))
-    inner = control.applied(device, Setting(power_limit_w=150.0))
+    outer = lease.applied(device, Setting(power_limit_w=200.0))
+    inner = lease.applied(device, Setting(power_limit_w=150.0))
     outer.__enter__()
     inner.__enter__()
     outer.__exit__(None, None, None)
     inner.__exit__(None, None, None)
     assert limit_w(machine) == 250.0
-    assert control.holder(device.uuid) == ""
+    assert lease.holder(device.uuid) == ""
 
 
 def test_changes_add_up_and_one_restore_undoes_them(machine: Machine) -> None:
     device = open_device()
     for watts in (200.0, 150.0, 175.0):
-        assert control.change(device, Setting(power_limit_w=watts)).power_limit_w == watts
-    control.change(device, Setting(sm_clock_mhz=1005))
-    assert control.restore_all() == []
+        assert lease.change(device, Setting(power_limit_w=watts)).power_limit_w == watts
+    lease.change(device, Setting(sm_clock_mhz=1005))
+    assert lease.restore_all() == []
     assert (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
-    assert control.restore(device) == ""  # nothing is held any more
+    assert lease.restore(device) == ""  # nothing is held any more
 
 
 def test_two_gpus_are_held_and_restored_apart(simulated: Simulated) -> None:
     machine = simulated("V100,A100", stepped=True)
     one, two = open_device(0), open_device(1)
-    control.change(one, Setting(power_limit_w=150.0))
-    control.change(two, Setting(power_limit_w=300.0))
-    control.restore(one)
+    lease.change(one, Setting(power_limit_w=150.0))
+    lease.change(two, Setting(power_limit_w=300.0))
+    lease.restore(one)
     assert (machine.state.control(0, "limit_w"), machine.state.control(1, "limit_w")) == (250.0, 300.0)
-    control.restore_all()
+    lease.restore_all()
     assert machine.state.control(1, "limit_w") == two.limits.default_power_limit_w
 
 
@@ -170,26 +170,26 @@ def test_two_gpus_are_held_and_restored_apart(simulated: Simulated) -> None:
 )  # fmt: skip
 def test_what_the_card_does_not_take_changes_nothing(machine: Machine, setting: Setting, error: type[DeviceError]) -> None:
     device = open_device()
-    with pytest.raises(error), control.applied(device, setting):
+    with pytest.raises(error), lease.applied(device, setting):
         pytest.fail("the block must not run")
-    assert (limit_w(machine), locked_mhz(machine), journals(), control.holder(device.uuid)) == (250.0, 0, [], "")
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
 
 
 @pytest.mark.parametrize("setting", [Setting(power_limit_w=150.0), Setting(power_limit_w=150.0, sm_clock_mhz=1005)])
 def test_without_the_right_nothing_is_changed_and_no_journal_is_left(simulated: Simulated, setting: Setting) -> None:
     machine = simulated("V100", stepped=True, privileged=False)
     device = open_device()
-    with pytest.raises(NotPermitted, match="it takes root or CAP_SYS_ADMIN"), control.applied(device, setting):
+    with pytest.raises(NotPermitted, match="it takes root or CAP_SYS_ADMIN"), lease.applied(device, setting):
         pytest.fail("the block must not run")
     assert (limit_w(machine), machine.state.generation(0), journals()) == (250.0, 0, [])
-    assert control.holder(device.uuid) == ""
+    assert lease.holder(device.uuid) == ""
 
 
 def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0))
+    lease.change(device, Setting(power_limit_w=150.0))
     set_by_another_program(machine, 180.0)
-    said = control.restore(device)
+    said = lease.restore(device)
     assert said == "left alone at 180 W: another program has set it meanwhile (it was 250 W before)"
     assert limit_w(machine) == 180.0
     assert journals() == []
@@ -197,20 +197,20 @@ def test_25_what_another_program_has_set_meanwhile_is_left_alone_and_said(machin
 
 def test_25_another_program_that_put_it_back_itself_is_nothing_to_tell(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0))
+    lease.change(device, Setting(power_limit_w=150.0))
     set_by_another_program(machine, 250.0)
-    assert control.restore(device) == ""
+    assert lease.restore(device) == ""
 
 
 def test_a_restore_that_the_driver_refuses_is_said_and_owed(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0))
+    lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=1)
-    said = control.restore(device)
+    said = lease.restore(device)
     assert said.startswith("the power limit could not be put back to 250 W: setting the power limit of ")
     assert limit_w(machine) == 150.0
     assert journals() == [f"{device.uuid}.json"]
-    with control.applied(device, Setting(power_limit_w=120.0)):  # the next change knows what is owed
+    with lease.applied(device, Setting(power_limit_w=120.0)):  # the next change knows what is owed
         assert limit_w(machine) == 120.0
     assert limit_w(machine) == 250.0
     assert journals() == []
@@ -218,10 +218,10 @@ def test_a_restore_that_the_driver_refuses_is_said_and_owed(machine: Machine) ->
 
 def test_a_debt_outlives_a_second_refusal(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0))
+    lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=4)  # each time the device tries to undo it, too
-    assert control.restore(device)
-    with control.applied(device, Setting(sm_clock_mhz=1005)):  # putting back fails at its start too, and works at its end
+    assert lease.restore(device)
+    with lease.applied(device, Setting(sm_clock_mhz=1005)):  # putting back fails at its start too, and works at its end
         assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
     assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
 
@@ -230,16 +230,16 @@ def test_a_change_that_fails_half_way_is_undone_even_if_undoing_fails_at_first(m
     device = open_device()
     machine.inject(LOCK_SM, UNKNOWN, times=1)
     machine.inject(SET_LIMIT, UNKNOWN, times=1, after=1)  # the device's own undoing
-    with pytest.raises(DeviceError), control.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
+    with pytest.raises(DeviceError), lease.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
         pytest.fail("the block must not run")
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
 def test_a_refused_change_inside_a_block_leaves_the_blocks_setting(machine: Machine) -> None:
     device = open_device()
-    with control.applied(device, Setting(power_limit_w=200.0)):
+    with lease.applied(device, Setting(power_limit_w=200.0)):
         with pytest.raises(OutOfRange):
-            control.change(device, Setting(power_limit_w=9000.0))
+            lease.change(device, Setting(power_limit_w=9000.0))
         assert limit_w(machine) == 200.0
     assert limit_w(machine) == 250.0
 
@@ -250,11 +250,11 @@ def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch:
     real = NvmlDevice.apply
 
     def apply(self: NvmlDevice, setting: Setting) -> Setting:
-        seen.append(json.loads((places.journals() / f"{self.uuid}.json").read_text()))
+        seen.append(json.loads((_paths.journals() / f"{self.uuid}.json").read_text()))
         return real(self, setting)
 
     monkeypatch.setattr(NvmlDevice, "apply", apply)
-    with control.applied(device, Setting(power_limit_w=150.0)):
+    with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (250.0, ["power_limit_w"], [150.0])
     assert (seen[0]["pid"], seen[0]["uuid"]) == (os.getpid(), device.uuid)
@@ -271,19 +271,19 @@ def test_a_journal_that_cannot_be_written_keeps_the_change_from_happening(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        control.change(device, Setting(power_limit_w=150.0))
+        lease.change(device, Setting(power_limit_w=150.0))
     assert limit_w(machine) == 250.0
-    assert control.holder(device.uuid) == ""
+    assert lease.holder(device.uuid) == ""
 
 
 def test_a_damaged_journal_is_set_aside_and_said(machine: Machine) -> None:
     device = open_device()
-    path = places.journals() / f"{device.uuid}.json"
+    path = _paths.journals() / f"{device.uuid}.json"
     path.write_text('{"uuid": "GPU-')
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert told == f"a journal of a changed GPU could not be read and was set aside as {device.uuid}.damaged"
     assert journals() == [f"{device.uuid}.damaged"]
-    with control.applied(device, Setting(power_limit_w=150.0)):
+    with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert limit_w(machine) == 250.0
 
@@ -294,20 +294,20 @@ def test_a_home_that_cannot_be_written_to_is_replaced_and_said(
     blocker = tmp_path / "file"
     blocker.touch()
     monkeypatch.setenv("WORKBENCH_HOME", str(blocker / "home"))
-    used, problem = places.home()
+    used, problem = _paths.home()
     assert used.parent == Path(tempfile.gettempdir())
     assert problem.startswith(f"{blocker / 'home'} cannot be written to (")
     assert f"{used} is used instead. Set WORKBENCH_HOME to choose another place" in problem
-    with control.applied(open_device(), Setting(power_limit_w=150.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=150.0)):
         assert list((used / "journals").glob("*.json"))
     assert limit_w(machine) == 250.0
 
 
 def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "mine"))
-    assert places.home() == (tmp_path / "mine", "")
+    assert _paths.home() == (tmp_path / "mine", "")
     monkeypatch.delenv("WORKBENCH_HOME")
-    assert places.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
+    assert _paths.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
 
 
 def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left(machine: Machine) -> None:
@@ -327,29 +327,29 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
         try:
             step = rng.randrange(4)
             if step == 0:
-                control.change(device, setting)
+                lease.change(device, setting)
             elif step == 1 and len(depth) < 3:
-                block = control.applied(device, setting)
+                block = lease.applied(device, setting)
                 block.__enter__()
                 depth.append(block)
             elif step == 2 and depth:
                 depth.pop().__exit__(None, None, None)  # type: ignore[attr-defined]
             else:
-                said.append(control.restore(device))
+                said.append(lease.restore(device))
         except DeviceError:
             pass
-        holds = control.holder(device.uuid) == "this process"
+        holds = lease.holder(device.uuid) == "this process"
         untouched = (limit_w(machine), locked_mhz(machine)) == (250.0, 0)
         assert holds or untouched or journals(), "changed, not held and no journal: nobody would put it back"
     machine.state.clear_faults()
-    control.restore_all()
-    control.change(device, Setting(power_limit_w=180.0))  # pays what is owed from before, if anything is
-    assert control.restore_all() == []
+    lease.restore_all()
+    lease.change(device, Setting(power_limit_w=180.0))  # pays what is owed from before, if anything is
+    assert lease.restore_all() == []
     assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
     assert any(said), "no fault ever hit a restore: the test tests nothing"
 
 
-@pytest.mark.parametrize("how", [control.change, lambda device, setting: control.applied(device, setting).__enter__()])
+@pytest.mark.parametrize("how", [lease.change, lambda device, setting: lease.applied(device, setting).__enter__()])
 def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, how: Callable[[NvmlDevice, Setting], object]
 ) -> None:
@@ -365,10 +365,10 @@ def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     monkeypatch.setattr(NvmlDevice, "apply", apply)
     with pytest.raises(KeyboardInterrupt):
         how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
-    assert (limit_w(machine), locked_mhz(machine), journals(), control.holder(device.uuid)) == (250.0, 0, [], "")
-    with control.applied(device, Setting(power_limit_w=200.0)):
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
+    with lease.applied(device, Setting(power_limit_w=200.0)):
         interrupts.append(KeyboardInterrupt())
-        with pytest.raises(KeyboardInterrupt), control.applied(device, Setting(power_limit_w=150.0)):
+        with pytest.raises(KeyboardInterrupt), lease.applied(device, Setting(power_limit_w=150.0)):
             pytest.fail("the block must not run")
         assert limit_w(machine) == 200.0
 
@@ -376,37 +376,37 @@ def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
 def test_an_interrupt_just_after_a_change_does_not_leave_a_block_changed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, real = open_device(), control.change
+    device, real = open_device(), lease.change
 
     def change(device: NvmlDevice, setting: Setting) -> Setting:
         real(device, setting)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(control, "change", change)
-    with pytest.raises(KeyboardInterrupt), control.applied(device, Setting(power_limit_w=150.0)):
+    monkeypatch.setattr(lease, "change", change)
+    with pytest.raises(KeyboardInterrupt), lease.applied(device, Setting(power_limit_w=150.0)):
         pytest.fail("the block must not run")
-    assert (limit_w(machine), control.holder(device.uuid)) == (250.0, "")
+    assert (limit_w(machine), lease.holder(device.uuid)) == (250.0, "")
 
 
 def test_a_clock_that_is_owed_is_told_beside_a_limit_that_is_left_alone(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
+    lease.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     set_by_another_program(machine, 180.0)
     machine.inject(RESET_SM, UNKNOWN, times=1)
-    said = control.restore(device)
+    said = lease.restore(device)
     assert "resetting sm_clock_mhz" in said
     assert said.endswith("left alone at 180 W: another program has set it meanwhile (it was 250 W before)")
     assert journals() == [f"{device.uuid}.json"]  # the clock is still locked
-    control.change(device, Setting(sm_clock_mhz=900))
-    control.restore(device)
+    lease.change(device, Setting(sm_clock_mhz=900))
+    lease.restore(device)
     assert (locked_mhz(machine), limit_w(machine), journals()) == (0, 180.0, [])
 
 
 def test_a_driver_that_cannot_answer_just_now_is_asked_again(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0))
+    lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, TIMEOUT, times=2)
-    assert control.restore(device) == ""
+    assert lease.restore(device) == ""
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -423,9 +423,9 @@ def journal_of_a_dead_process(machine: Machine, **more: str) -> Journal:
 
 def test_a_journal_of_another_host_is_that_hosts(machine: Machine) -> None:
     journal_of_a_dead_process(machine, host="node17", boot_id="x")
-    assert restoring.recover() == []
+    assert restore.recover() == []
     assert (limit_w(machine), len(journals())) == (150.0, 1)
-    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert limit_w(machine) == 150.0
 
@@ -435,24 +435,24 @@ def test_a_journal_of_another_host_is_that_hosts(machine: Machine) -> None:
 def test_a_journal_of_an_earlier_boot_has_nothing_to_restore(machine: Machine, recover: bool) -> None:
     journal_of_a_dead_process(machine, host=socket.gethostname(), boot_id="an earlier one")
     if recover:
-        assert restoring.recover() == []
+        assert restore.recover() == []
         assert journals() == []
-    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert (limit_w(machine), journals()) == (150.0, [])
 
 
 def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
     device = open_device()
-    with control.applied(device, Setting(power_limit_w=150.0)):
-        told = json.loads((places.journals() / f"{device.uuid}.json").read_text())
+    with lease.applied(device, Setting(power_limit_w=150.0)):
+        told = json.loads((_paths.journals() / f"{device.uuid}.json").read_text())
     assert (told["host"], told["boot_id"]) == (socket.gethostname(), boot_id())
 
 
 def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As under fs.protected_regular, where O_CREAT on it is refused."""
     device, real = open_device(), os.open
-    lock = places.locks() / f"gpu-energy-workbench-{device.uuid}.lock"
+    lock = _paths.locks() / f"gpu-energy-workbench-{device.uuid}.lock"
     lock.touch()
 
     def protected(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -461,11 +461,11 @@ def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machin
         return real(path, flags, mode)
 
     monkeypatch.setattr(os, "open", protected)
-    with control.applied(device, Setting(power_limit_w=150.0)):
+    with lease.applied(device, Setting(power_limit_w=150.0)):
         assert limit_w(machine) == 150.0
     lock.unlink()
     with pytest.raises(NotPermitted, match="cannot be locked against other processes: ") as caught:
-        control.change(device, Setting(power_limit_w=150.0))
+        lease.change(device, Setting(power_limit_w=150.0))
     assert "set TMPDIR to a directory of your own" in str(caught.value)
     assert limit_w(machine) == 250.0
 
@@ -474,8 +474,8 @@ def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machin
 
 CHANGE = """
 import os, signal, sys, time
-from workbench.device import control, watchdog
-from workbench.finder import open_device
+from workbench.device import lease as control, watchdog
+from workbench.device.discovery import open_device
 from workbench.records import Setting
 device = open_device()
 control.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
@@ -572,10 +572,10 @@ def test_when_both_were_killed_the_next_start_restores_and_says_so(machine: Mach
     process.communicate()
     assert not restored(machine)
     device = open_device()
-    assert restoring.recover() == [f"{device.name} was left changed by a process that is gone; its setting is restored"]
+    assert restore.recover() == [f"{device.name} was left changed by a process that is gone; its setting is restored"]
     assert restored(machine)
     assert journals() == []
-    assert restoring.recover() == []
+    assert restore.recover() == []
 
 
 def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine, changer: Changer) -> None:
@@ -584,7 +584,7 @@ def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine,
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     set_by_another_program(machine, 180.0)
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert "left alone at 180 W: another program has set it meanwhile" in told
     assert limit_w(machine) == 180.0
 
@@ -594,14 +594,14 @@ def test_a_change_after_a_kill_starts_from_what_was_before_it(machine: Machine, 
     os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    with control.applied(open_device(), Setting(power_limit_w=200.0)):  # nobody called recover
+    with lease.applied(open_device(), Setting(power_limit_w=200.0)):  # nobody called recover
         assert locked_mhz(machine) == 0
     assert restored(machine)
 
 
 def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer: Changer) -> None:
     changer()
-    assert restoring.recover() == []
+    assert restore.recover() == []
     assert limit_w(machine) == 150.0
     assert len(journals()) == 1
 
@@ -610,12 +610,12 @@ def test_a_second_process_is_told_who_holds_the_gpu(machine: Machine, changer: C
     process, _ = changer()
     device = open_device()
     with pytest.raises(DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d; wait until it has finished") as caught:
-        control.change(device, Setting(power_limit_w=200.0))
+        lease.change(device, Setting(power_limit_w=200.0))
     assert f"is being changed by process {process.pid}" in str(caught.value)
-    assert control.holder(device.uuid).startswith(f"process {process.pid} (")
+    assert lease.holder(device.uuid).startswith(f"process {process.pid} (")
     assert limit_w(machine) == 150.0
     process.communicate("\n", timeout=20)
-    with control.applied(device, Setting(power_limit_w=200.0)):
+    with lease.applied(device, Setting(power_limit_w=200.0)):
         assert limit_w(machine) == 200.0
     assert restored(machine)
 
@@ -626,19 +626,19 @@ def test_a_machine_that_is_gone_owes_nothing(machine: Machine, changer: Changer)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     machine.close()
-    assert restoring.recover() == []
+    assert restore.recover() == []
     assert journals() == []
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_that_ends_restores_nothing(machine: Machine) -> None:
-    control.change(open_device(), Setting(power_limit_w=150.0))
+    lease.change(open_device(), Setting(power_limit_w=150.0))
     child = os.fork()
     if child == 0:  # pragma: no cover - what it does shows in the machine
-        control.restore_all()
+        lease.restore_all()
         os._exit(0)
     os.waitpid(child, 0)
     assert limit_w(machine) == 150.0
     assert len(journals()) == 1
-    control.restore_all()
+    lease.restore_all()
     assert limit_w(machine) == 250.0

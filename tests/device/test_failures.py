@@ -15,6 +15,7 @@ import pynvml
 import pytest
 
 from workbench.device import nvml
+from workbench.device.discovery import devices, open_device, why_no_gpu
 from workbench.device.nvml import NvmlDevice, error_for
 from workbench.errors import (
     DeviceError,
@@ -27,7 +28,6 @@ from workbench.errors import (
     Transient,
     UnknownGpu,
 )
-from workbench.finder import devices, open_device, why_no_gpu
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.nvml_library import Function

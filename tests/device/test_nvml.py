@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from workbench.device import nvml
+from workbench.device.discovery import devices, open_device, why_no_gpu
 from workbench.errors import DriverError, GpuLost, NotSupported, OutOfRange, SimulationError, UnknownGpu
-from workbench.finder import devices, open_device, why_no_gpu
 from workbench.records import Setting
 from workbench.simulation import counters
 from workbench.simulation.catalogue import CARDS

@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench import alive, child, places
-from workbench import session as sessions
-from workbench.device import control, journal, locks, restoring, watchdog
+from workbench import _paths, _processes, child
+from workbench.device import journal, lease, locks, restore, watchdog
+from workbench.device.discovery import devices, open_device
 from workbench.device.journal import Journal
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted
-from workbench.finder import devices, open_device
-from workbench.recorder import Recorder
+from workbench.measurement import session as sessions
+from workbench.measurement.recorder import Recorder
+from workbench.measurement.sampler import Ring
 from workbench.records import Setting
-from workbench.sampler import Ring
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
 from workbench.simulation.state import State
@@ -43,9 +43,9 @@ ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 HOLD = """
 import ctypes, os, sys, time
-from workbench.device import control
+from workbench.device import lease as control
 from workbench.errors import DeviceHeld
-from workbench.finder import open_device
+from workbench.device.discovery import open_device
 from workbench.records import Setting
 device = open_device()
 sys.path[:0] = sys.argv[2:]
@@ -68,9 +68,9 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     """Locks of this test alone, also in its children; nothing held afterwards."""
     use_temporary(monkeypatch, tmp_path)
     yield
-    control.restore_all()
-    control._held.clear()
-    control._owed.clear()
+    lease.restore_all()
+    lease._held.clear()
+    lease._owed.clear()
     watchdog.stop()
 
 
@@ -120,11 +120,11 @@ def limit_w(machine: Machine) -> float:
 
 
 def journals() -> list[str]:
-    return sorted(path.name for path in places.journals().iterdir())
+    return sorted(path.name for path in _paths.journals().iterdir())
 
 
 def lock_file(uuid: str) -> Path:
-    return places.locks() / f"gpu-energy-workbench-{uuid}.lock"
+    return _paths.locks() / f"gpu-energy-workbench-{uuid}.lock"
 
 
 def wait_until(true: Callable[[], bool], timeout_s: float = 30.0) -> bool:
@@ -212,11 +212,11 @@ def test_without_a_sign_of_life_of_the_watchdog_nothing_is_changed(
         DeviceError,
         match=r"no GPU is changed: the process .* ended at its start \(ImportError: no such thing\)",
     ):
-        control.change(device, Setting(power_limit_w=150.0))
+        lease.change(device, Setting(power_limit_w=150.0))
     monkeypatch.setattr(child, "command", lambda *_: ["/no/such/program"])
     with pytest.raises(DeviceError, match=r"cannot be started: .*No such file"):
-        control.change(device, Setting(power_limit_w=150.0))
-    assert (limit_w(machine), journals(), control.holder(device.uuid), watchdog.pid()) == (
+        lease.change(device, Setting(power_limit_w=150.0))
+    assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (
         250.0,
         [],
         "",
@@ -249,7 +249,7 @@ def test_a_fork_in_c_that_holds_the_pipe_does_not_keep_the_watchdog_waiting(
     forked = int(first_line(process))
     process.kill()
     assert wait_until(lambda: limit_w(machine) == 250.0)
-    assert alive.started_at(forked), "the forked process has ended: the test tests nothing"
+    assert _processes.started_at(forked), "the forked process has ended: the test tests nothing"
 
 
 def test_one_gpu_that_fails_keeps_no_other_from_being_restored(
@@ -259,15 +259,15 @@ def test_one_gpu_that_fails_keeps_no_other_from_being_restored(
     uuids = sorted(
         left_changed(machine, gpu, before_w=before_w).uuid for gpu, before_w in ((0, 250.0), (1, 300.0))
     )
-    real = restoring.put_back
+    real = restore.put_back
 
-    def put_back(device: object, found: Journal) -> restoring.Outcome:
+    def put_back(device: object, found: Journal) -> restore.Outcome:
         if found.uuid == uuids[0]:
             raise TypeError("a bug")
         return real(device, found)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(restoring, "put_back", put_back)
-    told = restoring.recover()
+    monkeypatch.setattr(restore, "put_back", put_back)
+    told = restore.recover()
     assert (
         f"{uuids[0]}.json, the journal of a changed GPU, could not be restored from (TypeError: a bug)"
         in told
@@ -286,7 +286,7 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_written_through(
     for make in (os.symlink, os.link):
         make(victim, lock_file(device.uuid))
         with pytest.raises(NotPermitted, match=r"cannot be locked against other processes: .* set TMPDIR"):
-            control.change(device, Setting(power_limit_w=150.0))
+            lease.change(device, Setting(power_limit_w=150.0))
         lock_file(device.uuid).unlink()
     assert (victim.read_text(), limit_w(machine)) == ("precious", 250.0)
 
@@ -294,9 +294,9 @@ def test_a_lock_that_is_a_link_is_neither_followed_nor_written_through(
 def test_a_pipe_in_place_of_a_lock_blocks_nobody(machine: Machine) -> None:
     device = open_device()
     os.mkfifo(lock_file(device.uuid))
-    assert control.holder(device.uuid) == ""
+    assert lease.holder(device.uuid) == ""
     with pytest.raises(NotPermitted, match="no plain file"):
-        control.change(device, Setting(power_limit_w=150.0))
+        lease.change(device, Setting(power_limit_w=150.0))
 
 
 def test_nothing_is_written_into_a_lock_and_what_it_says_is_not_shown(
@@ -307,7 +307,7 @@ def test_nothing_is_written_into_a_lock_and_what_it_says_is_not_shown(
     process = holder()
     first_line(process)
     assert lock_file(device.uuid).read_text() == "process 1 (systemd)\x1b[2J"
-    assert control.holder(device.uuid).startswith(f"process {process.pid} (python")
+    assert lease.holder(device.uuid).startswith(f"process {process.pid} (python")
 
 
 def test_the_name_of_a_holder_is_short_and_printable(machine: Machine, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_name_of_a_holder_is_short_and_printable(machine: Machine, tmp_path:
         [sys.executable, str(script), "150"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     first_line(process)
-    shown = control.holder(open_device().uuid)
+    shown = lease.holder(open_device().uuid)
     process.communicate("\n", timeout=60)
     assert shown.startswith(f"process {process.pid} ([2Jxxx")
     assert shown.isprintable()
@@ -330,9 +330,9 @@ def test_a_directory_where_anybody_may_replace_a_lock_is_refused(
     use_temporary(monkeypatch, tmp_path / "open")
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(NotPermitted, match="anybody may replace the files"):
-        control.change(open_device(), Setting(power_limit_w=150.0))
+        lease.change(open_device(), Setting(power_limit_w=150.0))
     (tmp_path / "open").chmod(0o1777)
-    with control.applied(open_device(), Setting(power_limit_w=150.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=150.0)):
         assert lock_file(open_device().uuid).stat().st_mode & 0o777 == 0o666  # other users lock it too
 
 
@@ -343,7 +343,7 @@ def test_a_directory_of_another_user_is_refused_for_locks(
     use_temporary(monkeypatch, tmp_path / "theirs")
     os.chown(tmp_path / "theirs", 1234, 1234)
     with pytest.raises(NotPermitted, match="belongs to user 1234, who is neither root nor you"):
-        control.change(open_device(), Setting(power_limit_w=150.0))
+        lease.change(open_device(), Setting(power_limit_w=150.0))
     assert limit_w(machine) == 250.0
 
 
@@ -366,13 +366,13 @@ def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
 def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_set_aside(
     machine: Machine, tmp_path: Path
 ) -> None:
-    other = places.home()[0].parent / "service.lock"
+    other = _paths.home()[0].parent / "service.lock"
     other.write_text("another program's")
     found = left_changed(machine)
     for name, uuid in (("GPU-1.json", "../../../service"), ("GPU-2.json", found.uuid)):
-        (places.journals() / name).write_text(json.dumps({**found.__dict__, "uuid": uuid}))
+        (_paths.journals() / name).write_text(json.dumps({**found.__dict__, "uuid": uuid}))
     found.path.unlink()
-    assert len(restoring.recover()) == 2
+    assert len(restore.recover()) == 2
     assert journals() == ["GPU-1.damaged", "GPU-2.damaged"]
     assert (other.read_text(), limit_w(machine)) == ("another program's", 150.0)
 
@@ -385,12 +385,12 @@ def test_the_fallback_home_is_used_only_where_it_is_this_users_alone(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file" / "home"))
-    first, _ = places.home()
+    first, _ = _paths.home()
     assert (first.parent, first.stat().st_mode & 0o777) == (tmp_path, 0o700)
     first.chmod(0o777)
-    used, problem = places.home()
+    used, problem = _paths.home()
     assert used != first
-    assert used == places.home()[0]  # the same one for the whole process
+    assert used == _paths.home()[0]  # the same one for the whole process
     assert f"and {first} is another user's or open to others; {used} is used instead" in problem
     assert used.stat().st_mode & 0o777 == 0o700
 
@@ -400,7 +400,7 @@ def test_the_watchdog_looks_into_the_home_that_its_parent_uses(
 ) -> None:
     (tmp_path / "file").touch()
     blocked = {"WORKBENCH_HOME": str(tmp_path / "file" / "home")}
-    code = "from workbench import places; print(places.home()[0])"
+    code = "from workbench import _paths as places; print(places.home()[0])"
     fallback = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **blocked}, capture_output=True, text=True
     )
@@ -415,17 +415,17 @@ def test_the_watchdog_looks_into_the_home_that_its_parent_uses(
 def test_a_journal_of_another_user_restores_nothing_and_is_said(machine: Machine) -> None:
     found = left_changed(machine, before_w=110.0)
     os.chown(found.path, 1234, 1234)
-    assert not places.is_ours(found.path)
-    (told,) = restoring.recover()
+    assert not _paths.is_ours(found.path)
+    (told,) = restore.recover()
     assert f"its journal {found.path} is another user's, who can restore it" in told
-    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
     assert limit_w(machine) == 150.0
 
 
 def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machine) -> None:
     left_changed(machine, before_w=2500.0)
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert told.endswith("put to the card's default limit: 2500 W before is outside 100..250 W")
     assert (limit_w(machine), journals()) == (250.0, [])
 
@@ -440,10 +440,10 @@ def test_two_processes_with_temporary_directories_of_their_own_keep_apart(
     first_line(process)
     use_temporary(monkeypatch, tmp_path / "other")
     with pytest.raises(DeviceHeld, match=f"is being changed by process {process.pid} "):
-        control.change(open_device(), Setting(power_limit_w=200.0))
+        lease.change(open_device(), Setting(power_limit_w=200.0))
     assert process.communicate("\n", timeout=60)[0].strip() == "[]"
     assert (limit_w(machine), journals()) == (250.0, [])
-    with control.applied(open_device(), Setting(power_limit_w=200.0)):
+    with lease.applied(open_device(), Setting(power_limit_w=200.0)):
         pass
 
 
@@ -458,23 +458,23 @@ def test_where_files_cannot_be_locked_the_journal_of_a_living_process_keeps_othe
         DeviceHeld,
         match=f"by process {process.pid}, whose locks are elsewhere; .*{device.uuid}.json",
     ):
-        control.change(device, Setting(power_limit_w=200.0))
-    assert restoring.recover() == []
+        lease.change(device, Setting(power_limit_w=200.0))
+    assert restore.recover() == []
     assert limit_w(machine) == 150.0
 
 
 def test_only_ones_own_journal_is_removed(machine: Machine) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=150.0))
-    path = places.journals() / f"{device.uuid}.json"
+    lease.change(device, Setting(power_limit_w=150.0))
+    path = _paths.journals() / f"{device.uuid}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "pid": 1}))
-    control.restore(device)
+    lease.restore(device)
     assert journals() == [path.name]
 
 
 def test_a_thread_that_asks_for_the_holder_does_not_lose_the_lock(machine: Machine, holder: Holder) -> None:
     device = open_device()
-    with control.applied(device, Setting(power_limit_w=200.0)):
+    with lease.applied(device, Setting(power_limit_w=200.0)):
         assert locks.holder(device.uuid) == ""
         assert locks.take(device.uuid, device.name) is None
         _, error = holder().communicate(timeout=60)
@@ -487,7 +487,7 @@ def test_a_journal_of_an_older_version_is_restored(machine: Machine) -> None:
         name: value for name, value in found.__dict__.items() if name not in ("host", "boot_id", "namespace")
     }
     found.path.write_text(json.dumps(fields))
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert told.endswith("its power limit is restored")
     assert (limit_w(machine), journals()) == (250.0, [])
 
@@ -495,9 +495,9 @@ def test_a_journal_of_an_older_version_is_restored(machine: Machine) -> None:
 def test_a_journal_of_another_namespace_is_judged_by_the_lock(machine: Machine, holder: Holder) -> None:
     process = holder()
     first_line(process)
-    path = places.journals() / f"{open_device().uuid}.json"
+    path = _paths.journals() / f"{open_device().uuid}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "namespace": "1", "pid": dead_pid()}))
-    assert restoring.recover() == []
+    assert restore.recover() == []
     assert limit_w(machine) == 150.0
     found = journal.load(path)
     assert found is not None
@@ -506,7 +506,7 @@ def test_a_journal_of_another_namespace_is_judged_by_the_lock(machine: Machine, 
     process.kill()
     process.wait()
     assert not found.writer_runs
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert told.endswith("its power limit is restored")
     assert limit_w(machine) == 250.0
 
@@ -542,7 +542,7 @@ def test_a_living_process_of_another_pid_namespace_is_left_alone(
     first_line(process)
     use_temporary(monkeypatch, tmp_path / "other")
     prefix = () if inside else namespaced
-    code = "from workbench.device import restoring; print(restoring.recover())"
+    code = "from workbench.device import restore as restoring; print(restoring.recover())"
     ended = subprocess.run([*prefix, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (ended.stdout.strip(), limit_w(machine), len(journals())) == ("[]", 150.0, 1), ended.stderr
     _, error = holder(prefix=prefix).communicate(timeout=60)
@@ -559,7 +559,7 @@ def test_a_killed_pid_namespace_is_restored_from_outside(
     process.kill()  # and with it all processes of the namespace, the watchdog too
     assert wait_until(lambda: not locks.holder(open_device().uuid))
     assert limit_w(machine) == 150.0
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert told.endswith("its power limit is restored")
     assert (limit_w(machine), journals()) == (250.0, [])
 
@@ -644,13 +644,13 @@ def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
             for _ in range(rng.choice([1, 3])):
                 raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
         found.path.write_bytes(raw)
-        restoring.recover()
+        restore.recover()
         set_aside += found.path.with_suffix(".damaged").exists()
-        for path in places.journals().iterdir():
+        for path in _paths.journals().iterdir():
             path.unlink()
     assert set_aside > 150
     found.path.write_text("[" * 100_000)
-    (told,) = restoring.recover()
+    (told,) = restore.recover()
     assert told == f"a journal of a changed GPU could not be read and was set aside as {found.uuid}.damaged"
 
 
@@ -660,7 +660,7 @@ def test_a_home_that_cannot_be_read_does_not_stop_a_session(
     def recover() -> list[str]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(restoring, "recover", recover)
+    monkeypatch.setattr(restore, "recover", recover)
     mine = sessions.Session()
     assert len(mine.devices) == 1
     mine.close()
@@ -669,8 +669,8 @@ def test_a_home_that_cannot_be_read_does_not_stop_a_session(
 @pytest.mark.parametrize("value", [np.float32(200.0), np.int64(200), np.array(200.0)])
 def test_a_limit_from_numpy_is_journalled(machine: Machine, value: float) -> None:
     device = open_device()
-    with control.applied(device, Setting(power_limit_w=180.0)):
-        control.change(device, Setting(power_limit_w=value))
+    with lease.applied(device, Setting(power_limit_w=180.0)):
+        lease.change(device, Setting(power_limit_w=value))
         assert journal.of(device.uuid).limits_w == [180.0, 200.0]  # type: ignore[union-attr]
     assert (limit_w(machine), journals()) == (250.0, [])
 
@@ -682,16 +682,16 @@ def test_a_journal_that_cannot_be_written_spoils_no_later_change(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, value: object
 ) -> None:
     device = open_device()
-    control.change(device, Setting(power_limit_w=180.0))
+    lease.change(device, Setting(power_limit_w=180.0))
     with monkeypatch.context() as patch:
         if value is None:
             patch.setattr(
                 os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
             )
         with pytest.raises((TypeError, OSError)):
-            control.change(device, Setting(190.0 if value is None else value))  # type: ignore[arg-type]
+            lease.change(device, Setting(190.0 if value is None else value))  # type: ignore[arg-type]
     assert journals() == [f"{device.uuid}.json"]  # and no scratch file
-    control.change(device, Setting(power_limit_w=200.0))
+    lease.change(device, Setting(power_limit_w=200.0))
     assert journal.of(device.uuid).limits_w == [180.0, 200.0]  # type: ignore[union-attr]
-    control.restore(device)
+    lease.restore(device)
     assert limit_w(machine) == 250.0

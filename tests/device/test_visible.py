@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from workbench.device.visible import cuda_order, resolve, visible
+from workbench.device.discovery import devices, open_device
+from workbench.device.selection import cuda_order, resolve, visible
 from workbench.errors import UnknownGpu
-from workbench.finder import devices, open_device
 from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine
 

@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from workbench.device import control, nvml, zeusd
+from workbench.device import lease, nvml, zeusd
+from workbench.device.discovery import open_device
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DriverError, NotPermitted
-from workbench.finder import open_device
 from workbench.records import Setting
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
@@ -155,7 +155,7 @@ def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daem
 
 def test_what_was_set_through_the_daemon_is_put_back_through_it(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     before_w = unprivileged.setting().power_limit_w
-    with control.applied(unprivileged, Setting(power_limit_w=200.0)):
+    with lease.applied(unprivileged, Setting(power_limit_w=200.0)):
         assert unprivileged.setting().power_limit_w == 200.0
     assert unprivileged.setting().power_limit_w == before_w
 
@@ -219,9 +219,9 @@ def test_nothing_is_changed_where_the_daemon_may_number_other_gpus(
 ) -> None:
     OTHER_VIEWS[view](daemon)
     with pytest.raises(NotPermitted, match=WAY_OUT):
-        control.change(unprivileged, setting)
+        lease.change(unprivileged, setting)
     assert daemon.asked == []
-    assert control.holder(unprivileged.uuid) == ""
+    assert lease.holder(unprivileged.uuid) == ""
 
 
 def test_both_views_are_named(unprivileged: NvmlDevice, daemon: Daemon) -> None:
@@ -237,7 +237,7 @@ def test_a_number_given_is_used_and_led_back_by(
 ) -> None:
     daemon.names, daemon.ours = [NAME] * 4, 3
     monkeypatch.setenv("ZEUSD_GPU_ID", "3")
-    with control.applied(unprivileged, setting) as shown:
+    with lease.applied(unprivileged, setting) as shown:
         assert shown.power_limit_w == (setting.power_limit_w or 350.0)
     assert {values["gpu_ids"] for _, values, _ in daemon.asked} == {"3"}
     assert daemon.limit_w(3) == 350.0
@@ -268,7 +268,7 @@ def test_the_daemon_s_own_numbers_count(daemon: Daemon) -> None:
 
 
 def test_restoring_does_not_depend_on_other_gpus(unprivileged: NvmlDevice, daemon: Daemon) -> None:
-    with control.applied(unprivileged, Setting(power_limit_w=200.0)):
+    with lease.applied(unprivileged, Setting(power_limit_w=200.0)):
         daemon.names = [NAME] * 2
     assert daemon.limit_w(0) == 350.0
 
@@ -279,7 +279,7 @@ def test_another_gpu_with_another_limit_is_not_changed(
     daemon.limits_w[2] = 300.0
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     with pytest.raises(NotPermitted, match=rf"GPU 2 of .* of 300 W .* 350 W.* nothing was changed; {WAY_OUT}"):
-        control.change(unprivileged, Setting(power_limit_w=250.0))
+        lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert daemon.asked == []
 
 
@@ -289,10 +289,10 @@ def test_another_gpu_that_was_changed_gets_its_limit_back(
     daemon.limits_w[2] = 350.4  # within the driver's rounding of ours
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     with pytest.raises(DriverError, match=rf"took 250 W .* shows 350 W.* is back at 350.4 W; {WAY_OUT}"):
-        control.change(unprivileged, Setting(power_limit_w=250.0))
+        lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert daemon.limits_w == {2: 350.4}
     assert len(daemon.asked) == 2
-    assert control.holder(unprivileged.uuid) == ""
+    assert lease.holder(unprivileged.uuid) == ""
 
 
 def test_another_gpu_whose_limit_is_not_known_is_changed_once_and_named(
@@ -301,7 +301,7 @@ def test_another_gpu_whose_limit_is_not_known_is_changed_once_and_named(
     daemon.reports_limits = False
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     with pytest.raises(DriverError, match=r"GPU 2 of the Zeus daemon .* stays at 250 W until its owner"):
-        control.change(unprivileged, Setting(power_limit_w=250.0))
+        lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert len(daemon.asked) == 1
 
 
@@ -311,12 +311,12 @@ def test_another_gpu_that_cannot_be_set_back_is_named_with_both_limits(
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     daemon.refused = "power_limit_mw=350000"
     with pytest.raises(DriverError, match=r"it had 350 W, and GPU 2 of .* stays at 250 W .*\(HTTP 403\)"):
-        control.change(unprivileged, Setting(power_limit_w=250.0))
+        lease.change(unprivileged, Setting(power_limit_w=250.0))
 
 
 def test_a_daemon_that_reports_no_limits_is_used_too(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.reports_limits = False
-    with control.applied(unprivileged, Setting(power_limit_w=200.0)) as shown:
+    with lease.applied(unprivileged, Setting(power_limit_w=200.0)) as shown:
         assert shown.power_limit_w == 200.0
     assert daemon.limit_w(0) == 350.0
 
@@ -327,10 +327,10 @@ def test_a_lock_that_our_clock_does_not_follow_is_reset(
 ) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     with pytest.raises(DriverError, match=rf"does not count; the clock of GPU 2 .* was reset.*{WAY_OUT}"):
-        control.change(unprivileged, setting)
+        lease.change(unprivileged, setting)
     assert daemon.locks_mhz == {}
     assert unprivileged.locked() == Setting()
-    assert control.holder(unprivileged.uuid) == ""
+    assert lease.holder(unprivileged.uuid) == ""
 
 
 def test_a_clock_that_is_there_already_moves_first(unprivileged: NvmlDevice, daemon: Daemon) -> None:

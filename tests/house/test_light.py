@@ -36,10 +36,10 @@ def test_importing_the_package_imports_nothing_else() -> None:
     ("code", "allowed"),
     [
         ("from workbench import Limits, Measurement, Setting, WorkbenchError", set()),
-        ("import workbench.report, workbench.clock, workbench.places, workbench.synchronise", set()),
+        ("import workbench.measurement.report, workbench.clock, workbench._paths, workbench.measurement.synchronise", set()),
         ("from workbench import open_device, devices", {"pynvml"}),
-        ("import workbench.sampler", set()),
-        ("import workbench.device.control", set()),
+        ("import workbench.measurement.sampler", set()),
+        ("import workbench.device.lease", set()),
         ("import workbench.cli; workbench.cli._parser()", set()),
         ("import kernels_ext", set()),
     ],
@@ -52,7 +52,7 @@ def test_the_processes_beside_the_kernel_load_neither_numpy_nor_polars() -> None
     """The sampling process and the watchdog, with everything they load when they work."""
     code = (
         "from workbench.simulation import machine; made = machine.simulate('V100', stepped=True)\n"
-        "from workbench import sampler; from workbench.device import control, restoring; from workbench.finder import open_device\n"
+        "from workbench.measurement import sampler; from workbench.device import lease as control, restore as restoring; from workbench.device.discovery import open_device\n"
         "from workbench.records import Setting; device = open_device()\n"
         "restoring.recover(); control.change(device, Setting(power_limit_w=200.0)); control.restore(device); made.close()"
     )

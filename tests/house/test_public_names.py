@@ -26,7 +26,7 @@ def test_a_public_name_is_there_and_documented(name: str) -> None:
     assert len(doc) > 20
 
 
-@pytest.mark.parametrize("first", ["import workbench.finder", "from workbench.finder import open_device", "workbench.devices"])
+@pytest.mark.parametrize("first", ["import workbench.device.discovery", "from workbench.device.discovery import open_device", "workbench.devices"])
 def test_devices_is_the_function_whatever_was_imported_before(first: str) -> None:
     code = f"import workbench\n{first}\nfrom workbench import devices\nassert devices is workbench.devices\ndevices()"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -211,7 +211,7 @@ def test_a_cell_without_a_result_was_cancelled(kernel: Kernel) -> None:
 
 
 INTERRUPT = """
-from workbench import session
+from workbench.measurement import session
 meter, real = session.current().meter, {}
 def interrupt(name, when=lambda **options: True):
     original = getattr(meter, name)
@@ -236,7 +236,7 @@ def test_an_interrupt_before_the_cell_leaves_it_unmeasured(kernel: Kernel) -> No
 @pytest.mark.parametrize("name", ["open", "close"])
 def test_an_interrupt_leaves_no_live_view_that_takes_limits(kernel: Kernel, name: str) -> None:
     kernel(INTERRUPT)
-    kernel("from workbench.panels.power import PowerView\nviews, start = [], PowerView.start\n"
+    kernel("from workbench.panels._views.power.panel import PowerView\nviews, start = [], PowerView.start\n"
            "PowerView.start = lambda view: (views.append(view), start(view))[1]")  # fmt: skip
     kernel(f"interrupt({name!r})")
     kernel("%%energy --live\n1")
@@ -256,7 +256,7 @@ def test_an_interrupt_while_a_cell_is_closed_loses_nothing(kernel: Kernel, name:
 
 
 def test_a_limit_of_a_cell_is_put_back_after_its_last_run_and_no_other(kernel: Kernel) -> None:
-    kernel("from workbench import session; from workbench.device import control; from workbench.records import Setting\n"
+    kernel("from workbench.measurement import session; from workbench.device import lease as control; from workbench.records import Setting\n"
            "mine = session.current(); gpu = mine.devices[0]; seen = []")  # fmt: skip
     kernel("control.change(gpu, Setting(power_limit_w=200.0)); None")
     kernel("%%energy --repeat 3\nseen.append(gpu.setting().power_limit_w)\nmine.set_power_limit(gpu.uuid, 150.0);")
@@ -266,10 +266,10 @@ def test_a_limit_of_a_cell_is_put_back_after_its_last_run_and_no_other(kernel: K
 
 
 def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel) -> None:
-    ran = kernel("%%energy -o orphan\nimport os, signal, time\nfrom workbench import session\ntime.sleep(0.5)\n"
+    ran = kernel("%%energy -o orphan\nimport os, signal, time\nfrom workbench.measurement import session\ntime.sleep(0.5)\n"
                  "os.kill(session.current().recorder.pid, signal.SIGKILL); time.sleep(0.3)")  # fmt: skip
     assert ran.report["energy_j"] is not None
-    assert int(kernel("from workbench.store import Store; Store().trace(orphan.id).height").value or 0) > 3
+    assert int(kernel("from workbench.measurement.store import Store; Store().trace(orphan.id).height").value or 0) > 3
     assert kernel("%%energy\n1").report["gpus"][0]["samples"] >= 0
     assert kernel("session.current().recorder.running").value == "True"
 
@@ -411,7 +411,7 @@ def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
     shown = kernel("%gpu").text
     assert "power limit 250 W, can be 100..250 W, default 250 W" in shown
     assert "(simulated)" in shown
-    limit = "from workbench import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)"
+    limit = "from workbench.measurement import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)"
     assert kernel(limit).value == "150.0"
     assert "power limit 150 W" in kernel("%gpu").text
     assert kernel("%gpu restore").text == "all settings are as they were found\n"
@@ -500,7 +500,7 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
     kernel("%load_ext workbench\n%gpu simulate V100\n%config EnergyMagics.live = False")
     kernel("%%energy\n1")
     kernel(
-        "from workbench import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)\n"
+        "from workbench.measurement import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)\n"
         "sampler = mine.recorder.pid"
     )
     assert kernel("left()").value == "(2, 1, ['energy', 'energy', 'energy_log', 'gpu'], 2, 2, 1)"  # sampler and watchdog
@@ -517,8 +517,8 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
 
 def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Callable[..., Kernel]) -> None:
     kernel = start()
-    kernel("import workbench.session, workbench.finder\nworkbench.session.devices = list\n"
-           "workbench.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'")  # fmt: skip
+    kernel("import workbench.measurement.session, workbench.device.discovery\nworkbench.session.devices = list\n"
+           "workbench.measurement.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'")  # fmt: skip
     kernel("%load_ext kernels_ext")
     ran = kernel("%%energy train\n7")
     assert ran.value == "7"
@@ -557,7 +557,7 @@ def test_a_kernel_that_ends_takes_everything_with_it(start: Callable[..., Kernel
     kernel = start()
     kernel("%load_ext kernels_ext\n%gpu simulate V100\n%config EnergyMagics.live = False")
     kernel("%%energy\n1")
-    ran = kernel("import os; from workbench import session; os.getpid(), session.current().recorder.pid")
+    ran = kernel("import os; from workbench.measurement import session; os.getpid(), session.current().recorder.pid")
     pid, sampler = (int(number) for number in str(ran.value).strip("()").split(","))
     kernel.manager.shutdown_kernel(now=False)
     assert gone(lambda: alive(sampler))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from a_kernel import Kernel
 
-SETTING = "from workbench import session\nstr(session.current().devices[0].setting())"
+SETTING = "from workbench.measurement import session\nstr(session.current().devices[0].setting())"
 TRAINING = """%%energy train --tune --max-slowdown 5 {options}
 import workbench
 from workbench.simulation.training import TrainingJob
@@ -21,7 +21,7 @@ for batch in TrainingJob("imagenet", 512, iterations={iterations}, evaluate=Fals
 def kernel(start: Callable[..., Kernel]) -> Kernel:
     made = start()
     made("%load_ext kernels_ext\n%config EnergyMagics.live = False")
-    made("from workbench import session\nsession.simulate('A100', stepped=True)")
+    made("from workbench.measurement import session\nsession.simulate('A100', stepped=True)")
     made("session.current().meter.clock.step(3.0)")
     return made
 
@@ -37,7 +37,7 @@ def test_a_cell_is_tuned_and_says_what_was_saved(kernel: Kernel) -> None:
     assert "slowdown" in second
     assert second in shown["application/vnd.gpu-energy-workbench.measurement+json"]["notes"]
     assert kernel(SETTING).value == "'400 W'"
-    assert kernel("from workbench.tuning import latest\nlatest().result.settled_s > 0").value == "True"
+    assert kernel("from workbench.tuning.state_machine import latest\nlatest().result.settled_s > 0").value == "True"
 
 
 def test_an_interrupted_cell_leaves_the_gpu_as_it_was(kernel: Kernel) -> None:

@@ -14,12 +14,12 @@ import pytest
 
 import workbench
 import workbench.panels
-from workbench import session as sessions
-from workbench.device import control, watchdog
+from workbench.device import lease, watchdog
 from workbench.errors import UsageError
-from workbench.panels.apply import ApplyPanel
-from workbench.panels.apply_look import NOTHING
-from workbench.panels.apply_picture import power
+from workbench.measurement import session as sessions
+from workbench.panels._views.apply.model import NOTHING
+from workbench.panels._views.apply.panel import ApplyPanel
+from workbench.panels._views.apply.svg import power
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -36,11 +36,11 @@ def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pyte
     yield made
     made.state.clear_faults()
     made.lose(0, 0)
-    control.restore_all()
+    lease.restore_all()
     if sessions._current is not None:
         sessions._current.close()
     watchdog.stop()
-    workbench.chosen.choose(None)
+    workbench.tuning.selection.choose(None)
 
 
 class Said:
@@ -72,7 +72,7 @@ def test_it_says_what_is_in_force_what_is_chosen_and_the_difference(machine: Mac
     assert lines[2:5] == [
         "Chosen: 150 W, SM 1005 MHz, memory clock left to the driver, batch size 64",
         "Difference: power limit 250 W (default) → 150 W; SM clock left to the driver → 1005 MHz",
-        "Batch size 64 cannot change inside a job that runs; it goes to workbench.chosen.batch_size",
+        "Batch size 64 cannot change inside a job that runs; it goes to workbench.tuning.selection.batch_size",
     ]
     with pytest.raises(UsageError, match="not str"):
         workbench.panels.apply("150 W")

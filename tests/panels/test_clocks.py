@@ -14,25 +14,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import workbench.panels.clocks
 
 import workbench.panels
-import workbench.panels.clocks
 import workbench.tuning
-from workbench import marks
+from workbench.device.discovery import devices
 from workbench.errors import UsageError
-from workbench.finder import devices
-from workbench.meter import Meter
-from workbench.panels.clocks import NOTHING, ClocksPanel
-from workbench.panels.clocks_look import drawing
-from workbench.panels.clocks_surface import LEVELS, cells, line, surface
-from workbench.panels.clocks_words import words
-from workbench.recorder import Recorder
+from workbench.measurement import marks
+from workbench.measurement.meter import Meter
+from workbench.measurement.recorder import Recorder
+from workbench.panels._views.clocks.model import drawing
+from workbench.panels._views.clocks.panel import NOTHING, ClocksPanel
+from workbench.panels._views.clocks.surface import LEVELS, cells, line, surface
+from workbench.panels._views.clocks.text import words
 from workbench.records import Setting
-from workbench.search.local_search import Choice
+from workbench.search.clocks.make import Choice
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning import OBJECTIVES, PROBES, TuningView, in_background
-from workbench.tuning import Tuner as TrueTuner
+from workbench.tuning.driver import in_background
+from workbench.tuning.results import OBJECTIVES, PROBES, TuningView
+from workbench.tuning.state_machine import Tuner as TrueTuner
 
 HIGHEST = Setting(sm_clock_mhz=1400, mem_clock_mhz=9000)
 SM, MEMORY = (800, 1000, 1200, 1400), (5000, 9000)
@@ -491,7 +492,7 @@ def test_only_a_tuner_can_be_looked_at() -> None:
 
 def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way_or_the_other() -> None:
     code = (
-        "import sys, workbench.panels as p; p.clocks; from workbench.panels.clocks import clocks; assert callable(p.clocks);"
+        "import sys, workbench.panels as p; p.clocks; from workbench.panels._views.clocks.panel import clocks; assert callable(p.clocks);"
         "print([m for m in ('bokeh', 'optuna', 'lightgbm') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -19,11 +19,11 @@ from workbench.cluster import generate
 from workbench.cluster.drill import node_history
 from workbench.cluster.views import notable
 from workbench.errors import SimulationError, UsageError
-from workbench.executors import HereExecutor
-from workbench.panels import cluster_drill
-from workbench.panels.cluster import ClusterPanel
-from workbench.panels.cluster_look import HEADS
-from workbench.report import time_words
+from workbench.experiments.executors import HereExecutor
+from workbench.measurement.report import time_words
+from workbench.panels._views.cluster import drill
+from workbench.panels._views.cluster.model import HEADS
+from workbench.panels._views.cluster.panel import ClusterPanel
 
 WHOLE = generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0)
 JOBS = WHOLE.select("job_id", "submit_s", "duration_s", "num_gpus")
@@ -305,7 +305,7 @@ def test_of_ten_thousand_jobs_on_one_node_the_picture_is_small_and_its_power_is_
     record = panel.comparison.record("ours")
     told = node_history(record, panel.comparison.log, 0)
     assert told.height > 2000
-    steps = cluster_drill._thinned(told, 700)
+    steps = drill._thinned(told, 700)
     assert len(steps) == 700
     assert sum((to_s - from_s) * power_w for from_s, to_s, power_w in steps) == pytest.approx(record.result.energy_j, rel=1e-6)
 
@@ -554,7 +554,7 @@ def test_every_distribution_can_be_drawn(ran: ClusterPanel, name: str) -> None:
 
 
 def test_it_can_be_called_by_name_and_by_module() -> None:
-    from workbench.panels import cluster
+    from workbench.panels._views.cluster import panel as cluster
 
     assert isinstance(cluster(JOBS, nodes=4), ClusterPanel)
     assert isinstance(cluster.cluster(JOBS, nodes=4), ClusterPanel)

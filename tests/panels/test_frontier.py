@@ -14,15 +14,15 @@ import pytest
 
 import workbench.panels
 from workbench.errors import StoreError, UsageError
-from workbench.panels.frontier import FrontierPanel
-from workbench.panels.frontier_look import COLUMNS
-from workbench.panels.frontier_sources import of_attempts
-from workbench.panels.frontier_traces import traces
+from workbench.experiments.history.attempts import Attempt
+from workbench.experiments.sweep import Sweep
+from workbench.measurement.report import Tariff
+from workbench.measurement.store import Store, as_frame
+from workbench.panels._views.frontier.model import COLUMNS
+from workbench.panels._views.frontier.panel import FrontierPanel
+from workbench.panels._views.frontier.sources import of_attempts
+from workbench.panels._views.frontier.traces import traces
 from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting
-from workbench.report import Tariff
-from workbench.search.attempts import Attempt
-from workbench.store import Store, as_frame
-from workbench.sweeping import Sweep
 from workbench.trace import SCHEMA
 
 POINTS = pl.DataFrame(
@@ -326,7 +326,7 @@ def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions()
 
 def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() -> None:
     sweep = Sweep(lambda batch_size: 1000.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
-    panel = FrontierPanel(workbench.panels.frontier_sources.source(sweep), live=True)  # type: ignore[attr-defined]
+    panel = FrontierPanel(workbench.panels._views.frontier.sources.source(sweep), live=True)  # type: ignore[attr-defined]
     assert panel.chosen is None
     assert "Nothing is measured yet; points appear here as they are" in panel.summary()
     ElementTree.fromstring(panel.svg())

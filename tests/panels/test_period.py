@@ -14,22 +14,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench import counting
+from workbench.device.discovery import devices
 from workbench.errors import UsageError
-from workbench.finder import devices
-from workbench.iterations import Found, from_marks, iterations, per_iteration
-from workbench.meter import Meter
-from workbench.panels.look import look, seconds_words
-from workbench.panels.period_picture import rhythm
-from workbench.panels.periods import PeriodPanel, Picture, has_widgets, period
-from workbench.panels.power import PowerView
-from workbench.panels.rhythm import PACE_S, WINDOW_S, Rhythm
-from workbench.recorder import Recorder
+from workbench.measurement import iterations as counting
+from workbench.measurement.meter import Meter
+from workbench.measurement.recorder import Recorder
+from workbench.measurement.session import keep
+from workbench.measurement.store import Store
+from workbench.panels._views.period.follower import PACE_S, WINDOW_S, Rhythm
+from workbench.panels._views.period.model import look, seconds_words
+from workbench.panels._views.period.panel import PeriodPanel, Picture, has_widgets, period
+from workbench.panels._views.period.svg import rhythm
+from workbench.panels._views.power.panel import PowerView
+from workbench.periods.segment import Found, from_marks, iterations, per_iteration
 from workbench.records import Level, Marks, Periods
-from workbench.session import keep
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.store import Store
 
 ONE = Level("iteration", 1.0, 0.01, 0.97, 0.0, 0.9)
 MICRO = Level("micro-step", 0.25, 0.002, 0.9, 0.0, 0.5)

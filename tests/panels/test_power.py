@@ -16,11 +16,11 @@ import nbformat
 import numpy as np
 import pytest
 
+from workbench.device.discovery import devices
 from workbench.errors import NotPermitted
-from workbench.finder import devices
-from workbench.panels.power import PowerView
-from workbench.panels.series import COLUMNS
-from workbench.recorder import Recorder
+from workbench.measurement.recorder import Recorder
+from workbench.panels._views.power.panel import PowerView
+from workbench.panels._views.power.series import COLUMNS
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
 
@@ -400,9 +400,9 @@ def test_outside_of_a_notebook_the_words_are_printed(make: Make, capsys: pytest.
 CELL = """
 from workbench.simulation.machine import simulate
 machine = simulate("A100", seed=1, scale=20)
-from workbench.finder import devices
+from workbench.device.discovery import devices
 from workbench.panels import PowerView
-from workbench.recorder import Recorder
+from workbench.measurement.recorder import Recorder
 gpus = devices()
 recorder = Recorder(gpus)
 recorder.ready()
@@ -428,7 +428,7 @@ def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() ->
 
 @pytest.mark.parametrize(
     ("module", "absent"),
-    [("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")), ("workbench.panels.power", ("bokeh", "polars"))],
+    [("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")), ("workbench.panels._views.power.panel", ("bokeh", "polars"))],
 )
 def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print([name for name in {absent!r} if name in sys.modules])"

@@ -16,18 +16,18 @@ import optuna
 import pytest
 
 import workbench.panels
+from workbench.device.discovery import devices
 from workbench.errors import UsageError
-from workbench.finder import devices
-from workbench.meter import Meter
-from workbench.panels.recurring_job import RecurringPanel, recurring
-from workbench.panels.recurring_look import amount, prefixed, view
-from workbench.recorder import Recorder
-from workbench.recurring import RecurringJob
-from workbench.search.attempts import Attempt
-from workbench.search.history import Space
+from workbench.experiments.history.attempts import Attempt
+from workbench.experiments.history.replay import Recorded
+from workbench.experiments.history.study import JobStudy
+from workbench.experiments.job import RecurringJob
+from workbench.measurement.meter import Meter
+from workbench.measurement.recorder import Recorder
+from workbench.panels._views.recurring.model import amount, prefixed, view
+from workbench.panels._views.recurring.panel import RecurringPanel, recurring
+from workbench.search.batch_size.history import Space
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost
-from workbench.search.recorded import Recorded
-from workbench.search.study import JobStudy
 from workbench.simulation.learning import Accuracy, shorter
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob

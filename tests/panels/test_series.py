@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.panels.series import BINS, MOST_ROWS, RECENT_S, Rows, Series, is_gap, thin
+from workbench.panels._views.power.series import BINS, MOST_ROWS, RECENT_S, Rows, Series, is_gap, thin
 
 
 def rows(*times: float, power: float = 100.0) -> Rows:

@@ -8,8 +8,8 @@ from typing import Any
 import IPython.display
 import pytest
 
-from workbench.panels import standing
-from workbench.panels.standing import Shown
+from workbench.panels._core import persistent
+from workbench.panels._core.persistent import Shown
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 PICTURE = {"text/html": "<svg></svg>", "text/plain": "a picture"}
@@ -30,7 +30,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
     monkeypatch.setattr(IPython.display, "display", show)
     monkeypatch.setattr(IPython.display, "update_display", update)
-    monkeypatch.setattr(standing, "kernel", lambda: object())
+    monkeypatch.setattr(persistent, "kernel", lambda: object())
     for name in ("VSCODE_PID", "COLAB_RELEASE_TAG"):
         monkeypatch.delenv(name, raising=False)
     return found
@@ -60,7 +60,7 @@ def test_where_no_widget_is_drawn_there_is_a_picture_only(cells: dict[str, dict[
 
 
 def test_the_picture_is_drawn_once_when_the_choice_rests(cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "REST_S", 0.05)
+    monkeypatch.setattr(persistent, "REST_S", 0.05)
     shown, drawn, done = Shown(True), list[int](), threading.Event()
 
     def draw() -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from workbench.panels import theme
+from workbench.panels._core import theme
 
 VIEWERS = {
     "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),

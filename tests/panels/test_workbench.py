@@ -12,16 +12,16 @@ import pytest
 
 import workbench
 import workbench.panels
-from workbench import session as sessions
 from workbench.cluster import generate
-from workbench.device import control, watchdog
+from workbench.device import lease, watchdog
 from workbench.errors import UsageError
-from workbench.panels import workbench as module
-from workbench.panels.workbench_parts import log_sheet, progress_words, sweep_sheet
+from workbench.measurement import session as sessions
+from workbench.measurement.store import Store
+from workbench.panels import tabs as module
+from workbench.panels.tab_sheets import log_sheet, progress_words, sweep_sheet
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.store import Store
 
 POINTS = pl.DataFrame({"time_s": [10.0, 11.0, 14.0], "energy_j": [2500.0, 2100.0, 2000.0], "power_limit_w": [250.0, 200.0, 150.0]})
 
@@ -36,11 +36,11 @@ def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pyte
     yield made
     if module._open is not None:
         module._open.close()
-    control.restore_all()
+    lease.restore_all()
     if sessions._current is not None:
         sessions._current.close()
     watchdog.stop()
-    workbench.chosen.choose(None)
+    workbench.tuning.selection.choose(None)
 
 
 class Sweep:

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.search import beliefs
-from workbench.search.attempts import Attempt, history
-from workbench.search.bandit import make_policy
-from workbench.search.beliefs import attempts_paid, break_even, look, recurrences
-from workbench.search.exchange import write_csv
-from workbench.search.history import Space
+from workbench.experiments.history import outlook as beliefs
+from workbench.experiments.history.attempts import Attempt, history
+from workbench.experiments.history.csv import write_csv
+from workbench.experiments.history.outlook import attempts_paid, break_even, look, recurrences
+from workbench.experiments.history.replay import Recorded, space_of
+from workbench.search.batch_size.history import Space
+from workbench.search.batch_size.policy import make_policy
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
-from workbench.search.recorded import Recorded, space_of
 
 LIMITS = (150.0, 250.0)
 SPACE = Space((32, 64, 128), 128, LIMITS, 50, target=0.6, gpu="V100")

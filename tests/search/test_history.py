@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.search.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
+from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
 
 
 @pytest.mark.parametrize(

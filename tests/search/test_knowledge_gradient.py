@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.search import knowledge_gradient
-from workbench.search.bandit import Progress, Proposal, ask, make_policy
-from workbench.search.epochs import EpochPrior, believe, forecast
-from workbench.search.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
-from workbench.search.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size import knowledge_gradient
+from workbench.search.batch_size.epochs import EpochPrior, believe, forecast
+from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.policy import Progress, Proposal, ask, make_policy
 from workbench.search.objective import EnergyDelay, EnergyWithin, Objective, ZeusCost
 
 SIZES = (16, 32, 64, 128, 256, 512)

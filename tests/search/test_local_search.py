@@ -12,10 +12,10 @@ import pytest
 
 from workbench.errors import MeasurementError, UsageError
 from workbench.records import Limits, Setting
-from workbench.search.local_search import NAMES, ClockSearch, Done, Trial, make_search
+from workbench.search.clocks.base import PROBES
+from workbench.search.clocks.make import NAMES, ClockSearch, Done, Trial, make_search
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
-from workbench.search.probing import PROBES
-from workbench.search.settings import SettingSpace, space_from, space_of
+from workbench.search.space import SettingSpace, space_from, space_of
 
 CLOCKS = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 4500, 1000)}), "clocks")
 LIMITS = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=10)

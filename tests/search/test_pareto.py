@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import UsageError
-from workbench.search import pareto
+from workbench.search import frontier
 from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
 
 
@@ -29,7 +29,7 @@ def beaten(row: tuple[float, float], others: list[tuple[float, float]]) -> bool:
 
 @given(some)
 def test_the_frontier_is_what_nothing_beats_and_each_point_once(rows: list[tuple[float, float]]) -> None:
-    found = pareto.frontier(points(*rows)).select("time_s", "energy_j").rows()
+    found = frontier.frontier(points(*rows)).select("time_s", "energy_j").rows()
     assert found == sorted({row for row in rows if not beaten(row, rows)})
 
 
@@ -37,37 +37,37 @@ def test_the_frontier_is_what_nothing_beats_and_each_point_once(rows: list[tuple
 def test_the_order_of_the_points_does_not_matter(rows: list[tuple[float, float]], random) -> None:  # type: ignore[no-untyped-def]
     shuffled = list(rows)
     random.shuffle(shuffled)
-    one, other = (pareto.frontier(points(*each)).select("time_s", "energy_j") for each in (rows, shuffled))
+    one, other = (frontier.frontier(points(*each)).select("time_s", "energy_j") for each in (rows, shuffled))
     assert one.equals(other)
 
 
 @given(some)
 def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(rows: list[tuple[float, float]]) -> None:
     squares = sum(any(t <= x and e <= y for t, e in rows) for x in range(1, 13) for y in range(1, 13))
-    assert pareto.hypervolume(points(*rows), (13.0, 13.0)) == pytest.approx(squares)
+    assert frontier.hypervolume(points(*rows), (13.0, 13.0)) == pytest.approx(squares)
 
 
 def test_many_points_have_the_same_frontier_as_few_would() -> None:
     rng = np.random.default_rng(0)
     time_s = rng.integers(1, 400, 50_000) / 100  # with ties
     energy_j = np.round(5 / time_s * (1 + rng.exponential(0.2, 50_000)), 3)
-    assert pareto.on_frontier(time_s, energy_j).tolist() == pareto._sorted(time_s, energy_j).tolist()
+    assert frontier.on_frontier(time_s, energy_j).tolist() == frontier._sorted(time_s, energy_j).tolist()
     worst_first = np.arange(50_000.0)  # nothing beats anything
-    assert len(pareto.on_frontier(worst_first, worst_first[::-1])) == 50_000
+    assert len(frontier.on_frontier(worst_first, worst_first[::-1])) == 50_000
 
 
 def test_a_point_outside_the_reference_adds_no_area() -> None:
-    assert pareto.hypervolume(points((5, 1)), (4.0, 4.0)) == 0.0
+    assert frontier.hypervolume(points((5, 1)), (4.0, 4.0)) == 0.0
 
 
 def test_gpus_and_jobs_have_frontiers_of_their_own() -> None:
     frame = points((1, 10), (2, 20), (3, 5), (4, 4), gpu=["a", "b", "a", "b"])
-    assert pareto.frontier(frame)["time_s"].to_list() == [1.0, 3.0, 4.0]
-    assert sorted(pareto.frontier(frame, by="gpu")["time_s"]) == [1.0, 2.0, 3.0, 4.0]
+    assert frontier.frontier(frame)["time_s"].to_list() == [1.0, 3.0, 4.0]
+    assert sorted(frontier.frontier(frame, by="gpu")["time_s"]) == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_columns_that_are_not_understood_stay_with_their_rows() -> None:
-    assert pareto.frontier(points((2, 1), (1, 2), (3, 3), note=["x", "y", "z"]))["note"].to_list() == ["y", "x"]
+    assert frontier.frontier(points((2, 1), (1, 2), (3, 3), note=["x", "y", "z"]))["note"].to_list() == ["y", "x"]
 
 
 # repeats and uncertainty
@@ -75,7 +75,7 @@ def test_columns_that_are_not_understood_stay_with_their_rows() -> None:
 
 def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
     frame = points((1, 10), (3, 14), (5, 5), power_limit_w=[100, 100, 200])
-    pooled = pareto.pool(frame)
+    pooled = frontier.pool(frame)
     assert pooled["repeats"].to_list() == [2, 1]
     assert pooled.select("time_s", "energy_j").row(0) == (2.0, 12.0)
     assert pooled["time_sd_s"].to_list() == [pytest.approx(1.0), 0.0]  # spread sqrt(2), two of them
@@ -83,26 +83,26 @@ def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
 
 def test_repeats_that_agree_by_chance_keep_their_own_errors() -> None:
     frame = points((1, 10), (1, 10), power_limit_w=[100, 100], time_sd_s=[0.3, 0.4])
-    assert pareto.pool(frame)["time_sd_s"].item() == pytest.approx(0.25)
+    assert frontier.pool(frame)["time_sd_s"].item() == pytest.approx(0.25)
 
 
 def test_a_driver_s_choice_is_a_configuration_too() -> None:
     frame = points((1, 10), (1, 12), (2, 8), power_limit_w=[None, None, 100])
-    assert pareto.pool(frame)["repeats"].to_list() == [2, 1]
+    assert frontier.pool(frame)["repeats"].to_list() == [2, 1]
 
 
 def test_without_errors_a_point_is_on_the_frontier_or_not() -> None:
-    assert pareto.membership(points((1, 2), (2, 1), (2, 2))).tolist() == [1.0, 1.0, 0.0]
+    assert frontier.membership(points((1, 2), (2, 1), (2, 2))).tolist() == [1.0, 1.0, 0.0]
 
 
 def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
     frame = points((1, 10), (2, 5), (2, 5), (3, 50), time_sd_s=[0, 0, 0, 0], energy_sd_j=[0.1, 0.5, 0.5, 0.5])
-    chance = pareto.membership(frame, draws=2000)
+    chance = frontier.membership(frame, draws=2000)
     assert chance[0] == 1.0
     assert chance[1] == pytest.approx(0.5, abs=0.05)
     assert chance[1] + chance[2] == pytest.approx(1.0)
     assert chance[3] == 0.0
-    assert [pareto.verdict(each) for each in chance] == ["surely", pareto.verdict(chance[1]), pareto.verdict(chance[2]), "not"]
+    assert [frontier.verdict(each) for each in chance] == ["surely", frontier.verdict(chance[1]), frontier.verdict(chance[2]), "not"]
 
 
 def test_pruning_what_is_far_beaten_changes_no_probability() -> None:
@@ -111,55 +111,55 @@ def test_pruning_what_is_far_beaten_changes_no_probability() -> None:
     time_s, energy_j = frame["time_s"].to_numpy(), frame["energy_j"].to_numpy()
     counts = np.zeros(60)
     for _ in range(3000):
-        counts[pareto.on_frontier(time_s + 0.2 * rng.standard_normal(60), energy_j + 0.2 * rng.standard_normal(60))] += 1
-    assert np.abs(pareto.membership(frame, draws=3000) - counts / 3000).max() < 0.05
+        counts[frontier.on_frontier(time_s + 0.2 * rng.standard_normal(60), energy_j + 0.2 * rng.standard_normal(60))] += 1
+    assert np.abs(frontier.membership(frame, draws=3000) - counts / 3000).max() < 0.05
 
 
 # choices
 
 
 def test_steps_along_the_frontier_end_at_its_ends() -> None:
-    assert [pareto.step(FRONT, 1, by) for by in (-5, -1, 0, 1, 9)] == [0, 0, 1, 2, 3]
+    assert [frontier.step(FRONT, 1, by) for by in (-5, -1, 0, 1, 9)] == [0, 0, 1, 2, 3]
 
 
 def test_the_objective_finds_its_row() -> None:
-    assert pareto.best(FRONT, Time()) == 0
-    assert pareto.best(FRONT, Energy()) == 3
-    assert pareto.best(FRONT, ZeusCost(0.5, max_power_w=2.0)) == 1  # costs 6, 5, 5.5, 9
-    assert pareto.best(FRONT, EnergyWithin(slowdown=2.0, reference_time_s=2.0)) == 2
+    assert frontier.best(FRONT, Time()) == 0
+    assert frontier.best(FRONT, Energy()) == 3
+    assert frontier.best(FRONT, ZeusCost(0.5, max_power_w=2.0)) == 1  # costs 6, 5, 5.5, 9
+    assert frontier.best(FRONT, EnergyWithin(slowdown=2.0, reference_time_s=2.0)) == 2
 
 
 def test_bounds_in_time_power_and_slowdown() -> None:
-    assert pareto.least_energy(FRONT, max_slowdown=1.0) == 1
-    assert pareto.least_energy(FRONT, max_power_w=3.0) == 3
-    assert pareto.least_energy(FRONT, max_time_s=4.0, max_power_w=3.0) == 2
+    assert frontier.least_energy(FRONT, max_slowdown=1.0) == 1
+    assert frontier.least_energy(FRONT, max_power_w=3.0) == 3
+    assert frontier.least_energy(FRONT, max_time_s=4.0, max_power_w=3.0) == 2
     with pytest.raises(UsageError, match="the fastest takes 1 s"):
-        pareto.least_energy(FRONT, max_time_s=0.5)
+        frontier.least_energy(FRONT, max_time_s=0.5)
 
 
 def test_the_knee_is_where_the_frontier_bends() -> None:
-    assert pareto.knee(points((0.001, 10), (1, 1), (10, 0.001))) == 1
-    assert pareto.knee(points((1, 2))) == 0
+    assert frontier.knee(points((0.001, 10), (1, 1), (10, 0.001))) == 1
+    assert frontier.knee(points((1, 2))) == 0
 
 
 def test_a_lost_selection_goes_to_the_nearest_row() -> None:
-    assert pareto.nearest(FRONT, 3.9, 3.1) == 2
+    assert frontier.nearest(FRONT, 3.9, 3.1) == 2
 
 
 def test_the_distance_to_the_frontier_is_what_could_be_saved() -> None:
-    assert pareto.distance(FRONT, 5.0, 7.0) == pareto.Distance(energy_j=4.0, time_s=3.0)
-    assert math.isnan(pareto.distance(FRONT, 0.5, 20.0).energy_j)
+    assert frontier.distance(FRONT, 5.0, 7.0) == frontier.Distance(energy_j=4.0, time_s=3.0)
+    assert math.isnan(frontier.distance(FRONT, 0.5, 20.0).energy_j)
 
 
 def test_the_hull_leaves_out_what_a_mix_beats_and_mixing_is_linear() -> None:
     front = points((0, 10), (1, 9), (2, 2), (4, 0))
-    convex = pareto.hull(front)
+    convex = frontier.hull(front)
     assert convex["time_s"].to_list() == [0.0, 2.0, 4.0]
-    mix = pareto.between(convex, 1.0)
+    mix = frontier.between(convex, 1.0)
     assert (mix.energy_j, mix.share) == (6.0, 0.5)
-    assert pareto.between(convex, 99.0).energy_j == 0.0
+    assert frontier.between(convex, 99.0).energy_j == 0.0
     with pytest.raises(UsageError, match="fastest"):
-        pareto.between(pareto.hull(FRONT), 0.5)
+        frontier.between(frontier.hull(FRONT), 0.5)
 
 
 # bad input
@@ -178,18 +178,18 @@ def test_the_hull_leaves_out_what_a_mix_beats_and_mixing_is_linear() -> None:
 )
 def test_points_that_are_none_are_named(frame: pl.DataFrame, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        pareto.frontier(frame)
+        frontier.frontier(frame)
 
 
 def test_one_point_is_a_frontier() -> None:
-    assert pareto.frontier(points((1, 2))).height == 1
-    assert pareto.hull(points((1, 2))).height == 1
+    assert frontier.frontier(points((1, 2))).height == 1
+    assert frontier.hull(points((1, 2))).height == 1
 
 
 def test_what_is_not_valid_can_be_left_out() -> None:
-    assert pareto.valid(points((1, 2), (math.nan, 2), (1, -1))).height == 1
+    assert frontier.valid(points((1, 2), (math.nan, 2), (1, -1))).height == 1
 
 
 def test_a_negative_error_is_refused() -> None:
     with pytest.raises(UsageError, match="standard error is 0 or more"):
-        pareto.membership(points((1, 2), time_sd_s=[-1.0]))
+        frontier.membership(points((1, 2), time_sd_s=[-1.0]))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from workbench.errors import MeasurementError, UsageError
+from workbench.search.clocks.power_profile import Done, PowerProfile, Slice
 from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
-from workbench.search.power_curve import model
-from workbench.search.power_profile import Done, PowerProfile, Slice
+from workbench.search.surrogates.power_limit_curve import model
 
 LIMITS_W = tuple(range(100, 251, 25))
 # A tenth of a second at 250 W; 80 % of busy time bound by the clock, a tenth a gap, static 18 %, knee 0.7 at 0.8 V.

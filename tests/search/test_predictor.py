@@ -17,12 +17,12 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.records import Setting
-from workbench.search.prediction import choice
-from workbench.search.prediction.belief import Belief
-from workbench.search.prediction.card import folds_of, ordered
-from workbench.search.prediction.curves import Nodes, curves_of
-from workbench.search.predictor import SUFFIX, ClockModel, Prediction
-from workbench.search.settings import SettingSpace, space_of
+from workbench.search.space import SettingSpace, space_of
+from workbench.search.surrogates.prediction import choice
+from workbench.search.surrogates.prediction.belief import Belief
+from workbench.search.surrogates.prediction.card import folds_of, ordered
+from workbench.search.surrogates.prediction.curves import Nodes, curves_of
+from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
 
 DATA = Path(os.environ["WORKBENCH_DATA"]) if "WORKBENCH_DATA" in os.environ else Path(__file__).resolve().parents[3] / "shared" / "data"
 SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)

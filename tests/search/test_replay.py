@@ -14,9 +14,9 @@ from benchmarks.recurring import curve, score
 from benchmarks.recurring_plots import curves_plot
 from benchmarks.replay import Bill, Job, load, replay, zeus_cost
 from benchmarks.replay_contestants import Default, GridSearch
-from workbench.search.epochs import EpochPrior
-from workbench.search.knowledge_gradient import KnowledgeGradient
-from workbench.search.zeus_policy import DefaultBatchSize, ZeusPolicy
+from workbench.search.batch_size.epochs import EpochPrior
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 
 DATA = Path(os.environ.get("WORKBENCH_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not (DATA / "zeus").is_dir(), reason="Zeus' traces are not beside the repository")

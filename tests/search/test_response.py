@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.fixtures.library import library_of
 from workbench.errors import UsageError
 from workbench.records import Limits, Setting
-from workbench.search.library import library_of
-from workbench.search.response import fit
-from workbench.search.settings import SettingSpace, space_from
+from workbench.search.space import SettingSpace, space_from
+from workbench.search.surrogates.response_surface import fit
 
 SPACE = space_from(Limits(100.0, 300.0, 300.0, {5001: tuple(range(1800, 585, -60)), 2500: tuple(range(1800, 585, -60))}), "clocks")
 REFERENCE = SPACE.reference_row

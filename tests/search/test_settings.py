@@ -6,7 +6,7 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.records import Limits, Setting
-from workbench.search.settings import knobs, space_from, space_of
+from workbench.search.space import knobs, space_from, space_of
 
 AMPERE = Limits(100.0, 350.0, 400.0, {9501: (2100, 1800, 1500), 810: (1800, 1500), 405: (420,)})
 

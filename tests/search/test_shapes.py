@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.search.shapes import _LEVEL_VARIANCE, Shapes, condition, smooth_covariance
+from workbench.search.surrogates.curve_priors import _LEVEL_VARIANCE, Shapes, condition, smooth_covariance
 
 OCTAVES = np.arange(5.0)
 COVARIANCE = smooth_covariance(OCTAVES, smooth_sd=0.2, length=2.0, single_sd=0.05)

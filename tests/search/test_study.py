@@ -22,14 +22,14 @@ import optuna
 import pytest
 
 from workbench.errors import MeasurementError, StoreError, UsageError
-from workbench.search import owners
-from workbench.search.attempts import Attempt, Bars, without
-from workbench.search.bandit import Progress
-from workbench.search.exchange import missing, read_csv, write_csv
-from workbench.search.history import Evidence, Space
+from workbench.experiments.history import owners
+from workbench.experiments.history.attempts import Attempt, Bars, without
+from workbench.experiments.history.csv import missing, read_csv, write_csv
+from workbench.experiments.history.optuna_bridge import KEY, Ledger, propose, record, samplers
+from workbench.experiments.history.study import JobStudy
+from workbench.search.batch_size.history import Evidence, Space
+from workbench.search.batch_size.policy import Progress
 from workbench.search.objective import Energy, Objective, Time, ZeusCost
-from workbench.search.samplers import KEY, Ledger, propose, record, samplers
-from workbench.search.study import JobStudy
 
 ETA = ZeusCost(0.5, 250.0)
 SPACE = Space((32, 64, 128, 256), 128, (150.0, 200.0, 250.0), 50)
@@ -269,9 +269,9 @@ def run_python(code: str, *arguments: object, **options: object) -> subprocess.P
 
 COMMON = """
 import sys
-from workbench.search.history import Space
+from workbench.search.batch_size.history import Space
 from workbench.search.objective import ZeusCost
-from workbench.search.study import JobStudy
+from workbench.experiments.history.study import JobStudy
 study = JobStudy("nightly", Space((32, 64, 128, 256), 128, (150.0, 200.0, 250.0), 50), ZeusCost(0.5, 250.0), storage=sys.argv[1])
 """
 

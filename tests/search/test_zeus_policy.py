@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from workbench.search.bandit import Progress, Proposal
-from workbench.search.history import Evidence, Run, Space
+from workbench.search.batch_size.history import Evidence, Run, Space
+from workbench.search.batch_size.policy import Progress, Proposal
+from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 from workbench.search.objective import Energy
-from workbench.search.zeus_policy import DefaultBatchSize, ZeusPolicy
 
 SIZES = (8, 16, 32, 64, 128, 256)
 

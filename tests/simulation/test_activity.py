@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workbench.finder import open_device
+from workbench.device.discovery import open_device
 from workbench.simulation import activity, counters
 from workbench.simulation.catalogue import CARDS
 from workbench.simulation.machine import Machine

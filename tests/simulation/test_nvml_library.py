@@ -221,7 +221,7 @@ def test_a_machine_that_was_replaced_is_taken_off_the_disk_too(simulated: Callab
 
 def test_a_child_finds_the_machine_through_the_environment(simulated: Callable[..., Machine]) -> None:
     simulated("A100,V100")
-    program = "from workbench.finder import devices; print([(d.name, d.simulated) for d in devices()])"
+    program = "from workbench.device.discovery import devices; print([(d.name, d.simulated) for d in devices()])"
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert child.stdout.strip() == str([(f"{CARDS[key].name} (simulated)", True) for key in ("A100", "V100")])
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fixtures.together import together
 from workbench.device import nvml
 from workbench.errors import SimulationError, UsageError
 from workbench.simulation import catalogue, counters, tenants, training
@@ -24,7 +25,6 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load
 from workbench.simulation.state import RING
 from workbench.simulation.tenants import Demand, Row, Tenant
-from workbench.simulation.together import together
 from workbench.simulation.training import OutOfMemory, TrainingJob
 
 NAMES = {"J1": "AlexNet", "J2": "ResNet-18", "J3": "ResNet-50", "J4": "VGG-16"}

@@ -280,7 +280,7 @@ def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(simulated: 
     machine = simulated("V100", scale=20)
     job = TrainingJob("imagenet", 256)
     program = (
-        "from workbench.finder import open_device\nfrom workbench.records import Setting\n"
+        "from workbench.device.discovery import open_device\nfrom workbench.records import Setting\n"
         "device = open_device(0)\nearly = device.energy_j(), device.clock()\n"
         "device.apply(Setting(power_limit_w=125))\ndevice.clock.sleep(10.0)\n"
         "late = device.energy_j(), device.clock()\nsample = device.sample()\n"

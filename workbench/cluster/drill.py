@@ -16,7 +16,7 @@ import polars as pl
 from ..errors import UsageError
 from .colocation import Colocation, Profile
 from .power import UNIT, CapLevel, NodeType
-from .watched import STANDBY, Record
+from .recording import STANDBY, Record
 
 STATES = ("standby", "waking", "awake")
 NODE_SCHEMA: dict[str, Any] = {

@@ -25,11 +25,11 @@ from typing import Any
 import polars as pl
 
 from ..errors import SimulationError, UsageError, WorkbenchError
+from .recording import Record, Watched
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
 from .views import Seen, seen
-from .watched import Record, Watched
 
 SLICE_S = 0.05  # between two looks at whether it is to end
 FIRST_SLICE = 500  # events

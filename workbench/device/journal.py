@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import alive, places
+from .. import _paths, _processes
 from ..errors import DeviceError
 from ..records import Setting
 from . import locks
@@ -36,7 +36,7 @@ class Journal:
 
     @property
     def path(self) -> Path:
-        return places.journals() / places.named(self.uuid, ".json")
+        return _paths.journals() / _paths.named(self.uuid, ".json")
 
     def write(self) -> None:
         """Replace the file on disk in one step, and wait until the disk has it."""
@@ -83,24 +83,24 @@ class Journal:
     @property
     def of_an_earlier_boot(self) -> bool:
         """Settings do not survive a reboot, so such a journal has nothing to restore."""
-        now = alive.boot_id()
+        now = _processes.boot_id()
         return bool(now and self.boot_id) and self.boot_id != now
 
     @property
     def of_this_process(self) -> bool:
         pid = os.getpid()
-        return self.pid == pid and self.in_this_namespace and self.started == alive.started_at(pid)
+        return self.pid == pid and self.in_this_namespace and self.started == _processes.started_at(pid)
 
     @property
     def in_this_namespace(self) -> bool:
         """Whether the pid counts in the PID namespace of this process."""
-        return self.namespace in ("", alive.namespace())
+        return self.namespace in ("", _processes.namespace())
 
     @property
     def writer_runs(self) -> bool:
         """Whether its writer still runs. In another PID namespace the lock in the same home shows it."""
         if self.in_this_namespace:
-            return alive.runs(self.pid, self.started)
+            return _processes.runs(self.pid, self.started)
         return bool(locks.holder(self.uuid))
 
     @property
@@ -125,14 +125,14 @@ def _is_power(value: object) -> bool:
 
 def of(uuid: str) -> Journal | None:
     """The journal of a GPU; None where there is none."""
-    return load(places.journals() / places.named(uuid, ".json"))
+    return load(_paths.journals() / _paths.named(uuid, ".json"))
 
 
 def load(path: Path) -> Journal | None:
     """The journal of a file; None where there is none, or none that can be read."""
     try:
-        with open(places.open_plain(path, os.O_RDONLY), encoding="utf-8") as file:
+        with open(_paths.open_plain(path, os.O_RDONLY), encoding="utf-8") as file:
             journal = Journal(**json.loads(file.read(LARGEST_BYTES)))
-        return journal if journal.is_sound and path.name == places.named(journal.uuid, ".json") else None
+        return journal if journal.is_sound and path.name == _paths.named(journal.uuid, ".json") else None
     except (OSError, ValueError, TypeError, RecursionError, DeviceError):
         return None

@@ -22,7 +22,7 @@ try:
 except ImportError:  # Windows: the journal still protects, two processes are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-from .. import places
+from .. import _paths
 from ..errors import NotPermitted
 
 _ASK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
@@ -76,7 +76,7 @@ def holder(uuid: str) -> str:
             return ""
         for path in (_shared(uuid), _in_home(uuid)):
             try:
-                descriptor = places.open_plain(path, os.O_RDONLY)
+                descriptor = _paths.open_plain(path, os.O_RDONLY)
             except OSError:
                 continue
             try:
@@ -112,11 +112,11 @@ def _words(pid: int, since_s: float) -> str:
 
 
 def _shared(uuid: str) -> Path:
-    return places.locks() / f"gpu-energy-workbench-{places.named(uuid, '.lock')}"
+    return _paths.locks() / f"gpu-energy-workbench-{_paths.named(uuid, '.lock')}"
 
 
 def _in_home(uuid: str) -> Path:
-    return places.home()[0] / "locks" / places.named(uuid, ".lock")
+    return _paths.home()[0] / "locks" / _paths.named(uuid, ".lock")
 
 
 def _locked(descriptor: int) -> bool:
@@ -135,7 +135,7 @@ def _locked(descriptor: int) -> bool:
 def _open_in_home(uuid: str) -> int:
     path = _in_home(uuid)
     path.parent.mkdir(exist_ok=True)
-    return places.open_plain(path, os.O_RDWR | os.O_CREAT)
+    return _paths.open_plain(path, os.O_RDWR | os.O_CREAT)
 
 
 def _open(uuid: str, name: str) -> int:
@@ -151,7 +151,7 @@ def _open(uuid: str, name: str) -> int:
         # may be written to; the last attempt is for one that another user has made in between.
         for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
             try:
-                descriptor = places.open_plain(path, flags)
+                descriptor = _paths.open_plain(path, flags)
             except OSError as error:
                 problem = error
                 continue

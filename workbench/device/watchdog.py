@@ -9,10 +9,10 @@ import signal
 import subprocess
 import time
 
-from .. import alive, child, places
+from .. import _paths, _processes, child
 from ..errors import DeviceError
 from .journal import load
-from .restoring import recover
+from .restore import recover
 
 _watchdog: subprocess.Popen[bytes] | None = None
 _NOT_CHANGED = "no GPU is changed: the process that would put it back if this one were killed"
@@ -28,13 +28,13 @@ def start() -> None:
     if _watchdog is not None and _watchdog.poll() is None:
         return
     mine = os.getpid()
-    command = child.command("workbench.device.watchdog", "watch", str(mine), alive.started_at(mine))
+    command = child.command("workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine))
     try:
         # A session of its own: whoever kills the kernel's process group must not take the watchdog along.
         # The home is passed on, for it may be one that no other process would find.
         dog = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, env={**os.environ, "WORKBENCH_HOME": str(places.home()[0])},
+            start_new_session=True, env={**os.environ, "WORKBENCH_HOME": str(_paths.home()[0])},
         )  # fmt: skip
     except OSError as error:
         raise DeviceError(f"{_NOT_CHANGED} cannot be started: {error}") from error
@@ -70,8 +70,8 @@ def stop() -> None:
 
 def watch(argv: list[str]) -> None:
     """The watchdog process: when its parent is gone without having said "done", restore what it has left changed."""
-    from .. import finder  # noqa: F401 - everything that restoring takes is there before the sign of life
     from ..simulation import machine  # noqa: F401
+    from . import discovery  # noqa: F401 - everything that restoring takes is there before the sign of life
 
     parent, started = int(argv[0]), argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -85,14 +85,14 @@ def watch(argv: list[str]) -> None:
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):  # whatever it was, the next try may go better
-            if not alive.runs(parent, started) and not recover() and not _left_by(parent, started):
+            if not _processes.runs(parent, started) and not recover() and not _left_by(parent, started):
                 return
         time.sleep(0.05 if time.monotonic() < deadline - 29.0 else 0.5)
 
 
 def _left_by(pid: int, started: str) -> bool:
-    known = [journal for path in places.journals().glob("*.json") if (journal := load(path))]
-    writer = (pid, started, alive.namespace())
+    known = [journal for path in _paths.journals().glob("*.json") if (journal := load(path))]
+    writer = (pid, started, _processes.namespace())
     return any(journal.of_this_host and journal.writer == writer for journal in known)
 
 

@@ -11,21 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .apply import apply
-    from .clocks import clocks
-    from .cluster import cluster
-    from .frontier import frontier
-    from .periods import period
-    from .power import PowerView
-    from .recurring_job import recurring
-    from .workbench import open_workbench as open
+    from ._views.apply.panel import apply
+    from ._views.clocks.panel import clocks
+    from ._views.cluster.panel import cluster
+    from ._views.frontier.panel import frontier
+    from ._views.period.panel import period
+    from ._views.power.panel import PowerView
+    from ._views.recurring.panel import recurring
+    from .tabs import open_workbench as open
 
 __all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "open", "period", "recurring"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "PowerView":
-        from .power import PowerView
+        from ._views.power.panel import PowerView
 
         return PowerView
     if name in ("apply", "clocks", "cluster", "frontier"):
@@ -33,15 +33,15 @@ def __getattr__(name: str) -> Any:
 
         return import_module(f".{name}", __name__)  # a module that can be called; see there
     if name == "period":
-        from .periods import period
+        from ._views.period.panel import period
 
         return period
     if name == "recurring":
-        from .recurring_job import recurring
+        from ._views.recurring.panel import recurring
 
         return recurring
     if name == "open":
-        from .workbench import open_workbench
+        from .tabs import open_workbench
 
         return open_workbench
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError
-from ..meter import Meter
+from ..measurement.meter import Meter
 from . import mps
 from .children import GRACE_S, LONGEST_LABEL, Child, Work, label_of
 from .comparing import Comparison as Comparison
@@ -140,8 +140,8 @@ def _carry_out(run: Run, keep: bool) -> Shared:
             last = run.result()
         raise
     if keep and last.board is not None:
-        from .. import session
-        from ..store import Store
+        from ..measurement import session
+        from ..measurement.store import Store
 
         with contextlib.suppress(StoreError):
             session.keep(last.board, run.window, run.meter.recorder, Store())
@@ -204,7 +204,7 @@ def _check(
 
 
 def _meter(gpu: int | str) -> tuple[Any, Meter]:
-    from ..session import Session
+    from ..measurement.session import Session
 
     session = Session([gpu], sync=False)
     try:

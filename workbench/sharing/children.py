@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import marks
 from ..errors import MeasurementError, NotSupported, UsageError
+from ..measurement import marks
 from . import processes
 
 Array = np.ndarray[Any, Any]

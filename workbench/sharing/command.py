@@ -19,7 +19,7 @@ def act(arguments: argparse.Namespace) -> int:
     if arguments.json and not Path(arguments.json).absolute().parent.is_dir():
         raise UsageError(f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}")
     if arguments.simulate:
-        from ..session import simulate
+        from ..measurement.session import simulate
 
         simulate(arguments.simulate)
     sharing.last = None

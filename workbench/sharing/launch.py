@@ -31,7 +31,7 @@ def call(path: str) -> None:
         function: Any = pickle.load(file)
     result = function()
     if hasattr(result, "__next__"):
-        from workbench import marks
+        from workbench.measurement import marks
 
         for _ in result:
             marks.step()

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import NamedTuple
 
-VARIABLE = "WORKBENCH_MARKS"  # as `workbench.marks` calls it
+VARIABLE = "WORKBENCH_MARKS"  # as `workbench.measurement.marks` calls it
 STOPPED, GONE = b"Tt", b"ZXx"  # states in /proc
 _ROUNDS = 200  # most looks for processes that others have begun meanwhile
 

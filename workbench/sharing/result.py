@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..measurement.report import energy_words, time_words
 from ..records import Measurement
-from ..report import energy_words, time_words
 from .comparing import Comparison, Estimate
 from .picture import picture
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from ..errors import DeviceError, MeasurementError
-from ..report import time_words
+from ..measurement.report import time_words
 from .children import CannotPause, stop_all
 from .comparing import compare, pooled
 from .result import Job, Shared

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ..device.nvml import NvmlDevice
 from ..errors import DeviceError, MeasurementError
-from ..marks import MOST
-from ..meter import Meter
-from ..report import time_words
+from ..measurement.marks import MOST
+from ..measurement.meter import Meter
+from ..measurement.report import time_words
 from .children import Child, stop_all
 from .comparing import Comparison, Stage, compare, pooled
 from .result import Shared, decide

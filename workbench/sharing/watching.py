@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import MeasurementError
-from ..meter import Meter
-from ..recorder import Recorder, as_trace
+from ..measurement.meter import Meter
+from ..measurement.recorder import Recorder, as_trace
 from .comparing import Stage, counts, disturbed, edges
-from .unmarked import Rhythm, alone_rhythm, beside, told_apart
+from .period_separation import Rhythm, alone_rhythm, beside, told_apart
 
 Array = np.ndarray[Any, Any]
 UPDATES = 5.0  # of the energy sensor that a block spans at least

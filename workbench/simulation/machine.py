@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import alive as processes
+from .. import _processes as processes
 from ..errors import SimulationError
 from . import catalogue, nvml_library
 from .nvml_library import MachineClock, SimulatedLibrary

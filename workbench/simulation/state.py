@@ -27,7 +27,7 @@ except ImportError:  # Windows: one process at a time
     fcntl = None  # type: ignore[assignment]
 
 from .. import shared_file
-from ..alive import hold
+from .._processes import hold
 from ..errors import SimulationError
 
 ENVIRONMENT_VARIABLE = "WORKBENCH_SIMULATED_GPUS"

@@ -7,8 +7,8 @@ from functools import partial
 
 from ..policy import Policy
 from .eaco import Eaco
+from .energy_aware import Frugal
 from .fifo import Fifo
-from .frugal import Frugal
 from .pairing import FifoPacked, Gandiva, Lucid
 from .shortest import Sjf, Srtf, Tiresias
 

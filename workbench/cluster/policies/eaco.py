@@ -19,8 +19,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
+from ..capacity_index import REFUSED_S, Openings
 from ..colocation import Colocation, History, Mix
-from ..openings import REFUSED_S, Openings
 from ..placement import FreeNodes
 from ..policy import BasePolicy
 from ..power import UNIT

@@ -1,0 +1,1 @@
+"""Searches that the product is compared with."""

@@ -1,0 +1,425 @@
+"""A recurring job on a simulated GPU, from the first recurrence on: measured, profiled, stopped, put back, learned from."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench.errors import MeasurementError, NoDriver, UsageError
+from workbench.experiments.job import Recurrence, RecurringJob
+from workbench.experiments.power_profiling import default_limits_w
+from workbench.measurement import session as sessions
+from workbench.measurement.meter import Meter
+from workbench.search.objective import Energy, EnergyDelay, Time
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+
+Simulated = Callable[..., Machine]
+SIZES = (128, 256, 512, 1024)
+EPOCHS = {128: 8, 256: 6, 512: 8, 1024: 12, 4096: 20, 8192: 20}
+TARGET = 0.6
+
+
+@pytest.fixture
+def machine(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setattr(sessions, "_current", None)
+    made = simulated("V100", stepped=True)
+    _ = sessions.current().meter
+    made.step(3.0)
+    yield made
+    sessions.current().close()
+
+
+def train(run: Recurrence, machine: Machine, *, need: dict[int, int] = EPOCHS, gpu: int | tuple[int, ...] = 0) -> None:
+    """ShuffleNetV2 on CIFAR-100: its metric rises in a straight line to the target."""
+    done = 0
+    while not run.should_stop():
+        for _ in TrainingJob("cifar100", run.batch_size, machine=machine, seed=done, gpu=gpu):
+            workbench.step()
+            if run.should_stop():
+                return
+        done += 1
+        run.epoch(min(TARGET * done / need[run.batch_size], 0.61))
+
+
+def limit_w(machine: Machine, gpu: int = 0) -> float:
+    return sessions.current().devices[gpu].setting().power_limit_w or 0.0
+
+
+def job(**options: object) -> RecurringJob:
+    sizes = options.pop("sizes", SIZES)
+    return RecurringJob("cifar", sizes, 1024, **{"target": TARGET, "seed": 1, "max_epochs": 30, **options})  # type: ignore[arg-type]
+
+
+# from the first recurrence to convergence
+
+
+def test_a_job_learns_its_batch_size_and_power_limit(machine: Machine) -> None:
+    nightly = job()
+    runs = [nightly.run(lambda run: train(run, machine)) for _ in range(9)]
+    assert runs[0].batch_size == 1024
+    assert runs[0].profile is not None
+    assert all(run.reached for run in runs)
+    last = runs[-1]
+    assert last.batch_size == 256
+    assert last.power_limit_w is not None
+    assert last.power_limit_w < 250.0
+    frame = nightly.frame().filter(nightly.frame()["purpose"] == "run")
+    assert frame["cost"][-1] < 0.75 * frame["cost"][0]
+    assert sum(run.profile is not None for run in runs[-2:]) == 0  # what is known is not profiled again
+
+
+def test_what_a_run_cost_is_what_the_gpu_drew(machine: Machine) -> None:
+    nightly = job()
+    start_s = machine.clock()
+    run = nightly.run(lambda run: train(run, machine))
+    true_j = machine.true_energy_j(0, start_s, machine.clock()) * machine.gain(0)
+    attempts = nightly.study.attempts
+    assert run.measurement is not None
+    assert sum(a.energy_j + a.profile_energy_j for a in attempts) == pytest.approx(true_j, rel=0.01)
+    assert sum(a.time_s + a.profile_time_s for a in attempts) == pytest.approx(machine.clock() - start_s, rel=0.001)
+    assert attempts[-1].profile_time_s > 0  # booked apart
+    assert attempts[-1].energy_j + attempts[-1].profile_energy_j == pytest.approx(run.measurement.energy_j or 0.0)
+    assert nightly.study.evidence().spent_energy_j == pytest.approx(true_j, rel=0.01)
+
+
+def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine) -> None:
+    nightly = job(max_epochs=60)
+    with nightly.recurrence() as run:
+        train(run, machine, need={1024: 40})
+    profile = {limit: (time_s, power_w) for limit, time_s, power_w in nightly.study.attempts[0].profile}
+    assert sorted(profile) == [100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0]
+    for limit in (250.0, run.power_limit_w or 0.0, 100.0):
+        sessions.current().set_power_limit(sessions.current().devices[0].uuid, limit)
+        machine.step(1.0)
+        before_s = machine.clock()
+        TrainingJob("cifar100", 1024, machine=machine, epochs=3).run()
+        seconds = machine.clock() - before_s
+        true_w = machine.true_energy_j(0, before_s, machine.clock()) / seconds
+        assert profile[limit][0] == pytest.approx(seconds / 3, rel=0.03)
+        assert profile[limit][1] == pytest.approx(true_w, rel=0.03)
+    sessions.current().restore()
+
+
+def test_short_epochs_are_profiled_too(machine: Machine) -> None:
+    """An epoch of 12 iterations, of which one slice takes more."""
+    nightly = job(sizes=(1024, 4096), max_epochs=60)
+    nightly.study.add(_reached(1024))
+    with nightly.recurrence() as first:
+        train(first, machine, need={1024: 25, 4096: 25})
+    other = RecurringJob("short", [4096], 4096, target=TARGET, seed=1, max_epochs=60)
+    with other.recurrence() as run:
+        train(run, machine, need={4096: 25})
+    assert run.profile is not None
+    assert run.profile.slices["limit_w"].n_unique() >= 3
+    assert other.study.attempts[0].profile
+
+
+def test_epochs_alone_are_enough(machine: Machine) -> None:
+    """A loop that never calls step()."""
+    nightly = RecurringJob("epochs", [1024], 1024, target=TARGET, seed=1, max_epochs=60)
+    with nightly.recurrence() as run:
+        for number in range(14):
+            TrainingJob("cifar100", 1024, machine=machine, seed=number).run()
+            run.epoch(0.3)
+        run.report(reached=True)
+    assert run.profile is not None
+    assert run.profile.slices["limit_w"].n_unique() >= 3
+    (attempt,) = nightly.study.attempts
+    assert (attempt.state, attempt.epochs) == ("reached", 14.0)
+    by_limit = {limit: seconds for limit, seconds, _ in attempt.profile}
+    assert by_limit[250.0] == pytest.approx(8.5, rel=0.05)
+
+
+def test_several_gpus_have_one_limit_and_one_sum(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    two = simulated("V100,V100", stepped=True)
+    _ = sessions.current().meter
+    two.step(3.0)
+    nightly = RecurringJob("two", [512], 512, target=TARGET, seed=1)
+    seen: set[tuple[float, float]] = set()
+
+    def both(run: Recurrence) -> None:
+        done = 0
+        while not run.should_stop():
+            for _ in TrainingJob("cifar100", 512, machine=two, gpu=(0, 1), seed=done):
+                workbench.step()
+                seen.add((limit_w(two, 0), limit_w(two, 1)))
+            done += 1
+            run.epoch(0.61 if done > 12 else 0.1)
+
+    start_s = two.clock()
+    run = nightly.run(both)
+    assert all(a == b for a, b in seen)
+    assert len(seen) > 2
+    true_j = sum(two.true_energy_j(gpu, start_s, two.clock()) for gpu in (0, 1))
+    assert run.measurement is not None
+    assert run.measurement.energy_j == pytest.approx(true_j, rel=0.01)
+    assert nightly.objective.cost(1.0, 0.0) == 0.5 * 250.0 * 2
+    assert nightly.study.attempts[0].profile[0][2] > 250.0  # watts of both
+    sessions.current().close()
+
+
+# what was there before
+
+
+def test_the_limit_that_was_there_before_is_put_back(machine: Machine) -> None:
+    session = sessions.current()
+    session.set_power_limit(session.devices[0].uuid, 225.0)
+    nightly = job()
+    seen = set()
+    with nightly.recurrence() as run:
+        for number in range(4):
+            for _ in TrainingJob("cifar100", 1024, machine=machine, seed=number):
+                run.step()
+                seen.add(limit_w(machine))
+            run.epoch(0.1)
+        run.report(reached=True)
+    assert len(seen) > 2
+    assert limit_w(machine) == 225.0
+    with pytest.raises(KeyError), nightly.recurrence() as run:  # noqa: PT012
+        TrainingJob("cifar100", run.batch_size, machine=machine, iterations=30).run()
+        raise KeyError("a bug")
+    assert limit_w(machine) == 225.0
+
+
+def test_without_rights_it_says_so_and_goes_on(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    poor = simulated("V100", stepped=True, privileged=False)
+    _ = sessions.current().meter
+    poor.step(3.0)
+    nightly = job()
+    run = nightly.run(lambda run: train(run, poor))
+    assert run.reached
+    assert run.power_limit_w is None
+    assert any("root" in note or "right" in note or "permi" in note for note in run.notes + nightly.notes)
+    assert nightly.run(lambda run: train(run, poor)).reached
+    sessions.current().close()
+
+
+# how runs end
+
+
+def test_an_end_without_report_counts_as_failed(machine: Machine) -> None:
+    nightly = job(target=None)
+    with nightly.recurrence():
+        machine.step(5.0)
+    (attempt,) = nightly.study.attempts
+    assert (attempt.state, attempt.epochs) == ("failed", 1.0)
+    with nightly.recurrence() as run:
+        machine.step(5.0)
+        run.report(reached=True)
+    assert [a.state for a in nightly.study.attempts] == ["failed", "reached"]
+    assert {a.recurrence for a in nightly.study.attempts} == {0}  # the second was a retry
+
+
+def test_a_run_that_is_not_worth_going_on_is_stopped(machine: Machine) -> None:
+    nightly = job(policy="zeus", sizes=(512, 1024))
+    nightly.run(lambda run: train(run, machine))
+    with nightly.recurrence() as run:
+        train(run, machine, need=dict.fromkeys(SIZES, 1000))
+    assert run.should_stop()
+    assert not run.reached
+    assert "2 times the least cost" in run.stop_reason
+    assert nightly.study.attempts[-1].state == "stopped"
+    assert run.epochs < 30
+
+
+def test_an_error_of_the_training_goes_through_and_is_learned(machine: Machine) -> None:
+    nightly = job()
+
+    def bug(run: Recurrence) -> None:
+        machine.step(1.0)
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError):
+        nightly.run(bug)
+    (attempt,) = nightly.study.attempts
+    assert (attempt.state, attempt.oom, attempt.reason) == ("crashed", False, "ZeroDivisionError: a bug")
+    with pytest.raises(KeyboardInterrupt), nightly.recurrence():
+        raise KeyboardInterrupt
+    assert nightly.study.attempts[-1].state == "interrupted"
+    assert nightly.next().batch_size == 1024
+
+
+def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine) -> None:
+    nightly = RecurringJob("memory", [512, 1024, 8192], 8192, target=TARGET, seed=1)
+    runs = [nightly.run(lambda run: train(run, machine)) for _ in range(3)]
+    assert [a.batch_size for a in nightly.study.attempts if a.oom] == [8192]
+    assert {run.batch_size for run in runs} <= {512, 1024}
+    assert nightly.study.barred() == {8192: "batch size 8192 ran out of memory"}
+    nightly.pardon(8192)
+    assert nightly.study.barred() == {}
+
+
+def test_a_target_that_is_never_reached_ends_in_a_sentence(machine: Machine) -> None:
+    nightly = job(sizes=(512, 1024), max_epochs=1, target=0.9)
+    with pytest.raises(UsageError, match=r"no batch size has reached the target of 0.9 within 1 epochs"):
+        nightly.run(lambda run: train(run, machine))
+    with pytest.raises(MeasurementError, match="2 runs of 'few' in a row did not reach their target"):
+        RecurringJob("few", SIZES, 1024, target=0.9, max_epochs=1, retries=2, seed=1).run(lambda run: train(run, machine))
+
+
+def test_a_killed_job_puts_the_limit_back_and_its_attempt_is_closed(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    shared = simulated("V100", scale=20.0)
+    code = """
+    import sys, workbench
+    from workbench.experiments.job import RecurringJob
+    from workbench.simulation.training import TrainingJob
+    job = RecurringJob("cifar", [128, 256, 512, 1024], 1024, target=0.6, storage=sys.argv[1], seed=1)
+    with job.recurrence() as run:
+        for batch in TrainingJob("cifar100", 1024, iterations=100000):
+            workbench.step()
+            if run._profiling.steps == 40:
+                run._beat(*run._spent())
+                print("begun", flush=True)
+    """
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "runs.db")], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "begun\n"
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    nightly = job(storage=tmp_path / "runs.db")
+    (killed,) = nightly.study.attempts
+    assert killed.state == "killed"
+    assert killed.energy_j > 0
+    assert nightly.study.evidence().spent_energy_j == killed.energy_j
+    with nightly.recurrence() as run:  # it takes the GPU, whoever restored it
+        assert run.attempt.recurrence == 0
+        run.report(reached=True)
+    assert limit_w(shared) == 250.0
+    sessions.current().close()
+
+
+# many at a time, other samplers, other objectives
+
+
+def test_runs_of_two_handles_are_one_history(machine: Machine) -> None:
+    first, second = job(), job(seed=2)
+    with first.recurrence() as one:
+        train(one, machine)
+        with second.recurrence() as two:  # begun before the other has ended
+            assert two.batch_size == 1024
+            train(two, machine)
+    assert len(first.history().runs) == len(second.history().runs) == 2
+    assert first.study.evidence().in_flight.sum() == 0
+
+
+def test_next_claims_what_recurrence_runs(machine: Machine) -> None:
+    nightly = job()
+    configuration = nightly.next()
+    assert configuration == nightly.next()
+    assert [a.state for a in nightly.study.attempts] == ["running"]
+    with nightly.recurrence() as run:
+        assert run.configuration.batch_size == configuration.batch_size == 1024
+        run.report(reached=True)
+    with pytest.raises(UsageError, match="has run already"):
+        run.__enter__()
+
+
+def test_optunas_sampler_runs_a_job(machine: Machine) -> None:
+    import optuna
+
+    nightly = job(policy=optuna.samplers.TPESampler(seed=1, n_startup_trials=2))
+    runs = [nightly.run(lambda run: train(run, machine)) for _ in range(4)]
+    assert {run.batch_size for run in runs} <= set(SIZES)
+
+
+@pytest.mark.parametrize("objective", [Energy(), Time(), EnergyDelay(1), 0.0, 1.0])
+def test_any_objective_runs_and_scores_history_anew(machine: Machine, objective: object) -> None:
+    nightly = job(objective=objective, sizes=(512, 1024))
+    run = nightly.run(lambda run: train(run, machine))
+    attempts = len(nightly.study.attempts)
+    costs = []
+    for each in (Energy(), Time(), 0.5):
+        nightly.objective = each
+        costs.append(nightly.frame()["cost"][-1])  # of the run; slices came before it
+    assert run.measurement is not None
+    assert costs == pytest.approx(
+        [run.measurement.energy_j, run.measurement.time_s, 0.5 * (run.measurement.energy_j or 0) + 125 * run.measurement.time_s]
+    )
+    assert len(nightly.study.attempts) == attempts
+
+
+def test_a_metric_that_falls_and_the_way_to_it(machine: Machine) -> None:
+    nightly = job(target=40.0, higher_is_better=False)
+    with nightly.recurrence() as run:
+        for metric in (120.0, 80.0, 50.0, 39.0):
+            machine.step(5.0)
+            run.epoch(metric)
+    assert run.reached
+    milestones = dict(nightly.study.attempts[0].milestones)
+    assert (milestones[80.0], milestones[50.0], milestones[42.0]) == (2.0, 3.0, 4.0)
+    assert 40.0 not in milestones
+
+
+# bad input, and as CSV
+
+
+def test_bad_input_is_a_sentence_each(machine: Machine) -> None:
+    with pytest.raises(UsageError, match="no batch size to choose from"):
+        RecurringJob("a", [])
+    with pytest.raises(UsageError, match="the default batch size 100 is not one of"):
+        RecurringJob("a", [64, 128], 100)
+    with pytest.raises(UsageError, match=r"eta is 1.5; it lies in 0..1"):
+        RecurringJob("a", [64, 128], objective=1.5)
+    with pytest.raises(UsageError, match="a target of nan cannot be reached"):
+        RecurringJob("a", [64, 128], target=math.nan)
+    with pytest.raises(UsageError, match=r"a power limit of 400 W is outside what the card takes, 100..250 W"):
+        RecurringJob("a", [64, 128], power_limits_w=[400.0])
+    nightly = job()
+    with pytest.raises(UsageError, match="was made with the batch sizes"):
+        job(sizes=(64, 1024))
+    with pytest.raises(UsageError, match="the metric is NaN"), nightly.recurrence() as run:
+        run.epoch(math.nan)
+    assert nightly.study.attempts[-1].state == "crashed"
+    with pytest.raises(UsageError, match=r"eta is -1"):
+        nightly.objective = -1
+
+
+def test_without_a_gpu_only_time_can_be_minimised(tmp_path: Path) -> None:
+    with pytest.raises(NoDriver, match=r"without one only time can be minimised: objective=Time\(\)"):
+        RecurringJob("cpu", [64], meter=Meter([]), storage=tmp_path / "runs.db")
+    cpu = RecurringJob("cpu", [32, 64], 64, Time(), meter=Meter([]), storage=tmp_path / "runs.db", seed=1)
+    with cpu.recurrence() as run:
+        run.report(reached=True)
+    (attempt,) = cpu.study.attempts
+    assert (attempt.state, attempt.energy_j) == ("reached", 0.0)
+
+
+def test_history_goes_to_another_machine_as_csv(machine: Machine, tmp_path: Path) -> None:
+    nightly = job()
+    for _ in range(3):
+        nightly.run(lambda run: train(run, machine))
+    file = tmp_path / "history.csv"
+    count = nightly.export_csv(file)
+    elsewhere = RecurringJob("elsewhere", SIZES, 1024, target=TARGET, seed=1, storage=tmp_path / "other.db")
+    assert elsewhere.import_csv(file) == count
+    assert elsewhere.import_csv(file) == 0
+    np.testing.assert_allclose(elsewhere.study.evidence().epoch_time_s, nightly.study.evidence().epoch_time_s)
+    assert elsewhere.next().batch_size == job().next().batch_size
+
+
+def test_limits_that_all_gpus_take() -> None:
+    assert default_limits_w([]) == ()
+    assert default_limits_w([(100.0, 130.0)]) == (105.0, 130.0)
+    assert default_limits_w([(100.0, 150.0), (200.0, 300.0)]) == ()
+
+
+def _reached(batch_size: int) -> object:
+    from workbench.experiments.history.attempts import Attempt
+
+    return Attempt(-1, batch_size, state="reached", epochs=20.0, time_s=200.0, energy_j=3e4, target=TARGET)

@@ -1,0 +1,421 @@
+"""Sweeps on simulated GPUs: trials, where they run, what is kept, and that every GPU is put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from workbench.device import lease
+from workbench.device.discovery import devices
+from workbench.errors import UsageError
+from workbench.experiments import trial
+from workbench.experiments.executors import DaskExecutor, HereExecutor, LocalExecutor, WorkerDied, dask_client
+from workbench.experiments.sweep import Sweep, candidates, sweep
+from workbench.experiments.workloads import example_training
+from workbench.measurement import session
+from workbench.measurement.store import Store
+from workbench.records import Configuration, Setting
+from workbench.simulation.machine import Machine, attached
+
+SPACE = {"batch_size": [64, 256], "power_limit_w": [100.0, 175.0, 250.0]}
+
+
+def train(batch_size: int | None, iterations: int = 12) -> float:
+    return sum((batch_size or 128) for _ in example_training("imagenet", iterations=iterations, batch_size=batch_size))
+
+
+def kill_once(batch_size: int | None, flag: Path) -> float:
+    """Takes its process down the first time, after it has changed the GPU."""
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return train(batch_size)
+
+
+@pytest.fixture
+def stepped() -> Iterator[session.Session]:
+    mine = session.simulate("V100", stepped=True)
+    yield mine
+    _end(mine)
+
+
+@pytest.fixture
+def two() -> Iterator[session.Session]:
+    mine = session.simulate("V100,V100", scale=60.0)
+    yield mine
+    _end(mine)
+
+
+def _end(mine: session.Session) -> None:
+    mine.close()
+    machine = attached()
+    if machine is not None:
+        machine.close()
+
+
+def machine() -> Machine:
+    found = attached()
+    assert found is not None
+    return found
+
+
+def here(work: Any = train, space: Any = SPACE, **options: Any) -> Sweep:
+    return sweep(work, space, executor=HereExecutor(), progress=False, **options)
+
+
+# a trial
+
+
+def test_a_trial_says_what_was_asked_for_what_was_set_and_what_it_was_put_back_to(stepped: session.Session) -> None:
+    row, observation = trial.run(Configuration(Setting(power_limit_w=150.0), 64), train, stepped.devices[0], stepped.meter)
+    assert (row["power_limit_w"], row["applied_w"], row["restored_w"], row["outcome"]) == (150.0, 150.0, 250.0, "ok")
+    assert row["samples"] == 12 * 64
+    assert row["energy_j"] * row["samples"] == pytest.approx(row["run_j"])
+    assert observation is not None
+    assert row["simulated"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "batch_size", "outcome"),
+    [
+        (Setting(power_limit_w=9000.0), 64, "out of range"),
+        (Setting(mem_clock_mhz=123), 64, "not supported"),
+        (Setting(), 1 << 20, "out of memory"),
+    ],
+)
+def test_what_cannot_be_tried_is_an_outcome_and_not_an_error(
+    stepped: session.Session, setting: Setting, batch_size: int, outcome: str
+) -> None:
+    row, observation = trial.run(Configuration(setting, batch_size), train, stepped.devices[0], stepped.meter)
+    assert row["outcome"] == outcome or (outcome == "not supported" and row["outcome"] == "out of range")
+    assert row["reason"]
+    assert observation is None
+    assert stepped.devices[0].setting().power_limit_w == 250.0
+
+
+def test_work_that_fails_leaves_the_gpu_as_it_was(stepped: session.Session) -> None:
+    def work(batch_size: int | None) -> None:
+        raise ValueError("no data")
+
+    row, _ = trial.run(Configuration(Setting(power_limit_w=150.0)), work, stepped.devices[0], stepped.meter)
+    assert row["outcome"] == "error"
+    assert row["reason"] == "ValueError: no data"
+    assert row["restored_w"] == 250.0
+    assert not lease.holder(stepped.devices[0].uuid)
+
+
+def test_an_interrupt_passes_through_after_the_gpu_was_put_back(stepped: session.Session) -> None:
+    def work(batch_size: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trial.run(Configuration(Setting(power_limit_w=150.0)), work, stepped.devices[0], stepped.meter)
+    assert stepped.devices[0].setting().power_limit_w == 250.0
+
+
+def test_a_number_of_samples_that_is_none_is_refused(stepped: session.Session) -> None:
+    row, _ = trial.run(Configuration(), lambda _: train(64, 3) * 0.0, stepped.devices[0], stepped.meter)
+    assert row["outcome"] == "error"
+    assert "0 samples" in row["reason"]
+
+
+# a sweep
+
+
+def test_the_grid_is_measured_once_each_and_in_order(stepped: session.Session) -> None:
+    done = here(order="grid")
+    assert done.trials.select("batch_size", "power_limit_w").rows() == candidates(SPACE).rows()
+    assert done.trials["outcome"].unique().to_list() == ["ok"]
+    assert done.reason == "all configurations are measured"
+
+
+def test_higher_limits_are_faster_and_lower_ones_draw_less(stepped: session.Session) -> None:
+    large = here(order="grid").points.filter(pl.col("batch_size") == 256).sort("power_limit_w")
+    assert large["time_s"].is_sorted(descending=True)
+    assert (large["energy_j"] / large["time_s"]).is_sorted()
+
+
+def test_the_frontier_needs_no_more_than_the_budget_and_says_why_it_ended(stepped: session.Session) -> None:
+    done = here(budget=3)
+    assert len(done.points) == 3
+    assert done.reason == "the budget is spent"
+    assert done.belief.height == 6
+
+
+def test_the_power_trace_of_each_trial_is_kept(stepped: session.Session) -> None:
+    done = here(budget=1)
+    kept = Store().trace(done.trials["measurement"][0])
+    assert kept is not None
+    assert len(kept) > 3
+
+
+def test_a_batch_size_that_does_not_fit_takes_larger_ones_out(stepped: session.Session) -> None:
+    done = here(space={"batch_size": [64, 1 << 20, 1 << 21]}, order="grid")
+    assert done.trials["outcome"].to_list() == ["ok", "out of memory"]
+
+
+def test_without_rights_one_trial_tells_it_and_the_rest_is_left(stepped: session.Session) -> None:
+    machine().inject("nvmlDeviceSetPowerManagementLimit", 4)
+    machine().inject("nvmlDeviceSetPowerManagementLimit_v2", 4)
+    done = here(order="grid")
+    assert done.trials["outcome"].to_list() == ["not permitted"]
+    assert done.reason == done.trials["reason"][0]
+
+
+def test_a_sweep_that_was_interrupted_goes_on_where_it_was(stepped: session.Session) -> None:
+    first = Sweep(train, SPACE, order="grid", executor=HereExecutor(), name="night run")
+    for _, _row in zip(range(2), first, strict=False):
+        pass
+    second = here(order="grid", name="night run")
+    assert len(second.trials) == 6
+    assert second.trials["trial"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert len(here(order="grid", name="night run").trials) == 6  # nothing is left to do
+
+
+def test_a_sweep_that_cannot_be_read_is_refused_and_left_alone(stepped: session.Session) -> None:
+    first = here(budget=1, name="broken")
+    assert first.path is not None
+    first.path.write_bytes(b"nothing")
+    with pytest.raises(UsageError, match="cannot be read"):
+        here(name="broken")
+    assert first.path.read_bytes() == b"nothing"
+
+
+def test_a_cancelled_sweep_keeps_what_it_has(stepped: session.Session) -> None:
+    running = Sweep(train, SPACE, order="grid", executor=HereExecutor())
+    for _ in running:
+        running.cancel()
+    assert len(running.points) == 1
+    assert running.reason == "it was cancelled"
+
+
+def test_work_that_fails_once_is_tried_again(stepped: session.Session) -> None:
+    calls: list[int] = []
+
+    def work(batch_size: int | None) -> float:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("a glitch")
+        return train(batch_size, 3)
+
+    done = here(work, {"batch_size": [64]}, order="grid")
+    assert done.trials["outcome"].to_list() == ["error", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "words"),
+    [
+        ({}, {}, "nothing to choose from"),
+        ({"batch_size": []}, {}, "batch_size has no values"),
+        ({"batchsize": [1]}, {}, "no axis 'batchsize'"),
+        ({"batch_size": ["many"]}, {}, "whole numbers"),
+        (SPACE, {"budget": 0}, "budget of 0"),
+        (SPACE, {"order": "best"}, "the order is 'best'"),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Sweep(train, space, **options)
+
+
+# where trials run
+
+
+def test_each_gpu_has_one_trial_at_a_time_and_both_are_used(two: session.Session) -> None:
+    done = sweep(train, SPACE, order="grid", progress=False)
+    assert done.trials["outcome"].to_list() == ["ok"] * 6
+    assert done.trials["uuid"].n_unique() == 2
+    assert done.trials["worker"].n_unique() == 2
+    assert _overlaps(done.trials) == 0
+    assert [device.setting().power_limit_w for device in devices()] == [250.0, 250.0]
+
+
+def test_a_process_that_dies_is_replaced_and_its_trial_repeated(two: session.Session, tmp_path: Path) -> None:
+    done = sweep(partial(kill_once, flag=tmp_path / "flag"), SPACE, order="grid", progress=False)
+    assert done.trials["outcome"].to_list() == ["ok"] * 6
+    assert _overlaps(done.trials) == 0
+    assert [device.setting().power_limit_w for device in devices()] == [250.0, 250.0]
+
+
+def test_work_that_always_kills_its_process_ends_its_trial_and_not_the_sweep() -> None:
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(WorkerDied, match="died 3 times"):
+            executor.submit(_die).result(60)
+        assert executor.submit(os.getpid).result(60) != os.getpid()
+    finally:
+        executor.shutdown()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_executor_that_was_shut_down_takes_nothing_more() -> None:
+    executor = LocalExecutor(["GPU-nowhere"])
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        executor.submit(os.getpid)
+
+
+def test_without_a_gpu_there_is_no_executor() -> None:
+    with pytest.raises(UsageError, match="no GPU to run trials on"):
+        LocalExecutor([])
+
+
+def test_dask_workers_share_the_trials_and_one_that_dies_loses_none(two: session.Session, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+    client = dask_client([device.uuid for device in two.devices])
+    try:
+        work = partial(kill_once, flag=tmp_path / "flag")
+        done = sweep(work, SPACE, order="grid", executor=DaskExecutor(client), progress=False)
+    finally:
+        cluster = client.cluster
+        client.close()
+        cluster.close()
+    assert done.trials["outcome"].to_list() == ["ok"] * 6
+    assert _overlaps(done.trials) == 0
+    assert [device.setting().power_limit_w for device in devices()] == [250.0, 250.0]
+
+
+def _overlaps(trials: pl.DataFrame) -> int:
+    """How many trials began on a GPU before the one before them on it had ended."""
+    rows = trials.sort("uuid", "began_unix_s").with_columns(before=pl.col("ended_unix_s").shift().over("uuid"))
+    return rows.filter(pl.col("began_unix_s") < pl.col("before")).height
+
+
+def test_an_error_that_cannot_travel_back_is_told_and_nobody_waits_for_ever() -> None:
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(RuntimeError, match="its answer cannot be read here: TypeError"):
+            executor.submit(_fail_oddly).result(60)
+        assert executor.submit(os.getpid).result(60) != os.getpid()
+    finally:
+        executor.shutdown()
+
+
+class _Odd(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__("odd")
+
+
+def _fail_oddly() -> None:
+    raise _Odd(1, 2)
+
+
+def test_a_process_that_cannot_be_started_ends_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: LocalExecutor, uuid: str) -> Any:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(LocalExecutor, "_start", refused)
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(WorkerDied, match=r"no process can be started for GPU GPU-nowhere: too many open files"):
+            executor.submit(os.getpid).result(60)
+    finally:
+        executor.shutdown()
+
+
+def test_an_interrupt_of_all_processes_does_not_begin_the_trial_again(tmp_path: Path) -> None:
+    executor = LocalExecutor(["GPU-nowhere"])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            executor.submit(_interrupted, tmp_path / "begun").result(60)
+    finally:
+        executor.shutdown()
+    assert (tmp_path / "begun").read_text() == "once\n"
+
+
+def _interrupted(begun: Path) -> None:
+    with open(begun, "a") as file:
+        file.write("once\n")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a script ignores it, and so do its children
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"batch_size": [32, 64.5]}, "batch_size cannot be 64.5"),
+        ({"batch_size": [0]}, "batch_size cannot be 0"),
+        ({"power_limit_w": [100.0, float("nan")]}, "power_limit_w cannot be nan"),
+        ({"sm_clock_mhz": [-5]}, "sm_clock_mhz cannot be -5"),
+        ({"batch_size": 64}, "batch_size is 64; give a list"),
+        ({"batch_size": "64"}, "batch_size is '64'; give a list"),
+    ],
+)
+def test_values_that_cannot_be_are_named(space: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        candidates(space)
+
+
+def test_work_that_returns_something_else_than_samples_is_said(stepped: session.Session) -> None:
+    def work(batch_size: int | None) -> Any:
+        train(batch_size)
+        return {"loss": 0.1}
+
+    row, observation = trial.run(Configuration(Setting(), 64), work, stepped.devices[0], stepped.meter)
+    assert (row["outcome"], observation) == ("error", None)
+    assert "the work returns a dict" in row["reason"]
+
+
+class _Slow(HereExecutor):
+    """Ends its trials when it is shut down, as processes do that are waited for."""
+
+    def __init__(self, gpus: Any) -> None:
+        self.gpus = tuple(gpus)
+        self._waiting: list[tuple[Future[Any], Any]] = []
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if not self._waiting:  # the first one is done at once
+            future.set_result(function(*args, **kwargs))
+        self._waiting.append((future, partial(function, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        future, rest = self._waiting[-1]
+        future.set_result(rest())
+
+
+def test_what_ends_while_an_interrupted_sweep_is_left_is_kept(stepped: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.experiments.sweep.LocalExecutor", _Slow)
+    running = Sweep(train, {"batch_size": [64, 128, 256]}, order="grid", name="left")
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    steps = iter(running)
+    next(steps)
+    monkeypatch.setattr("workbench.experiments.sweep.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(steps)
+    assert running.trials["batch_size"].to_list() == [64, 128]
+    assert Sweep(train, {"batch_size": [64, 128, 256]}, name="left").trials.height == 2
+    monkeypatch.undo()
+    assert {row["batch_size"] for row in _on(running, HereExecutor())} == {256}
+
+
+def _on(running: Sweep, executor: HereExecutor) -> Sweep:
+    running._given = executor
+    return running
+
+
+def test_a_trial_that_was_given_up_is_begun_again_by_the_next_pass(stepped: session.Session) -> None:
+    class Stopped(HereExecutor):
+        def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            raise KeyboardInterrupt
+
+    running = Sweep(train, {"batch_size": [64, 128]}, order="grid", executor=Stopped())
+    with pytest.raises(KeyboardInterrupt):
+        list(running)
+    assert [row["batch_size"] for row in _on(running, HereExecutor())] == [64, 128]

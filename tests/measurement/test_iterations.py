@@ -1,0 +1,347 @@
+"""From a measured window to its iterations: a simulated training tells its own, and the power trace is asked as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+import workbench
+from workbench.errors import MeasurementError, UsageError
+from workbench.measurement import iterations as counting
+from workbench.measurement import session as sessions
+from workbench.measurement.iterations import count, from_stored, look_at, pooled
+from workbench.measurement.meter import Meter, Result
+from workbench.measurement.store import Store
+from workbench.periods import detect
+from workbench.records import Level, Measurement, Periods, Window
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+
+Simulated = Callable[..., Machine]
+
+
+@pytest.fixture
+def session(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Machine]]:
+    monkeypatch.setattr(sessions, "_current", None)
+
+    def begin(cards: str = "V100") -> Machine:
+        machine = simulated(cards, stepped=True)
+        _ = sessions.current().meter
+        machine.step(3.0)
+        return machine
+
+    yield begin
+    sessions.current().close()
+
+
+def finds(monkeypatch: pytest.MonkeyPatch, periods: Periods) -> None:
+    """The detector has tests of its own; here it is what is made of its answer that counts."""
+    monkeypatch.setattr(detect, "find_periods", lambda trace: periods)
+
+
+def sure(seconds: float, phase_s: float) -> Periods:
+    return Periods((Level("iteration", seconds, 0.01 * seconds, 0.95, phase_s, 0.8),), sure=True)
+
+
+def trained(machine: Machine, *, iterations: int = 30, marked: bool = False, **options: object) -> tuple[Result, TrainingJob]:
+    job = TrainingJob("imagenet", 128, iterations=iterations, machine=machine, **options)  # type: ignore[arg-type]
+    with workbench.measure("train") as result:
+        for _ in job:
+            if marked:
+                workbench.step()
+    machine.step(0.5)
+    return result, job
+
+
+def test_marks_and_detection_agree_on_a_training(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = session()
+    result, job = trained(machine, marked=True)
+    marked = result.measurement.iterations
+    true_s = (job.marks[-1] - job.marks[0]) / (len(job.marks) - 1)
+    assert marked is not None
+    assert marked.source == "marks"
+    assert marked.seconds == pytest.approx(true_s, rel=0.01)
+
+    finds(monkeypatch, sure(1.01 * true_s, job.marks[3]))
+    again, job = trained(machine)
+    detected = again.measurement.iterations
+    assert detected is not None
+    assert (detected.source, detected.sure) == ("detected", True)
+    assert detected.count == pytest.approx(30, abs=1)
+    assert detected.seconds == pytest.approx(true_s, rel=0.01)
+    assert detected.seconds_uncertainty is not None
+    assert abs(detected.seconds - true_s) < max(detected.seconds_uncertainty, 0.003 * true_s)
+    assert detected.energy_j == pytest.approx(marked.energy_j, rel=0.01)
+    assert again.periods.sure
+
+
+@pytest.mark.parametrize(("cards", "workload"), [("V100", "cifar100"), ("A100", "imagenet"), ("A100", "squad")])
+def test_iterations_of_few_readings_each_are_followed_with_their_neighbours(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, cards: str, workload: str
+) -> None:
+    """The A100's sensor refreshes ten times a second and looks a quarter of the time: three readings an iteration, none alike."""
+    machine = session(cards)
+    job = TrainingJob(workload, iterations=10**6, machine=machine)
+    with workbench.measure() as result:
+        begun_s = machine.clock()
+        for _ in job:
+            if machine.clock() - begun_s > 25.0:
+                break
+    machine.step(0.5)
+    lost_s = sum(event.end_s - event.start_s for event in job.events)
+    true_s = (job.marks[-1] - job.marks[0] - lost_s) / (len(job.marks) - 1)
+    finds(monkeypatch, sure(1.01 * true_s, job.marks[len(job.marks) // 2]))
+    found = result.measurement.iterations
+    assert found is not None
+    assert found.seconds == pytest.approx(true_s, rel=0.005)
+    assert found.count == pytest.approx(len(job.marks), rel=0.06)
+
+
+@pytest.mark.parametrize("cards", ["V100", "A100", "P100"])
+def test_the_rows_add_up_to_what_was_measured(session: Callable[..., Machine], cards: str) -> None:
+    """Also on a card without a counter, and in a window that begins and ends within steps of one."""
+    result, _ = trained(session(cards), iterations=12, marked=True)
+    assert result.iterations["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-9)
+    assert result.iterations["time_s"].sum() == pytest.approx(result.time_s, rel=1e-9)
+
+
+def test_energies_of_iterations_are_the_true_ones(session: Callable[..., Machine]) -> None:
+    machine = session()
+    result, _ = trained(machine, marked=True)
+    rows = result.iterations.filter(pl.col("kind") == "iteration")
+    true_j = [machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in rows.select("start_s", "end_s").rows()]
+    assert np.abs(rows["energy_j"].to_numpy() / np.array(true_j) - 1).max() < 0.03
+    summary = result.measurement.iterations
+    assert summary is not None
+    assert summary.energy_uncertainty_j is not None
+    assert abs(summary.energy_j - np.mean(true_j)) < summary.energy_uncertainty_j  # type: ignore[operator]
+
+
+def test_energies_of_several_gpus_are_summed_and_the_busiest_has_the_period(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = session("V100,A100")
+    asked: list[float] = []
+
+    def find(trace: pl.DataFrame) -> Periods:
+        asked.append(float(trace["power_w"].mean()))  # type: ignore[arg-type]
+        return sure(0.36, 4.0)
+
+    monkeypatch.setattr(detect, "find_periods", find)
+    result, _ = trained(machine)
+    assert result.iterations["energy_j"].sum() == pytest.approx(result.energy_j)
+    powers = [gpu.mean_power_w for gpu in result.measurement.gpus]
+    assert asked[0] == pytest.approx(max(power for power in powers if power is not None), rel=0.1)
+
+
+def test_phases_are_apart_from_iterations(session: Callable[..., Machine]) -> None:
+    machine = session()
+    with workbench.measure() as result:
+        for _ in range(3):
+            for _ in range(4):
+                machine.step(0.25)
+                workbench.step()
+            with workbench.phase("evaluation"):
+                machine.step(1.0)
+    machine.step(0.2)
+    summary = result.measurement.iterations
+    assert summary is not None
+    assert (summary.count, summary.seconds) == (12, pytest.approx(0.25, rel=1e-3))
+    (evaluation,) = (level for level in summary.levels if level.name == "evaluation")
+    assert (evaluation.count, evaluation.each_s, evaluation.every) == (3, pytest.approx(1.0), 4.0)
+    assert evaluation.each_j == pytest.approx(evaluation.time_s / 3 * result.energy_j / result.time_s, rel=0.05)
+
+
+def test_a_tracked_loop_tells_the_window_around_it(session: Callable[..., Machine]) -> None:
+    machine = session()
+    with workbench.measure() as result:
+        for _ in (loop := workbench.track(range(5))):
+            machine.step(0.3)
+    machine.step(0.2)
+    outer, inner = result.measurement.iterations, loop.measurement.iterations
+    assert outer is not None
+    assert inner is not None
+    assert (outer.count, outer.seconds, outer.source) == (5, pytest.approx(0.3), "marks")
+    assert inner == replace(outer, energy_j=inner.energy_j, energy_uncertainty_j=inner.energy_uncertainty_j, levels=inner.levels)
+
+
+def test_a_guess_can_be_looked_at_and_is_in_no_mean(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = session()
+    finds(monkeypatch, replace(sure(0.36, 4.0), sure=False, reason="too short: 11 s"))
+    result, _ = trained(machine)
+    summary = result.measurement.iterations
+    assert summary is not None
+    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (0, None, False, "too short: 11 s")
+    assert summary.detected_s == pytest.approx(0.36, rel=0.05)
+    assert result.iterations["kind"].to_list().count("iteration") > 20
+
+
+@pytest.mark.parametrize(("cards", "workload", "batch_size"), [("V100", "librispeech", 24), ("P100", "imagenet", 128)])
+def test_without_marks_the_shipped_detector_tells_what_marks_would(
+    session: Callable[..., Machine], cards: str, workload: str, batch_size: int
+) -> None:
+    machine = session(cards)
+    job = TrainingJob(workload, batch_size, iterations=25, machine=machine)
+    with workbench.measure("train") as result:
+        job.run()
+    machine.step(0.5)
+    true_s = (job.marks[-1] - job.marks[0]) / (len(job.marks) - 1)
+    true_j = machine.true_energy_j(0, job.marks[0], job.marks[-1]) * machine.gain(0) / (len(job.marks) - 1)
+    found = result.measurement.iterations
+    assert found is not None
+    assert (found.source, found.sure, found.reason) == ("detected", True, "")
+    assert found.count == pytest.approx(25, abs=1)
+    assert found.seconds == pytest.approx(true_s, rel=0.01)
+    assert found.energy_j == pytest.approx(true_j, rel=0.02)
+
+    with workbench.measure("marked") as marked:
+        for _ in TrainingJob(workload, batch_size, iterations=25, machine=machine):
+            workbench.step()
+    machine.step(0.5)
+    told = marked.measurement.iterations
+    assert told is not None
+    assert told.source == "marks"
+    assert told.detected_s == pytest.approx(told.seconds, rel=0.02)
+    assert "off the marks" in told.check
+
+
+@pytest.mark.parametrize("cards", ["V100", "A100", "P100"])
+def test_a_gpu_at_rest_has_no_iterations(session: Callable[..., Machine], cards: str) -> None:
+    machine = session(cards)
+    with workbench.measure("rest") as result:
+        machine.step(20.0)
+    machine.step(0.5)
+    found = result.measurement.iterations
+    assert found is not None
+    assert (found.count, found.seconds, found.sure, found.detected_s) == (0, None, False, None)
+    assert found.reason
+    assert result.iterations["kind"].to_list() == ["other"]
+
+
+def test_a_short_window_is_not_kept_waiting(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = session()
+    finds(monkeypatch, Periods(reason="asked"))
+    with workbench.measure() as result:
+        machine.step(2.9)
+    machine.step(0.2)
+    assert result.measurement.iterations is None
+    assert result.periods.reason == "asked"  # who asks is answered
+    assert result.iterations["kind"].to_list() == ["other"]
+    with workbench.measure() as longer:
+        machine.step(3.1)
+    machine.step(0.2)
+    assert longer.measurement.iterations is not None
+    assert (longer.measurement.iterations.count, longer.measurement.iterations.reason) == (0, "asked")
+
+
+def test_looking_can_be_forbidden_and_asked_for(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = session()
+    finds(monkeypatch, Periods(reason="asked"))
+    meter = sessions.current().meter
+    window = meter.open()
+    machine.step(4.0)
+    window = meter.close(window)
+    measurement = meter.measure(window)
+    assert count(window, measurement, meter.recorder, look=False) is None
+    found = count(window, measurement, meter.recorder, look=True)
+    assert found is not None
+    assert found.summary.reason == "asked"
+    assert count(window, replace(measurement, gpus=()), None) is None
+    unseen = count(window, measurement, None)
+    assert unseen is not None
+    assert (unseen.summary.reason, unseen.frame.height) == ("the power was not recorded", 0)
+
+
+def test_marks_count_where_no_gpu_is() -> None:
+    clock = iter([0.0, 0.0, 1.0, 2.0, 3.0, 3.0, 3.0]).__next__
+    meter = Meter([])
+    meter.clock = clock
+    window = meter.open(sync=False)
+    for _ in range(3):
+        workbench.step()
+    window = meter.close(window, sync=False)
+    found = meter.count(window, Measurement("i", "", 0.0, 3.0))
+    assert found is not None
+    assert (found.summary.seconds, found.summary.energy_j, found.periods) == (1.0, None, None)
+
+
+def test_an_error_of_the_detector_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(trace: pl.DataFrame) -> Periods:
+        raise UsageError("the trace goes backwards")
+
+    monkeypatch.setattr(detect, "find_periods", fail)
+    assert look_at(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason == "the trace goes backwards"
+
+
+def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = np.arange(0.0, 400.0, 0.1)
+    trace = pl.DataFrame({"time_s": times, "power_w": np.where(times % 2.0 < 1.4, 200.0, 60.0), "uuid": "GPU-1"})
+    seen: list[float] = []
+
+    def find(part: pl.DataFrame) -> Periods:
+        seen.append(float(part["time_s"][0]))
+        return sure(2.01, 390.0)
+
+    monkeypatch.setattr(detect, "find_periods", find)
+    found = from_stored(trace)
+    assert seen == [pytest.approx(399.9 - counting.LOOK_S, abs=0.11)]
+    assert found.summary.count == pytest.approx(199, abs=1)
+    assert found.summary.seconds == pytest.approx(2.0, abs=0.002)
+
+
+def test_runs_of_one_cell_are_counted_together(session: Callable[..., Machine]) -> None:
+    machine = session()
+    results = [trained(machine, iterations=number, marked=True)[0] for number in (6, 9)]
+    whole = pooled([result.found for result in results], [result.measurement for result in results])
+    assert whole.summary.count == sum(result.found.summary.count for result in results)
+    assert whole.frame["iteration"].drop_nulls().is_unique().all()
+    assert whole.frame["energy_j"].sum() == pytest.approx(sum(result.energy_j or 0.0 for result in results))
+    assert pooled([results[0].found], [results[0].measurement]) is results[0].found
+
+
+def test_a_stored_measurement_is_looked_at_again(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = session()
+    meter, store = sessions.current().meter, Store()
+    window = meter.open("train")
+    job = TrainingJob("imagenet", 128, iterations=20, machine=machine)
+    for _ in job:
+        workbench.step()
+    window = meter.close(window)
+    machine.step(0.6)
+    measurement = meter.measure(window)
+    found = meter.count(window, measurement)
+    assert found is not None
+    marked = replace(measurement, iterations=found.summary)
+    assert sessions.keep(marked, window, meter.recorder, store, found.frame) == []
+    finds(monkeypatch, sure(0.36, job.marks[5]))
+    again = workbench.iterations_of("train")
+    assert again.frame.equals(found.frame)
+    assert again.summary.source == "marks"
+    assert again.summary.detected_s == 0.36
+    (whole,) = again.frame.select(pl.col("end_s").max() - pl.col("start_s").min()).row(0)
+    assert whole == pytest.approx(measurement.time_s)
+    detected = workbench.iterations_of(replace(marked, iterations=None))
+    assert detected.summary.source == "detected"
+    assert detected.frame["time_s"].sum() == pytest.approx(measurement.time_s, abs=0.03)  # not the seconds around it that are kept too
+    assert detected.summary.seconds == pytest.approx(again.summary.seconds, rel=0.02)
+
+
+def test_a_trace_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    Store().save(Measurement("i", "old", 0.0, 3.0))
+    with pytest.raises(MeasurementError, match=r"no trace of 'old' is kept in .*: the oldest traces go first"):
+        workbench.iterations_of("old")
+    with pytest.raises(MeasurementError, match="the trace has 0 rows and too few power readings"):
+        from_stored(pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64}))
+
+
+def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
+    meter = Meter([])
+    with meter.window() as result:
+        pass
+    with pytest.raises(MeasurementError, match=r"no GPU, and no marks \(workbench\.step\(\)\)"):
+        _ = result.iterations
+    assert isinstance(result._training.closed, Window)

@@ -1,0 +1,188 @@
+"""Files of nvidia-smi and DCGM become traces; a file of another tool is told so in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from workbench.errors import UsageError
+from workbench.measurement.log_readers import read, read_dcgm, read_nvidia_smi
+from workbench.trace import SCHEMA
+
+SMI = """timestamp, index, power.draw [W], utilization.gpu [%], utilization.memory [%], clocks.current.sm [MHz], temperature.gpu
+2026/11/20 23:59:59.900, 0, 75.20 W, 0 %, 1 %, 1410 MHz, 29
+2026/11/21 00:00:00.000, 0, 591.49 W, 52 %, 40 %, 1980 MHz, 50
+2026/11/21 00:00:00.100, 0, [N/A], 53 %, [Not Supported], 1980 MHz, 50
+"""
+DMON = """#Entity   POWER     TOTEC       SMCLK   GPUTL   MCUTL
+ID        W         mJ          MHz
+GPU 1     48.100    2000        1410    10      5
+GPU 0     120.500   1234567     1410    N/A     20
+GPU 1     49.100    6900        1410    12      5
+#Entity   POWER     TOTEC       SMCLK   GPUTL   MCUTL
+ID        W         mJ          MHz
+GPU 0     121.500   1246667     1400    51      9223372036854775794
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "log.csv"
+
+
+def test_nvidia_smi_gives_seconds_watts_and_shares(file: Path) -> None:
+    file.write_text(SMI)
+    (trace,) = read(file).values()
+    assert trace.schema == SCHEMA
+    assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1, 0.2])  # over midnight
+    assert trace["power_w"].to_list() == [75.2, 591.49, None]
+    assert trace["utilisation"].to_list() == pytest.approx([0.0, 0.52, 0.53])
+    assert trace["memory_utilisation"].to_list() == pytest.approx([0.01, 0.4, None])
+    assert trace["sm_clock_mhz"].to_list() == [1410.0, 1980.0, 1980.0]
+    assert trace["energy_j"].null_count() == 3
+
+
+def test_units_may_be_left_out_and_windows_may_have_written_it(file: Path) -> None:
+    plain = SMI.replace(" W,", ",").replace(" %,", ",").replace(" MHz,", ",").replace("[W]", "").replace("[%]", "")
+    for number, text in enumerate((plain, plain.replace("\n", "\r\n"), "\ufeff" + plain)):
+        each = file.with_name(f"{number}.csv")
+        each.write_text(text)
+        assert read_nvidia_smi(each)["0"]["power_w"].to_list() == [75.2, 591.49, None]
+    file.write_bytes(SMI.encode("utf-16"))
+    assert read_nvidia_smi(file)["0"]["power_w"].to_list() == [75.2, 591.49, None]
+
+
+def test_several_gpus_are_told_apart_by_uuid_before_index(file: Path) -> None:
+    rows = [
+        f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}, GPU-{'ab'[gpu]}, {100 * gpu + second}.00 W" for second in range(3) for gpu in (0, 1)
+    ]
+    file.write_text("timestamp, index, uuid, power.draw [W]\n" + "\n".join(rows) + "\n")
+    traces = read(file)
+    assert list(traces) == ["GPU-a", "GPU-b"]
+    assert traces["GPU-b"]["power_w"].to_list() == [100.0, 101.0, 102.0]
+    assert traces["GPU-b"]["time_s"].to_list() == pytest.approx([0.001, 1.001, 2.001])  # one clock for all
+
+
+def test_the_better_power_reading_is_taken_if_there_is_any(file: Path) -> None:
+    for instant, wanted in (("90.00 W", 90.0), ("[N/A]", 80.0)):
+        file.write_text(f"timestamp, power.draw [W], power.draw.instant [W]\n2026/11/20 10:00:00.000, 80.00 W, {instant}\n")
+        assert read(file)["0"]["power_w"].to_list() == [wanted]
+
+
+def test_rows_out_of_order_twice_or_cut_off_do_no_harm(file: Path) -> None:
+    head, first, second, third, _ = SMI.split("\n")
+    again = second.replace("591.49", "600.00")
+    file.write_text("\n".join([head, second, first, head, again, "", third, "2026/11/21 00:00:00.200, 0, 5"]))
+    (trace,) = read(file).values()
+    assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1, 0.2])
+    assert trace["power_w"].to_list() == [75.2, 600.0, None]
+    file.write_text(SMI + "2026/11/21 00:00:00.200, 0, 59")  # a number that lost its end is no reading
+    assert read(file)["0"].height == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "log.csv is empty; a trace comes from nvidia-smi --query-gpu=timestamp"),
+        (SMI.split("\n", 1)[1], "log.csv has no header: leave out `noheader`"),
+        ("a,b\n1,2\n", "begins with 'a,b' and has no column timestamp"),
+        ("timestamp, utilization.gpu [%]\n2026/11/20 10:00:00.000, 5 %\n", "has no column power.draw"),
+        ("# gpu   pwr gtemp\n# Idx     W     C\n    0     8    42\n", "begins with '# gpu   pwr gtemp' and has no column timestamp"),
+        ("timestamp, power.draw [W]\nyesterday, 5 W\n", "has times like 'yesterday'; known are 2026/11/20"),
+        ("timestamp, power.draw [W]\n2026/11/20 10:00:00.000, [N/A]\n", "has 1 whole rows and no power reading in them"),
+        ("timestamp, power.draw [W]\n", "has 0 whole rows and no power reading in them"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_told_what_is_wrong(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read(file)
+    assert sentence in str(caught.value)
+
+
+def test_gpus_that_nothing_tells_apart_are_not_mixed(file: Path) -> None:
+    rows = [f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}.00 W" for second in range(5) for gpu in range(3)]
+    file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
+    with pytest.raises(UsageError, match="rows of several GPUs and no column that tells them apart; add index or uuid"):
+        read(file)
+
+
+def test_a_file_that_is_not_there_is_said(file: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read(file)
+
+
+def test_dmon_needs_to_be_told_its_pace_and_counts_joules(file: Path) -> None:
+    file.write_text(DMON)
+    traces = read(file, every_s=0.1)
+    assert list(traces) == ["GPU 0", "GPU 1"]
+    zero = traces["GPU 0"]
+    assert zero.schema == SCHEMA
+    assert zero["time_s"].to_list() == pytest.approx([0.0, 0.1])
+    assert zero["power_w"].to_list() == [120.5, 121.5]
+    assert zero["energy_j"].to_list() == pytest.approx([1234.567, 1246.667])
+    assert zero["utilisation"].to_list() == [None, 0.51]
+    assert zero["memory_utilisation"].to_list() == pytest.approx([0.2, None])  # a blank of DCGM's is no number
+    assert zero["sm_clock_mhz"].to_list() == [1410.0, 1400.0]
+    with pytest.raises(UsageError, match=r"writes no times.*read_dcgm\(path, every_s=0.1\)"):
+        read_dcgm(file)
+
+
+@pytest.mark.parametrize("stamps", [("1777708107.135", "1777708107.235"), ("2026-11-20 10:00:00.135", "2026-11-20 10:00:00.235")])
+def test_dmon_with_a_time_before_each_line_needs_no_pace(file: Path, stamps: tuple[str, str]) -> None:
+    first, second = stamps
+    file.write_text(f"{first} #Entity   POWER\n{first} ID        W\n{first} GPU 0     100.0\n{second} GPU 0     101.0\n")
+    (trace,) = read(file).values()
+    assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1], abs=1e-5)
+
+
+def test_profiling_fields_stand_in_for_utilisation(file: Path) -> None:
+    file.write_text("#Entity   POWER   GRACT   DRAMA\nID\nGPU 0   100.0   0.750   0.250\nGPU-I 3   N/A  0.1 0.1\nGPU 0   100.0\n")
+    trace = read_dcgm(file, every_s=1.0)["GPU 0"]
+    assert trace.select("utilisation", "memory_utilisation").rows() == [(0.75, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("#Entity   SMCLK\nID\nGPU 0   1410\n", "has the fields SMCLK and no power; add 155"),
+        ("#Entity   POWER\nGPU 0   1.0\n#Entity   SMCLK\nGPU 0   1410\n", "has two kinds of rows (POWER; SMCLK); split it"),
+        ("time,gpu,DCGM_FI_DEV_SM_CLOCK\n1,0,1410\n", "neither the output of `dcgmi dmon -e 155,203 -d 100`"),
+    ],
+)
+def test_dcgm_files_without_power_are_told_what_is_missing(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_dcgm(file, every_s=1.0)
+    assert sentence in str(caught.value)
+
+
+def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
+    wide = "timestamp,gpu,UUID,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\n" + "".join(
+        f"{1_777_708_107 + number}000,0,GPU-a,{100 + number}.5,50,{1000 * number}\n" for number in range(3)
+    )
+    long = "timestamp,metric,gpu,value\n" + "".join(
+        f"{1_777_708_107 + number},DCGM_FI_DEV_POWER_USAGE,0,{100 + number}.5\n{1_777_708_107 + number},DCGM_FI_DEV_GPU_UTIL,0,50\n"
+        for number in range(3)
+    )
+    for text, name in ((wide, "GPU-a"), (long, "0")):
+        file.write_text(text)
+        trace = read(file)[name]
+        assert trace.select("time_s", "power_w", "utilisation").rows() == [(0.0, 100.5, 0.5), (1.0, 101.5, 0.5), (2.0, 102.5, 0.5)]
+    file.write_text(wide)
+    assert read(file)["GPU-a"]["energy_j"].to_list() == [0.0, 1.0, 2.0]
+
+
+def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> None:
+    from workbench.periods.segment import iterations, per_iteration
+    from workbench.records import Level, Periods
+
+    rows = [f"2026/11/20 10:{number // 600:02d}:{number / 10 % 60:06.3f}, {200 if number % 20 < 15 else 60}.00 W" for number in range(900)]
+    file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
+    (trace,) = read(file).values()
+    summary = per_iteration(iterations(trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True)))
+    assert summary.seconds == pytest.approx(2.0, abs=0.01)
+    assert summary.energy_j == pytest.approx(2.0 * (0.75 * 200 + 0.25 * 60), rel=0.02)
+    assert isinstance(trace, pl.DataFrame)

@@ -1,0 +1,157 @@
+"""Marks: what a training says of itself reaches every window that is open, and nobody else."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import workbench
+from workbench.measurement import marks
+from workbench.measurement.marks import Notebook
+from workbench.measurement.meter import Meter
+from workbench.records import Marks, Phase
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "_open", ())
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def notebook(clock: Clock) -> Iterator[Notebook]:
+    made = Notebook(clock)
+    marks.attach(made)
+    yield made
+    marks.detach(made)
+
+
+def test_a_step_is_noted_where_a_window_is_open_and_nowhere_else(clock: Clock, notebook: Notebook) -> None:
+    for clock.now_s in (1.0, 2.0, 3.5):
+        workbench.step()
+    marks.detach(notebook)
+    workbench.step()
+    assert notebook.marks(0.0, 10.0) == Marks(((1.0, 2.0, 3.5),), edges=True)
+    assert notebook.marks(0.0, 10.0).count == 2
+
+
+def test_windows_inside_of_windows_note_the_same_steps(clock: Clock, notebook: Notebook) -> None:
+    inner = Notebook(clock)
+    workbench.step()
+    marks.attach(inner)
+    clock.now_s = 1.0
+    workbench.step()
+    marks.detach(inner)
+    marks.detach(inner)
+    assert (list(notebook.steps), list(inner.steps)) == ([0.0, 1.0], [1.0])
+
+
+def test_steps_of_many_threads_are_all_noted(notebook: Notebook) -> None:
+    threads = [threading.Thread(target=lambda: [workbench.step() for _ in range(500)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(notebook.steps) == 4000
+
+
+def test_a_step_without_a_window_does_nothing_but_look() -> None:
+    assert marks._open == ()
+    assert workbench.step is marks.step
+    names = set(marks.step.__code__.co_names)
+    assert names == {"_open", "step", "Exception", "detach"}  # no clock, no lock, no import on the way
+
+
+def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook: Notebook) -> None:
+    def gone() -> float:
+        raise ValueError("mmap closed or invalid")
+
+    for note in (workbench.step, lambda: marks.since_last("evaluation"), lambda: workbench.phase("evaluation").__enter__()):
+        stale = Notebook(gone)
+        marks.attach(stale)
+        note()
+        assert marks._open == (notebook,)
+    assert len(notebook.steps) == 1
+
+
+def test_windows_that_were_never_closed_end_with_their_meter() -> None:
+    meter = Meter([])
+    meter.open(sync=False)
+    assert len(marks._open) == 1
+    del meter
+    gc.collect()
+    assert marks._open == ()
+
+
+def test_many_windows_that_were_never_closed_do_not_make_steps_slow() -> None:
+    meter = Meter([])
+    windows = [meter.open(sync=False) for _ in range(300)]
+    assert len(marks._open) == 256
+    workbench.step()
+    assert meter.close(windows[0], sync=False).marks == Marks()
+    assert meter.close(windows[-1], sync=False).marks.runs == ()  # one step is no iteration
+
+
+def test_a_phase_has_a_beginning_and_an_end_also_when_it_fails(clock: Clock, notebook: Notebook) -> None:
+    with pytest.raises(KeyError), workbench.phase("evaluation"):  # noqa: PT012
+        clock.now_s = 2.0
+        raise KeyError("x")
+    with workbench.phase("nothing"):
+        pass
+    assert notebook.phases == [Phase("evaluation", 0.0, 2.0)]
+
+
+def test_what_is_told_at_its_end_only_began_with_the_last_step_or_phase(clock: Clock, notebook: Notebook) -> None:
+    marks.since_last("evaluation")  # before any step: nobody knows when it began
+    clock.now_s = 1.0
+    workbench.step()
+    clock.now_s = 3.0
+    marks.since_last("evaluation")
+    clock.now_s = 3.5
+    marks.since_last("checkpoint")
+    assert notebook.phases == [Phase("evaluation", 1.0, 3.0), Phase("checkpoint", 3.0, 3.5)]
+
+
+def test_only_what_lies_inside_the_window_counts(clock: Clock, notebook: Notebook) -> None:
+    for clock.now_s in range(10):
+        workbench.step()
+    notebook.phases.append(Phase("evaluation", 1.0, 4.5))
+    assert notebook.marks(2.5, 6.0) == Marks(((3.0, 4.0, 5.0, 6.0),), edges=True)
+
+
+def test_the_inner_loop_has_the_iterations_and_steps_outweigh_loops(notebook: Notebook) -> None:
+    epochs, first, second = [0.0, 10.0, 20.0], [1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 13.0]
+    for loop in (epochs, first, second):
+        marks.loop(loop)
+    assert notebook.marks(0.0, 20.0) == Marks((tuple(first), tuple(second)))
+    notebook.steps.extend([5.0, 6.0, 7.0])
+    assert notebook.marks(0.0, 20.0).runs == ((5.0, 6.0, 7.0),)
+
+
+def test_a_loop_that_has_not_ended_counts_as_far_as_it_has_come(notebook: Notebook) -> None:
+    running = [0.0]
+    marks.loop(running)
+    running += [1.0, 2.0]
+    assert notebook.marks(0.0, 5.0).runs == ((0.0, 1.0, 2.0),)
+
+
+def test_memory_has_an_end(clock: Clock, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MOST", 3)
+    for _ in range(5):
+        workbench.step()
+    assert len(notebook.steps) == 3

@@ -1,0 +1,222 @@
+"""A measurement in words: what is shown is what was measured, rounded to what the error allows."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from workbench.measurement import report
+from workbench.measurement.report import MIME, Report, Tariff
+from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
+
+GPU = GpuMeasurement("Tesla V100", "GPU-1", 123.4321, 1.8342, "counter", True, mean_power_w=12.41, peak_power_w=30.0,
+                     idle_share=0.25, setting=Setting(200.0), power_limit_w=200.0, sm_clock_mhz=1380.0,
+                     throttle_reasons=("power cap",))  # fmt: skip
+M = Measurement("id", "train", 1_700_000_000.0, 9.98, (GPU,))
+NONE = replace(M, gpus=(replace(GPU, energy_j=None, energy_uncertainty_j=None, source="none", notes=("the GPU is lost",)),))
+
+
+def test_the_line_has_joules_with_their_error_seconds_and_watts() -> None:
+    assert report.line(M) == "train: 123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated"
+    assert report.line(replace(M, label="", gpus=(replace(GPU, simulated=False),))) == "123.4 ± 1.8 J, 9.98 s, 12.4 W"
+
+
+def test_without_energy_the_line_has_the_reason_and_no_joule() -> None:
+    assert report.line(NONE) == "train: 9.98 s, no energy: the GPU is lost"
+    assert report.line(Measurement("i", "", 0.0, 0.05)) == "50 ms, no energy: no GPU was measured"
+    assert report.line(Measurement("i", "", 0.0, 0.05, notes=("there is no driver",))) == "50 ms, no energy: there is no driver"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"), [("error", "the cell ended with an error"), ("interrupted", "interrupted"), ("ok", "W, simulated")]
+)
+def test_how_it_ended_is_said(outcome: str, words: str) -> None:
+    assert words in report.line(replace(M, outcome=outcome))
+
+
+def test_several_gpus_and_several_runs_are_said() -> None:
+    two = replace(M, gpus=(GPU, replace(GPU, uuid="GPU-2")))
+    assert "2 GPUs" in report.line(two)
+    assert "246.9 ± 2.6 J" in report.line(two)  # 1.8342 x sqrt(2)
+    runs = replace(M, repeats=3, energy_sd_j=2.345, time_sd_s=0.1234)
+    assert "mean of 3 runs (sd 2.3 J, 0.12 s)" in report.line(runs)
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "bar_j", "words"),
+    [
+        (123.4321, 12.0, "123 ± 12 J"),
+        (0.00213, 0.0004, "0.00213 ± 0.00040 J"),
+        (9_999.0, 3.0, "9999.0 ± 3.0 J"),
+        (25_000.0, 130.0, "25.00 ± 0.13 kJ"),
+        (5.0, None, "5.000 J"),
+        (None, None, "no energy"),
+        (0.0, 0.5, "0.00 ± 0.50 J"),
+        (3.0, 250.0, "3 ± 250 J"),
+    ],
+)
+def test_joules_are_rounded_to_what_their_error_allows(energy_j: float | None, bar_j: float | None, words: str) -> None:
+    assert report.energy_words(energy_j, bar_j) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0, "0 ms"), (0.0999, "99.9 ms"), (0.1, "0.1 s"), (99.96, "100 s"), (119.4, "119 s"), (120.0, "2 min 0 s"),
+     (5999.0, "99 min 59 s"), (6000.0, "1 h 40 min"), (86400.0, "24 h 0 min")],
+)  # fmt: skip
+def test_durations_are_said_as_people_do(seconds: float, words: str) -> None:
+    assert report.time_words(seconds) == words
+
+
+def test_money_and_carbon_are_shown_only_when_they_are_set() -> None:
+    kwh = replace(M, gpus=(replace(GPU, energy_j=3.6e6, energy_uncertainty_j=1e4),))
+    assert "EUR" not in report.line(kwh)
+    assert "CO2" not in report.page(kwh)
+    assert "0.300 EUR" in report.line(kwh, Tariff(0.3))
+    assert "400 gCO2" in report.line(kwh, Tariff(None, "EUR", 400.0))
+    assert "0.250 CHF, 400 gCO2" in report.page(kwh, Tariff(0.25, "CHF", 400.0))
+    assert Tariff(0.3).words(None) == ""
+    assert "EUR" not in report.line(NONE, Tariff(0.3))
+
+
+class Tags(HTMLParser):
+    """Every tag is closed in order, and what tags there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+        self.seen.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_plain_html_without_a_script() -> None:
+    hostile = "<script>alert(1)</script><img onerror=x>"
+    gpu = replace(GPU, name=hostile, notes=(hostile,), throttle_reasons=(hostile,), other_processes=(Process(1, hostile),))
+    for m in (M, NONE, replace(M, label=hostile, notes=(hostile,), gpus=(gpu,))):
+        tags = Tags()
+        tags.feed(report.page(m))
+        assert tags.open == []
+        assert tags.seen <= {"details", "summary", "table", "tr", "th", "td", "ul", "li"}
+        assert tags.attributes <= {"class", "style"}
+
+
+def test_the_page_has_a_row_for_each_gpu_and_everything_that_was_noted() -> None:
+    m = replace(M, gpus=(GPU, replace(GPU, name="A100", notes=("odd",))), cpu_energy_j=40.0, dram_energy_j=2.0, notes=("cell",))
+    page = report.page(m)
+    assert page.count("<tr>") == 3
+    for text in ("Tesla V100", "123.4 ± 1.8 J", "30.0 W", "200 W", "1380 MHz", "25 %", "power cap", "counter, simulated",
+                 "<li>cell</li>", "<li>A100: odd</li>", "CPU packages 40.0 J, DRAM 2.00 J (RAPL)", "±5 %"):  # fmt: skip
+        assert text in page
+    assert "colo" not in re.sub(r"opacity", "", page)  # inherited, so that it can be read in any theme
+
+
+def test_no_calibration_is_spoken_of_where_nothing_was_measured() -> None:
+    assert "calibration" not in report.page(NONE)
+    assert "None" not in report.page(NONE) + report.page(Measurement("i", "", 0.0, 1.0))
+
+
+def test_the_bundle_is_text_html_and_json_of_its_own_type() -> None:
+    bundle = report.mimebundle(M)
+    assert set(bundle) == {"text/plain", "text/html", MIME}
+    assert "application/json" not in bundle  # it would win over HTML
+    values = json.loads(json.dumps(bundle[MIME]))
+    assert values["energy_j"] == 123.4321
+    assert values["gpus"][0]["setting"] == {"power_limit_w": 200.0, "sm_clock_mhz": None, "mem_clock_mhz": None}
+    assert (values["source"], values["simulated"], values["mean_power_w"]) == ("counter, simulated", True, M.mean_power_w)
+
+
+def test_remarks_come_with_the_report() -> None:
+    shown = Report(M, remarks=["the disk is full <now>"])
+    assert repr(shown) == f"{report.line(M)}\nthe disk is full <now>"
+    bundle = shown._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(shown)
+    assert bundle["text/html"].startswith("<details")
+    assert bundle["text/html"].endswith("<div>the disk is full &lt;now&gt;</div>")
+
+
+def a(energy_j: float | None, bar_j: float | None, time_s: float = 1.0, uuid: str = "u", label: str = "a") -> Measurement:
+    return Measurement("id", label, 0.0, time_s, (GpuMeasurement("G", uuid, energy_j, bar_j, "counter", False),))
+
+
+def test_a_comparison_has_the_ratio_with_its_interval() -> None:
+    assert report.compare_words(a(100.0, 3.0, 2.0), a(80.0, 4.0, 3.0, label="b")) == (
+        "b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less"
+    )
+    assert report.compare_words(a(100.0, 3.0), a(120.0, 4.0)).endswith("20.0 ± 5.0 J more")
+
+
+def test_a_difference_within_the_error_is_none() -> None:
+    assert "no sure difference" in report.compare_words(a(100.0, 3.0), a(104.0, 4.0))
+
+
+def test_what_cannot_be_compared_is_not() -> None:
+    for one, two in ((a(None, None), a(80.0, 4.0)), (a(80.0, 4.0), a(None, None)), (a(0.0, 0.1), a(80.0, 4.0))):
+        words = report.compare_words(one, two)
+        assert "the energies cannot be compared (one of them is missing or zero)" in words
+        assert "time 1.000" in words
+
+
+def test_a_comparison_with_a_window_without_length_gives_no_ratio_of_times() -> None:
+    assert "time" in report.compare_words(a(1.0, 0.1, 0.0), a(1.0, 0.1, 1.0))
+
+
+def test_a_comparison_across_cards_warns_of_their_calibration() -> None:
+    assert "on different GPUs, whose calibrations may differ by 10 %" in report.compare_words(
+        a(100.0, 3.0), a(80.0, 4.0, uuid="other")
+    )
+
+
+FOUND = IterationSummary(
+    24, 0.4123, 0.0031, 96.04, 2.1, "detected",
+    (LevelCost("iteration", 24, 9.9, 2304.0, 0.4123, 96.04), LevelCost("pause", 2, 6.0, 300.0, 3.0, 150.0, every=12.0),
+     LevelCost("other", 1, 0.5, 20.0, 0.5, 20.0)),
+)  # fmt: skip
+
+
+def test_the_line_tells_what_an_iteration_costs() -> None:
+    told = report.line(replace(M, iterations=FOUND))
+    assert told.startswith(report.line(M) + "; ")
+    assert told.endswith("; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); every 12th a pause of 3 s")
+    alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
+    assert report.line(replace(M, iterations=alone)).endswith("; 412 ms and 96.04 J an iteration, 1 iteration (detected)")
+    without = replace(FOUND, energy_j=None, energy_uncertainty_j=None, levels=())
+    assert report.iteration_words(without) == "412.3 ± 3.1 ms an iteration, 24 iterations (detected)"
+
+
+def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
+    none = IterationSummary(0, sure=False, reason="flat: the power hardly changes")
+    assert report.line(replace(M, iterations=none)).endswith("; no iterations found (flat: the power hardly changes)")
+    unsure = replace(none, reason="too short: 3.1 s", detected_s=0.412)
+    assert report.iteration_words(unsure) == "iterations of perhaps 0.412 s, not sure (too short: 3.1 s)"
+    assert "iteration" not in report.line(M)
+
+
+def test_a_detector_that_the_marks_contradict_is_told_and_one_that_agrees_is_on_the_page() -> None:
+    agrees = replace(FOUND, source="marks", check="the power trace alone says 0.41 s: 0.6 % off the marks")
+    assert "power trace" not in report.line(replace(M, iterations=agrees))
+    assert "<li>the power trace alone says 0.41 s: 0.6 % off the marks</li>" in report.page(replace(M, iterations=agrees))
+    differs = replace(agrees, check="the power trace alone says 0.82 s: 2 iterations of the marks")
+    assert report.line(replace(M, iterations=differs)).endswith("the power trace alone says 0.82 s: 2 iterations of the marks")
+
+
+def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:
+    page = report.page(replace(M, iterations=FOUND))
+    assert page.count("<tr>") == 2 + 4
+    for cell in ("<td style=\"text-align:left;padding:0 1em 0 0\">pause</td>", "150 J", "2304 J", "0.412 s"):
+        assert cell in page
+    values = json.loads(json.dumps(report.mimebundle(replace(M, iterations=FOUND))[MIME]))["iterations"]
+    assert (values["count"], values["seconds"], values["source"]) == (24, 0.4123, "detected")
+    assert [level["name"] for level in values["levels"]] == ["iteration", "pause", "other"]
+    assert report.as_dict(M)["iterations"] is None

@@ -1,0 +1,92 @@
+"""Beats between a job and the moments at which it is looked at are told from rhythms that are there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from workbench.measurement.recorder import ROWS
+from workbench.periods.online import aliasing, buffer
+
+STEP_S = 0.1
+
+
+def sensed(seconds: float, *, window_s: float = 0.025, swing_w: float = 80.0, counter: bool = True) -> np.ndarray:
+    """A minute of a sine load as a sensor shows it that averages over a window at the end of each 0.1 s."""
+    ticks = np.arange(1, 601) * STEP_S
+    angular = 2 * np.pi / seconds
+
+    def energy_j(at_s: np.ndarray) -> np.ndarray:
+        return 200 * at_s - swing_w / angular * (np.cos(angular * at_s) - 1)
+
+    rows = np.zeros(len(ticks), ROWS)
+    rows["time_s"], rows["tick_s"], rows["power_tick_s"] = ticks + 0.01, ticks, ticks
+    rows["power_w"] = (energy_j(ticks) - energy_j(ticks - window_s)) / window_s
+    rows["energy_j"] = energy_j(ticks) if counter else math.nan
+    return rows
+
+
+@pytest.mark.parametrize(("true_s", "seen_s", "share"), [(3.0, 3.0, 1.0), (0.7, 0.7, 1.0), (0.104, 2.6, 0.04), (0.11, 1.1, 0.1)])
+def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, seen_s: float, share: float) -> None:
+    """In a beat, an average over 0.1 s keeps 0.1 s / 2.6 s of the swing (sinc near its first zero), of 1.1 s a tenth."""
+    seen = aliasing.testimony(sensed(true_s), seen_s)
+    assert seen is not None
+    assert seen.share == pytest.approx(share, rel=0.12, abs=0.01)
+    believed = aliasing.verdict(sensed(true_s), seen_s)
+    assert (believed == "") is (true_s == seen_s)
+
+
+def test_a_beat_that_the_sensor_itself_averages_is_told_by_its_weakness() -> None:
+    weak = aliasing.verdict(sensed(0.104, window_s=STEP_S), 2.6)
+    assert weak is not None
+    assert weak.startswith("aliasing suspected: readings swing by ")
+    assert aliasing.verdict(sensed(2.6, window_s=STEP_S), 2.6) == ""
+
+
+def test_without_a_counter_there_is_no_testimony() -> None:
+    assert aliasing.testimony(sensed(3.0, counter=False), 3.0) is None
+    assert aliasing.verdict(sensed(3.0, counter=False), 3.0) == ""
+    near = aliasing.verdict(sensed(0.35, counter=False), 0.35)
+    assert near == "aliasing suspected: 0.35 s is too near the 0.1 s at which this sensor refreshes, and there is no second witness"
+    assert aliasing.verdict(sensed(0.35, counter=False), 0.35, guarded=False) == ""
+
+
+def test_where_the_polling_is_what_is_slow_another_one_would_tell() -> None:
+    rows = sensed(0.35, counter=False)
+    rows["power_tick_s"] = math.nan
+    assert aliasing.verdict(rows, 0.35) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "near"),
+    [(0.25, True), (0.39, True), (0.5, True), (0.503, True), (0.55, False), (0.6, True), (0.7, False), (5.0, False)],
+)
+def test_what_is_near_the_limit(seconds: float, near: bool) -> None:
+    assert aliasing.near_limit(seconds, 0.1, 0.1) is near
+    assert aliasing.near_limit(seconds, math.nan, 0.1) is near
+
+
+def test_looks_and_refreshes_are_counted_apart() -> None:
+    rows = np.repeat(sensed(3.0), 3)
+    rows["time_s"] = rows["tick_s"] + np.tile([0.01, 0.04, 0.07], 600)
+    look_s, refresh_s = aliasing.intervals(rows)
+    assert look_s == pytest.approx(0.03)
+    assert refresh_s == pytest.approx(0.1)
+    rows["power_tick_s"] = math.nan  # then the readings' own changes tell
+    assert aliasing.intervals(rows) == (pytest.approx(0.03), pytest.approx(0.1))
+
+
+def test_many_rows_are_averaged_for_the_detector() -> None:
+    rows = np.zeros(10_000, ROWS)
+    rows["time_s"] = np.arange(10_000) / 50
+    rows["power_w"] = np.arange(10_000) % 3
+    rows["energy_j"] = rows["time_s"] * 100
+    rows["utilisation"] = math.nan
+    frame = buffer.frame(rows)
+    assert frame.height == 3333
+    assert frame["power_w"].unique().to_list() == [1.0]
+    assert frame["time_s"][0] == pytest.approx(0.02)
+    assert frame["energy_j"][0] == pytest.approx(4.0)
+    assert frame["utilisation"].null_count() == 3333

@@ -1,0 +1,129 @@
+"""The pieces behind `find_periods`, each against what can be worked out on paper."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from workbench.errors import WorkbenchError
+from workbench.periods.estimators import ranker
+from workbench.periods.estimators.candidates import look, propose, refine
+from workbench.periods.estimators.correlation import parabola, pyramid
+from workbench.periods.estimators.features import NAMES, describe
+from workbench.periods.estimators.precise import precise
+from workbench.periods.estimators.signals import on_grid, pauses, refresh_s
+
+
+def sine(period_s: float = 2.0, seconds: float = 60.0, step_s: float = 0.1) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    time_s = np.arange(0, seconds, step_s)
+    return time_s, {"power_w": 200 + 50 * np.sin(2 * np.pi * time_s / period_s)}
+
+
+def test_the_nsdf_of_a_sine_is_a_cosine() -> None:
+    time_s, columns = sine()
+    signal = on_grid(time_s, columns).signals[0]
+    level = pyramid(signal.values, signal.weights, 0.1, 10.0)[0]
+    lags_s = np.arange(len(level.values)) * level.step_s
+    assert np.abs(level.values - np.cos(np.pi * lags_s)).max() < 0.05
+    assert level.near(2.0, 0.03) == pytest.approx((2.0, 1.0), abs=0.01)
+
+
+def test_each_level_of_the_pyramid_has_half_the_window() -> None:
+    time_s, columns = sine()
+    signal = on_grid(time_s, columns).signals[0]
+    windows = [level.window_s for level in pyramid(signal.values, signal.weights, 0.1, 6.0)]
+    assert windows == pytest.approx([60.0, 30.0, 15.0, 7.5], rel=0.02)
+
+
+def test_gaps_take_no_part_in_a_correlation() -> None:
+    time_s, columns = sine()
+    kept = (time_s < 20) | (time_s > 33.3)
+    grid = on_grid(time_s[kept], {"power_w": columns["power_w"][kept]})
+    signal = grid.signals[0]
+    assert signal.weights.min() == 0
+    assert pyramid(signal.values, signal.weights, grid.step_s, 10.0)[0].near(2.0, 0.03)[1] == pytest.approx(1.0, abs=0.03)
+
+
+def test_the_vertex_of_a_parabola_lies_between_its_points() -> None:
+    values = -((np.arange(7) - 3.3) ** 2)
+    assert parabola(values, 3) == pytest.approx((3.3, 0.0), abs=1e-12)
+    assert parabola(values, 0) == (0.0, values[0])
+
+
+def test_a_reading_that_changes_every_fifth_poll_refreshes_every_fifth_poll() -> None:
+    time_s = np.arange(0, 20, 0.02)
+    assert refresh_s(time_s, np.floor(time_s / 0.1 + 1e-9)) == pytest.approx(0.1)
+    signal = on_grid(time_s, {"power_w": np.sin(np.floor(time_s / 0.1 + 1e-9))}).signals[0]
+    assert signal.shortest_s == pytest.approx(0.22)
+
+
+def test_a_sine_is_proposed_and_refined_to_a_thousandth() -> None:
+    grid = on_grid(*sine(2.013))
+    view = look(grid.signals[0], grid.step_s)
+    proposed = [one.period_s for one in propose(grid, [view])]
+    nearest = min(proposed, key=lambda period_s: abs(period_s - 2.013))
+    assert nearest == pytest.approx(2.013, rel=0.03)
+    assert refine(view, nearest) == pytest.approx(2.013, rel=0.001)
+
+
+def test_pauses_are_the_long_low_runs_not_the_short_ones() -> None:
+    time_s = np.arange(0, 120, 0.1)
+    inside = time_s % 30.0
+    # 0.4 s of waiting in each 2 s; 4 s of checkpoint in 30
+    power_w = np.where(inside > 26, 60.0, np.where(inside % 2.0 < 0.4, 100.0, 300.0))
+    found = pauses(on_grid(time_s, {"power_w": power_w}).signals[0], 0.1)
+    assert found is not None
+    assert found.pause_s == pytest.approx(4.0, abs=0.5)
+    assert found.piece_s == pytest.approx(26.0, abs=0.5)
+    assert len(found.pieces) == 4
+
+
+def test_folding_tells_how_much_a_period_explains() -> None:
+    grid = on_grid(*sine(2.0))
+    assert precise(grid.signals[0], grid.step_s, 2.0).explained == pytest.approx(1.0, abs=0.02)
+    assert precise(grid.signals[0], grid.step_s, 2.9).explained < 0.5
+
+
+def test_a_period_that_is_a_little_off_is_put_right() -> None:
+    grid = on_grid(*sine(2.0, 120.0))
+    found = precise(grid.signals[0], grid.step_s, 2.02)
+    assert found.period_s == pytest.approx(2.0, rel=5e-4)
+
+
+def test_every_feature_has_a_name_and_none_knows_seconds() -> None:
+    time_s, columns = sine(2.0, 80.0)
+    slow_s, slow, _ = describe(on_grid(time_s * 32, columns))
+    fast_s, fast, _ = describe(on_grid(time_s * 8, columns))
+    assert fast.shape[1] == len(NAMES) == len(set(NAMES))
+    assert slow_s == pytest.approx(4 * fast_s, rel=1e-6)  # a power of two: not a bit of rounding differs
+    assert np.allclose(slow, fast, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
+    periods_s, features, _ = describe(on_grid(*sine()))
+    iteration, level = ranker.shipped()(periods_s, features)
+    assert ((iteration >= 0) & (iteration <= 1) & (level >= 0) & (level <= 1)).all()
+    again = ranker.shipped()(periods_s, features)
+    assert (again[0] == iteration).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"not a gzip file", "cannot be read"),
+        (gzip.compress(b"{"), "cannot be read"),
+        (gzip.compress(json.dumps({"features": ["other"]}).encode()), "made for other features"),
+    ],
+)
+def test_a_damaged_or_foreign_model_file_is_refused_with_the_way_out(tmp_path, monkeypatch, content: bytes, said: str) -> None:
+    (tmp_path / ranker.FILE).write_bytes(content)
+    monkeypatch.setattr(ranker.resources, "files", lambda package: tmp_path)
+    ranker.shipped.cache_clear()
+    try:
+        with pytest.raises(WorkbenchError, match=f"{said}.*fit_periods"):
+            ranker.shipped()
+    finally:
+        ranker.shipped.cache_clear()

@@ -1,0 +1,331 @@
+"""Features of a running job: which sources are there and why not, and that they tell what ran."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workbench.device import dcgm
+from workbench.device.discovery import open_device
+from workbench.errors import GpuLost, MeasurementError, UsageError
+from workbench.measurement.recorder import Recorder
+from workbench.simulation import activity, counters
+from workbench.simulation.machine import Machine
+from workbench.simulation.physics import Load, operate
+from workbench.simulation.training import TrainingJob
+from workbench.tuning.features import COUNTERS, FEATURE_SETS, LOAD, FeatureReader, Features, sources
+
+Make = Callable[..., Machine]
+
+
+def run(machine: Machine, workload: str = "imagenet", iterations: int = 30) -> None:
+    TrainingJob(workload, iterations=iterations, machine=machine, evaluate=False).run()
+
+
+def watched(machine: Machine, workload: str = "imagenet", *, recorded: bool = True, source: str | None = None) -> Features:
+    device = open_device()
+    recorder = Recorder([device]) if recorded else None
+    reader = FeatureReader(device, recorder, source=source)
+    run(machine, workload, 5)
+    reader.start()
+    run(machine, workload, 1000 if workload == "movielens" else 30)
+    found = reader.read()
+    reader.close()
+    if recorder is not None:
+        recorder.stop()
+    return found
+
+
+# which there are
+
+
+@pytest.mark.parametrize(
+    ("card", "best", "reason"), [("H100", "gpm", ""), ("A100", "nvml", "need Hopper or newer"), ("V100", "nvml", "need Hopper or newer")]
+)
+def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(simulated: Make, card: str, best: str, reason: str) -> None:
+    simulated(card, stepped=True)
+    device = open_device()
+    found = {each.name: each for each in sources(device)}
+    assert list(found) == list(FEATURE_SETS) == ["gpm", "dcgm", "nvml"]
+    assert (found["gpm"].present, found["dcgm"].present, found["nvml"].present) == (card == "H100", False, True)
+    assert reason in found["gpm"].reason
+    assert found["dcgm"].reason == "DCGM knows no simulated GPUs"
+    assert FeatureReader(device).source == best
+
+
+def test_a_source_that_is_not_there_is_refused_with_what_is(simulated: Make) -> None:
+    simulated("A100", stepped=True)
+    with pytest.raises(UsageError, match=r"features cannot come from gpm: .*Hopper or newer; what is there: nvml"):
+        FeatureReader(open_device(), source="gpm")
+    with pytest.raises(UsageError, match="no source of features called 'cupti'; there are gpm, dcgm, nvml"):
+        FeatureReader(open_device(), source="cupti")
+
+
+def test_a_gpu_that_tells_nothing_has_no_features(simulated: Make) -> None:
+    machine = simulated("A100", stepped=True)
+    machine.state.set_card(0, "abilities", 0)
+    with pytest.raises(MeasurementError, match=r"gpm: .*; dcgm: .*; nvml: .*tells neither utilisation nor power nor clocks"):
+        FeatureReader(open_device())
+
+
+def test_counters_that_are_refused_in_the_reading_leave_what_nvml_tells(simulated: Make) -> None:
+    machine = simulated("H100", stepped=True)
+    reader = FeatureReader(open_device())
+    reader.start()
+    run(machine)
+    machine.inject("nvmlGpmSampleGet", 4)
+    found = reader.read()
+    assert (found.source, set(found.values)) == ("nvml", set(LOAD))
+    assert "CAP_SYS_ADMIN" in found.missing["gpm"]
+
+
+def test_a_gpu_in_instances_has_no_counters_for_its_whole(simulated: Make) -> None:
+    machine = simulated("H100", stepped=True)
+    machine.state.set_card(0, "mig", 1)
+    found = {each.name: each for each in sources(open_device())}
+    assert not found["gpm"].present
+    assert "does not support it" in found["gpm"].reason
+
+
+# what they tell
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_counters_power_and_clocks_are_those_of_the_iterations_that_ran(simulated: Make, recorded: bool) -> None:
+    machine = simulated("H100", stepped=True)
+    found = watched(machine, recorded=recorded)
+    assert found.source == "gpm"
+    job = TrainingJob("imagenet", machine=machine)
+    (plan,), _ = job.plans(machine.clock())
+    whole_s = sum(row[0] for row in plan)
+    busy, expected = counters.mean([(row[0], row[4], row[6]) for row in plan], whole_s)
+    for name in ("sm_active", "sm_occupancy", "tensor_active", "fp32_active", "dram_active"):
+        assert found.values[name] == pytest.approx(getattr(expected, name), rel=0.03)
+    true_w = sum(row[0] * row[1] for row in plan) / whole_s
+    assert found.power_w is not None
+    assert found.power_w == pytest.approx(true_w * machine.gain(0), rel=0.03)
+    assert found.values["power_share"] == pytest.approx(found.power_w / 700.0)
+    assert found.values["gpu_utilisation"] == pytest.approx(busy, abs=0.15)
+    assert found.values["sm_clock_ratio"] <= 1.0
+    assert found.values["mem_clock_ratio"] == 1.0
+    assert not [name for name in found.values if name.startswith("nvlink")]  # not modelled, so absent, with the reason
+    assert "nvlink_rx_bytes_per_s" in found.missing
+
+
+def test_an_older_gpu_has_what_nvml_tells_and_nothing_that_is_made_up(simulated: Make) -> None:
+    found = watched(simulated("A100", stepped=True))
+    assert (found.source, set(found.values)) == ("nvml", set(LOAD))
+    assert found.seconds > 3.0
+
+
+def test_features_tell_a_light_job_from_a_heavy_one(simulated: Make) -> None:
+    machine = simulated("H100", stepped=True)
+    heavy, light = watched(machine, "squad"), watched(machine, "movielens")
+    for name in ("sm_active", "tensor_active", "power_share", "gpu_utilisation"):
+        assert heavy.values[name] > 1.5 * light.values[name]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_utilisation_of_what_ran_before_does_not_leak_in(simulated: Make, recorded: bool) -> None:
+    """NVML's utilisation looks back by up to a second; the first second of a stretch says little of it."""
+    machine = simulated("A100", stepped=True)
+    device = open_device()
+    recorder = Recorder([device]) if recorded else None
+    state = machine.state
+    state.publish(0, machine.clock(), [(5.0, 60.0, 1410, 1593, 0.0, 0.0, 0)], (300.0, 1410, 1593, 1.0, 0.5, 0))
+    machine.step(5.0)
+    reader = FeatureReader(device, recorder)
+    reader.start()
+    machine.step(3.0)
+    found = reader.read()
+    if recorder is not None:
+        recorder.stop()
+    assert found.values["gpu_utilisation"] == 1.0
+    assert found.values["memory_utilisation"] == pytest.approx(0.5)
+
+
+def test_a_reading_without_power_is_absent(simulated: Make) -> None:
+    machine = simulated("A100", stepped=True)
+    for function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "field:83", "field:186", "field:185"):
+        machine.inject(function, 3)
+    found = watched(machine, recorded=False)
+    assert "power_share" not in found.values
+    assert found.power_w is None
+    assert "power_share" in found.missing
+
+
+# when they are asked
+
+
+def test_features_are_read_after_a_start_and_a_moment(simulated: Make) -> None:
+    machine = simulated("H100", stepped=True)
+    reader = FeatureReader(open_device())
+    with pytest.raises(UsageError, match="nothing was started"):
+        reader.read()
+    reader.start()
+    machine.step(0.05)
+    with pytest.raises(MeasurementError, match=r"at least 0\.1 s of looking, and only 0\.050 s have passed"):
+        reader.read()
+    machine.step(0.2)
+    assert reader.read().seconds == pytest.approx(0.25)
+
+
+def test_a_lost_gpu_is_lost_here_too(simulated: Make) -> None:
+    machine = simulated("H100", stepped=True)
+    reader = FeatureReader(open_device())
+    reader.start()
+    machine.step(1.0)
+    machine.lose(0)
+    with pytest.raises(GpuLost):
+        reader.read()
+
+
+def test_a_later_reading_is_of_a_longer_stretch_and_a_start_forgets(simulated: Make) -> None:
+    machine = simulated("H100", stepped=True)
+    card, load = machine.card(0), Load(1.0, 0.0, 300.0)
+    bits = activity.packed(card, activity.Mix(), load, operate(card, load, power_limit_w=700.0))
+    machine.state.publish(0, 0.0, [(1.0, 300.0, 1980, 2619, 1.0, 0.2, bits)], (116.0, 1980, 2619, 0.0, 0.0, 0))
+    reader = FeatureReader(open_device())
+    reader.start()
+    machine.step(1.0)
+    whole = reader.read().values["sm_active"]
+    machine.step(1.0)
+    assert reader.read().values["sm_active"] == pytest.approx(0.5 * whole)
+    reader.start()
+    machine.step(1.0)
+    assert reader.read().values["sm_active"] == 0.0
+
+
+# DCGM
+
+DISCOVERY = """\
+2 GPUs found.
++--------+----------------------------------------------------------------------+
+| GPU ID | Device Information                                                   |
++--------+----------------------------------------------------------------------+
+| 0      | Name: Tesla V100-PCIE-32GB                                           |
+|        | PCI Bus ID: 00000000:3B:00.0                                         |
+|        | Device UUID: GPU-aaaa                                                |
++--------+----------------------------------------------------------------------+
+| 1      | Name: Tesla V100-PCIE-32GB                                           |
+|        | PCI Bus ID: 00000000:10:00.0                                         |
+|        | Device UUID: {uuid}                                                  |
++--------+----------------------------------------------------------------------+
+"""
+DCGMI = """\
+#!/bin/sh
+if [ "$1" = discovery ]; then
+cat <<'END'
+{discovery}
+END
+exit {status}
+fi
+echo "$@" > {said}
+{dmon}
+"""
+DMON = """\
+echo '#Entity   SMACT        SMOCC        TENSO        DRAMA        FP64A        FP32A        FP16A        PCITX        PCIRX        NVLTX        NVLRX'
+echo 'ID'
+echo 'GPU 1     N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A          N/A'
+while :; do
+echo 'GPU 0     0.100        0.100        0.100        0.100        0.100        0.100        0.100        1            1            1            1'
+echo 'GPU 1     0.900        0.400        0.000        0.250        0.000        0.600        0.000        1000000      2000000      N/A          -1'
+sleep 0.02
+done
+"""  # noqa: E501
+
+
+@pytest.fixture
+def dcgmi(simulated: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+    """A machine with a `dcgmi` on its path, and a GPU that passes for a real one."""
+    simulated("V100")
+
+    def install(dmon: str = DMON, status: int = 0, discovery: str = DISCOVERY) -> object:
+        device = open_device()
+        device.simulated = False
+        program = tmp_path / "dcgmi"
+        text = DCGMI.format(discovery=discovery.format(uuid=device.uuid), said=tmp_path / "said", dmon=dmon, status=status)
+        program.write_text(text)
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        return device
+
+    return install
+
+
+def waited(reader: FeatureReader, until: Callable[[Features], bool]) -> Features:
+    deadline = time.monotonic() + 10.0
+    found = None
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        if reader.device.clock() - reader._start_s < 0.1:  # type: ignore[operator]
+            continue
+        found = reader.read()
+        if until(found):
+            break
+    assert found is not None
+    return found
+
+
+def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(dcgmi: Callable[..., object], tmp_path: Path) -> None:
+    device = dcgmi()
+    reader = FeatureReader(device)  # type: ignore[arg-type]
+    assert (reader.source, dcgm.find(device)[1]) == ("dcgm", 1)  # type: ignore[arg-type]
+    reader.start()
+    found = waited(reader, lambda found: found.source == "dcgm")
+    assert {name: found.values[name] for name in COUNTERS} == pytest.approx(
+        dict(zip(COUNTERS, (0.9, 0.4, 0.0, 0.0, 0.6, 0.0, 0.25), strict=True))
+    )
+    assert found.values["pcie_rx_bytes_per_s"] == pytest.approx(2e6)
+    assert "nvlink_tx_bytes_per_s" not in found.values  # N/A is no zero
+    assert "nvlink_rx_bytes_per_s" not in found.values  # nor is a rate below it one
+    assert set(LOAD) <= set(found.values)
+    assert "-i 1 -e 1002,1003,1004,1005,1006,1007,1008,1009,1010,1011,1012 -d 100" in (tmp_path / "said").read_text()
+    dmon = reader._dmon
+    assert dmon is not None
+    assert dmon.means(device.clock() + 60.0) == {}  # type: ignore[attr-defined]
+    process = dmon._process
+    reader.close()
+    assert process.poll() is not None
+
+
+def test_dcgm_without_rights_to_profile_leaves_what_nvml_tells_and_says_what_dcgm_said(dcgmi: Callable[..., object]) -> None:
+    device = dcgmi(dmon="echo 'Error setting watches. Result: profiling is restricted to administrators'; exit 1")
+    reader = FeatureReader(device)  # type: ignore[arg-type]
+    reader.start()
+    found = waited(reader, lambda found: "restricted" in found.missing["dcgm"])
+    reader.close()
+    assert (found.source, set(found.values)) == ("nvml", set(LOAD))
+    assert "dcgmi gave no values in this time: Error setting watches." in found.missing["dcgm"]
+
+
+@pytest.mark.parametrize(
+    ("discovery", "status", "reason"),
+    [
+        ("Error: unable to establish a connection to the specified host: localhost", 255, "unable to establish a connection"),
+        (DISCOVERY.replace("{uuid}", "GPU-bbbb").replace("10:00.0", "11:00.0"), 0, "does not list Tesla V100"),
+    ],
+)
+def test_a_dcgm_that_does_not_know_this_gpu_is_not_there(dcgmi: Callable[..., object], discovery: str, status: int, reason: str) -> None:
+    device = dcgmi(discovery=discovery, status=status)
+    found = {each.name: each for each in sources(device)}  # type: ignore[arg-type]
+    assert not found["dcgm"].present
+    assert reason in found["dcgm"].reason
+
+
+def test_a_gpu_is_found_by_its_address_where_dcgm_tells_no_uuid(dcgmi: Callable[..., object]) -> None:
+    device = dcgmi(discovery=DISCOVERY.replace("{uuid}", "-"))
+    assert dcgm.find(device)[1] == 1  # type: ignore[arg-type]
+
+
+def test_without_dcgmi_it_says_so(simulated: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    simulated("V100", stepped=True)
+    device = open_device()
+    device.simulated = False
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "dcgmi is not installed" in {each.name: each.reason for each in sources(device)}["dcgm"]

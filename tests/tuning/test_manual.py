@@ -1,0 +1,332 @@
+"""A configuration put to a GPU by hand: whole, read back, undone, and whose it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench.device import lease, settings, watchdog
+from workbench.errors import DeviceHeld, GpuLost, NoDriver, NotPermitted, NotSupported, OutOfRange, UsageError
+from workbench.experiments.job import RecurringJob
+from workbench.measurement import session as sessions
+from workbench.records import Configuration, Setting
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+from workbench.tuning import manual
+from workbench.tuning.driver import in_background
+from workbench.tuning.manual import Hand
+from workbench.tuning.state_machine import Tuner
+
+Simulated = Callable[..., Machine]
+SET_LIMIT, LOCK_SM, RESET_SM = "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"
+NO_PERMISSION, LOST = 4, 15
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(sessions, "_current", None)
+    workbench.tuning.selection.choose(None)
+    yield
+    lease._held.clear()
+    lease._owed.clear()
+    watchdog.stop()
+    workbench.tuning.selection.choose(None)
+
+
+@pytest.fixture
+def machine(simulated: Simulated) -> Iterator[Machine]:
+    made = simulated("V100", stepped=True)
+    yield made
+    made.state.clear_faults()
+    made.lose(0, 0)
+    lease.restore_all()
+    if sessions._current is not None:
+        sessions._current.close()
+
+
+@pytest.fixture
+def hand(machine: Machine) -> Hand:
+    return manual.on()
+
+
+def truth(machine: Machine) -> tuple[float, int]:
+    return float(machine.state.control(0, "limit_w")), int(machine.state.control(0, "lock_sm_max"))
+
+
+# what is in force
+
+
+def test_a_gpu_that_nobody_touched_is_at_the_drivers_default(hand: Hand) -> None:
+    now = hand.in_force()
+    assert (now.setting, now.origin, now.holder) == (Setting(250.0), "default", "")
+    assert manual.on(hand.device.uuid) is hand is manual.on(0)
+
+
+def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: Hand) -> None:
+    with pytest.raises(NoDriver, match="does not measure GPU 7"):
+        manual.on(7)
+
+
+def test_it_says_whose_setting_is_in_force(machine: Machine, hand: Hand) -> None:
+    machine.state.change_setting(0, limit_w=200.0)
+    assert hand.in_force().origin == "program"
+    applied = hand.apply(Setting(150.0))
+    assert hand.in_force().origin == "applied"
+    assert hand.in_force().words == f"applied from this workbench at {applied.at}"
+    machine.state.change_setting(0, limit_w=180.0)
+    assert hand.in_force().words == "another program, or an administrator (this workbench had set 150 W)"
+    machine.lose(0, LOST)
+    lost = hand.in_force()
+    assert (lost.setting, lost.origin) == (None, "lost")
+    assert hand.difference(Setting(150.0)) == ()
+    machine.lose(0, 0)
+    hand.undo_all()
+    sessions.current().set_power_limit(hand.device.uuid, 170.0)
+    assert hand.in_force().origin == "slider"
+    sessions.current().restore()
+    with lease.applied(hand.device, Setting(160.0)):
+        assert hand.in_force().origin == "run"
+
+
+# apply
+
+
+def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: Hand) -> None:
+    first = hand.apply(Setting(150.0, 1005))
+    assert (first.before, first.after, truth(machine)) == (Setting(250.0), Setting(150.0, 1005), (150.0, 1005))
+    assert first.words == ("power limit 250 W (default) → 150 W", "SM clock left to the driver → 1005 MHz")
+    second = hand.apply(Setting(sm_clock_mhz=900))  # the limit goes back to the driver
+    assert (second.after, truth(machine)) == (Setting(250.0, 900), (250.0, 900))
+    third = hand.apply(Configuration(Setting(175.0)))
+    assert (third.after, truth(machine)) == (Setting(175.0), (175.0, 0))
+    assert hand.apply(Setting(175.0)).words == ("the GPU was at this setting already",)
+    assert [each.after for each in hand.history] == [Setting(150.0, 1005), Setting(250.0, 900), Setting(175.0), Setting(175.0)]
+    with pytest.raises(UsageError, match="not int"):
+        hand.apply(150)  # type: ignore[arg-type]
+
+
+def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Hand) -> None:
+    machine.state.change_setting(0, limit_w=200.0)
+    hand.apply(Setting(150.0, 1005))
+    hand.apply(Setting(sm_clock_mhz=900))
+    hand.restore_default()
+    assert truth(machine) == (250.0, 0)
+    assert hand.undo() == "undone: 250 W, SM 900 MHz is in force again"
+    hand.undo()
+    assert truth(machine) == (150.0, 1005)
+    assert hand.undo() == "undone: 200 W is in force again"
+    assert truth(machine) == (200.0, 0)
+    assert lease.holder(hand.device.uuid) == ""
+    with pytest.raises(UsageError, match="nothing to undo"):
+        hand.undo()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [(Setting(275.0), OutOfRange), (Setting(float("nan")), OutOfRange), (Setting(150.0, 777), OutOfRange),
+     (Setting(mem_clock_mhz=877), NotSupported), (Configuration(Setting(150.0), 0), UsageError)],
+)  # fmt: skip
+def test_what_the_card_does_not_take_leaves_what_was(
+    machine: Machine, hand: Hand, wanted: Setting | Configuration, error: type[Exception]
+) -> None:
+    hand.apply(Setting(200.0, 1005))
+    with pytest.raises(error):
+        hand.apply(wanted)
+    assert truth(machine) == (200.0, 1005)
+    assert len(hand.history) == 1
+
+
+@pytest.mark.parametrize("function", [SET_LIMIT, LOCK_SM])
+def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(machine: Machine, hand: Hand, function: str) -> None:
+    hand.apply(Setting(200.0, 1005))
+    machine.inject(function, NO_PERMISSION, times=1)
+    with pytest.raises(NotPermitted):
+        hand.apply(Setting(150.0, 900))
+    assert truth(machine) == (200.0, 1005)
+    rights = hand.rights(Setting(150.0, 900))
+    smi = f"sudo nvidia-smi -i {hand.device.uuid}"
+    assert (rights.who, rights.command) == ("", f"{smi} -pl 150\n{smi} -lgc 900,900")
+    assert "root" in rights.words
+    hand.apply(Setting(150.0, 900))
+    assert hand.rights(Setting(200.0)).command == f"{smi} -pl 200\n{smi} -rgc"
+    assert hand.refused == ""
+
+
+def test_a_lock_that_cannot_be_given_back_leaves_what_was(machine: Machine, hand: Hand) -> None:
+    hand.apply(Setting(200.0, 1005))
+    machine.inject(RESET_SM, NO_PERMISSION, times=1)
+    with pytest.raises(NotPermitted):
+        hand.apply(Setting(150.0))
+    assert truth(machine) == (200.0, 1005)
+    hand.undo()
+    assert truth(machine) == (250.0, 0)
+
+
+# others
+
+
+def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand: Hand) -> None:
+    session = sessions.current()
+    session.set_power_limit(hand.device.uuid, 170.0)
+    applied = hand.apply(Setting(150.0))
+    assert applied.words[0] == "the limit slider of the live view handed over"
+    assert applied.before == Setting(250.0)
+    session.restore()
+    assert truth(machine) == (150.0, 0)
+    session.set_power_limit(hand.device.uuid, 170.0)
+    assert hand.in_force().origin == "slider"
+    session.restore()
+    assert truth(machine) == (150.0, 0)
+    hand.undo()
+    assert truth(machine) == (250.0, 0)
+
+
+def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, hand: Hand) -> None:
+    with lease.applied(hand.device, Setting(200.0)):
+        assert hand.apply(Setting(150.0)).words[0].startswith("a run of this process holds the GPU too")
+        hand.undo()
+        assert truth(machine) == (200.0, 0)
+        hand.apply(Setting(150.0))
+    assert truth(machine) == (250.0, 0)
+    assert hand.history == ()
+
+
+def test_a_tuner_at_work_is_stopped(machine: Machine, hand: Hand) -> None:
+    tuner = Tuner(sessions.current().meter, label="train", model=False)
+    driver = in_background(tuner)
+    for _ in TrainingJob("imagenet", 256, machine=machine, iterations=40, evaluate=False):
+        workbench.step()
+        if hand.in_force().origin == "tuner":
+            break
+    else:
+        pytest.fail("the tuner never held the GPU")
+    applied = hand.apply(Setting(150.0))
+    assert applied.words[0] == "the tuner of 'train' was told to stop"
+    assert tuner.ended
+    driver.end()
+    assert truth(machine) == (150.0, 0)
+
+
+def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; from workbench.device.locks import take; take(*sys.argv[1:]); print(flush=True); input()"
+    command = [sys.executable, "-c", code, hand.device.uuid, hand.device.name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert hand.in_force().origin == "process"
+        with pytest.raises(DeviceHeld, match="is being changed by process"):
+            hand.apply(Setting(150.0))
+        other.communicate("\n")
+    assert truth(machine) == (250.0, 0)
+
+
+def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine, hand: Hand) -> None:
+    hand.apply(Setting(200.0))
+    hand.apply(Setting(150.0, 1005))
+    machine.state.change_setting(0, limit_w=180.0)
+    assert hand.undo().startswith("left alone at 180 W: another program has set it meanwhile")
+    assert truth(machine) == (180.0, 0)
+    machine.state.change_setting(0, limit_w=190.0)
+    assert "left alone at 190 W" in hand.undo_all()
+
+
+def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine, hand: Hand) -> None:
+    hand.apply(Setting(150.0, 1005))
+    machine.lose(0, LOST)
+    with pytest.raises(GpuLost):
+        hand.apply(Setting(200.0))
+    assert "lost" in hand.undo()
+    assert truth(machine) == (150.0, 1005)
+    with pytest.raises(GpuLost):
+        hand.undo()
+    machine.lose(0, 0)
+    assert hand.undo() == "put back: 250 W is in force again"
+    assert truth(machine) == (250.0, 0)
+
+
+def test_random_sequences_with_faults_end_restored_or_say_what_is_left(own_locks: None) -> None:
+    from benchmarks.frontier_apply import sequences
+
+    from .conftest import _without_nvml
+
+    _without_nvml()
+    try:
+        found = sequences(25, seed=5)
+    finally:
+        sessions.current().close()
+        _without_nvml()
+    assert found["silent"] == []
+    assert sum(found["ends"].values()) == 25
+    assert found["ends"].get("restored", 0) > 5
+
+
+# batch sizes
+
+
+def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: Hand) -> None:
+    job = RecurringJob("nightly", [32, 64, 128], 128, target=0.6, seed=1)
+    assert job.next().batch_size == 128
+    applied = hand.apply(Configuration(Setting(200.0), 64), jobs=(job,))
+    assert applied.words[-1] == (
+        "batch size 64 cannot change inside a job that runs: it is in workbench.tuning.selection.batch_size, "
+        "and the next recurrence of 'nightly' takes it"
+    )
+    assert (workbench.tuning.selection.batch_size, job.next().batch_size) == (64, 64)
+    assert [attempt.state for attempt in job.study.attempts if attempt.ended] == ["withdrawn"]
+    hand.undo()
+    assert workbench.tuning.selection.batch_size is None
+    with pytest.raises(UsageError, match="48 is not one of those of 'nightly': 32, 64, 128"):
+        hand.apply(Configuration(Setting(150.0), 48), jobs=(job,))
+    with pytest.raises(UsageError, match="48 is not one of those"):
+        job.choose(48)
+    assert hand.history == ()
+
+
+# the power follows
+
+
+def test_the_power_follows_the_limit(machine: Machine, hand: Hand) -> None:
+    done: list[manual.Applied] = []
+    for number, _ in enumerate(TrainingJob("imagenet", 256, machine=machine, iterations=60, evaluate=False)):
+        if number == 25:
+            done.append(hand.apply(Setting(125.0)))
+    followed = hand.follow(done[0])
+    assert followed is not None
+    assert followed.before_w is not None
+    assert followed.after_w == pytest.approx(125.0, rel=0.05)
+    assert followed.before_w > 180.0
+    assert followed.words.startswith(f"the power went from {followed.before_w:.0f} W to 1")
+
+
+@pytest.mark.parametrize(
+    ("power", "words"),
+    [(np.where(np.arange(80) < 30, 200.0, 150.0), "the power went from 200 W to 150 W within 0.1 s"),
+     (np.full(80, 200.0), "the power stays at 200 W"),
+     (np.full(30, 200.0), "no reading of the power since the change yet"),
+     (np.full(0, 200.0), "the power before the change was not recorded")],
+)  # fmt: skip
+def test_what_is_said_of_the_power(power: np.ndarray, words: str) -> None:
+    assert settings.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).words == words
+
+
+def test_the_zeus_daemons_rights_are_said_to_be_lent(hand: Hand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hand.device, "simulated", False)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert hand.rights(Setting(150.0)).who == ""
+    socket = tmp_path / "zeusd.sock"
+    socket.touch()
+    monkeypatch.setenv("ZEUSD_SOCK_PATH", str(socket))
+    assert hand.rights(Setting(150.0)).who == "lent"
+    socket.unlink()
+    assert hand.rights(Setting(150.0)).who == ""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert hand.rights(Setting(150.0)).who == "root"

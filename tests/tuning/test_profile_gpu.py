@@ -1,0 +1,496 @@
+"""Profiling a GPU: what is measured is true, nothing measured is lost, and the GPU is put back, whatever happens."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from workbench import _paths
+from workbench.cli import main as command_line
+from workbench.device import lease, locks
+from workbench.errors import DeviceHeld, GpuLost, MeasurementError, NotPermitted, NotSupported, StoreError, UsageError
+from workbench.measurement import session
+from workbench.measurement.session import Session
+from workbench.records import Limits, Setting
+from workbench.search.space import space_of
+from workbench.search.surrogates.predictor import ClockModel
+from workbench.simulation import catalogue
+from workbench.simulation import graded as loads
+from workbench.simulation.machine import Machine, attached
+from workbench.simulation.physics import operate
+from workbench.tuning import model_store
+from workbench.tuning.features import LOAD, NAMES
+from workbench.tuning.gpu_profile import command
+from workbench.tuning.gpu_profile import workloads as graded
+from workbench.tuning.gpu_profile.collector import Collector, Plan, settings_to_try
+from workbench.tuning.gpu_profile.rows import KNOBS, Rows
+
+SLOW = Setting(sm_clock_mhz=705)
+CAPPED = Setting(power_limit_w=200.0)
+
+
+@pytest.fixture
+def bench(simulated: Callable[..., Machine]) -> Iterator[Callable[..., Collector]]:
+    """A simulated card, and collectors that profile it into one file."""
+    sessions: list[Session] = []
+
+    def collector(
+        path: Path, workloads: int = 2, card: str = "A100", settings: tuple[Setting, ...] = (SLOW, CAPPED), **plan: object
+    ) -> Collector:
+        if attached() is None:
+            simulated(card, stepped=True, seed=os.getpid())  # one GPU at a time is held by one process: no other has this one
+        sessions.append(Session([0], sync=False))
+        (device,) = sessions[-1].devices
+        every = graded.workloads(device)
+        chosen = tuple(every[:: len(every) // workloads][:workloads])
+        return Collector(sessions[-1].meter, Plan(chosen, settings, **{"seconds": 0.4, **plan}), path)  # type: ignore[arg-type]
+
+    yield collector
+    for each in sessions:
+        each.close()
+
+
+def machine() -> Machine:
+    found = attached()
+    assert found is not None
+    return found
+
+
+def untouched(collector: Collector) -> bool:
+    device = collector.device
+    at_default = device.setting() == Setting(power_limit_w=device.limits.default_power_limit_w)
+    return at_default and lease.holder(device.uuid) == "" and not list(_paths.journals().glob("*.json"))
+
+
+# what is measured
+
+
+def test_time_and_power_of_every_setting_are_those_of_the_physics(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv", workloads=3)
+    for _ in collector.run():
+        pass
+    frame = collector.rows.frame()
+    card, gain = catalogue.card("A100"), machine().gain(0)
+    truth = {each.key: each.phases for _, each in loads.workloads(card)}
+    assert frame.height == 3 * 4
+    for row in frame.iter_rows(named=True):
+        limit_w = row["power_limit_w"] or 400.0
+        points = [(phase.time_s, operate(card, phase.load, power_limit_w=limit_w, max_sm_clock_mhz=row["sm_clock_mhz"]))
+                  for phase in truth[row["workload"]]]  # fmt: skip
+        time_s = loads.TOGETHER * sum(span_s * point.stretch for span_s, point in points)
+        energy_j = loads.TOGETHER * sum(span_s * point.stretch * point.power_w for span_s, point in points)
+        # Gaps vary by 15 %, and a stretch has 25 or more.
+        assert row["iteration_s"] == pytest.approx(time_s, rel=0.08 if len(points) > 1 else 0.003)
+        assert row["power_w"] == pytest.approx(gain * energy_j / time_s, rel=0.06 if len(points) > 1 else 0.01)
+        assert row["iteration_j"] == pytest.approx(row["iteration_s"] * row["power_w"])
+        assert row["iterations"] >= 5
+        assert row["time_s"] >= 0.4
+
+
+def test_a_row_has_the_columns_that_a_model_is_trained_on(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv", card="H100", settings=(Setting(sm_clock_mhz=1005), Setting(power_limit_w=300.0)))
+    for _ in collector.run():
+        pass
+    frame = collector.rows.frame()
+    assert frame["gpu"].unique().to_list() == [collector.device.name]
+    assert frame["feature_set"].unique().to_list() == ["gpm"]
+    assert set(LOAD) | {"sm_active", "tensor_active", "dram_active"} <= set(frame.columns) <= {*NAMES, *frame.columns}
+    assert not [name for name in frame.columns if name.startswith("nvlink")]  # never told: no column rather than zeros
+    by_workload = frame.partition_by("workload")
+    assert len(by_workload) == 2
+    for rows in by_workload:
+        assert rows["reference"].to_list() == [True, False, False, True]
+        assert rows["sm_active"].n_unique() == 1  # features are those at the reference, on every row
+        assert rows.filter("reference")["power_limit_w"].to_list() == [700.0, 700.0]
+        others = rows.filter(~pl.col("reference")).select(KNOBS).rows()
+        assert set(others) == {(None, 1005, None), (300.0, None, None)}
+    assert by_workload[0]["sm_active"][0] != by_workload[1]["sm_active"][0]
+
+
+def test_the_gpu_is_as_it_was_afterwards_and_at_its_default_meanwhile(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv", workloads=1)
+    device = collector.device
+    device.apply(Setting(power_limit_w=250.0))  # somebody's own limit
+    seen = [(words.split(", ")[1], device.setting().power_limit_w) for words in collector.run()]
+    assert seen[0] == ("default", 400.0)
+    assert device.setting() == Setting(power_limit_w=250.0)
+    assert collector.done == collector.total == 4
+
+
+def test_a_stretch_whose_energy_was_not_seen_is_measured_again_and_once_only(
+    bench: Callable[..., Collector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = bench(tmp_path / "rows.csv", workloads=1)
+    whole, asked = collector.meter.energies, []
+
+    def blind(moments_s: list[float]) -> object:
+        asked.append(moments_s)
+        ((number, begin_s, seconds, energy_j, error_j),) = whole(moments_s)
+        unseen = len(asked) in (1, 3, 4)
+        return [(number, begin_s, seconds, None if unseen else energy_j, error_j)]
+
+    monkeypatch.setattr(collector.meter, "energies", blind)
+    for _ in collector.run():
+        pass
+    assert len(asked) == 2 + 2 + 1 + 1
+    frame = collector.rows.frame()
+    assert (frame.height, collector.rows.height) == (3, 4)  # the setting that stayed dark is no row of the training frame
+    assert frame["reference"].to_list().count(True) == 2
+
+
+def test_settings_cover_clocks_at_each_memory_clock_and_limits_but_not_the_default() -> None:
+    limits = Limits(100.0, 350.0, 350.0, {9501: tuple(range(2100, 200, -15)), 5001: tuple(range(2100, 200, -15)), 405: (420, 405)})
+    found = settings_to_try(limits)
+    at = {mem: [each.sm_clock_mhz for each in found if each.mem_clock_mhz == mem] for mem in (9501, 5001, 405)}
+    assert (len(at[9501]), at[9501][0], at[5001][0]) == (8, 2100, 2100)
+    assert 0.3 * 2100 <= min(each for each in at[9501] if each) < 0.35 * 2100
+    assert at[405] == [420]  # it goes with low clocks only
+    assert [each.power_limit_w for each in found if each.power_limit_w] == [308.0, 267.0, 225.0, 183.0, 142.0, 100.0]
+    assert len(set(found)) == len(found)
+    unlocked = settings_to_try(limits, lock_memory=False)
+    assert {each.mem_clock_mhz for each in unlocked} == {None}
+    assert settings_to_try(limits, "power") == [each for each in found if each.power_limit_w]
+    assert settings_to_try(limits, "clocks", lock_sm=False) == []
+    assert settings_to_try(Limits()) == []
+
+
+# nothing is lost
+
+
+def test_a_memory_clock_without_sm_clocks_is_passed_over() -> None:
+    found = settings_to_try(Limits(sm_clocks_mhz={9501: (), 810: (1500, 900), 405: ()}))
+    assert found == [Setting(sm_clock_mhz=1500), Setting(sm_clock_mhz=900)]
+
+
+def test_an_interrupted_profile_goes_on_and_measures_no_finished_workload_again(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    collector = bench(path, workloads=3)
+    running = collector.run()
+    for _ in range(7):
+        next(running)
+    with pytest.raises(KeyboardInterrupt):
+        running.throw(KeyboardInterrupt())
+    first = path.read_text().splitlines()
+    assert len(first) == 1 + 6
+    assert untouched(collector)
+    again = bench(path, workloads=3)
+    assert (again.done, again.total) == (4, 12)
+    words = list(again.run())
+    assert len(words) == 8
+    assert path.read_text().splitlines()[:7] == first
+    frame = again.rows.frame()
+    assert frame.height == 12  # of the workload that was begun twice only the whole pass counts
+    assert frame.group_by("workload").len()["len"].to_list() == [4, 4, 4]
+    assert list(bench(path, workloads=3).run()) == []
+
+
+def test_a_row_that_a_crash_cut_off_is_left_out_and_not_glued_to_the_next(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    collector = bench(path, workloads=1)
+    for _ in collector.run():
+        pass
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rstrip().rfind(b"\n") + 40])
+    rows = Rows(path, collector.device.name)
+    assert rows.height == 3
+    rows.add(7, "another", "group", None, {"iteration_s": 0.5, "power_w": 100.0})
+    back = Rows(path, collector.device.name)
+    assert back.height == 4
+    assert back.frame().filter(workload="another")["iteration_s"].to_list() == [0.5]
+
+
+def test_numbers_come_back_from_the_file_as_they_were(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.csv", "a GPU")
+    setting = Setting(power_limit_w=100.0 / 3.0)
+    values = {"iteration_s": 1.0 / 3.0, "power_w": 2.0 / 3.0, "iterations": 7}
+    rows.add(1, 'a "b", c', "g", None, {**values, "sm_active": 0.1, "feature_set": "gpm"})
+    rows.add(1, 'a "b", c', "g", setting, values)
+    assert rows.finished([setting]) == set()  # the reference has not been measured again
+    rows.add(1, 'a "b", c', "g", None, values)
+    back = Rows(tmp_path / "rows.csv", "a GPU")
+    assert back.frame().equals(rows.frame())
+    assert back.frame()["power_limit_w"].to_list() == [None, 100.0 / 3.0, None]
+    assert back.finished([setting]) == {'a "b", c'}
+    assert back.finished([setting, SLOW]) == set()
+
+
+def test_a_whole_pass_counts_before_a_later_one_that_was_interrupted(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.csv", "a GPU")
+    for run, settings in ((1, (None, SLOW, CAPPED, None)), (2, (None, SLOW))):
+        for setting in settings:
+            rows.add(run, "w", "g", setting, {"iteration_s": float(run), "power_w": 50.0})
+    assert rows.frame()["iteration_s"].to_list() == [1.0] * 4
+    for setting in (CAPPED, None):
+        rows.add(2, "w", "g", setting, {"iteration_s": 2.0, "power_w": 50.0})
+    assert rows.frame()["iteration_s"].to_list() == [2.0] * 4  # of two whole ones the later
+
+
+def test_a_lost_gpu_ends_it_and_what_was_measured_is_kept(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv")
+    running = collector.run()
+    for _ in range(3):
+        next(running)
+    machine().lose(0)
+    with pytest.raises(GpuLost):
+        next(running)
+    machine().lose(0, 0)
+    assert Rows(tmp_path / "rows.csv", collector.device.name).height == 2
+
+
+def test_a_file_of_another_gpu_or_of_something_else_is_refused(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    Rows(path, "Tesla T4").add(1, "w", "g", None, {"iteration_s": 1.0, "power_w": 50.0})
+    with pytest.raises(UsageError, match=r"has measurements of Tesla T4 and this GPU is NVIDIA A100.*choose another --output"):
+        bench(path)
+    path.write_text("time,power\n1,2\n")
+    with pytest.raises(UsageError, match="is no profile of this version"):
+        bench(path)
+    path.write_text("one line without an end, and nothing else")
+    with pytest.raises(UsageError, match="is no profile of this version"):
+        bench(path)
+    assert path.read_text() == "one line without an end, and nothing else"
+    path.write_text("run,gpu,work")  # a header that was cut off as it was written
+    assert bench(path).rows.height == 0
+    with pytest.raises(StoreError, match="cannot be written"):
+        Rows(tmp_path / "rows.csv" / "below.csv", "x").add(1, "w", "g", None, {})
+
+
+# rights and company
+
+
+def test_without_rights_it_says_so_before_it_measures(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv")
+    machine().state.set_header("unprivileged", 1)
+    with pytest.raises(NotPermitted, match="CAP_SYS_ADMIN"):
+        list(collector.run())
+    assert not (tmp_path / "rows.csv").exists()
+    assert untouched(collector)
+
+
+def test_with_a_right_to_limits_alone_it_learns_about_limits(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv", workloads=1)
+    machine().inject("nvmlDeviceSetGpuLockedClocks", 4)
+    for _ in collector.run():
+        pass
+    frame = collector.rows.frame()
+    assert frame.filter(~pl.col("reference")).select(KNOBS).rows() == [(200.0, None, None)]
+    assert len(collector.notes) == 1
+    assert "1 settings were left out: locking the SM clock" in collector.notes[0]
+    assert bench(tmp_path / "rows.csv", workloads=1).done == 4  # it is not tried again for ever
+
+
+def test_a_gpu_that_others_use_is_not_measured(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        machine().state.set_process(0, other.pid, 1 << 30)
+        with pytest.raises(MeasurementError, match=rf"other processes use NVIDIA A100.*\({other.pid}\)"):
+            list(collector.run())
+        other.communicate(b"\n")
+
+
+def test_a_gpu_that_another_process_changes_is_left_alone(
+    bench: Callable[..., Collector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = bench(tmp_path / "rows.csv")
+    monkeypatch.setattr(locks, "take", lambda *_: None)
+    with pytest.raises(DeviceHeld):
+        list(collector.run())
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), 1e9])
+def test_a_plan_that_cannot_be_measured_is_refused(seconds: float) -> None:
+    with pytest.raises(UsageError, match=r"choose 0\.2 to 600 seconds"):
+        Plan((), (SLOW,), seconds)
+    with pytest.raises(UsageError, match="nothing to learn"):
+        Plan((), ())
+
+
+def test_a_workload_that_does_not_fit_is_left_out_and_said(bench: Callable[..., Collector], tmp_path: Path) -> None:
+    collector = bench(tmp_path / "rows.csv", workloads=2)
+    big = dataclasses.replace(catalogue.WORKLOADS["squad"], fixed_bytes=1 << 50, phases=(), card="")
+
+    def too_big() -> object:
+        from workbench.simulation.training import TrainingJob
+
+        return TrainingJob(big, machine=machine())
+
+    first = collector._left[0]
+    collector._left[0] = dataclasses.replace(first, running=too_big)  # type: ignore[arg-type]
+    for _ in collector.run():
+        pass
+    assert collector.notes == [f"{first.name} does not fit this GPU's memory and was left out"]
+    assert (collector.done, collector.rows.height) == (8, 4)
+
+
+# the command
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser.add_subparsers())
+    return parser.parse_args(["profile-gpu", *words])
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]) -> Iterator[None]:
+    """Few workloads and settings, so that the command is quick."""
+    whole = graded.workloads
+    monkeypatch.setattr(graded, "workloads", lambda device: whole(device)[::5])
+    monkeypatch.setattr("workbench.tuning.gpu_profile.collector.SM_CLOCKS", 3)
+    monkeypatch.setattr("workbench.tuning.gpu_profile.collector.POWER_LIMITS", 2)
+    yield
+    session.current().close()
+    if (found := attached()) is not None:
+        found.close()
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(capsys: pytest.CaptureFixture[str]) -> None:
+    options = arguments("--simulate", "H100", "--seconds", "0.3", "--over", "clocks")
+    assert options.act(options) == 0
+    said = capsys.readouterr()
+    gpu = "NVIDIA H100 80GB HBM3 (simulated)"
+    assert f"{gpu}: 9 workloads at the default and 3 other settings; 45 of 45 measurements are to be made" in said.out
+    assert "gpm: learnt from 9 workloads and" in said.out
+    assert "nvml: learnt from 9 workloads and 5 features; held-out error" in said.out
+    assert said.out.count("time hangs most on ") == 2
+    assert "45/45" in said.err
+    # the models
+    assert model_store.find(gpu, "gpm") == model_store.path(gpu, "gpm")
+    assert model_store.find(gpu, "dcgm") == model_store.find(gpu, "nvml") == model_store.path(gpu, "nvml")
+    assert model_store.find("NVIDIA H100 80GB HBM3", "gpm") is None  # what was learnt on a simulated card is not for the real one
+    kept = next(model_store.directory().glob("*.profile.csv"))
+    rows = Rows(kept, gpu)
+    first = rows.frame().row(0, named=True)
+    features = {name: value for name, value in first.items() if name in NAMES}
+    for source, told in (("gpm", True), ("nvml", False)):
+        model = ClockModel.load(model_store.path(gpu, source), gpu=gpu)
+        assert ("sm_active" in model.features) == ("dram_active" in model.features) == told
+        space = space_of([Setting(sm_clock_mhz=clock) for clock in (1980, 1290, 600)])
+        frame = model.predict(features, space, power_w=first["power_w"]).frame
+        assert frame["log_time"].to_list()[0] == 0.0
+        assert frame["log_time"].is_sorted()
+    # the same command again, and a fresh one
+    before = kept.read_text()
+    options = arguments("--simulate", "H100", "--seconds", "0.3", "--over", "clocks", "--list")
+    assert options.act(options) == 0
+    assert "0 of 45 measurements are to be made" in capsys.readouterr().out
+    assert kept.read_text() == before
+    options = arguments("--simulate", "H100", "--fresh", "--list")
+    assert options.act(options) == 0
+    assert "the older measurements are kept as" in capsys.readouterr().out
+    assert [path.read_text() for path in model_store.directory().glob("*.profile.*.csv")] == [before]
+
+
+def test_a_model_needs_workloads(tmp_path: Path) -> None:
+    rows = Rows(tmp_path / "rows.csv", "a GPU")
+    for setting in (None, SLOW):
+        rows.add(1, "w", "g", setting, {"iteration_s": 1.0, "power_w": 50.0, "power_share": 0.5, "feature_set": "nvml"})
+    with pytest.raises(UsageError, match=r"8 workloads.*this training set has 1"):
+        command.train(rows.frame(), "a GPU")
+
+
+@pytest.mark.usefixtures("small")
+def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model() -> None:
+    rows = []
+    for number in range(10):
+        for clock, ratio in ((1000, 1.0), (800, 1.1 + 0.01 * number)):
+            told = {"dram_active": 0.05 * number, "feature_set": "gpm"} if number < 3 else {"feature_set": "nvml"}
+            about = {"workload": f"w{number}", "group": f"g{number % 3}", "gpu": "A card", "sm_clock_mhz": clock, "power_share": 0.6}
+            seen = {"iteration_s": ratio, "power_w": 200.0 / ratio, "memory_utilisation": 0.05 * number, "dram_active": None}
+            rows.append({**about, **seen, **told})
+    notes: list[str] = []
+    made = command.train(pl.DataFrame(rows, infer_schema_length=None), "A card", notes)
+    assert [(model.feature_set, model.workloads) for _, model in made] == [("nvml", 10)]
+    assert notes[0].startswith("no model from gpm: a model needs 8 workloads")
+
+
+def test_an_interrupt_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Rows.add
+
+    def interrupted(rows: Rows, *values: object) -> None:
+        add(rows, *values)  # type: ignore[arg-type]
+        if rows.height == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rows, "add", interrupted)
+    options = arguments("--simulate", "A100", "--seconds", "0.3")
+    assert options.act(options) == 130
+    assert "stopped: 6 of" in (said := capsys.readouterr().err)
+    assert "the GPU is as it was; the same command goes on from there" in said
+
+
+@pytest.mark.usefixtures("small")
+def test_a_card_with_nothing_to_set_says_why() -> None:
+    options = arguments("--simulate", "P100", "--over", "clocks")
+    with pytest.raises(UsageError, match=r"nothing to set over clocks: locked SM clocks need Volta or newer; try another --over"):
+        options.act(options)
+
+
+def test_the_command_line_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line(["profile-gpu", "--help"])
+    assert "--simulate" in capsys.readouterr().out
+
+
+# kernels of a real GPU, on a processor
+
+
+def test_kernels_run_whole_iterations_of_about_the_wanted_length() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch.set_num_threads(1)
+    found = graded.kernels("cpu", busy_s=0.001, scale=0.01)
+    assert len({each.name for each in found}) == len(found) >= 36
+    one_of_each = {each.group: each for each in found}
+    assert len(one_of_each) >= 10
+    for workload in one_of_each.values():
+        with workload.running() as step:
+            step()
+
+
+def test_a_waiting_kernel_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    slept: list[float] = []
+    monkeypatch.setattr(graded.time, "sleep", slept.append)
+    monkeypatch.setattr(graded, "_timed", lambda *_: 0.010)
+    with graded._run(torch, "cpu", lambda: lambda: None, 0.4, 0.010) as step:
+        step()
+        step()
+    assert slept == pytest.approx([0.010 * 0.4 / 0.6] * 2)
+
+
+def test_without_pytorch_or_a_device_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(NotSupported, match=r"pip install torch.*--simulate A100"):
+        graded.kernels()
+
+
+@pytest.mark.parametrize(("uuids", "answer"), [(("aaaa",), 0), (("bbbb", "aaaa"), 1), (("bbbb",), None), ((), 0)])
+def test_kernels_run_on_the_gpu_that_is_measured_or_not_at_all(
+    uuids: tuple[str, ...], answer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = SimpleNamespace(device_count=lambda: len(uuids), get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=seen))
+    device = SimpleNamespace(uuid="GPU-aaaa", name="a GPU")
+    if answer is None:
+        with pytest.raises(NotSupported, match=r"none of the 1 devices that PyTorch sees.*CUDA_VISIBLE_DEVICES"):
+            graded._cuda_index(device)  # type: ignore[arg-type]
+    else:
+        assert graded._cuda_index(device) == answer  # type: ignore[arg-type]
+
+
+def test_without_cuda_it_says_what_else_there_is() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(NotSupported, match="finds no CUDA device"):
+        graded.kernels()

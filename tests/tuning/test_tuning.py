@@ -1,0 +1,1026 @@
+"""A running job is tuned on a simulated GPU: found, probed, held, watched, and put back in every state and from every fault."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench.device import lease
+from workbench.errors import Transient, UsageError
+from workbench.measurement import session as sessions
+from workbench.measurement.report import tuning_words
+from workbench.records import Setting
+from workbench.search.objective import EnergyDelay, ZeusCost
+from workbench.simulation.machine import Machine
+from workbench.simulation.training import TrainingJob
+from workbench.tuning import harmonic_fit
+from workbench.tuning.accounts import Book, Stretch
+from workbench.tuning.actuator import Putting
+from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
+from workbench.tuning.driver import in_background
+from workbench.tuning.iteration_sources import Counter, in_rows
+from workbench.tuning.options import check_slowdown, objective_words
+from workbench.tuning.probe import Reading
+from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
+from workbench.tuning.state_machine import Tuner, latest, running
+
+Simulated = Callable[..., Machine]
+ORDER = ["wait", "detect", "features", "baseline", "predict", "search", "hold", "watch"]
+
+
+@dataclass
+class Lab:
+    """A stepped machine with the session's meter on it."""
+
+    machine: Machine
+    states: list[str] = field(default_factory=list)
+
+    @property
+    def device(self):  # type: ignore[no-untyped-def]
+        return sessions.current().devices[0]
+
+    def tuner(self, **options: object) -> Tuner:
+        return Tuner(sessions.current().meter, **{"model": False, **options})  # type: ignore[arg-type]
+
+    def train(
+        self,
+        tuner: Tuner | None,
+        iterations: int,
+        *,
+        workload: str = "imagenet",
+        batch_size: int | None = 256,
+        marked: bool = True,
+        seed: int = 1,
+        until: Callable[[Tuner], bool] | None = None,
+        each: Callable[[int], None] | None = None,
+        **options: object,
+    ) -> TrainingJob:
+        """Train beside a tuner that is advanced by the clock; stops early where `until` says so."""
+        job = TrainingJob(workload, batch_size, machine=self.machine, iterations=iterations, evaluate=False, seed=seed, **options)  # type: ignore[arg-type]
+        last = [-math.inf]
+
+        def beside(_target_s: float) -> None:
+            now_s = self.machine.clock()
+            if tuner is not None and now_s >= last[0] + tuner.pace_s:
+                last[0] = now_s
+                tuner.advance()
+                if not self.states or self.states[-1] != tuner.state:
+                    self.states.append(tuner.state)
+
+        self.machine.clock.on_step.append(beside)
+        try:
+            for batch in job:
+                if marked:
+                    workbench.step()
+                if each is not None:
+                    each(batch.iteration)
+                if until is not None and tuner is not None and until(tuner):
+                    break
+        finally:
+            self.machine.clock.on_step.remove(beside)
+        return job
+
+    def until(self, tuner: Tuner, state: str, **options: object) -> None:
+        """Train until the tuner is in a state."""
+        if tuner.state != state:
+            self.train(tuner, 2000, until=lambda t: t.state == state, **options)  # type: ignore[arg-type]
+        assert tuner.state == state, tuner.events
+
+    @property
+    def as_found(self) -> bool:
+        setting = self.device.setting()
+        return setting == Setting(power_limit_w=self.device.limits.default_power_limit_w)
+
+
+@pytest.fixture
+def lab(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where locks are: simulated GPUs of other runs have the same UUIDs
+    made: list[Lab] = []
+
+    def make(card: str = "A100", **options: object) -> Lab:
+        monkeypatch.setattr(sessions, "_current", None)
+        made.append(Lab(simulated(card, stepped=True, **options)))
+        _ = sessions.current().meter
+        made[-1].machine.step(3.0)
+        return made[-1]
+
+    yield make
+    for each in list(running()):
+        each.end()
+    if sessions._current is not None:
+        sessions._current.close()
+
+
+def costs(lab: Lab, iterations: int, tuner: Tuner | None, **options: object) -> tuple[float, float]:
+    """Seconds and joules, as the card's sensors would show them, of a training with or without a tuner."""
+    before_s = lab.machine.clock()
+    lab.train(tuner, iterations, **options)  # type: ignore[arg-type]
+    now_s = lab.machine.clock()
+    return now_s - before_s, lab.machine.true_energy_j(0, before_s, now_s) * lab.machine.gain(0)
+
+
+# what it is for
+
+
+def test_a_training_is_tuned_and_what_is_said_to_be_saved_is_what_is_saved(lab: Callable[..., Lab]) -> None:
+    plain_s, plain_j = costs(lab(), 500, None)
+    here = lab()
+    tuner = here.tuner()
+    tuned_s, tuned_j = costs(here, 500, tuner)
+    result = tuner.end()
+    assert here.states[: len(ORDER)] == ORDER
+    saved = result.saved
+    assert saved is not None
+    truth, slower = 1 - tuned_j / plain_j, tuned_s / plain_s - 1
+    assert truth > 0.05
+    assert slower < 0.05
+    assert saved.share == pytest.approx(truth, abs=saved.share_uncertainty + 0.005)
+    assert saved.slowdown == pytest.approx(slower, abs=saved.slowdown_uncertainty + 0.005)
+    assert saved.energy_j == pytest.approx(plain_j - tuned_j, rel=0.15)
+    assert result.settled_iterations is not None
+    assert result.settled_iterations <= 80
+    assert here.as_found
+    assert result.words.startswith(f"saved {100 * saved.share:.1f} ± ")
+    assert "tuning included" in result.words
+    assert "simulated" in result.words
+
+
+def test_a_training_that_tells_nothing_is_tuned_by_its_power_trace(lab: Callable[..., Lab]) -> None:
+    options = {"batch_size": 512, "marked": False}
+    plain_s, plain_j = costs(lab(), 400, None, **options)
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    tuned_s, tuned_j = costs(here, 400, tuner, **options)
+    result = tuner.end()
+    assert result.source == "power"
+    assert result.saved is not None
+    assert result.saved.share == pytest.approx(1 - tuned_j / plain_j, abs=result.saved.share_uncertainty + 0.005)
+    assert result.saved.share > 0.04
+    assert tuned_s / plain_s < 1.06
+    assert here.as_found
+
+
+def test_probes_time_iterations_as_the_true_marks_do(lab: Callable[..., Lab]) -> None:
+    """From the power trace alone, whatever the clock has made of the iteration."""
+    here = lab()
+    recorder = sessions.current().recorder
+    assert recorder is not None
+    guess_s, errors = None, []
+    for clock in (None, 1305, 1200, 1005):
+        if clock is not None:
+            here.device.apply(Setting(sm_clock_mhz=clock))
+            here.machine.step(0.5)
+        job = here.train(None, 24, batch_size=512, marked=False)
+        marks = np.array(job.marks)
+        true_s = float(np.mean(np.diff(marks[2:-2])))
+        guess_s = guess_s or true_s
+        time_s, power_w = harmonic_fit.readings(recorder.rows(here.device.uuid, marks[2], marks[-3]))
+        found = harmonic_fit.timed(time_s, power_w, guess_s, low=0.9, high=1.5, sd=0.15)
+        assert found is not None
+        errors.append(abs(found.seconds / true_s - 1))
+        assert errors[-1] < 3.5 * found.sd_s / true_s
+    assert max(errors) < 0.01
+
+
+def test_a_jobs_own_counter_will_do(lab: Callable[..., Lab]) -> None:
+    here, done = lab(), [0]
+    tuner = here.tuner(progress=lambda: done[0])
+    here.train(tuner, 250, marked=False, each=lambda number: done.__setitem__(0, number + 1))
+    result = tuner.end()
+    assert result.source == "counter"
+    assert result.settled_s is not None
+    assert result.saved is not None
+    assert result.saved.share > 0.03
+
+
+def test_a_counter_that_fails_costs_itself_only(lab: Callable[..., Lab]) -> None:
+    def broken() -> float:
+        raise OSError("no such file")
+
+    counter = Counter(broken, lambda: 0.0)
+    counter.sample(1.0)
+    assert "OSError: no such file" in counter.failed
+    falling = iter([3.0, 2.0])
+    counter = Counter(lambda: next(falling), lambda: 0.0)
+    counter.sample(1.0)
+    counter.sample(2.0)
+    assert "must be a number that grows, and is now 2" in counter.failed
+
+
+def test_a_job_without_iterations_is_tuned_by_a_rate_that_errs_on_the_safe_side(lab: Callable[..., Lab]) -> None:
+    plain_s, plain_j = costs(lab(), 700, None, batch_size=128, marked=False, variation=0.9, seed=3)
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    tuned_s, tuned_j = costs(here, 700, tuner, batch_size=128, marked=False, variation=0.9, seed=3)
+    result = tuner.end()
+    assert result.source == "rate"
+    assert result.saved is not None
+    assert tuned_s / plain_s - 1 < result.saved.slowdown + 0.01
+    assert tuned_j < plain_j
+    assert "by a rate" in result.words
+
+
+def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[..., Lab]) -> None:
+    """0.08 s behind a sensor of 0.1 s looks like 0.39 s; a change of the clock gives it away."""
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.train(tuner, 900, workload="cifar100", batch_size=1024, marked=False, until=lambda t: t.state in ("hold", "watch"))
+    assert any("beat of the sensor" in words for _, words in tuner.events) or tuner.result.source == "rate"
+    assert tuner.result.source == "rate"
+    tuner.end()
+    assert here.as_found
+
+
+@pytest.mark.parametrize("search", ["gpoeo", "mf-gpoeo", "random"])
+def test_the_searches_of_others_run_in_the_same_loop(lab: Callable[..., Lab], search: str) -> None:
+    here = lab()
+    tuner = here.tuner(search=search, over="clocks")
+    here.train(tuner, 700, until=lambda t: t.state == "watch")
+    assert tuner.state == "watch", tuner.events
+    assert tuner.result.probes >= 3
+    tuner.end()
+    assert here.as_found
+
+
+# the bound
+
+
+def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    belief = tuner._belief
+    assert belief is not None
+    slow = min(belief.space.settings, key=lambda each: each.sm_clock_mhz or 0)
+    from workbench.search.clocks.make import Trial
+
+    real, asked = belief.search.next, [True]
+
+    def next_() -> object:
+        return Trial(slow, 40, 20.0, "a setting that is far too slow") if asked and asked.pop() else real()
+
+    belief.search.next = next_  # type: ignore[method-assign, assignment]
+    begun_s = here.machine.clock()
+    here.train(tuner, 30, until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.events))
+    assert tuner.current != slow
+    assert here.machine.clock() - begun_s < 8.0  # of the 20 s and 40 iterations that it was to take
+    tuner.end()
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.02])
+def test_the_bound_holds_for_the_whole_job(lab: Callable[..., Lab], bound: float) -> None:
+    plain_s, _ = costs(lab(), 400, None)
+    here = lab()
+    tuner = here.tuner(max_slowdown=bound)
+    tuned_s, _ = costs(here, 400, tuner)
+    tuner.end()
+    assert tuned_s / plain_s - 1 <= bound + 0.008
+
+
+def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    here.device.apply(Setting(power_limit_w=300.0))
+    tuner = here.tuner(over="power")
+    here.train(tuner, 300)
+    assert tuner._space is not None
+    assert max(each.power_limit_w or 0 for each in tuner._space.settings) == 300.0
+    tuner.end()
+    assert here.device.setting().power_limit_w == 300.0
+
+
+# what happens while a setting is held
+
+
+def test_the_default_setting_is_measured_again_now_and_then(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.train(tuner, 1500)
+    probes = tuner.view().probes
+    checks = probes.filter(probes["kind"] == "re-check")
+    assert checks.height >= 2
+    assert checks["time_ratio"].to_numpy() == pytest.approx(1.0, abs=0.03)
+    span_s = here.machine.clock() - tuner.begun_s
+    assert float(checks["cost_s"].sum()) < 0.05 * span_s  # at a tenth of the power: well below one per cent of the energy
+    assert np.all(np.diff(np.diff(checks["at_s"].to_numpy())) > 0)  # ever more rarely
+    tuner.end()
+
+
+def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_back(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "watch")
+    here.train(tuner, 30, seed=2)
+    first = tuner._choice
+    probes = tuner.result.probes
+    here.train(tuner, 300, workload="squad", batch_size=32)
+    assert any("the job has changed" in words for _, words in tuner.events)
+    assert tuner.state == "watch", tuner.events
+    assert len(tuner.book.accounts) == 2
+    assert tuner.result.retuned == 1
+    assert tuner.result.probes > probes
+    probes = tuner.result.probes
+    here.train(tuner, 120, seed=5)
+    assert any("job from before" in words for _, words in tuner.events), tuner.events
+    assert len(tuner.book.accounts) == 2
+    assert tuner.result.probes <= probes + 3
+    assert first is not None
+    assert tuner._choice is not None
+    assert tuner._choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)
+    tuner.end()
+    assert here.as_found
+
+
+def test_another_job_that_tells_nothing_is_noticed_by_its_power(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "watch", batch_size=512, marked=False)
+    here.train(tuner, 15, batch_size=512, marked=False, seed=2)
+    assert tuner.result.retuned == 0
+    from_s = here.machine.clock() - tuner.begun_s
+    here.train(tuner, 14, workload="librispeech", batch_size=192, marked=False)
+    noticed = [at_s for at_s, words in tuner.events if "the job has changed" in words]
+    assert noticed, tuner.events
+    assert noticed[0] - from_s < 15.0
+    tuner.end()
+    assert here.as_found
+
+
+def test_a_rate_leaves_the_memory_clock_alone(lab: Callable[..., Lab]) -> None:
+    """It would not see what a slower memory costs."""
+    here = lab("RTX3080TI")
+    tuner = here.tuner()
+    here.train(tuner, 4000, batch_size=8, marked=False, grain_s=0.1, until=lambda t: t.state == "watch")
+    assert tuner.result.source == "rate"
+    assert tuner._belief is not None
+    assert {each.mem_clock_mhz for each in tuner._belief.space.settings} <= {None, 9501}
+    tuner.end()
+
+
+def test_an_evaluation_is_no_other_job(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "watch")
+    here.train(tuner, 200, checkpoint_every=60, checkpoint_s=4.0)
+    assert tuner.result.retuned == 0
+    assert tuner.state == "watch"
+    tuner.end()
+
+
+def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[..., Lab]) -> None:
+    """It asks for whole iterations in a row, of which a checkpoint lets through few: it lasts, but the job is there."""
+    here = lab("A40")
+    tuner = here.tuner(max_slowdown=0.05)
+    here.train(tuner, 1700, workload="squad", batch_size=4, checkpoint_every=100)
+    assert tuner.result.retuned == 0, tuner.events
+    assert tuner.view().probes["kind"].is_in(["re-check"]).any()
+    tuner.end()
+
+
+def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "watch")
+    here.train(tuner, 60)
+    held = tuner.current
+    here.machine.clock.on_step.append(beside := lambda _: tuner.advance())
+    for _ in range(100):
+        here.machine.step(0.1)
+    here.machine.clock.on_step.remove(beside)
+    assert tuner.words == "the GPU is idle: tuning waits until it works again"
+    assert tuner.current == held
+    before = tuner.book.saved()
+    here.train(tuner, 60)
+    assert tuner.state in ("hold", "watch")
+    assert tuner.result.retuned == 0
+    assert before is not None
+    assert tuner.book.saved() is not None
+    tuner.end()
+
+
+def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "watch")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True) as other:
+        real = type(here.device).processes
+        try:
+            stranger = workbench.records.Process(1, "init")
+            here.device.processes = lambda: (stranger,)
+            here.train(tuner, 60)
+            assert "other processes use this GPU (init (1))" in tuner.words
+            assert here.as_found  # the neighbour is not slowed down
+            here.device.processes = lambda: real(here.device)
+            here.train(tuner, 150)
+        finally:
+            other.kill()
+    assert tuner.state in ("hold", "watch")
+    assert any("alone again" in words for _, words in tuner.events)
+    tuner.end()
+
+
+def test_a_limit_that_another_program_sets_is_left_alone(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="power")
+    here.until(tuner, "watch")
+    here.device.apply(Setting(power_limit_w=222.0))
+    here.train(tuner, 60)
+    assert tuner.state == "refused"
+    assert "another program has set the power limit of" in tuner.refused
+    assert here.device.setting().power_limit_w == 222.0
+
+
+# every state and every fault
+
+
+def rights(machine: Machine) -> None:
+    for function in ("SetPowerManagementLimit", "SetGpuLockedClocks", "SetMemoryLockedClocks"):
+        machine.inject(f"nvmlDevice{function}", 4)
+
+
+FAULTS: dict[str, Callable[[Machine], None]] = {
+    "lost GPU": lambda machine: machine.lose(0),
+    "lost rights": rights,
+    "counter stuck": lambda machine: machine.state.set_card(0, "counter_update_s", 1e6),
+    "driver busy": lambda machine: machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=3),
+}
+
+
+@pytest.mark.parametrize("state", ["wait", "detect", "baseline", "search", "watch", "re-tune"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_gpu_comes_back_from_every_state_and_fault(lab: Callable[..., Lab], state: str, fault: str) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    if state == "re-tune":
+        here.until(tuner, "watch")
+        tuner._change_of_job(here.machine.clock(), "said by a test")
+    else:
+        here.until(tuner, state)
+    FAULTS[fault](here.machine)
+    here.train(tuner, 30)  # which never hears of it
+    result = tuner.end()
+    here.machine.state.clear_faults()
+    here.machine.lose(0, 0)
+    if not here.as_found:  # the driver did not let it be put back: that is said, and whoever holds it next does it
+        assert result.left
+        with lease.applied(here.device, Setting(power_limit_w=here.device.limits.default_power_limit_w)):
+            pass
+    assert here.as_found
+    if fault == "lost GPU":
+        assert tuner.state == "refused"
+        assert "lost" in tuner.refused
+    assert tuner not in running()
+    assert tuner.end() is not None  # once more does nothing
+
+
+@pytest.mark.parametrize("state", ["wait", "detect", "baseline", "search", "watch"])
+def test_a_cell_that_ends_leaves_nothing_behind(lab: Callable[..., Lab], state: str) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, state)
+    result = tuner.end()
+    assert result.state == state
+    assert here.as_found
+    assert tuner.advance() == "done"
+    assert (result.settled_s is None) == (state != "watch")
+    if state != "watch":
+        assert result.words.startswith("not tuned: ")
+
+
+def test_an_interrupt_leaves_nothing_behind(lab: Callable[..., Lab]) -> None:
+    here = lab()
+
+    def stop(number: int) -> None:
+        if number == 60:
+            raise KeyboardInterrupt
+
+    tuning = workbench.tune(model=False)
+
+    def cell() -> None:
+        with tuning:
+            for batch in TrainingJob("imagenet", 256, machine=here.machine, iterations=200, evaluate=False):
+                workbench.step()
+                stop(batch.iteration)
+
+    with pytest.raises(KeyboardInterrupt):
+        cell()
+    assert here.as_found
+    assert tuning.result.probes >= 1
+
+
+def test_a_counter_that_does_not_move_is_said(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    here.machine.state.set_card(0, "counter_update_s", 1e6)
+    tuner = here.tuner()
+    here.train(tuner, 120)
+    assert tuner.state == "refused"
+    assert "energy could not be measured" in tuner.refused
+    assert here.as_found
+
+
+# refusals
+
+
+def test_without_rights_the_job_runs_untuned_and_the_way_out_is_said(lab: Callable[..., Lab]) -> None:
+    here = lab(privileged=False)
+    tuner = here.tuner()
+    here.train(tuner, 40)
+    assert tuner.state == "refused"
+    assert "root" in tuner.refused
+    assert here.as_found
+    assert tuner.end().words.startswith("not tuned: ")
+
+
+def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., Lab]) -> None:
+    here = lab("P100")
+    tuner = here.tuner(over="clocks")
+    here.train(tuner, 60, batch_size=64)
+    assert tuner.state == "refused"
+    assert "choose power" in tuner.refused
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_slowdown": -0.1}, "share from 0 to 1"),
+        ({"max_slowdown": 5}, r"did you mean 0\.05"),
+        ({"max_slowdown": 150}, "share from 0 to 1"),
+        ({"max_slowdown": math.nan}, "share from 0 to 1"),
+        ({"objective": "joy"}, "choose energy, edp, ed2p"),
+        ({"over": "fans"}, "choose power, clocks, both"),
+        ({"search": "guess"}, "choose model-guided"),
+    ],
+)
+def test_bad_input_is_told_before_anything_runs(lab: Callable[..., Lab], options: dict[str, object], words: str) -> None:
+    here = lab()
+    with pytest.raises(UsageError, match=words):
+        here.tuner(**options)
+
+
+def test_a_process_without_gpus_runs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_current", None)
+    monkeypatch.setattr(sessions, "devices", list)
+    with pytest.warns(RuntimeWarning, match="not tuned"), workbench.tune() as tuning:
+        pass
+    assert tuning.result.state == "refused"
+
+
+def test_a_model_that_cannot_be_read_is_one_sentence(lab: Callable[..., Lab], tmp_path) -> None:  # type: ignore[no-untyped-def]
+    broken = tmp_path / "broken.clocks.json.gz"
+    broken.write_bytes(b"no model")
+    here = lab()
+    tuner = here.tuner(model=broken)
+    here.until(tuner, "search")
+    assert any("tuning goes on without a model" in words for _, words in tuner.events), tuner.events
+    tuner.end()
+
+
+# a person at the controls
+
+
+def test_a_person_can_pause_step_and_hold(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    with pytest.raises(UsageError, match="nothing to hold yet"):
+        tuner.hold_here()
+    here.until(tuner, "search")
+    tuner.pause()
+    here.train(tuner, 20)
+    assert tuner.view().paused
+    assert tuner.words == "paused at the default setting"
+    before = tuner.view().probes.height
+    tuner.step_once()
+    here.train(tuner, 25)
+    assert tuner.view().probes.height > before
+    assert tuner.view().paused
+    tuner.hold_here()
+    here.train(tuner, 20)
+    assert tuner.state == "watch"
+    tuner.resume()
+    here.train(tuner, 60)
+    assert tuner.state in ("search", "hold", "watch")
+    tuner.stop()
+    assert tuner.state == "done"
+    assert here.as_found
+    with pytest.raises(UsageError, match="has ended"):
+        tuner.pause()
+
+
+def test_another_bound_counts_what_was_measured(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks", max_slowdown=0.02)
+    here.until(tuner, "watch")
+    tight = tuner._choice
+    told = tuner._belief.search.probes.height  # type: ignore[union-attr]
+    tuner.change(max_slowdown=0.15)
+    assert tuner._belief is not None
+    assert tuner._belief.search.probes.height == told
+    here.train(tuner, 200)
+    assert tuner.state == "watch"
+    assert tight is not None
+    assert tuner._choice is not None
+    assert tuner._choice.energy_ratio < tight.energy_ratio - 0.02
+    tuner.change(objective="ed2p", max_slowdown=None)
+    assert isinstance(tuner.objective, EnergyDelay)
+    assert tuner.view().objective == "ed2p"
+    assert tuner.view().max_slowdown is None
+    tuner.end()
+
+
+def test_a_view_can_be_had_in_every_state(lab: Callable[..., Lab]) -> None:
+    here, seen = lab(), {}
+    tuner = here.tuner(label="train")
+
+    def look(_number: int) -> None:
+        seen[tuner.state] = tuner.view()
+
+    look(0)
+    here.train(tuner, 120, each=look)
+    assert {"wait", "detect", "search", "watch"} <= set(seen)
+    assert set(seen) <= set(STATES)
+    assert all(view.words and view.label == "train" for view in seen.values())
+    view = seen["watch"]
+    assert view.belief is not None
+    assert {"time_ratio", "energy_ratio", "p_allowed"} <= set(view.belief.columns)
+    assert view.saved_j is not None
+    assert view.settled_s is not None
+    assert view.probes is tuner.view().probes or tuner.view().probes.height > view.probes.height
+    assert latest() is tuner
+    tuner.end()
+
+
+def test_a_script_tunes_its_loop(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    with workbench.tune(0.05, model=False, label="loop") as tuning:
+        for _ in TrainingJob("imagenet", 256, machine=here.machine, iterations=250, evaluate=False):
+            workbench.step()
+    assert tuning.result.settled_s is not None
+    assert tuning.result.saved is not None
+    assert tuning.result.saved.share > 0
+    assert here.as_found
+    with pytest.raises(UsageError, match="has not begun"):
+        _ = workbench.tune().result
+    with pytest.raises(UsageError, match="share from 0 to 1"):
+        workbench.tune(5.0)
+
+
+def test_a_driver_ends_what_it_drives(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    before = len(here.machine.clock.on_step)
+    driver = in_background(tuner)
+    assert len(here.machine.clock.on_step) == before + 1
+    driver.end()
+    driver.end()
+    assert len(here.machine.clock.on_step) == before
+    assert tuner.ended
+
+
+# arithmetic
+
+
+def reading(iterations: int, iteration_s: float, iteration_j: float, *, sd: float = 0.01) -> Reading:
+    return Reading(Setting(), iterations, iterations * iteration_s, iterations * iteration_j, 0.0, sd * iteration_s, 0.0, 1.0)
+
+
+def test_a_book_adds_up() -> None:
+    book = Book()
+    assert book.saved() is None
+    book.open(reading(10, 1.0, 100.0))
+    book.add(Stretch("baseline", Setting(), 10, 10.0, 1000.0))
+    book.add(Stretch("probe", Setting(sm_clock_mhz=900), 10, 12.0, 900.0))
+    book.add(Stretch("held", Setting(sm_clock_mhz=1000), 80, 82.0, 6800.0))
+    saved = book.saved()
+    assert saved is not None
+    assert saved.energy_j == pytest.approx(100 * 100.0 - 8700.0)
+    assert saved.share == pytest.approx(0.13)
+    assert saved.slowdown == pytest.approx(0.04)
+    # One baseline with an error of 1 %: 10 kJ ± 1.96 %.
+    assert saved.uncertainty_j == pytest.approx(1.96 * 0.01 * 10_000, rel=0.01)
+    assert (book.spent_s, book.spent_j) == (22.0, 1900.0)
+    book.check(reading(10, 1.0, 100.0))
+    assert (book.saved() or saved).uncertainty_j == pytest.approx(1.96 * 0.01 / math.sqrt(2) * 10_000, rel=0.01)
+    book.check(reading(10, 1.0, 110.0))  # they do not agree: the error grows
+    assert (book.saved() or saved).uncertainty_j > saved.uncertainty_j
+
+
+def test_rows_of_iterations_leave_out_what_is_none() -> None:
+    moments = np.array([0.0, 1.0, 2.0, 3.0, 20.0, 21.0, 22.0])
+    rows = in_rows(moments, np.ones(6), 1.0, [])
+    assert [(row.iterations, row.start_s, row.end_s) for row in rows] == [(3, 0.0, 3.0), (2, 20.0, 22.0)]
+
+
+def test_gpoeos_rule_is_theirs() -> None:
+    watch = GpoeoWatch(periodic=True)
+    assert [watch.feed(t, 1.0, 0.01, 200.0) for t in range(3)] == ["", "", ""]
+    assert GpoeoWatch(periodic=True).feed(0, 1.0, 0.01, 200.0) == ""
+    sensitive, deaf = GpoeoWatch(periodic=True), GpoeoWatch(periodic=False)
+    for each in (sensitive, deaf):
+        each.feed(0, 1.0, 0.01, 200.0)
+    assert "22 %" in sensitive.feed(1, 1.0, 0.01, 250.0)
+    assert deaf.feed(1, 1.0, 0.01, 250.0) == ""
+
+
+def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
+    rng = np.random.default_rng(1)
+    watch = ModelWatch(1.0, 200.0)
+    for t in range(300):
+        assert watch.feed(t, 1.0 * math.exp(0.01 * rng.standard_normal()), 0.01, 200.0 * math.exp(0.01 * rng.standard_normal())) == ""
+    told = [watch.feed(300 + t, 1.06, 0.01, 200.0) for t in range(8)]
+    assert any("an iteration takes 1.06 s" in words for words in told)
+    assert ModelWatch(1.0, 200.0).feed(0, 1.01, 0.01, 203.0) == ""
+
+
+def test_a_warm_card_is_no_other_job() -> None:
+    watch = ModelWatch(1.0, 200.0)
+    assert all(watch.feed(t, 1.0, 0.01, 200.0 * (1 + 0.0005 * t)) == "" for t in range(120))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_has_a_name_and_a_cost(name: str) -> None:
+    from workbench.tuning.options import check_objective, objective_name
+
+    objective = check_objective(name)
+    assert objective_name(objective) == name
+    assert objective.cost(2.0, 10.0) > 0
+
+
+def test_a_bound_is_a_share() -> None:
+    assert check_slowdown(None) is None
+    assert check_slowdown(0) == 0.0
+    assert check_slowdown(1) == 1.0
+
+
+def test_a_result_says_no_more_than_it_knows() -> None:
+    saved = Saved(5.0, 40.0, 0.001, 0.008, 0.01, 0.008, 100.0)
+    words = tuning_words(TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks"))
+    assert words.startswith("saved nothing that can be told from the errors (0.1 ± 0.8 %)")
+    assert "settled after 12 s / 30 iterations at SM 1200 MHz" in words
+    assert tuning_words(TuningResult("detect", reason="no iterations")) == "not tuned: no iterations"
+
+
+# what may go wrong beside it
+
+
+def test_nothing_is_kept_for_a_tuner_that_has_ended(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "watch")
+    tuner.end()
+    assert latest() is tuner  # a panel may still look at it
+    assert tuner._ledger.oldest_s == math.inf
+    assert tuner.result.saved is not None
+
+
+def test_a_pause_in_the_search_is_no_tuning(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    tuner.pause()
+    here.train(tuner, 5)
+    spent_s = tuner.book.spent_s
+    counted = tuner.book.iterations
+    job = here.train(tuner, 150)
+    paused_s = job.iterations_s if hasattr(job, "iterations_s") else 150 * tuner.book.accounts[-1].baseline()[0]
+    tuner.resume()
+    here.train(tuner, 10)
+    assert tuner.book.iterations > counted + 130  # what it took is known all the same
+    assert tuner.book.spent_s < spent_s + 0.5 * paused_s
+    tuner.end()
+
+
+def test_a_driver_that_is_busy_for_a_moment_costs_a_moment(lab: Callable[..., Lab]) -> None:
+    """At the end of a re-check: the setting that was held is held again."""
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "watch")
+    held = tuner.current
+    assert held != Setting()
+    here.train(tuner, 2000, until=lambda t: t._probe is not None)
+    assert tuner.current == Setting()
+    here.machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=1)
+    here.train(tuner, 80)
+    assert tuner.state == "watch"
+    assert tuner.current != Setting()
+    assert tuner.result.retuned == 0
+    tuner.end()
+
+
+def test_a_driver_that_is_busy_at_the_start_is_asked_again(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=2)
+    here.train(tuner, 60)
+    assert not tuner.refused, tuner.refused
+    assert tuner.state in ("baseline", "search", "hold", "watch")
+    tuner.end()
+    assert here.as_found
+
+
+def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
+    """Others that were there while its iterations were looked for."""
+    here = lab()
+    tuner = here.tuner()
+    here.until(tuner, "detect")
+    real = type(here.device).processes
+    here.device.processes = lambda: (workbench.records.Process(1, "init"),)
+    here.train(tuner, 60)
+    assert "other processes use this GPU" in tuner.words
+    here.device.processes = lambda: real(here.device)
+    alone_s: list[float] = []
+
+    def beside(_: object) -> None:
+        if not alone_s and not tuner._crowded:
+            alone_s.append(here.machine.clock())
+
+    here.machine.clock.on_step.append(beside)
+    here.train(tuner, 100)
+    here.machine.clock.on_step.remove(beside)
+    assert tuner.book.accounts
+    assert tuner.book.accounts[0].baselines[0].start_s >= alone_s[0] - 0.2
+    tuner.end()
+
+
+def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    count = [0]
+
+    def progress() -> float:
+        if count[0] > 60:
+            raise RuntimeError("gone")
+        return float(count[0])
+
+    def each(_number: int) -> None:
+        count[0] += 1
+
+    tuner = here.tuner(progress=progress)
+    here.train(tuner, 120, marked=False, each=each)
+    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.events), tuner.events
+    tuner.end()
+
+
+def test_what_is_held_is_what_is_told(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    tuner.hold_here()  # before any probe: the default setting is the best that was measured
+    here.train(tuner, 40)
+    choice = tuner.view().choice
+    assert choice is not None
+    assert tuner._own(choice.setting) == tuner.current
+    held = tuner.current
+    result = tuner.end()
+    assert result.setting is not None
+    assert tuner._own(result.setting) == held
+
+
+def test_a_lost_gpu_of_others_is_no_reason(lab: Callable[..., Lab]) -> None:
+    here = lab("A100,A100")
+    tuner = here.tuner()
+    here.machine.lose(1)
+    here.train(tuner, 60)
+    assert not tuner.refused
+    tuner.end()
+
+
+def test_zeus_cost_with_another_eta_is_not_said_to_be_half_and_half() -> None:
+    assert objective_words(ZeusCost(0.9, 300.0)) != OBJECTIVES["zeus"]
+
+
+def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "search")
+    belief = tuner._belief
+    assert belief is not None
+    setting = next(each for each in belief.space.settings if each != belief.space.reference)
+    belief.cannot(setting, "said by a test")
+    other = belief.again(belief.objective, 0.2)
+    assert setting in other.search.unreachable  # type: ignore[attr-defined]
+    tuner.end()
+
+
+def test_what_a_result_lacks_is_said_with_it() -> None:
+    saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
+    words = tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",)))
+    assert words.endswith("; the model is of another card")
+
+
+def test_a_model_that_is_none_is_told_before_anything_runs(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    with pytest.raises(UsageError, match="is no model of a GPU"):
+        here.tuner(model=7)
+
+
+def test_one_gpu_that_does_not_answer_does_not_keep_the_others_changed() -> None:
+    class Way:
+        def __init__(self, *, broken: bool) -> None:
+            self.broken, self.changed = broken, False
+
+        def change(self, setting: Setting) -> None:
+            self.changed = True
+            if self.broken:
+                raise Transient("busy")
+
+        def back(self) -> str:
+            if self.broken:
+                raise Transient("busy")
+            self.changed = False
+            return ""
+
+    putting = Putting(())
+    ways = [Way(broken=True), Way(broken=False)]
+    putting._ways = ways[::-1]  # type: ignore[assignment]
+    with pytest.raises(Transient):
+        putting.put(Setting(sm_clock_mhz=1000))
+    putting._ways = ways  # type: ignore[assignment]
+    ways[1].changed = True
+    with pytest.raises(Transient):
+        putting.put(Setting(sm_clock_mhz=1000))
+    assert not ways[1].changed
+
+
+def test_a_job_that_begins_on_one_gpu_after_the_other_is_tuned_on_both(lab: Callable[..., Lab]) -> None:
+    here = lab("A100,A100")
+    tuner = here.tuner()
+    begun_s = here.machine.clock()
+    works = {0: 0.0, 1: 1.5}
+
+    def busy(recorder: object, devices: list[workbench.device.protocol.Device], now_s: float) -> tuple[object, ...]:
+        return tuple(each for each in devices if now_s - begun_s > 2.0 + works[each.index])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workbench.tuning.state_machine.busy_gpus", busy)
+        for _ in range(120):
+            here.machine.step(0.1)
+            tuner.advance()
+    assert len(tuner._devices) == 2
+    tuner.end()
+
+
+def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
+    """A cell that is tuned may run a script that tunes: two would take each other's settings for their own."""
+    here = lab()
+    first, second = here.tuner(label="the cell"), here.tuner()
+    here.until(first, "search")
+    second.advance()
+    assert second.state == "refused"
+    assert "(the cell) is being tuned on this GPU by this process already" in second.refused
+    here.until(first, "watch")
+    assert first.end().settled_s is not None
+    assert here.as_found
+
+
+@pytest.mark.parametrize("options", [{"over": "fans"}, {"search": "guess"}, {"watch": "sometimes"}, {"progress": 5}, {"model": 7}])
+def test_bad_options_of_a_script_are_told_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        workbench.tune(**options)
+
+
+def test_a_bound_may_be_any_number() -> None:
+    assert check_slowdown(np.float32(0.25)) == 0.25  # type: ignore[arg-type]
+
+
+def test_a_job_that_was_made_worse_is_said_to_be() -> None:
+    saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
+    assert tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith("spent 12.0 ± 3.0 % more (tuning included)")
+
+
+def test_a_long_stretch_takes_little_memory() -> None:
+    time_s = np.arange(0.0, 600.0, 0.02)
+    power_w = 300.0 + 50.0 * np.sign(np.sin(2 * np.pi * time_s / 0.5)) + np.random.default_rng(0).normal(0, 5, len(time_s))
+    tracemalloc.start()
+    found = harmonic_fit.timed(time_s, power_w, 0.52, low=0.7, high=1.5)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None
+    assert found.seconds == pytest.approx(0.5, rel=0.002)
+    assert most < 150e6
+
+
+def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
+    saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
+    assert ", counted over 40 s of 100 s)" in tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0))
+    assert "counted" not in tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0))
+
+
+def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "watch")
+    tuner._change_of_job(here.machine.clock(), "said by a test")
+    with pytest.raises(UsageError, match="the job has changed"):
+        tuner.hold_here()
+    here.train(tuner, 60)
+    assert tuner.state in ("baseline", "search", "hold", "watch")
+    tuner.end()

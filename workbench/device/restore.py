@@ -1,0 +1,155 @@
+"""Putting a GPU back to what its journal tells, by the process that changed it, its watchdog, or whoever comes next.
+
+What another program has set meanwhile is left alone, and said. Standard library only, but for the driver's door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from .. import _paths
+from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient
+from ..records import Setting
+from . import locks
+from .journal import Journal, load
+from .protocol import Device
+
+SAME_W = 1.0  # the driver rounds limits
+PATIENCE_S = (0.05, 0.15, 0.3, 0.5)  # pauses between the attempts to restore while the driver cannot answer
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How putting back went: what there is to tell, and whether nothing is owed any more."""
+
+    sentence: str = ""
+    settled: bool = True
+
+
+def recover() -> list[str]:
+    """Restore what processes that are gone have left changed; returns a sentence for each GPU that was found so."""
+    told = []
+    for path in sorted(_paths.journals().glob("*.json")):
+        try:
+            told += _look_after(path)
+        except Exception as error:  # one journal keeps no other from being restored
+            problem = f"{type(error).__name__}: {error}"
+            told.append(f"{path.name}, the journal of a changed GPU, could not be restored from ({problem})")
+    return told
+
+
+def _look_after(path: Path) -> list[str]:
+    journal = load(path)
+    if journal is None:
+        if not path.exists():
+            return []
+        aside = path.with_suffix(".damaged")
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        return [f"a journal of a changed GPU could not be read and was set aside as {aside.name}"]
+    if not journal.of_this_host:
+        return []
+    if journal.of_an_earlier_boot:
+        path.unlink(missing_ok=True)
+        return []
+    if journal.writer_runs:
+        return []
+    left = f"{journal.name} was left changed by a process that is gone and is not restored: "
+    if not _paths.is_ours(path):
+        return [f"{left}its journal {path} is another user's, who can restore it; or remove that file"]
+    try:
+        lock = locks.take(journal.uuid, journal.name)
+    except NotPermitted as error:
+        return [f"{left}{error}"]
+    if lock is None:
+        return []  # its watchdog is at work
+    try:
+        journal = load(path)  # another process may have restored it, and changed the GPU itself, meanwhile
+        return _recover(path, journal) if journal is not None and not journal.writer_runs else []
+    finally:
+        lock.close()
+
+
+def _recover(path: Path, journal: Journal) -> list[str]:
+    from ..simulation.nvml_library import attach
+    from .discovery import open_exactly
+
+    if journal.simulated:
+        here = os.environ.get("WORKBENCH_SIMULATED_GPUS", "")
+        if not Path(journal.simulated).exists():
+            path.unlink()
+            return []
+        if here != journal.simulated:
+            return []  # not this process's machine
+        attach()
+    try:
+        device = open_exactly(journal.uuid)
+        outcome = put_back(device, journal)
+    except (DeviceError, SimulationError) as error:
+        return [f"{journal.name} was left changed by a process that is gone and could not be restored: {error}"]
+    if outcome.settled:
+        path.unlink(missing_ok=True)
+    what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
+    return [
+        f"{journal.name}: {outcome.sentence}"
+        if outcome.sentence
+        else f"{journal.name} was left changed by a process that is gone; its {what} is restored"
+    ]
+
+
+def put_back(device: Device, journal: Journal) -> Outcome:
+    """Undo what a journal tells, as far as it is still ours to undo."""
+    clocks = _clocks_back(device, journal)
+    limit = _limit_back(device, journal)
+    return Outcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence), clocks.settled and limit.settled)
+
+
+def _clocks_back(device: Device, journal: Journal) -> Outcome:
+    clocks = tuple(knob for knob in journal.touched if knob != "power_limit_w")
+    if clocks:
+        try:
+            _patiently(lambda: device.reset(clocks))
+        except NotSupported:
+            pass  # then it was never locked
+        except DeviceError as error:
+            return Outcome(str(error), settled=False)
+    return Outcome()
+
+
+def _limit_back(device: Device, journal: Journal) -> Outcome:
+    before_w = journal.before_w
+    if "power_limit_w" not in journal.touched or before_w is None:
+        return Outcome()
+    try:
+        now_w = _patiently(device.setting).power_limit_w
+        if now_w is None or abs(now_w - before_w) <= SAME_W:
+            return Outcome()
+        if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
+            return Outcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)")
+        low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
+        if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
+            _patiently(lambda: device.reset(("power_limit_w",)))
+            return Outcome(
+                f"put to the card's default limit: {before_w:g} W before is outside {low_w:g}..{high_w:g} W"
+            )
+        _patiently(lambda: device.apply(Setting(power_limit_w=before_w)))
+    except DeviceError as error:
+        return Outcome(f"the power limit could not be put back to {before_w:g} W: {error}", settled=False)
+    return Outcome()
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Do something that the driver may not be able to answer just now; tried for a second."""
+    for pause_s in PATIENCE_S:
+        try:
+            return act()
+        except Transient:
+            time.sleep(pause_s)
+    return act()

@@ -1,0 +1,157 @@
+"""What setting is in force on a GPU, in words: how it differs from a chosen one, what rights a change takes, how the power follows it.
+
+Nothing here changes a GPU; `applying` does.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import NotSupported
+from ..records import Setting
+from . import zeusd
+from .journal import KNOBS
+from .nvml import NvmlDevice
+from .protocol import Device
+from .restore import SAME_W
+
+ORIGINS = {
+    "default": "the driver's default",
+    "applied": "applied from this workbench",
+    "tuner": "a tuner of this process",
+    "slider": "the limit slider of a live view",
+    "run": "a run of this process, which puts it back at its end",
+    "process": "another process, which holds the GPU",
+    "program": "another program, or an administrator",
+    "lost": "nobody knows: the GPU does not answer",
+}
+WORDS = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
+UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
+BEFORE_S, AFTER_S = 3.0, 5.0  # seconds of power shown around a change
+SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
+SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a change takes: whether this process may ("root", "lent" by the Zeus daemon, "simulated", or "" for not), and what if not."""
+
+    who: str
+    words: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The power of a GPU around a change at time 0; arrays of one length, seconds and watts."""
+
+    time_s: np.ndarray
+    power_w: np.ndarray
+    before_w: float | None
+    after_w: float | None
+    response_s: float | None
+    words: str
+
+
+def whole(setting: Setting, device: Device) -> Setting:
+    """A setting with the driver's default power limit where it names none: what a knob left to the driver comes to."""
+    if setting.power_limit_w is not None or not device.can("set_power_limit"):
+        return setting
+    return Setting(device.limits.default_power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz)
+
+
+def same(a: Setting, b: Setting) -> bool:
+    """Whether two settings are one to the driver, which rounds limits."""
+    return not changed(a, b)
+
+
+def changed(a: Setting, b: Setting) -> tuple[str, ...]:
+    """The knobs in which two settings differ."""
+    out = [knob for knob in KNOBS[1:] if getattr(a, knob) != getattr(b, knob)]
+    low_w, high_w = a.power_limit_w, b.power_limit_w
+    if (low_w is None) != (high_w is None) or (low_w is not None and high_w is not None and abs(low_w - high_w) > SAME_W):
+        out.insert(0, "power_limit_w")
+    return tuple(out)
+
+
+def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
+    """What putting a GPU to a whole setting changes, knob by knob: "power limit 250 W → 150 W"."""
+    wanted = whole(wanted, device)
+    default_w = device.limits.default_power_limit_w
+
+    def words(knob: str, setting: Setting) -> str:
+        value = getattr(setting, knob)
+        if value is None:
+            return "left to the driver"
+        usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
+        return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
+
+    knobs = [knob for knob in changed(now, wanted) if knob != "power_limit_w" or wanted.power_limit_w is not None]
+    return tuple(f"{WORDS[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
+
+
+def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
+    """The lines that an administrator would type to put a GPU to a whole setting; no line where nothing is to change."""
+    wanted = whole(wanted, device)
+    nvidia_smi = f"sudo nvidia-smi -i {shlex.quote(device.uuid)}"
+    lines = []
+    for knob in changed(now, wanted):
+        value = getattr(wanted, knob)
+        if knob == "power_limit_w":
+            lines += [f"{nvidia_smi} -pl {value:g}"] if value is not None else []
+        else:
+            lock, reset = ("-lgc", "-rgc") if knob == "sm_clock_mhz" else ("-lmc", "-rmc")
+            lines.append(f"{nvidia_smi} {reset}" if value is None else f"{nvidia_smi} {lock} {value},{value}")
+    return tuple(lines)
+
+
+def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
+    """What rights it takes to put a GPU to a setting; whether this process has them shows when it tries, and `refused` is how that went."""
+    command = "\n".join(commands(now, wanted, device))
+    if refused:
+        return Rights("", refused, command)
+    if device.simulated:
+        return Rights("simulated", "the GPU is simulated: nobody is asked for rights", command)
+    if zeusd.present():
+        return Rights("lent", f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']} lends its rights where this process has none", command)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Rights("root", "this process is root; a container needs the capability SYS_ADMIN besides", command)
+    return Rights("", "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH); an administrator can type the command", command)
+
+
+def check(setting: Setting, device: NvmlDevice) -> None:
+    """Raises OutOfRange or NotSupported where a GPU does not take a setting, before anything is changed."""
+    limit_w = setting.power_limit_w
+    if limit_w is not None and device.limits.default_power_limit_w == limit_w and not device.can("set_power_limit"):
+        raise NotSupported(f"the power limit of {device.name} cannot be set: {device.why_not('set_power_limit')}")
+    device._check(setting)
+
+
+def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> Followed:
+    """How the power has followed a change.
+
+    Args:
+        time_s: Of readings, ascending, seconds.
+        power_w: The readings; NaN where there is none.
+        at_s: When the change was made, on the same clock.
+        update_s: Time between two refreshes of the sensor: a response is told no finer.
+    """
+    known = np.isfinite(power_w) & (time_s >= at_s - BEFORE_S) & (time_s <= at_s + AFTER_S)
+    t, p = time_s[known] - at_s, power_w[known]
+    earlier = p[(t <= 0) & (t >= -BEFORE_S)]
+    later = p[t > max(t[-1] - SETTLED_S, 0.0)] if len(t) and t[-1] > 0 else p[:0]
+    if not len(earlier) or not len(later):
+        what = "no reading of the power since the change yet" if len(earlier) else "the power before the change was not recorded"
+        return Followed(t, p, float(earlier.mean()) if len(earlier) else None, None, None, what)
+    before_w, after_w = float(earlier.mean()), float(later.mean())
+    step_w = after_w - before_w
+    if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
+        return Followed(t, p, before_w, after_w, None, f"the power stays at {after_w:.0f} W")
+    near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
+    response_s = max(float(t[near][0]), update_s) if near.any() else None
+    within = f" within {response_s:.1f} s" if response_s is not None else ""
+    return Followed(t, p, before_w, after_w, response_s, f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}")

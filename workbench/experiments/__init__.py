@@ -1,0 +1,1 @@
+"""Configurations tried: one trial, where trials run, sweeps, jobs that recur."""

@@ -1,0 +1,1 @@
+"""The history of a recurring job, kept as an Optuna study."""

@@ -1,0 +1,227 @@
+"""One attempt as a study keeps it, and what attempts together say: which batch sizes are barred, what a policy may see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import polars as pl
+
+from ...errors import UsageError
+from ...search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
+
+CRASHES = 2  # in a row, before a batch size is not tried again
+KILLS = 3
+ENDED = ("reached", "stopped", "failed", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is kept of one attempt.
+
+    Attributes:
+        number: In its study, growing.
+        recurrence: Which it was for, by the number of its first attempt (-1: it is that itself); retries and slices share it.
+        purpose: "run", or "slice": a few seconds only.
+        state: As `history` has them; "running" has not ended, "killed" has without a word, "interrupted" by hand.
+        epochs: Done; profiling's included.
+        time_s, energy_j: Without profiling, which is booked apart.
+        profile: (power limit, seconds of an epoch, watts of all GPUs) at each limit.
+        milestones: (level of the metric, epoch in which it was first reached).
+        iterations_per_epoch: Where the training told its steps.
+        oom: It crashed because memory ran out.
+    """
+
+    number: int
+    batch_size: int
+    recurrence: int = -1
+    purpose: str = "run"
+    state: str = "running"
+    power_limit_w: float | None = None
+    epochs: float = 0.0
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    profile_time_s: float = 0.0
+    profile_energy_j: float = 0.0
+    profile: tuple[tuple[float, float, float], ...] = ()
+    milestones: tuple[tuple[float, float], ...] = ()
+    iterations_per_epoch: float | None = None
+    metric: float | None = None
+    target: float | None = None
+    gpu: str | None = None
+    oom: bool = False
+    reason: str = ""
+    stop_after_epochs: float = math.inf
+    stop_after_cost: float = math.inf
+    owner: dict[str, Any] = field(default_factory=dict)
+    seen_unix_s: float = 0.0
+    late_for: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For a study; infinite numbers are no JSON and are left out."""
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if key != "number" and not (isinstance(value, float) and not math.isfinite(value))
+        }
+
+    @classmethod
+    def of_json(cls, number: int, kept: dict[str, Any]) -> Attempt:
+        """Back from a study; keys of a later version are left alone."""
+        known = {each.name for each in fields(cls)}
+        rows = {key: tuple(tuple(row) for row in kept.get(key, ())) for key in ("profile", "milestones")}
+        values = {**{key: value for key, value in kept.items() if key in known}, **rows}
+        if values.get("recurrence", -1) < 0:
+            values["recurrence"] = number
+        return cls(number, **values)
+
+    @property
+    def ended(self) -> bool:
+        return self.state != "running"
+
+
+def count(evidence: Evidence, attempt: Attempt) -> None:
+    """Let a policy see one attempt more that has ended."""
+    space = evidence.space
+    local = attempt.gpu is None or space.gpu is None or attempt.gpu == space.gpu
+    arm = evidence.index.get(attempt.batch_size)
+    cost = (attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j)
+    if arm is None:  # a batch size that is not allowed any more: paid for all the same
+        if local:
+            evidence.add_slice(*cost)
+        return
+    if local:
+        for limit_w, epoch_time_s, power_w in attempt.profile:
+            evidence.add_profile(arm, limit_w, epoch_time_s, power_w)
+    if attempt.target is not None and space.target is not None and attempt.target != space.target:
+        if attempt.state == "reached":
+            evidence.others.setdefault(attempt.target, []).append((arm, attempt.epochs))
+    elif attempt.purpose == "slice" or attempt.state not in ENDED or (attempt.state == "crashed" and not attempt.oom):
+        # Who was killed, interrupted or stumbled over an error says nothing about the batch size; of repeated ones `Bars` takes care.
+        if local:
+            evidence.add_slice(*cost)
+    else:
+        run = Run(
+            arm, attempt.state, attempt.epochs, *cost, attempt.profile_time_s, attempt.profile_energy_j, attempt.recurrence,
+            attempt.power_limit_w, dict(attempt.milestones),
+        )  # fmt: skip
+        evidence.add(run, local=local)
+
+
+class Bars:
+    """Which batch sizes are not to be tried again, counted as attempts end.
+
+    One that ran out of memory bars all that are not smaller, on that card, until one of them has run an epoch there. Other crashes
+    bar a batch size after two in a row, kills after three, and only if another batch size has ended well: else it is not the batch size.
+
+    Args:
+        space: Of the job.
+        pardoned: Batch size -> number of the first attempt that counts again.
+    """
+
+    def __init__(self, space: Space, pardoned: dict[int, int] | None = None) -> None:
+        self.space, self.pardoned = space, dict(pardoned or {})
+        self._memory: dict[int, str] = {}
+        self._crashes: dict[int, int] = {}
+        self._kills: dict[int, int] = {}
+        self._well: set[int] = set()
+        self._reached, self._runs = False, 0
+        self._exhausted: dict[int, int] = {}
+        self._last: float | None = None
+
+    def see(self, attempt: Attempt) -> None:
+        """One attempt more that has ended."""
+        self._see_target(attempt)
+        b = attempt.batch_size
+        if attempt.number < self.pardoned.get(b, 0) or (attempt.gpu and self.space.gpu and attempt.gpu != self.space.gpu):
+            return
+        if attempt.oom:
+            self._memory[b] = f"batch size {b} ran out of memory"
+        elif attempt.state == "crashed":
+            self._crashes[b] = self._crashes.get(b, 0) + 1
+        elif attempt.state == "killed":
+            self._kills[b] = self._kills.get(b, 0) + 1
+        elif attempt.state in ENDED:
+            if attempt.epochs >= 1 or attempt.purpose == "slice":
+                self._memory = {size: why for size, why in self._memory.items() if size > b}
+            self._crashes.pop(b, None)
+            self._kills.pop(b, None)
+            self._well.add(b)
+
+    def _see_target(self, attempt: Attempt) -> None:
+        if attempt.target != self.space.target or attempt.purpose != "run":
+            return
+        self._runs += 1
+        self._reached |= attempt.state == "reached"
+        self._last = attempt.metric if attempt.metric is not None else self._last
+        if attempt.state == "failed" and attempt.epochs >= self.space.max_epochs:
+            self._exhausted[attempt.batch_size] = self._exhausted.get(attempt.batch_size, 0) + 1
+
+    @property
+    def out(self) -> dict[int, str]:
+        """Batch sizes that are barred, and why."""
+        found = {}
+        for b in self.space.batch_sizes:
+            smaller = [size for size in self._memory if size <= b]
+            if smaller:
+                found[b] = self._memory[min(smaller)]
+            elif self._well - {b} and self._crashes.get(b, 0) >= CRASHES:
+                found[b] = f"batch size {b} crashed {self._crashes[b]} times in a row"
+            elif self._well - {b} and self._kills.get(b, 0) >= KILLS:
+                found[b] = f"runs at batch size {b} were killed {self._kills[b]} times in a row"
+        return found
+
+    def check_reachable(self) -> None:
+        """Say so where every batch size has had all its epochs and none has reached the target.
+
+        Raises:
+            UsageError: in that case.
+        """
+        space = self.space
+        if self._reached or self._exhausted.get(space.default, 0) < 2 or not all(b in self._exhausted for b in space.batch_sizes):
+            return
+        what = "its target" if space.target is None else f"the target of {space.target:g}"
+        last = f" (last seen: {self._last:g})" if self._last is not None else ""
+        raise UsageError(
+            f"no batch size has reached {what} within {space.max_epochs} epochs, in {self._runs} runs{last}; choose a target that training "
+            "reaches, or allow more epochs. The history is kept"
+        )
+
+
+def without(space: Space, out: dict[int, str]) -> Space:
+    """The space without what is barred; where the default is, the next smaller one takes its place, or the smallest.
+
+    Raises:
+        UsageError: nothing is left.
+    """
+    left = tuple(b for b in space.batch_sizes if b not in out)
+    if not left:
+        raise UsageError(
+            f"no batch size is left to try: {'; '.join(dict.fromkeys(out.values()))}. Allow smaller ones, or `pardon()` "
+            "them when the cause is gone; the history is kept"
+        )
+    if space.default in left:
+        return space if len(left) == len(space.batch_sizes) else replace(space, batch_sizes=left)
+    default = max((b for b in left if b < space.default), default=left[0])
+    return replace(space, batch_sizes=left, default=default)
+
+
+def history(attempts: Iterable[Attempt]) -> History:
+    """Attempts as frames. Slices are runs of state "stopped" without epochs but for their profile, and are left out of `runs`."""
+    runs, profiles, milestones = [], [], []
+    for each in attempts:
+        profiles += [(each.number, each.batch_size, *row, each.gpu) for row in each.profile]
+        if each.purpose == "slice" or each.state not in (*ENDED, "running"):
+            continue
+        runs.append(
+            (each.number, each.recurrence, each.batch_size, each.power_limit_w, each.state, float(each.epochs), float(each.time_s),
+             float(each.energy_j), float(each.profile_time_s), float(each.profile_energy_j), each.target, each.gpu)
+        )  # fmt: skip
+        milestones += [(each.number, float(level), float(epoch)) for level, epoch in each.milestones]
+    return History(
+        pl.DataFrame(runs, schema=RUNS, orient="row"),
+        pl.DataFrame(profiles, schema=PROFILES, orient="row"),
+        pl.DataFrame(milestones, schema=MILESTONES, orient="row"),
+    )

@@ -1,0 +1,272 @@
+"""Our policies as Optuna samplers, Optuna's samplers over a history scored anew, and the ledger that all of them read a study with.
+
+study = optuna.create_study(sampler=BanditSampler(space, objective))
+study.optimize(train)                       # which calls trial.suggest_int("batch_size", ...) and record(trial, ...)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...search.batch_size.history import Evidence, Space
+from ...search.batch_size.policy import Policy, Proposal, make_policy
+from ...search.objective import Energy, Objective, check_measured
+from .attempts import Attempt, Bars, count, without
+
+if TYPE_CHECKING:
+    import optuna
+
+KEY = "workbench"
+PARAMETER = "batch_size"
+RESCORED = 300  # newest trials that a sampler of Optuna's is shown
+
+
+class Ledger:
+    """Attempts of one study, read as they come and counted once; `evidence` is what a policy sees of them.
+
+    Reading costs what is new, not what is there: ended attempts never change.
+    """
+
+    def __init__(self, space: Space, *, plain: bool = False) -> None:
+        self.space, self._plain = space, plain
+        self._ended: dict[int, Attempt] = {}
+        self._counted: list[Attempt] = []  # in the order they were seen to end
+        self._late: set[int] = set()  # attempts that were given up and ended after all
+        self._settled = 0  # all trials before that number have ended
+        self.open: dict[int, Attempt] = {}  # with a record
+        self.blank: set[int] = set()  # trials that run and have none yet
+        self._evidence: tuple[Space, int, Evidence] | None = None
+        self._bars: tuple[int, Bars] | None = None
+        self.seen = 0  # trials, when it was last read
+
+    def read(self, trials: list[optuna.trial.FrozenTrial]) -> None:
+        """Take note of what is new."""
+        self.open, self.blank, self.seen = {}, set(), len(trials)
+        settled = self._settled
+        for trial in trials[settled:] if settled < len(trials) and trials[settled].number == settled else trials:
+            if trial.number in self._ended:
+                continue
+            kept = trial.user_attrs.get(KEY)
+            finished = trial.state.is_finished()
+            if kept is not None:
+                attempt = Attempt.of_json(trial.number, kept)
+                if finished and not attempt.ended:
+                    attempt = replace(attempt, state="killed")
+            elif finished and self._plain and PARAMETER in trial.params and trial.value is not None and trial.state.name == "COMPLETE":
+                # A cost is so many epochs that cost 1 each: what is not known about it is like what is not known about epochs.
+                epochs = max(trial.value, 1e-9)
+                attempt = Attempt(
+                    trial.number, int(trial.params[PARAMETER]), state="reached", epochs=epochs, time_s=epochs, energy_j=epochs,
+                    profile=((0.0, 1.0, 1.0),),
+                )  # fmt: skip
+            elif finished:
+                attempt = Attempt(trial.number, 0, state="killed")  # of somebody else, or gone before it began
+            else:
+                self.blank.add(trial.number)
+                continue
+            if finished:
+                self._ended[trial.number] = attempt
+                if attempt.batch_size:
+                    self._counted.append(attempt)
+                if attempt.late_for is not None:  # what was counted in its place is to be counted no more
+                    self._late.add(attempt.late_for)
+                    self._evidence = None
+            else:
+                self.open[trial.number] = attempt
+        while self._settled in self._ended:
+            self._settled += 1
+
+    def take(self, attempt: Attempt) -> None:
+        """An attempt that has ended elsewhere and has no trial here."""
+        self._ended[attempt.number] = attempt
+        if attempt.batch_size:
+            self._counted.append(attempt)
+
+    def open_after(self, study: optuna.Study, seen: int, number: int) -> bool:
+        """Whether others have begun trials since that run before this one."""
+        self.read(study.get_trials(deepcopy=False))
+        return any(seen <= other < number for other in (*self.open, *self.blank))
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All of them, those that run included, by number."""
+        return sorted([*self._counted, *self.open.values()], key=lambda a: a.number)
+
+    @property
+    def ended(self) -> list[Attempt]:
+        """Those that have ended, as they came in."""
+        return self._counted
+
+    def bars(self, pardoned: dict[int, int] | None = None) -> Bars:
+        """What is not to be tried again."""
+        if self._bars is None or self._bars[1].pardoned != (pardoned or {}):
+            self._bars = (0, Bars(self.space, pardoned))
+        done, bars = self._bars
+        for attempt in self._counted[done:]:
+            bars.see(attempt)
+        self._bars = (len(self._counted), bars)
+        return bars
+
+    def evidence(self, space: Space | None = None, *, before: int | None = None) -> Evidence:
+        """What a policy sees.
+
+        Args:
+            space: A part of the job's, where batch sizes are barred.
+            before: The trial that is asking: those after it are not in its way, so that of two that ask at once one explores.
+        """
+        space = space or self.space
+        if self._evidence is None or self._evidence[0] != space:
+            self._evidence = (space, 0, Evidence(space))
+        _, done, evidence = self._evidence
+        for attempt in self._counted[done:]:
+            if attempt.number not in self._late:
+                count(evidence, attempt)
+        self._evidence = (space, len(self._counted), evidence)
+        evidence.in_flight[:] = 0
+        for number, attempt in self.open.items():
+            if before is None or number < before:
+                evidence.in_flight[evidence.index.get(attempt.batch_size, evidence.default)] += 1
+        evidence.in_flight[evidence.default] += sum(before is None or number < before for number in self.blank - {before})
+        return evidence
+
+
+@lru_cache(maxsize=1)
+def samplers() -> tuple[type, type]:
+    import optuna
+
+    class BanditSampler(optuna.samplers.BaseSampler):
+        """One of our policies as an Optuna sampler: it answers `suggest_int` and `suggest_categorical` of "batch_size".
+
+        Other parameters are drawn at random. Trials tell what they cost with `record(trial, ...)`; of trials that do not, the value is
+        taken as the cost.
+
+        Args:
+            space: What it may choose from.
+            objective: What is to be small; None where trials have values only.
+            policy: A policy or its name.
+            seed: Of its random draws.
+        """
+
+        def __init__(
+            self, space: Space, objective: Objective | None = None, policy: Policy | str = "knowledge-gradient", *, seed: int | None = None
+        ) -> None:
+            self.space, self.objective = space, objective or Energy()
+            self.policy = make_policy(policy) if isinstance(policy, str) else policy
+            self.rng = np.random.default_rng(seed)
+            self.ledger = Ledger(space, plain=objective is None)
+            self.slices = False  # a plain study has no slices
+            self.proposals: dict[int, Proposal] = {}
+            self.pardoned: dict[int, int] = {}
+            self._others = optuna.samplers.RandomSampler(seed=seed)
+
+        def reseed_rng(self) -> None:
+            self.rng = np.random.default_rng()
+            self._others.reseed_rng()
+
+        def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+            return {}
+
+        def sample_relative(self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
+            return {}
+
+        def sample_independent(
+            self,
+            study: optuna.Study,
+            trial: optuna.trial.FrozenTrial,
+            param_name: str,
+            param_distribution: optuna.distributions.BaseDistribution,
+        ) -> Any:
+            if param_name != PARAMETER:
+                return self._others.sample_independent(study, trial, param_name, param_distribution)
+            self.ledger.read(study.get_trials(deepcopy=False))
+            proposal = propose(
+                self.ledger, self.policy, self.objective, self.rng, before=trial.number, slices=self.slices, pardoned=self.pardoned
+            )
+            self.proposals = {trial.number: proposal}
+            return proposal.batch_size
+
+    class Rescored(optuna.samplers.BaseSampler):
+        """A sampler of Optuna's over a history scored by the objective of today, its choice put to the nearest allowed batch size."""
+
+        def __init__(self, inner: optuna.samplers.BaseSampler, space: Space, objective: Objective) -> None:
+            self.inner, self.space, self.objective = inner, space, objective
+            self.ledger = Ledger(space)
+            self.pardoned: dict[int, int] = {}
+
+        def reseed_rng(self) -> None:
+            self.inner.reseed_rng()
+
+        def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+            return {}
+
+        def sample_relative(self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
+            return {}
+
+        def sample_independent(
+            self,
+            study: optuna.Study,
+            trial: optuna.trial.FrozenTrial,
+            param_name: str,
+            param_distribution: optuna.distributions.BaseDistribution,
+        ) -> Any:
+            if param_name != PARAMETER:
+                return self.inner.sample_independent(study, trial, param_name, param_distribution)
+            self.ledger.read(study.get_trials(deepcopy=False))
+            space = without(self.space, self.ledger.bars(self.pardoned).out)
+            shadow = optuna.create_study(sampler=self.inner, storage=optuna.storages.InMemoryStorage())
+            distribution = optuna.distributions.IntDistribution(space.batch_sizes[0], space.batch_sizes[-1], log=True)
+            allowed = set(space.batch_sizes)
+            for attempt in self.ledger.ended[-RESCORED:]:
+                if attempt.purpose == "run" and attempt.state in ("reached", "stopped", "failed") and attempt.batch_size in allowed:
+                    cost = float(self.objective.cost(attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j))
+                    state = optuna.trial.TrialState.COMPLETE if attempt.state == "reached" else optuna.trial.TrialState.PRUNED
+                    shadow.add_trial(
+                        optuna.trial.create_trial(
+                            state=state, value=cost, params={PARAMETER: attempt.batch_size}, distributions={PARAMETER: distribution}
+                        )
+                    )
+            wanted = shadow.ask({PARAMETER: distribution}).params[PARAMETER]
+            return min(space.batch_sizes, key=lambda b: abs(np.log2(b / wanted)))
+
+    return BanditSampler, Rescored
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BanditSampler":
+        return samplers()[0]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def propose(
+    ledger: Ledger, policy: Policy, objective: Objective, rng: np.random.Generator, *, before: int | None = None, slices: bool = True,
+    pardoned: dict[int, int] | None = None,
+) -> Proposal:  # fmt: skip
+    """What a policy wants next, of what is not barred.
+
+    Raises:
+        UsageError: nothing is left to try, or the target is out of reach.
+    """
+    bars = ledger.bars(pardoned)
+    bars.check_reachable()
+    space = without(ledger.space, bars.out)
+    proposal = policy.ask(ledger.evidence(space, before=before), objective, rng)
+    if proposal.purpose == "slice" and not slices:
+        # A run whose first iterations are the slice; `watch` stops it where it is not worth its epochs.
+        return Proposal(proposal.batch_size, None, stop_after_epochs=space.max_epochs, reason=proposal.reason)
+    return proposal
+
+
+def record(trial: optuna.trial.Trial, *, time_s: float, energy_j: float, epochs: float, reached: bool = True, **more: Any) -> None:
+    """Tell a trial of `study.optimize` what it took, so that `BanditSampler` can use it (and score it by another objective)."""
+    check_measured(time_s, energy_j)
+    if epochs > 0 and time_s > 0:
+        more.setdefault("profile", ((more.get("power_limit_w") or 0.0, time_s / epochs, energy_j / time_s),))
+    attempt = Attempt(
+        trial.number, int(trial.params[PARAMETER]), recurrence=trial.number, state="reached" if reached else "failed", time_s=time_s,
+        energy_j=energy_j, epochs=epochs, **more,
+    )  # fmt: skip
+    trial.set_user_attr(KEY, attempt.as_json())

@@ -1,0 +1,289 @@
+"""What the history of a recurring job says under an objective: believed costs, what was paid, what the default would have cost.
+
+    paid = attempts_paid(study.attempts, space)              # once, when something has ended
+    outlook = look(ledger, paid, objective, policy)          # again at every change of the objective
+
+Nothing is run and nothing is claimed: these are numbers to look at. Every cost is computed from the recorded time and energy, so another
+eta, or another objective altogether, scores the same history anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ...errors import UsageError
+from ...search.batch_size.epochs import Belief, EpochPrior, believe
+from ...search.batch_size.history import Evidence, Space
+from ...search.batch_size.policy import Policy, Proposal
+from ...search.objective import EnergyWithin, Objective
+from .attempts import Attempt, without
+from .optuna_bridge import Ledger, propose
+
+DRAWS = 1024
+INTERVAL = (0.05, 0.95)
+BELIEVED = pl.Schema(
+    {
+        "batch_size": pl.Int64,
+        "cost": pl.Float64,  # of a recurrence at its best power limit: the middle of what is believed; null where nothing is
+        "low": pl.Float64,  # 90 % lie between these two
+        "high": pl.Float64,
+        "best": pl.Float64,  # probability that no other batch size costs less
+        "reached": pl.Int64,  # runs that reached the target
+        "other": pl.Int64,  # runs that did not
+        "barred": pl.String,  # why it is not tried any more; empty where it may be
+    }
+)
+PAID = pl.Schema(
+    {
+        "number": pl.Int64,
+        "recurrence": pl.Int64,
+        "batch_size": pl.Int64,
+        "power_limit_w": pl.Float64,
+        "state": pl.String,
+        "time_s": pl.Float64,  # profiling included
+        "energy_j": pl.Float64,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a recurrence at the default batch size and the highest power limit takes, as believed.
+
+    Attributes:
+        cost, time_s, energy_j: Expected.
+        low, high: 90 % of what is believed of its cost lies between.
+    """
+
+    batch_size: int
+    power_limit_w: float | None
+    cost: float
+    low: float
+    high: float
+    time_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """All that there is to see of a recurring job; see the functions that make its parts.
+
+    Attributes:
+        believed: Frame `BELIEVED`, a row per batch size of the space.
+        proposal: What the policy would do next, were nobody else running; None with the `reason`.
+        arm: Index in the space's batch sizes of what is proposed, or believed best; None where nothing is.
+        recurrences: A row per recurrence, as `recurrences` makes it; with `saved` and its interval where the default is known.
+        break_even: Number of recurrences after which the sum stays below the default's; None where it does not (yet).
+        profile: Epochs at each power limit, as `epoch_profile` makes it, at the batch size `profile_of`: the one of `arm`, or, where
+            that has not been profiled, one that ran last.
+        changes: How often the job has changed on the way.
+    """
+
+    objective: Objective
+    space: Space
+    believed: pl.DataFrame
+    proposal: Proposal | None
+    reason: str
+    arm: int | None
+    recurrences: pl.DataFrame
+    default: Default | None
+    break_even: int | None
+    profile: pl.DataFrame
+    profile_of: int | None
+    changes: int
+
+    @property
+    def batch_size(self) -> int | None:
+        return None if self.arm is None else self.space.batch_sizes[self.arm]
+
+
+def look(
+    ledger: Ledger,
+    paid: pl.DataFrame,
+    objective: Objective,
+    policy: Policy | None,
+    *,
+    pardoned: dict[int, int] | None = None,
+    seed: int = 0,
+) -> Outlook:
+    """Everything at once. The random draws are the same every time, so that what moves on a screen was moved.
+
+    Args:
+        ledger: Of the history; read before.
+        paid: Its attempts, of `attempts_paid`.
+        objective: To score it by.
+        policy: Ours; None where somebody else chooses.
+        pardoned: As the study has it.
+        seed: Of the draws.
+    """
+    barred = ledger.bars(pardoned).out
+    proposal, reason = None, ""
+    try:
+        if policy is not None:
+            proposal = propose(ledger, policy, objective, np.random.default_rng(seed), before=0, pardoned=pardoned)
+        else:
+            reason = "a sampler of Optuna's chooses the next batch size"
+        space = without(ledger.space, barred)
+    except UsageError as error:
+        reason, space = str(error), ledger.space
+    evidence = ledger.evidence(space, before=0)
+    belief = belief_of(evidence, objective, policy, seed=seed)
+    believed = believed_costs(evidence, belief, objective, ledger.space, barred)
+    arm = None
+    if proposal is not None:
+        arm = ledger.space.batch_sizes.index(proposal.batch_size)
+    elif believed["best"].is_not_null().any():
+        arm = int(np.argmax(believed["best"].fill_null(-1.0).to_numpy()))
+    default = default_cost(evidence, belief, objective) if belief is not None and ledger.space.default == space.default else None
+    rows = recurrences(paid, objective, default)
+    for profile_of in (None if arm is None else ledger.space.batch_sizes[arm], *rows["batch_size"].to_list()[:-4:-1]):
+        profile = epoch_profile(evidence, profile_of, objective)
+        if profile.height > 1:
+            break
+    return Outlook(
+        objective, ledger.space, believed, proposal, reason, arm, rows, default, break_even(rows), profile, profile_of, evidence.changes
+    )  # fmt: skip
+
+
+def belief_of(
+    evidence: Evidence, objective: Objective, policy: Policy | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Belief | None:
+    """Draws of what may be true; None before a run has reached the target, or before anything is known of what an epoch costs."""
+    if not evidence.count.any() or not evidence.in_profile.any():
+        return None
+    prior = getattr(policy, "prior", None)
+    return believe(evidence, objective, prior if isinstance(prior, EpochPrior) else EpochPrior(), draws, np.random.default_rng(seed))
+
+
+def run_costs(belief: Belief, objective: Objective) -> np.ndarray:
+    """Expected cost of a run at each batch size, a row per draw: the mean over the scatter of runs."""
+    degree = objective.degree
+    return np.asarray(np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost)
+
+
+def believed_costs(evidence: Evidence, belief: Belief | None, objective: Objective, space: Space, barred: dict[int, str]) -> pl.DataFrame:
+    """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave out what is barred."""
+    costs = None if belief is None else run_costs(belief, objective)
+    best = None
+    if costs is not None:
+        allowed = np.where(evidence.usable[None, :], costs, np.inf)
+        best = np.bincount(np.argmin(allowed, axis=1), minlength=evidence.arms) / len(costs)
+    others = np.zeros(evidence.arms, dtype=int)
+    for run in evidence.current:
+        others[run.arm] += run.state != "reached"
+    rows = []
+    for b in space.batch_sizes:
+        arm = evidence.index.get(b)
+        if arm is None or costs is None or best is None:
+            middle = low = high = probability = None
+        else:
+            low, middle, high = (float(value) for value in np.quantile(costs[:, arm], (INTERVAL[0], 0.5, INTERVAL[1])))
+            probability = float(best[arm])
+        counted = (int(evidence.count[arm]), int(others[arm])) if arm is not None else (0, 0)
+        rows.append((b, middle, low, high, probability, *counted, barred.get(b, "")))
+    return pl.DataFrame(rows, schema=BELIEVED, orient="row")
+
+
+def default_cost(evidence: Evidence, belief: Belief, objective: Objective) -> Default | None:
+    """What the default configuration costs; None where it has not been profiled."""
+    arm, limits = evidence.default, evidence.space.power_limits_w
+    known = ~np.isnan(evidence.epoch_time_s[arm])
+    if not known.any():
+        return None
+    column = evidence.column(None)
+    if not known[column]:
+        column = int(np.flatnonzero(known)[-1])  # the highest that is known
+    time_s, power_w = float(evidence.epoch_time_s[arm, column]), float(evidence.power_w[arm, column])
+    each = float(_total(objective, np.array(time_s), np.array(time_s * power_w)))
+    degree = objective.degree
+    costs = np.exp(degree * belief.log_epochs[:, arm] + 0.5 * (degree * belief.noise) ** 2) * each
+    epochs = float(np.exp(belief.log_epochs[:, arm] + 0.5 * belief.noise**2).mean())
+    low, high = (float(value) for value in np.quantile(costs, INTERVAL))
+    return Default(
+        evidence.space.batch_sizes[arm], limits[column] if limits else None, float(costs.mean()), low, high, epochs * time_s,
+        epochs * time_s * power_w,
+    )  # fmt: skip
+
+
+def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
+    """Frame `PAID` of all attempts that have ended, slices and failures too; without those on other GPUs or to other targets."""
+    kept = [a for a in attempts if a.ended]
+    late = {a.late_for for a in kept if a.late_for is not None}
+    rows = [
+        (a.number, a.recurrence, a.batch_size, a.power_limit_w, a.state, a.time_s + a.profile_time_s, a.energy_j + a.profile_energy_j)
+        for a in kept
+        if a.number not in late
+        and a.state != "withdrawn"
+        and (a.target is None or space.target is None or a.target == space.target)
+        and (a.gpu is None or space.gpu is None or a.gpu == space.gpu)
+    ]
+    return pl.DataFrame(sorted(rows), schema=PAID, orient="row")
+
+
+def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | None = None) -> pl.DataFrame:
+    """A row per recurrence: what all its attempts cost together, and the sum so far.
+
+    Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, attempts, time_s, energy_j, cost, spent;
+    with a default also saved, saved_low and saved_high: what so many recurrences at the default would have cost more.
+    """
+    # Numpy, not a query: this is done anew at every move of a slider, and a query's threads take longer to wake than all the rest.
+    time_s, energy_j = paid["time_s"].to_numpy(), paid["energy_j"].to_numpy()
+    cost = _total(objective, time_s, energy_j)
+    names, row = np.unique(paid["recurrence"].to_numpy(), return_inverse=True)
+    count = len(names)
+    last = np.zeros(count, dtype=int)
+    np.maximum.at(last, row, np.arange(len(row)))  # in the order of their numbers
+    reached = np.bincount(row, weights=paid["state"].to_numpy() == "reached", minlength=count) > 0
+    sums = [np.bincount(row, weights=values, minlength=count) for values in (time_s, energy_j, cost)]
+    spent = np.cumsum(sums[2])
+    columns: dict[str, object] = {
+        "recurrence": np.arange(1, count + 1),
+        "batch_size": paid["batch_size"].to_numpy()[last],
+        "power_limit_w": paid["power_limit_w"].to_numpy()[last],
+        "reached": reached,
+        "attempts": np.bincount(row, minlength=count),
+        "time_s": sums[0],
+        "energy_j": sums[1],
+        "cost": sums[2],
+        "spent": spent,
+    }
+    if default is not None:
+        # What has not reached the target has not done the work of a recurrence: the default is charged for those that have.
+        done = np.cumsum(reached)
+        for name, each in (("saved", default.cost), ("saved_low", default.low), ("saved_high", default.high)):
+            columns[name] = done * each - spent
+    return pl.DataFrame(columns)
+
+
+def break_even(rows: pl.DataFrame) -> int | None:
+    """Recurrences after which the sum stays below the default's."""
+    if "saved" not in rows.columns or not rows.height:
+        return None
+    behind = np.flatnonzero(rows["saved"].to_numpy() < 0)
+    first = int(behind[-1]) + 2 if len(behind) else 1
+    return first if first <= rows.height else None
+
+
+def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objective) -> pl.DataFrame:
+    """What an epoch takes at each power limit that is known: power_limit_w, time_s, energy_j, cost, best; empty where none is."""
+    arm = evidence.index.get(batch_size) if batch_size is not None else None
+    limits = evidence.space.power_limits_w
+    time_s = np.full(0, np.nan) if arm is None or not limits else evidence.epoch_time_s[arm]
+    power_w = np.full(0, np.nan) if arm is None or not limits else evidence.power_w[arm]
+    known = ~np.isnan(time_s)
+    time_s, energy_j = time_s[known], (time_s * power_w)[known]
+    cost = np.asarray(objective.cost(time_s, energy_j), dtype=float)
+    best = np.zeros(len(cost), dtype=bool)
+    if len(cost):
+        best[int(np.argmin(cost))] = True
+    kept = np.asarray(limits, dtype=float)[known] if len(known) else time_s
+    return pl.DataFrame({"power_limit_w": kept, "time_s": time_s, "energy_j": energy_j, "cost": cost, "best": best})
+
+
+def _total(objective: Objective, time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
+    """Costs of whole runs. A bound on the time of an epoch forbids limits, not runs that are over: those cost their energy."""
+    return np.asarray(energy_j if isinstance(objective, EnergyWithin) else objective.cost(time_s, energy_j), dtype=float)

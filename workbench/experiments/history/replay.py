@@ -1,0 +1,127 @@
+"""A history without a study: a file, or frames, to be looked at and played again recurrence by recurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import UsageError
+from ...search.batch_size.history import History, Space
+from ...search.batch_size.policy import Policy, make_policy
+from ...search.objective import Energy, Objective
+from .attempts import Attempt
+from .csv import missing, read_csv
+from .optuna_bridge import Ledger
+
+
+class Recorded:
+    """Attempts that were made elsewhere.
+
+    Args:
+        what: The CSV file of an exported history, its frames, or attempts.
+        space: What could be chosen; what the history shows where None, with the batch size of its first run as the default.
+        objective: To score it by.
+        policy: Whose choices are shown, by name.
+
+    Raises:
+        UsageError: a file that is no history, or one without an attempt.
+    """
+
+    def __init__(
+        self,
+        what: str | Path | History | Sequence[Attempt],
+        space: Space | None = None,
+        objective: Objective | None = None,
+        policy: Policy | str = "knowledge-gradient",
+    ) -> None:
+        self._all = _attempts(what)
+        if not self._all and space is None:
+            raise UsageError("this history has no attempt, so nothing says which batch sizes there are; give space=Space(...)")
+        self.space = space or space_of(self._all)
+        self.objective: Objective = objective or Energy()
+        self.policy = make_policy(policy) if isinstance(policy, str) else policy
+        self.shown = self.length
+        self.ledger = Ledger(self.space)
+        self._show()
+
+    @property
+    def length(self) -> int:
+        """Recurrences in all."""
+        return len({a.recurrence for a in self._all})
+
+    def play(self) -> bool:
+        """Show one recurrence more; false where all are shown."""
+        if self.shown >= self.length:
+            return False
+        self.shown += 1
+        self._show()
+        return True
+
+    def rewind(self) -> None:
+        """Show nothing, as before the first recurrence."""
+        self.shown, self.ledger = 0, Ledger(self.space)
+
+    def add(self, path: Path) -> int:
+        """Add what a file has more; all of it is shown. Returns how many attempts that were."""
+        more = missing(read_csv(path), self._all)
+        last = max((a.number for a in self._all), default=-1)
+        self._all += [replace(a, number=last + 1 + number) for number, a in enumerate(more)]
+        self.shown = self.length
+        self._show()
+        return len(more)
+
+    def _show(self) -> None:
+        known = {a.number for a in self.ledger.ended}
+        firsts = sorted({a.recurrence for a in self._all})[: self.shown]
+        seen = set(firsts)
+        for attempt in self._all:
+            if attempt.recurrence in seen and attempt.number not in known:
+                self.ledger.take(attempt)
+
+
+def space_of(attempts: Sequence[Attempt]) -> Space:
+    """What a history shows of what could be chosen."""
+    first = next((a for a in attempts if a.purpose == "run"), attempts[0])
+    limits = {row[0] for a in attempts for row in a.profile if row[0] > 0}
+    return Space(
+        tuple(sorted({a.batch_size for a in attempts})),
+        first.batch_size,
+        tuple(sorted(limits)),
+        max(1, int(np.ceil(max(a.epochs for a in attempts)))),
+        attempts[-1].target,
+        attempts[-1].gpu,
+    )
+
+
+def _attempts(what: str | Path | History | Sequence[Attempt]) -> list[Attempt]:
+    if isinstance(what, (str, Path)):
+        return _numbered(read_csv(Path(what)))
+    if not isinstance(what, History):
+        return _numbered(list(what))
+    profiles: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
+    for run, b, limit_w, time_s, power_w, _ in what.profiles.iter_rows():
+        profiles.setdefault((-1 if run is None else run, b), []).append((limit_w or 0.0, time_s, power_w))
+    milestones: dict[int, list[tuple[float, float]]] = {}
+    for run, level, epoch in what.milestones.iter_rows():
+        milestones.setdefault(run, []).append((level, epoch))
+    found = []
+    for row in what.runs.filter(what.runs["state"] != "running").sort("run").iter_rows(named=True):
+        number = row.pop("run")
+        row |= {"profile_time_s": row["profile_time_s"] or 0.0, "profile_energy_j": row["profile_energy_j"] or 0.0}
+        # Profiles that no run of that batch size made come from slices, whose cost the frames do not tell.
+        for run, b in [key for key in profiles if key[0] <= number and key != (number, row["batch_size"])]:
+            rows = tuple(profiles.pop((run, b)))
+            found.append(Attempt(run, b, row["recurrence"], purpose="slice", state="stopped", profile=rows, gpu=row["gpu"]))
+        own = tuple(profiles.pop((number, row["batch_size"]), ()))
+        found.append(Attempt(number, profile=own, milestones=tuple(milestones.get(number, ())), **row))
+    return _numbered(found)
+
+
+def _numbered(attempts: list[Attempt]) -> list[Attempt]:
+    """Numbers in the order in which they stand; those in a file may be of several studies."""
+    ended = [a for a in attempts if a.ended]
+    new = {a.number: number for number, a in enumerate(ended)}
+    return [replace(a, number=number, late_for=new.get(a.late_for) if a.late_for is not None else None) for number, a in enumerate(ended)]

@@ -1,0 +1,88 @@
+"""Where studies are kept: opened with patience, checked before anything is written, and their errors told in our words."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import StoreError
+
+if TYPE_CHECKING:
+    import optuna
+
+LOCK_S = 60.0  # that one process waits for another's write
+
+
+def storage_url(storage: str | Path) -> str:
+    """The URL of a storage; a path is an SQLite file."""
+    text = str(storage)
+    return text if "://" in text else f"sqlite:///{Path(text).expanduser().resolve()}"
+
+
+def open_study(name: str, url: str, sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+    import optuna
+    import sqlalchemy
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if url.startswith("sqlite:///"):
+        _check_file(Path(url.removeprefix("sqlite:///")))
+    arguments = {"connect_args": {"timeout": LOCK_S}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    for patience_s in (0.05, 0.2, 0.5, 1.0, 2.0, None):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                storage = optuna.storages.RDBStorage(url, engine_kwargs=arguments)
+                return optuna.create_study(storage=storage, study_name=name, sampler=sampler, direction="minimize", load_if_exists=True)
+        except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            # Two processes that both make the tables: the second one finds them.
+            if patience_s is None or not any(word in str(error) for word in ("already exists", "UNIQUE", "unique", "locked")):
+                raise
+            time.sleep(patience_s)
+    raise AssertionError("unreachable")
+
+
+def _check_file(path: Path) -> None:
+    """That an SQLite file is whole, and Optuna's; what is not there yet is."""
+    if not path.parent.is_dir():
+        raise StoreError(f"the directory {path.parent} of the history is not there; make it, or choose another storage")
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_S)) as database:
+            verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError as error:
+        raise StoreError(_damaged(str(path), error)) from error
+    if verdict != "ok":
+        raise StoreError(_damaged(str(path), verdict))
+    if tables and not {"studies", "trials"} <= tables:
+        raise StoreError(
+            f"{path} is a database of another program (tables {', '.join(sorted(tables)[:3])}); choose another file. Nothing was changed"
+        )
+
+
+def _damaged(where: str, why: object) -> str:
+    return f"the history in {where} cannot be read ({why}); move it away, or choose another storage. Nothing was changed"
+
+
+@contextlib.contextmanager
+def told(url: str) -> Iterator[None]:
+    """Errors of the storage in our words."""
+    import optuna
+    import sqlalchemy
+
+    try:
+        yield
+    except ImportError as error:
+        raise StoreError(
+            f"no driver for {url.partition('://')[0]} is installed: {error.__cause__ or error}; pip install psycopg for PostgreSQL"
+        ) from error
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True) if "://" in url else url
+        cause = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
+        raise StoreError(_damaged(where, cause)) from error

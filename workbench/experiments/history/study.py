@@ -1,0 +1,403 @@
+"""The history of a recurring job as an Optuna study, and our policies as Optuna samplers.
+
+    study = JobStudy("nightly", space, objective, storage="sqlite:///runs.db")
+    attempt = study.ask()                      # a trial that runs, with a batch size; other processes see it
+    study.update(attempt, epochs=3, ...)       # a sign of life, and how far it is
+    study.end(attempt, state="reached", ...)
+
+Each trial has the parameter `batch_size`, its cost under the objective of that day as its value, and everything that was measured in the
+user attribute `workbench` (`Attempt`): a change of the objective scores old trials anew. What reached its target is COMPLETE, what was
+stopped is PRUNED, all else is FAIL. Optuna is imported when a study is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import StoreError, UsageError
+from ...search.batch_size.history import Evidence, History, Space
+from ...search.batch_size.policy import Policy, Progress, Proposal
+from ...search.objective import Objective, check_measured
+from . import owners
+from .attempts import Attempt, history, without
+from .optuna_bridge import KEY, PARAMETER, Ledger, propose, samplers
+from .storage import LOCK_S, open_study, storage_url, told
+
+if TYPE_CHECKING:
+    import optuna
+
+FORMAT = 1
+NEAR = 200  # newest attempts among which the current recurrence is
+
+
+class JobStudy:
+    """The study of one recurring job.
+
+    Args:
+        name: Of the job, and of the study.
+        space: What may be chosen.
+        objective: What is to be small; may be changed at any time.
+        storage: An Optuna storage URL, or the path of an SQLite file.
+        sampler: A policy, its name, or a sampler of Optuna's.
+        seed: Of the policy's draws; None draws one.
+        accept_changes: Go on where the study had other batch sizes.
+        patience_s: How long to wait for a sign of life of attempts on other machines.
+
+    Raises:
+        StoreError: the storage is damaged, not there, or somebody else's.
+        UsageError: the study was made with other batch sizes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        space: Space,
+        objective: Objective,
+        *,
+        storage: str | Path,
+        sampler: Policy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
+        seed: int | None = None,
+        accept_changes: bool = False,
+        patience_s: float = owners.PATIENCE_S,
+    ) -> None:
+        import optuna
+
+        self.name, self.space, self.patience_s = name, space, patience_s
+        bandit, rescored = samplers()
+        if isinstance(sampler, optuna.samplers.BaseSampler):
+            self.sampler: Any = sampler if isinstance(sampler, bandit) else rescored(sampler, space, objective)
+        else:
+            self.sampler = bandit(space, objective, sampler, seed=seed)
+        self.url = storage_url(storage)
+        with told(self.url):
+            self.study = open_study(name, self.url, self.sampler)
+        self._check(accept_changes)
+        self.close_stale()
+
+    # what is there
+
+    @property
+    def objective(self) -> Objective:
+        return self.sampler.objective  # type: ignore[no-any-return]
+
+    @objective.setter
+    def objective(self, objective: Objective) -> None:
+        self.sampler.objective = objective
+
+    @property
+    def policy(self) -> Policy | None:
+        """Ours; None where a sampler of Optuna's chooses."""
+        return getattr(self.sampler, "policy", None)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All attempts by number, those of other processes and those that run included."""
+        self.refresh()
+        return self.sampler.ledger.attempts  # type: ignore[no-any-return]
+
+    def history(self) -> History:
+        """All attempts as frames."""
+        return history(self.attempts)
+
+    def evidence(self) -> Evidence:
+        """What a policy sees of them."""
+        self.refresh()
+        return self.sampler.ledger.evidence()  # type: ignore[no-any-return]
+
+    def barred(self) -> dict[int, str]:
+        """Batch sizes that are not tried any more, and why."""
+        self.refresh()
+        return self.sampler.ledger.bars(self._pardoned()).out  # type: ignore[no-any-return]
+
+    def refresh(self) -> None:
+        """Read what other processes have added."""
+        with told(self.url):
+            self.sampler.ledger.read(self.study.get_trials(deepcopy=False))
+
+    # what happens
+
+    def ask(self, *, slices: bool = True, gpu: str | None = None) -> Attempt:
+        """A new attempt that runs from now on.
+
+        Args:
+            slices: Whether a few seconds at a batch size may be asked for, and not only whole runs.
+            gpu: Name of the card.
+
+        Raises:
+            UsageError: nothing is left to try, or no batch size reaches the target.
+        """
+        with told(self.url):
+            self.close_stale()
+            return self._ask_policy(slices, gpu) if self.policy is not None else self._ask_sampler(gpu)
+
+    def claim(self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand") -> Attempt:
+        """A new attempt at a batch size that a person has chosen. It runs from now on, and counts in the history as any other.
+
+        Args:
+            batch_size: One of the space's.
+            power_limit_w: One of the space's; None takes the one that has cost least there so far.
+
+        Raises:
+            UsageError: a batch size or limit that the space has not.
+        """
+        if batch_size not in self.space.batch_sizes:
+            have = ", ".join(str(size) for size in self.space.batch_sizes)
+            raise UsageError(f"batch size {batch_size} is not one of those of '{self.name}': {have}; name it among its batch_sizes")
+        if power_limit_w is not None and power_limit_w not in self.space.power_limits_w:
+            have = ", ".join(f"{limit_w:g}" for limit_w in self.space.power_limits_w) or "none"
+            raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
+        with told(self.url):
+            limit_w = power_limit_w if power_limit_w is not None else self._best_limit(batch_size)
+            proposal = Proposal(batch_size, limit_w, stop_after_epochs=self.space.max_epochs, reason=reason)
+            return self._add(self._attempt(-1, proposal, None))
+
+    def _ask_policy(self, slices: bool, gpu: str | None) -> Attempt:
+        """Decide, and claim the trial with what was decided in one write.
+
+        Where another process has claimed one in between, what was decided knows nothing of that: it is withdrawn and decided anew.
+        """
+        ledger, sampler = self.sampler.ledger, self.sampler
+        for last in (False, False, False, True):
+            seen = ledger.seen
+            proposal = propose(ledger, sampler.policy, sampler.objective, sampler.rng, slices=slices, pardoned=self._pardoned())
+            attempt = self._add(self._attempt(-1, proposal, gpu))
+            if attempt.number == seen:
+                return attempt
+            if last or not ledger.open_after(self.study, seen, attempt.number):
+                return attempt
+            self._close(attempt.number, replace(attempt, state="withdrawn"))
+            self.refresh()
+        raise AssertionError("unreachable")
+
+    def _ask_sampler(self, gpu: str | None) -> Attempt:
+        self.sampler.pardoned = self._pardoned()
+        trial = self.study.ask()
+        try:
+            batch_size = trial.suggest_int(PARAMETER, 1, 2**30, log=True)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.study.tell(trial, state=_states()["crashed"])
+            raise
+        proposal = Proposal(
+            batch_size, self._best_limit(batch_size), stop_after_epochs=self.space.max_epochs, reason="chosen by a sampler of Optuna's"
+        )
+        attempt = self._attempt(trial.number, proposal, gpu)
+        attempt = replace(attempt, recurrence=attempt.recurrence if attempt.recurrence >= 0 else trial.number)
+        self._write(trial._trial_id, attempt)
+        return attempt
+
+    def _attempt(self, number: int, proposal: Proposal, gpu: str | None) -> Attempt:
+        return Attempt(
+            number, proposal.batch_size, self._recurrence(number if number >= 0 else self.sampler.ledger.seen), proposal.purpose,
+            power_limit_w=proposal.power_limit_w, reason=proposal.reason, target=self.space.target, gpu=gpu or self.space.gpu,
+            owner=owners.me(), seen_unix_s=time.time(),
+            stop_after_epochs=proposal.stop_after_epochs, stop_after_cost=proposal.stop_after_cost,
+        )  # fmt: skip
+
+    def watch(self, attempt: Attempt, progress: Progress) -> str | None:
+        """Whether to stop a run that has not reached its target: None to go on, or why."""
+        if progress.epochs >= self.space.max_epochs:
+            return f"all {self.space.max_epochs} epochs are done"
+        if self.policy is None:
+            return None
+        self.refresh()
+        ledger: Ledger = self.sampler.ledger
+        space = without(self.space, {b: why for b, why in ledger.bars(self._pardoned()).out.items() if b != attempt.batch_size})
+        evidence = ledger.evidence(space, before=attempt.number)
+        proposal = Proposal(
+            attempt.batch_size, attempt.power_limit_w, stop_after_epochs=attempt.stop_after_epochs, stop_after_cost=attempt.stop_after_cost
+        )
+        return self.policy.watch(evidence, self.objective, proposal, progress)
+
+    def update(self, attempt: Attempt, **changes: Any) -> Attempt:
+        """A sign of life of an attempt, and how far it is."""
+        attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
+        import optuna
+
+        with told(self.url), contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # given up by others; its end will be late
+            self._write(self._id(attempt.number), attempt)
+        return attempt
+
+    def end(self, attempt: Attempt, **changes: Any) -> Attempt:
+        """The end of an attempt. Where others had given it up, it is added as a late one, and counts in place of that.
+
+        Raises:
+            MeasurementError: time or energy is no number, or negative; the attempt is kept, as crashed and without it.
+        """
+        import optuna
+
+        attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
+        for time_s, energy_j in ((attempt.time_s, attempt.energy_j), (attempt.profile_time_s, attempt.profile_energy_j)):
+            try:
+                check_measured(time_s, energy_j)
+            except Exception:
+                self.end(replace(attempt, state="crashed", time_s=0.0, energy_j=0.0, profile_time_s=0.0, profile_energy_j=0.0))
+                raise
+        with told(self.url):
+            number = self._id(attempt.number)
+            try:
+                self._write(number, attempt)
+                self.study._storage.set_trial_state_values(number, _states()[attempt.state], self._values(attempt))
+            except optuna.exceptions.UpdateFinishedTrialError:
+                attempt = self._add(replace(attempt, late_for=attempt.number))
+        self.refresh()
+        return attempt
+
+    def add(self, attempt: Attempt) -> Attempt:
+        """An attempt that ended elsewhere, from another history."""
+        check_measured(attempt.time_s, attempt.energy_j)
+        if not attempt.ended:
+            raise UsageError("an attempt that still runs cannot be added to a history; let it end first")
+        with told(self.url):
+            return self._add(attempt)
+
+    def add_all(self, attempts: list[Attempt]) -> None:
+        """Attempts that ended elsewhere, in order; those of one recurrence stay together."""
+        first: dict[int, int] = {}
+        for each in attempts:
+            added = self.add(replace(each, recurrence=first.get(each.recurrence, -1)))
+            first.setdefault(each.recurrence, added.recurrence)
+        self.refresh()
+
+    def pardon(self, batch_size: int | None = None) -> None:
+        """Forget the crashes of a batch size, or of all: what came before does not bar it any more."""
+        until = max((a.number for a in self.attempts), default=-1) + 1
+        sizes = self.space.batch_sizes if batch_size is None else (batch_size,)
+        self.study.set_user_attr(f"{KEY} pardoned", {**{str(k): v for k, v in self._pardoned().items()}, **{str(b): until for b in sizes}})
+
+    def close(self) -> None:
+        """Let go of the database's connections; they are opened again where the history is used again."""
+        storage: Any = self.study._storage
+        getattr(storage, "_backend", storage).engine.dispose()
+
+    def close_stale(self) -> list[str]:
+        """Close attempts whose process is gone; returns a sentence for each."""
+        self.refresh()
+        told = []
+        ledger: Ledger = self.sampler.ledger
+        for attempt in list(ledger.open.values()):
+            why = owners.gone(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
+            if why and self._close(attempt.number, replace(attempt, state="killed" if not attempt.ended else attempt.state)):
+                told.append(f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}")
+        for number in sorted(ledger.blank):  # between the trial and its record lie milliseconds
+            trial = self.study._storage.get_trial(self._id(number))
+            age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
+            if KEY not in trial.user_attrs and age_s > LOCK_S and self._close(number, None):
+                told.append(f"attempt {number} is closed: its process was gone before it began")
+        if told:
+            self.refresh()
+        return told
+
+    # inside
+
+    def _close(self, number: int, attempt: Attempt | None) -> bool:
+        """Whether it was us who closed it."""
+        import optuna
+
+        with told(self.url):
+            try:
+                if attempt is not None:
+                    self._write(self._id(number), attempt)
+                state = _states()[attempt.state] if attempt is not None else _states()["killed"]
+                values = self._values(attempt) if attempt is not None else None
+                return bool(self.study._storage.set_trial_state_values(self._id(number), state, values))
+            except optuna.exceptions.UpdateFinishedTrialError:
+                return False
+
+    def _recurrence(self, number: int) -> int:
+        """Which recurrence a new attempt is for: one that has not reached its target and nobody else retries, or (-1) a new one."""
+        ledger: Ledger = self.sampler.ledger
+        near = [a for a in (*ledger.open.values(), *ledger.ended[-NEAR:]) if a.number < number and a.state != "withdrawn"]
+        newest = max((a.recurrence for a in near), default=-1)
+        done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest) or bool(ledger.blank - {number})
+        return -1 if done else newest
+
+    def _best_limit(self, batch_size: int) -> float | None:
+        evidence = self.evidence()
+        costs = evidence.epoch_costs(self.objective)[evidence.index[batch_size]]
+        if not self.space.power_limits_w or (~np.isnan(costs)).sum() < 2:
+            return None
+        return self.space.power_limits_w[int(np.nanargmin(costs))]
+
+    def _values(self, attempt: Attempt) -> list[float] | None:
+        if _states()[attempt.state].name == "FAIL" or attempt.purpose == "slice":
+            return None
+        cost = float(self.objective.cost(attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j))
+        return [cost] if np.isfinite(cost) else [1e300]
+
+    def _add(self, attempt: Attempt) -> Attempt:
+        import optuna
+
+        kind = _states()["stopped" if attempt.purpose == "slice" and attempt.ended else attempt.state]
+        template = optuna.trial.create_trial(
+            state=kind,
+            values=self._values(attempt) if kind.is_finished() else None,
+            params={PARAMETER: attempt.batch_size},
+            distributions={PARAMETER: optuna.distributions.IntDistribution(1, 2**30, log=True)},
+            user_attrs={KEY: attempt.as_json()},
+        )
+        trial_id = self.study._storage.create_new_trial(self.study._study_id, template_trial=template)
+        number = self.study._storage.get_trial_number_from_id(trial_id)
+        return replace(attempt, number=number, recurrence=attempt.recurrence if attempt.recurrence >= 0 else number)
+
+    def _write(self, trial_id: int, attempt: Attempt) -> None:
+        self.study._storage.set_trial_user_attr(trial_id, KEY, attempt.as_json())
+
+    def _id(self, number: int) -> int:
+        return self.study._storage.get_trial_id_from_study_id_trial_number(self.study._study_id, number)
+
+    def _pardoned(self) -> dict[int, int]:
+        return {int(b): int(n) for b, n in self.study.user_attrs.get(f"{KEY} pardoned", {}).items()}
+
+    def _check(self, accept_changes: bool) -> None:
+        kept = self.study.user_attrs.get(KEY)
+        now = {"format": FORMAT, "batch_sizes": list(self.space.batch_sizes)}
+        with told(self.url):
+            if kept is None:
+                trials = self.study.get_trials(deepcopy=False)
+                if trials or self.study.directions != [_minimize()]:
+                    names = sorted({name for trial in trials for name in trial.params})
+                    raise StoreError(
+                        f"the study '{self.name}' in {self.url} is not one of a recurring job: {len(trials)} trials with "
+                        f"{', '.join(names) or 'no parameters'}; choose another name or another storage. Nothing was changed"
+                    )
+                self.study.set_user_attr(KEY, now)
+                return
+            if kept.get("format") != FORMAT:
+                raise StoreError(
+                    f"the study '{self.name}' has format {kept.get('format')}, and this version reads {FORMAT}; update the workbench"
+                )
+            if kept["batch_sizes"] != now["batch_sizes"]:
+                if not accept_changes:
+                    raise UsageError(
+                        f"the study '{self.name}' was made with the batch sizes {kept['batch_sizes']}, and now they "
+                        f"are {now['batch_sizes']}; go on with accept_changes=True (runs at others stay in the history and are not used), "
+                        "or choose another name. Nothing was changed"
+                    )
+                self.study.set_user_attr(KEY, now)
+
+
+@lru_cache(maxsize=1)
+def _states() -> dict[str, Any]:
+    from optuna.trial import TrialState
+
+    failed = ("failed", "crashed", "killed", "interrupted", "withdrawn")
+    return {
+        "running": TrialState.RUNNING,
+        "reached": TrialState.COMPLETE,
+        "stopped": TrialState.PRUNED,
+        **dict.fromkeys(failed, TrialState.FAIL),
+    }
+
+
+def _minimize() -> Any:
+    from optuna.study import StudyDirection
+
+    return StudyDirection.MINIMIZE

@@ -1,0 +1,260 @@
+"""Recurring training jobs: each recurrence at the batch size and power limit that are expected to cost least.
+
+    job = RecurringJob("nightly", [32, 64, 128, 256], default=128, target=0.76, objective=0.5)
+    for run in job.attempts():                    # until one has reached the target
+        with run:
+            loader = DataLoader(data, batch_size=run.batch_size)
+            while not run.should_stop():
+                for batch in loader:
+                    train(batch)
+                    workbench.step()              # where an iteration ends, limits may be profiled
+                run.epoch(validate())
+
+A run is measured by the meter of this process's session. Its power limit is put back when it ends, however it ends. The history is an
+Optuna study (`search.study`), shared by everybody who names the same storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import _paths
+from ..errors import MeasurementError, NoDriver, UsageError
+from ..measurement import session
+from ..measurement.meter import Meter
+from ..records import Configuration
+from ..search.batch_size.history import History, Space
+from ..search.batch_size.policy import Policy
+from ..search.objective import Objective, Time, ZeusCost
+from .history.attempts import Attempt
+from .history.study import JobStudy
+from .power_profiling import default_limits_w
+from .recurrence import Recurrence, configuration_of, out_of_memory
+
+if TYPE_CHECKING:
+    import optuna
+    import polars as pl
+
+RETRIES = 20
+
+
+class RecurringJob:
+    """A job that is run again and again.
+
+    Args:
+        name: Of the job; everybody who uses it shares its history.
+        batch_sizes: Allowed ones.
+        default: Your own choice, where the first run starts; the largest where None.
+        objective: What is to be small; a number is Zeus' eta (1 counts energy only, 0 time only).
+        storage: An Optuna storage URL or the path of an SQLite file; a file in the user's data directory where None.
+        target: Value of the metric at which a run has reached its goal; without one `report(reached=True)` says so.
+        higher_is_better: Of the metric.
+        max_epochs: After so many a run has failed.
+        policy: Ours by name ("knowledge-gradient", "zeus", "default-batch-size"), a policy, or a sampler of Optuna's.
+        power_limits_w: Limits of one GPU that may be set; what the GPUs take in steps of 25 W where None, () leaves the limit alone.
+        meter: Measures the runs; the session's where None.
+        seed: Of the policy's draws.
+        accept_changes: Go on where the history has other batch sizes.
+        retries: Attempts that `attempts` and `run` make for one recurrence.
+
+    Raises:
+        UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with other batch sizes.
+        StoreError: a history that cannot be read or is somebody else's.
+        NoDriver: no GPU here, and the objective is not time alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batch_sizes: Sequence[int],
+        default: int | None = None,
+        objective: Objective | float = 0.5,
+        *,
+        storage: str | Path | None = None,
+        target: float | None = None,
+        higher_is_better: bool = True,
+        max_epochs: int = 100,
+        policy: Policy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
+        power_limits_w: Sequence[float] | None = None,
+        meter: Meter | None = None,
+        seed: int | None = None,
+        accept_changes: bool = False,
+        retries: int = RETRIES,
+    ) -> None:
+        if target is not None and not math.isfinite(target):
+            raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
+        sizes = tuple(sorted({int(b) for b in batch_sizes}))
+        self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
+        self.meter = meter or session.current().meter
+        self.notes: list[str] = []
+        gpus = self.meter.devices
+        limits = self._limits(power_limits_w)
+        space = Space(
+            sizes, default if default is not None else max(sizes, default=0), limits, max_epochs, target, gpus[0].name if gpus else None
+        )
+        if not gpus and not isinstance(objective, Time):
+            raise NoDriver(
+                f"{session.current().why_no_gpu() or 'no GPU is measured here'}; without one only time can be minimised: objective=Time()"
+            )
+        if isinstance(objective, (int, float)):
+            objective = ZeusCost(float(objective), self._most_w(), max(len(gpus), 1))
+        self.study = JobStudy(
+            name,
+            space,
+            objective,
+            storage=storage or _paths.home()[0] / "recurring.db",
+            sampler=policy,
+            seed=seed,
+            accept_changes=accept_changes,
+        )
+        self._next: Attempt | None = None
+        self._slices = True  # whether slices show anything here
+
+    @property
+    def space(self) -> Space:
+        return self.study.space
+
+    @property
+    def objective(self) -> Objective:
+        """What is to be small. A change scores all history anew."""
+        return self.study.objective
+
+    @objective.setter
+    def objective(self, objective: Objective | float) -> None:
+        if isinstance(objective, (int, float)):
+            objective = ZeusCost(float(objective), self._most_w(), max(len(self.meter.devices), 1))
+        self.study.objective = objective
+
+    def next(self) -> Configuration:
+        """What the next recurrence runs at. It is claimed by this: other processes see it as running."""
+        if self._next is None:
+            self._next = self.study.ask(slices=False)
+        return configuration_of(self._next)
+
+    def choose(self, batch_size: int | None, power_limit_w: float | None = None) -> None:
+        """Run the next recurrence at a batch size that you have chosen, once; None leaves it to the policy again.
+
+        The policy learns from that run as from any other.
+
+        Args:
+            batch_size: One of the job's.
+            power_limit_w: One of the job's; None takes the one that has cost least there so far.
+
+        Raises:
+            UsageError: a batch size or limit that the job has not; what was claimed before stays claimed.
+        """
+        claimed = self.study.claim(batch_size, power_limit_w) if batch_size is not None else None
+        if self._next is not None:
+            self.study.end(self._next, state="withdrawn")
+        self._next = claimed
+
+    def recurrence(self) -> Recurrence:
+        """One attempt, as a context manager; at what `next` has claimed, or what it would."""
+        self.next()
+        attempt, self._next = self._next, None
+        assert attempt is not None
+        return Recurrence(self, attempt)
+
+    def attempts(self) -> Iterator[Recurrence]:
+        """The attempts of one recurrence, until one has reached the target: slices of a few seconds, whole runs, retries.
+
+        Raises:
+            UsageError: no batch size reaches the target.
+            MeasurementError: `retries` runs have not reached it; all are in the history.
+        """
+        runs = slices = 0
+        while runs < self.retries:
+            attempt = self._next or self.study.ask(slices=self._slices and slices < 2 * len(self.space.batch_sizes))
+            self._next = None
+            runs += attempt.purpose == "run"
+            slices += attempt.purpose == "slice"
+            run = Recurrence(self, attempt)
+            yield run
+            if not run.entered:
+                self.study.end(attempt, state="interrupted")
+                raise UsageError("an attempt was not run; use `for run in job.attempts():` with `with run:` inside")
+            if run.reached:
+                return
+            # A slice that shows nothing (no right to set a limit, a loop that does not tell its iterations) would be wanted for ever.
+            self._slices &= bool(run.attempt.profile) or run.purpose != "slice"
+        raise MeasurementError(f"{runs} runs of '{self.name}' in a row did not reach their target; allow more epochs, or lower the target")
+
+    def run(self, train: Callable[[Recurrence], object]) -> Recurrence:
+        """Run one recurrence: `train(run)` as often as it takes, at batch size `run.batch_size`; returns the run that reached the target.
+
+        A batch size that does not fit the memory is noted, and another one is tried; every other error of the training goes through.
+        """
+        for run in self.attempts():
+            try:
+                with run:
+                    train(run)
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+        return run
+
+    # history
+
+    def history(self) -> History:
+        """All attempts as frames."""
+        return self.study.history()
+
+    def frame(self) -> pl.DataFrame:
+        """All attempts, a row each, with their cost under today's objective."""
+        import polars as pl
+
+        from .history.csv import as_frame
+
+        frame = as_frame(self.study.attempts)
+        time_s, energy_j = frame["time_s"] + frame["profile_time_s"], frame["energy_j"] + frame["profile_energy_j"]
+        return frame.with_columns(pl.Series("cost", self.objective.cost(time_s.to_numpy(), energy_j.to_numpy()), dtype=pl.Float64))
+
+    def export_csv(self, path: str | Path) -> int:
+        """Write the history as CSV; returns how many attempts that were."""
+        from .history.csv import write_csv
+
+        return write_csv(self.study.attempts, Path(path))
+
+    def import_csv(self, path: str | Path) -> int:
+        """Add a history that `export_csv` has written; what is here already is left out. Returns how many attempts were added.
+
+        Raises:
+            UsageError: a row that is none, with its number; nothing was added.
+        """
+        from .history.csv import missing, read_csv
+
+        rows = missing(read_csv(Path(path)), self.study.attempts)
+        self.study.add_all(rows)
+        return len(rows)
+
+    def pardon(self, batch_size: int | None = None) -> None:
+        """Try a batch size again that is barred because it crashed; all of them where None."""
+        self.study.pardon(batch_size)
+
+    # GPUs
+
+    def _limits(self, wanted: Sequence[float] | None) -> tuple[float, ...]:
+        gpus = self.meter.devices
+        able = bool(gpus) and all(gpu.can("set_power_limit") for gpu in gpus)
+        ranges = [(gpu.limits.min_power_limit_w, gpu.limits.max_power_limit_w) for gpu in gpus]
+        known = [(low, high) for low, high in ranges if low is not None and high is not None]
+        if wanted is None:
+            if gpus and not able:
+                why = next((c.reason for gpu in gpus for c in gpu.capabilities if c.name == "set_power_limit" and not c.present), "")
+                self.notes.append(f"the power limit stays as it is: {why or 'this GPU does not take one'}")
+            return default_limits_w(known) if able and len(known) == len(gpus) else ()
+        for limit_w in wanted:
+            for low, high in known:
+                if not low <= limit_w <= high:
+                    raise UsageError(f"a power limit of {limit_w:g} W is outside what the card takes, {low:g}..{high:g} W")
+        return tuple(sorted({float(limit) for limit in wanted}))
+
+    def _most_w(self) -> float:
+        known = [gpu.limits.max_power_limit_w for gpu in self.meter.devices if gpu.limits.max_power_limit_w]
+        return max(known, default=1.0)
+
+
+__all__ = ["Recurrence", "RecurringJob"]

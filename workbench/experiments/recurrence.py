@@ -1,0 +1,359 @@
+"""One attempt of a recurring job: measured, its power limit set or profiled, stopped when going on is not worth it, and reported."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..device.lease import WayBack
+from ..errors import DeviceError, UsageError
+from ..measurement import marks
+from ..records import Configuration, Measurement, Setting, Window
+from ..search.batch_size.policy import Progress
+from ..search.clocks.power_profile import SCATTER, Optimum, PowerProfile
+from ..search.objective import Time
+from .history.attempts import Attempt
+from .power_profiling import JustInTime, Limiter
+
+if TYPE_CHECKING:
+    from .job import RecurringJob
+
+LEVELS = 20  # of the metric, below the target, that runs are compared by
+EPOCH_SCATTER = 0.005
+BEAT_S = 60.0  # between signs of life
+
+
+class Recurrence:
+    """One attempt of a job: a context manager that measures it and knows when to stop it.
+
+    Attributes:
+        batch_size: To train with.
+        reached: Whether it has reached its target.
+        stop_reason: Why it is to be stopped, where it is.
+        notes: What else there is to tell: limits that could not be set, profiles that were cut short.
+        measurement: Of the whole attempt, profiling included, when it has ended.
+    """
+
+    def __init__(self, job: RecurringJob, attempt: Attempt) -> None:
+        self.job, self.attempt = job, attempt
+        self.batch_size, self.reason, self.purpose = attempt.batch_size, attempt.reason, attempt.purpose
+        self.entered = self.reached = False
+        self.stop_reason = ""
+        self.notes: list[str] = []
+        self.metric: float | None = None
+        self.measurement: Measurement | None = None
+        self.epochs = 0.0
+        self._steps, self._first_epoch_steps = 0, 0
+        self._reported: bool | None = None
+        self._milestones: dict[float, float] = {}
+        self._meter = job.meter
+        self._window: Window | None = None
+        self._ways: list[WayBack] = []
+        self._limiter = Limiter(self._apply)
+        self._profiling: JustInTime | None = None
+        self._told_s = 0.0
+        self._seen: tuple[float, float] = (0.0, 0.0)  # when energy was last read, and what it was since the start
+
+    @property
+    def configuration(self) -> Configuration:
+        """What it runs at."""
+        return configuration_of(self.attempt)
+
+    @property
+    def power_limit_w(self) -> float | None:
+        """The limit that is in force through this run; None where the run leaves it alone."""
+        return self._limiter.limit_w
+
+    @property
+    def profile(self) -> PowerProfile | None:
+        """The profile of limits that was made in this run."""
+        return self._profiling.profile if self._profiling else None
+
+    @property
+    def optimum(self) -> Optimum | None:
+        """What that profile found."""
+        return self.profile.optimum() if self.profile is not None and len(self.profile.slices) else None
+
+    def __enter__(self) -> Recurrence:
+        if self.entered:
+            raise UsageError("this attempt has run already; ask the job for another: job.recurrence()")
+        self.entered = True
+        self._notebook = _Steps(self._meter.clock, self._on_step)
+        try:
+            self._ways = [WayBack(device) for device in self._meter.devices]
+            self._window = self._meter.open(f"{self.job.name} {self.batch_size}")
+            self._seen = (self._window.start_s, 0.0)
+            self._begin_limits()
+        except BaseException:
+            self._restore()
+            self.job.study.end(self.attempt, state="interrupted")
+            raise
+        marks.attach(self._notebook)
+        self._told_s = time.monotonic()
+        return self
+
+    def step(self) -> None:
+        """An iteration has ended; `workbench.step()` says so too."""
+        self._notebook.step()
+
+    def epoch(self, metric: float | None = None) -> None:
+        """An epoch has ended, with this value of the validation metric.
+
+        Raises:
+            UsageError: a metric that is no number.
+        """
+        if metric is not None and math.isnan(metric):
+            raise UsageError("the metric is NaN; tell run.epoch() a number, or leave it out, and end the run where training has diverged")
+        self.epochs += 1
+        if not self._first_epoch_steps:
+            self._first_epoch_steps = self._steps
+        if self._profiling is not None:
+            self._profiling.epoch()
+        if metric is not None:
+            self._take(float(metric))
+        time_s, energy_j = self._spent()
+        if not self.reached and self.purpose == "run":
+            cost = float(self.job.objective.cost(time_s, energy_j))
+            why = self.job.study.watch(self.attempt, Progress(self.epochs, cost, dict(self._milestones)))
+            self.stop_reason = self.stop_reason or why or ""
+        self._beat(time_s, energy_j)
+
+    def should_stop(self) -> bool:
+        """Whether to leave the training loop: the target is reached, or going on is not worth it, or a slice is done."""
+        if self.purpose == "slice" and (self._profiling is None or self._profiling.done):
+            self.stop_reason = self.stop_reason or "the slice is done"
+        return self.reached or bool(self.stop_reason)
+
+    def report(self, *, reached: bool, metric: float | None = None) -> None:
+        """Say how the run ended. Without this, or a target that the metric reaches, it counts as failed.
+
+        Raises:
+            UsageError: a metric that is no number.
+        """
+        if metric is not None:
+            if math.isnan(metric):
+                raise UsageError("the metric is NaN; report a number, or reached=False without one")
+            self.metric = float(metric)
+        self._reported = reached
+        self.reached = reached
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        marks.detach(self._notebook)
+        assert self._window is not None
+        try:
+            if self._profiling is not None:
+                self._profiling.end()
+        except Exception as problem:  # a GPU that is gone must not hide why the training ended
+            self.notes.append(str(problem))
+        finally:
+            if self._limiter.refused and self._profiling is not None:
+                self.notes.append(f"the power limit stays as it is, and only one is known: {self._limiter.refused}")
+            window = self._meter.close(self._window)
+            self._restore()
+        outcome = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+        self.measurement = self._meter.measure(window, outcome=outcome)
+        self._end(error)
+
+    # limits
+
+    def _begin_limits(self) -> None:
+        limits = self.job.space.power_limits_w
+        wanted = self.attempt.power_limit_w
+        if not limits:
+            self.notes += self.job.notes
+            return
+        if wanted is not None and self.purpose == "run":
+            try:
+                in_force = self._limiter.set(wanted)
+            except DeviceError as error:
+                in_force, self._limiter.refused = False, str(error)
+            if not in_force:
+                self.notes.append(f"the run goes on without its power limit of {wanted:g} W: {self._limiter.refused}")
+            return
+        among = limits if wanted is None else (wanted,)
+        update_s = max((self._update_s(gpu.uuid) for gpu in self._meter.devices), default=0.1)
+
+        def make(by_epoch: bool) -> PowerProfile:
+            # Epochs are sums of many iterations and differ little; more than one at a limit is seldom worth it.
+            scatter = EPOCH_SCATTER if by_epoch else SCATTER
+            return PowerProfile(among, self.job.objective, counter_update_s=update_s, gpus=len(self._meter.devices), scatter=scatter)
+
+        self._profiling = JustInTime(self._meter, self._limiter, make)
+
+    def _update_s(self, uuid: str) -> float:
+        known = self._meter.recorder.update_s(uuid) if self._meter.recorder is not None else None
+        return known or 0.1
+
+    def _apply(self, limit_w: float) -> None:
+        for way in self._ways:
+            way.change(Setting(power_limit_w=limit_w))
+
+    def _restore(self) -> None:
+        for way in self._ways:
+            try:
+                if left := way.back():
+                    self.notes.append(left)
+            except DeviceError as error:
+                self.notes.append(str(error))
+
+    # how it goes
+
+    def _on_step(self) -> None:
+        self._steps += 1
+        if self._profiling is not None:
+            self._profiling.step()
+        if time.monotonic() - self._told_s > BEAT_S:
+            self._beat(*self._spent())
+
+    def _take(self, metric: float) -> None:
+        """The metric of the epoch that has ended: is the target reached, and which levels on the way to it?"""
+        self.metric, target = metric, self.job.space.target
+        if target is None:
+            return
+        sign = 1.0 if self.job.higher_is_better else -1.0
+        if sign * (metric - target) >= 0:
+            self.reached = self._reported is not False
+        grid = abs(target) / LEVELS or 0.05
+        for k in range(1, LEVELS + 1):
+            level = round(target - sign * k * grid, 9)
+            if sign * (metric - level) >= 0:
+                self._milestones.setdefault(level, self.epochs)
+
+    def _spent(self) -> tuple[float, float]:
+        """Time and energy since the start, near enough to decide by."""
+        assert self._window is not None
+        now_s, (last_s, energy_j) = self._meter.clock(), self._seen
+        if all(device.can("energy") for device in self._meter.devices):
+            try:
+                energy_j = sum(d.energy_j() - edge.energy_j for d, edge in zip(self._meter.devices, self._window.opened, strict=True))
+            except DeviceError as error:
+                self.notes.append(str(error))
+        elif now_s > last_s:
+            energy_j += self._meter.energies([last_s, now_s])[0][3] or 0.0
+        self._seen = (now_s, energy_j)
+        return now_s - self._window.start_s, energy_j
+
+    def _beat(self, time_s: float, energy_j: float) -> None:
+        self._told_s = time.monotonic()
+        self.attempt = self.job.study.update(
+            self.attempt,
+            epochs=self.epochs,
+            time_s=time_s,
+            energy_j=energy_j,
+            metric=_finite(self.metric),
+            milestones=tuple(self._milestones.items()),
+        )
+
+    # the end
+
+    def _end(self, error: BaseException | None) -> None:
+        assert self.measurement is not None
+        time_s, energy_j = self.measurement.time_s, self.measurement.energy_j
+        if energy_j is None:
+            energy_j = 0.0
+            if not isinstance(self.job.objective, Time):
+                self.notes.append("the energy of this run could not be measured; it is in the history as crashed, without a cost")
+        measured = self.measurement.energy_j is not None or isinstance(self.job.objective, Time)
+        profiled = self._profiling
+        p_time_s, p_energy_j = (profiled.time_s, profiled.energy_j) if profiled else (0.0, 0.0)
+        state = self._state(error) if measured else "crashed"
+        self.reached = state == "reached"
+        epochs = self.epochs or (1.0 if state in ("reached", "failed") else 0.0)
+        self.attempt = self.job.study.end(
+            self.attempt,
+            state=state,
+            epochs=epochs,
+            power_limit_w=self._limiter.limit_w,
+            time_s=max(time_s - p_time_s, 0.0),
+            energy_j=max(energy_j - p_energy_j, 0.0),
+            profile_time_s=p_time_s,
+            profile_energy_j=p_energy_j,
+            profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j) if state != "crashed" or profiled else (),
+            milestones=tuple(self._milestones.items()),
+            iterations_per_epoch=self._iterations_per_epoch(),
+            metric=_finite(self.metric),
+            oom=error is not None and out_of_memory(error),
+            reason=self.stop_reason or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
+        )
+        if profiled is not None and not profiled.done:
+            self.notes.append("the profile of power limits was not finished")
+
+    def _state(self, error: BaseException | None) -> str:
+        if error is not None:
+            return "crashed" if isinstance(error, Exception) and not isinstance(error, GeneratorExit) else "interrupted"
+        if self.purpose == "slice":
+            return "stopped"
+        if self.reached:
+            return "reached"
+        if self.stop_reason and self.epochs < self.job.space.max_epochs:
+            return "stopped"
+        return "failed"
+
+    def _iterations_per_epoch(self) -> float | None:
+        if self._first_epoch_steps:
+            return float(self._first_epoch_steps)
+        if self._profiling is not None and not self._profiling.by_epoch:
+            # Of a run that saw no epoch: samples of an epoch are the same at every batch size.
+            known = [a.iterations_per_epoch * a.batch_size for a in self.job.study.attempts if a.iterations_per_epoch]
+            return sorted(known)[len(known) // 2] / self.batch_size if known else None
+        return None
+
+    def _profiled(self, epochs: float, time_s: float, energy_j: float) -> tuple[tuple[float, float, float], ...]:
+        """(limit, seconds, watts) of an epoch at each limit that is known now."""
+        profiling = self._profiling
+        limit_w = self._limiter.limit_w
+        if profiling is None or not len(profiling.profile.slices):
+            if self.epochs < 1 or time_s <= 0 or (self._limiter.refused == "" and self.job.space.power_limits_w):
+                return ()
+            return ((self._limit_found() or 0.0, time_s / epochs, energy_j / time_s),)  # the limit that there is
+        each = 1.0 if profiling.by_epoch else self._iterations_per_epoch()
+        if each is None:
+            return ()
+        frame = profiling.profile.frame()
+        if self.purpose == "slice":
+            frame = frame.filter(frame["measured"])
+        rest = epochs - (profiling.steps / each if not profiling.by_epoch else 0.0)
+        longer, hungrier = 1.0, 1.0
+        if not profiling.by_epoch and rest > 0.5 and limit_w is not None and time_s > 0:
+            # An epoch is more than its iterations: evaluation, checkpoints, waiting.
+            at = min(frame.iter_rows(named=True), key=lambda row: abs(row["limit_w"] - limit_w))
+            longer = time_s / rest / (at["iteration_s"] * each)
+            hungrier = energy_j / time_s / at["power_w"]
+        return tuple(
+            (limit, iteration_s * each * longer, power_w * hungrier)
+            for limit, iteration_s, power_w in frame.select("limit_w", "iteration_s", "power_w").iter_rows()
+        )
+
+    def _limit_found(self) -> float | None:
+        try:
+            return self._meter.devices[0].setting().power_limit_w if self._meter.devices else None
+        except DeviceError:
+            return None
+
+
+class _Steps(marks.Notebook):
+    """Takes note of iterations as any open window does, and passes each on."""
+
+    def __init__(self, clock: Callable[[], float], on_step: Callable[[], None]) -> None:
+        super().__init__(clock)
+        self._on_step = on_step
+
+    def step(self) -> None:
+        self._on_step()
+
+
+def configuration_of(attempt: Attempt) -> Configuration:
+    return Configuration(Setting(power_limit_w=attempt.power_limit_w), attempt.batch_size)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
+    words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
+    return isinstance(error, MemoryError) or "outofmemory" in words or "out of memory" in words or "resource exhausted" in words
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

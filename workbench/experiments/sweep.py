@@ -1,0 +1,346 @@
+"""Sweeps: many configurations of one workload measured, on one GPU or several, until the budget is spent or the frontier is known.
+
+    found = workbench.sweep(train_some, {"batch_size": [64, 128, 256], "power_limit_w": range(100, 301, 25)}, budget=12)
+    workbench.panels.frontier(found)
+
+`Sweep` is the same as a thing to step: it yields a row (`trial.TRIALS`) as each trial ends, so that a button, a test and a loop can
+drive it. With a name its rows are kept on disk, and a sweep of that name goes on where the last one was interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from .. import _paths
+from ..errors import NoDriver, UsageError
+from ..measurement import session
+from ..measurement.store import Store
+from ..records import Configuration, Setting
+from ..search.surrogates.expected_hypervolume import FrontierSearch
+from . import trial
+from .executors import HereExecutor, LocalExecutor
+from .trial import KNOBS, TRIALS, Work
+
+AXES = ("batch_size", *KNOBS)
+REPEATED = 2  # a trial that failed is tried once more
+
+
+class Sweep:
+    """One sweep, to be iterated.
+
+    Args:
+        work: A fixed piece of training: a function of the batch size that returns how many samples it went through.
+        space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz, mem_clock_mhz (all combinations).
+        budget: Configurations to measure at most, trials that fail beside; the whole space where None.
+        order: "frontier" measures next where the frontier is expected to grow most and stops when it has it; "grid" goes through all.
+        executor: Where trials run; a process per GPU where None.
+        gpus: UUIDs for that; all that the session sees where None.
+        name: Keep the rows under this name and go on with those that are there.
+        worth: With "frontier", stop where the next trial is expected to add less than this share of the frontier's area.
+        seed: Of the search.
+
+    Raises:
+        UsageError: a space, budget or order that makes no sense. NoDriver: no GPU here.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        space: pl.DataFrame | Mapping[str, Sequence[float | None]],
+        *,
+        budget: int | None = None,
+        order: Literal["frontier", "grid"] = "frontier",
+        executor: Executor | None = None,
+        gpus: Sequence[str] | None = None,
+        name: str | None = None,
+        worth: float = 0.002,
+        seed: int = 0,
+    ) -> None:
+        if not callable(work):
+            raise UsageError(f"the workload is a function of the batch size that trains a fixed piece, not {type(work).__name__}")
+        if budget is not None and budget < 1:
+            raise UsageError(f"a budget of {budget} trials measures nothing; give 1 or more, or None for the whole space")
+        if order not in ("frontier", "grid"):
+            raise UsageError(f"the order is {order!r}; it is 'frontier' or 'grid'")
+        self.work, self.space, self.order, self.name = work, candidates(space), order, name
+        self.budget = len(self.space) if budget is None else min(budget, len(self.space))
+        self._search = FrontierSearch(self.space, worth=worth, noise=0.01, rng=np.random.default_rng(seed))
+        self._given, self._gpus = executor, gpus
+        self._rows: list[dict[str, Any]] = []
+        self._failed: dict[int, int] = {}
+        self._out: set[int] = set()
+        self._began: float | None = None
+        self._run_here = 0
+        self.cancelled = False
+        self.reason = ""  # why it ended
+        self._keys = {self._key(row): i for i, row in enumerate(self.space.iter_rows(named=True))}
+        for row in self._stored():
+            self._take(row)
+
+    # what is known
+
+    @property
+    def trials(self) -> pl.DataFrame:
+        """Every trial so far, those of an earlier run of this name included."""
+        return pl.DataFrame(self._rows, schema=TRIALS)
+
+    @property
+    def points(self) -> pl.DataFrame:
+        """What was measured, as `search.pareto` reads it."""
+        return self.trials.filter(pl.col("outcome") == "ok")
+
+    @property
+    def belief(self) -> pl.DataFrame:
+        """Expected time and energy of every candidate, measured or not."""
+        return self._search.belief()
+
+    @property
+    def done(self) -> int:
+        """Configurations that need no further trial."""
+        return len(self._search.measured) + len(self._out)
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds that the rest of the budget will take; None before the first trial has ended."""
+        if self._began is None or not self._run_here:
+            return None
+        return (time.monotonic() - self._began) / self._run_here * max(self.budget - len(self._search.measured), 0)
+
+    def cancel(self) -> None:
+        """Begin no further trial; those that run are finished and kept."""
+        self.cancelled = True
+
+    # running
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        executor = self._given or LocalExecutor(self._gpus or _all_gpus())
+        width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
+        under_way: dict[Future[dict[str, Any]], int] = {}
+        self._began, self.reason = time.monotonic(), ""
+        try:
+            while True:
+                while len(under_way) < width and (row := self._next(len(under_way))) is not None:
+                    number = len(self._rows) + len(under_way)
+                    under_way[executor.submit(_run, self._configuration(row), self.work, number, self.name or "sweep")] = row
+                if not under_way:
+                    return
+                ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield self._end(under_way.pop(future), future)
+        finally:
+            if self._given is None:
+                executor.shutdown(wait=True, cancel_futures=True)
+            for future, row in under_way.items():  # what has ended meanwhile is kept
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    self._end(row, future)
+            for row in self._search.begun:  # and the rest may be begun again
+                self._search.cannot(row, "left")
+                self._search.allow(row)
+
+    def _next(self, running: int) -> int | None:
+        if self.cancelled:
+            self.reason = self.reason or "it was cancelled"
+            return None
+        if len(self._search.measured) + running >= self.budget:
+            self.reason = "the budget is spent" if self.budget < len(self.space) else "all configurations are measured"
+            return None
+        if self.order == "grid":
+            begun = {*self._search.measured, *self._out, *self._search.begun}
+            row = next((i for i in range(len(self.space)) if i not in begun), None)
+        else:
+            step = self._search.ask()
+            row = None if step is None else step.row
+        if row is None:
+            if not running:
+                self.reason = self.reason or ("the frontier is known" if self._search.measured else "nothing is left to measure")
+            return None
+        self._search.begin(row)
+        return row
+
+    def _end(self, row: int, future: Future[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            told = future.result()
+        except Exception as error:  # the process died each time, or the cluster has gone
+            told = trial.blank(self._configuration(row), len(self._rows)) | {"outcome": "lost", "reason": str(error)}
+        self._run_here += 1
+        self._take(told)
+        self._store()
+        return told
+
+    def _take(self, told: dict[str, Any]) -> None:
+        """Learn from a trial."""
+        self._rows.append(told)
+        row = self._keys.get(self._key(told))
+        if row is None:
+            return  # of an earlier space
+        outcome, reason = told["outcome"], told["reason"]
+        if outcome == "ok":
+            self._search.tell(row, told["time_s"], told["energy_j"])
+            return
+        self._bar(row, reason)
+        if outcome == "out of memory" and told["batch_size"] is not None:
+            for other in self.space.with_row_index("row").filter(pl.col("batch_size") >= told["batch_size"])["row"]:
+                self._bar(other, reason)
+        if outcome in ("not permitted", "not supported"):
+            knobs = [knob for knob in KNOBS if knob in self.space.columns and told[knob] is not None]
+            for other in self.space.with_row_index("row").filter(pl.any_horizontal(pl.col(knobs).is_not_null()))["row"]:
+                self._bar(other, reason)
+            self.reason = reason
+        if outcome in ("error", "lost", "held"):
+            self._failed[row] = self._failed.get(row, 0) + 1
+            if self._failed[row] < REPEATED:
+                self._search.allow(row)
+                self._out.discard(row)
+
+    def _bar(self, row: int, reason: str) -> None:
+        if row not in self._search.measured:
+            self._search.cannot(row, reason)
+            self._out.add(row)
+
+    def _configuration(self, row: int) -> Configuration:
+        values = self.space.row(row, named=True)
+        setting = Setting(**{knob: values.get(knob) for knob in KNOBS})
+        batch_size = values.get("batch_size")
+        return Configuration(setting, None if batch_size is None else int(batch_size))
+
+    @staticmethod
+    def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(axis) for axis in AXES)
+
+    # on disk
+
+    @property
+    def path(self) -> Path | None:
+        """Where the rows are kept; None without a name."""
+        if self.name is None:
+            return None
+        folder = _paths.home()[0] / "sweeps"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', self.name)}.parquet"
+
+    def _stored(self) -> list[dict[str, Any]]:
+        path = self.path
+        if path is None or not path.exists():
+            return []
+        try:
+            frame = pl.read_parquet(path)
+            return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise UsageError(
+                f"the sweep {self.name!r} is kept in {path}, which cannot be read ({str(error).splitlines()[0]}); "
+                "move the file away to begin anew, or take another name"
+            ) from error
+
+    def _store(self) -> None:
+        path = self.path
+        if path is None:
+            return
+        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+        self.trials.write_parquet(scratch)
+        os.replace(scratch, path)
+
+
+def sweep(
+    work: Work,
+    space: pl.DataFrame | Mapping[str, Sequence[float | None]],
+    budget: int | None = None,
+    *,
+    progress: bool | Callable[[Sweep], None] = True,
+    **options: Any,
+) -> Sweep:
+    """Run a sweep to its end and return it; options as for `Sweep`.
+
+    Args:
+        progress: Show a line with the remaining time, or call this after each trial.
+    """
+    running = Sweep(work, space, budget=budget, **options)
+    tell = progress if callable(progress) else (_line if progress else None)
+    try:
+        for _ in running:
+            if tell is not None:
+                tell(running)
+    finally:
+        if progress is True:
+            print(f"\r{len(running.points)} configurations measured: {running.reason or 'interrupted'}".ljust(79), file=sys.stderr)
+    return running
+
+
+def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl.DataFrame:
+    """All combinations of value lists, or a frame's own rows, each once.
+
+    >>> candidates({"batch_size": [32, 64], "power_limit_w": [100, None]}).rows()
+    [(32, 100.0), (32, None), (64, 100.0), (64, None)]
+
+    Raises:
+        UsageError: an axis that is none, or nothing to choose from.
+    """
+    columns = space.columns if isinstance(space, pl.DataFrame) else list(space)
+    unknown = [name for name in columns if name not in AXES]
+    if isinstance(space, pl.DataFrame):
+        frame = space.select([name for name in columns if name in AXES])
+    else:
+        if unknown:
+            raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
+        single = [name for name, values in space.items() if isinstance(values, (int, float, str)) or values is None]
+        if single:
+            raise UsageError(f"{single[0]} is {space[single[0]]!r}; give a list of values, even for one")
+        lists = {name: list(values) for name, values in space.items()}
+        empty = [name for name, values in lists.items() if not values]
+        if empty:
+            raise UsageError(f"{empty[0]} has no values; give at least one, or leave the axis out")
+        frame = pl.DataFrame(list(itertools.product(*lists.values())), schema=list(lists), orient="row", strict=False)
+    if not frame.columns or frame.is_empty():
+        raise UsageError(f"there is nothing to choose from; give values for at least one of {', '.join(AXES)}")
+    types = {name: pl.Float64 if name == "power_limit_w" else pl.Int64 for name in frame.columns}
+    rule = "batch sizes and clocks are whole numbers above 0, limits are watts"
+    try:
+        numbers = frame.cast(pl.Float64)
+        typed = frame.cast(types)  # type: ignore[arg-type]
+    except pl.exceptions.PolarsError as error:
+        raise UsageError(f"{rule}: {str(error).splitlines()[0]}") from error
+    for name in frame.columns:  # a cast to whole numbers cuts what is behind the point off, and says nothing
+        wrong = numbers[name].filter(~(numbers[name] > 0) | ~numbers[name].is_finite() | (typed[name].cast(pl.Float64) != numbers[name]))
+        if len(wrong):
+            raise UsageError(f"{rule}: {name} cannot be {wrong[0]:g}")
+    return typed.unique(maintain_order=True)
+
+
+def _all_gpus() -> list[str]:
+    mine = session.current()
+    found = [device.uuid for device in mine.devices]
+    if not found:
+        raise NoDriver(f"there is no GPU to sweep on ({mine.why_no_gpu()}); choose a simulated one with workbench.simulate('A100')")
+    return found
+
+
+def _run(configuration: Configuration, work: Work, number: int, label: str) -> dict[str, Any]:
+    """A trial on the GPU of this process."""
+    mine = session.current()
+    devices = mine.devices
+    if not devices:
+        raise NoDriver(f"the process of this trial sees no GPU: {mine.why_no_gpu()}")
+    store = Store()
+    recorder = mine.meter.recorder
+    row, _ = trial.run(
+        configuration, work, devices[0], mine.meter, trial=number, label=label,
+        keep=lambda measurement, window: session.keep(measurement, window, recorder, store),
+    )  # fmt: skip
+    return row
+
+
+def _line(running: Sweep) -> None:
+    left_s = running.remaining_s
+    rest = "" if left_s is None else f", at most {left_s:.0f} s more"
+    words = f"\r{len(running.points)} of at most {running.budget} configurations measured{rest}"
+    print(words.ljust(79), end="", file=sys.stderr, flush=True)

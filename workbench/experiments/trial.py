@@ -1,0 +1,160 @@
+"""One trial: a configuration applied to a GPU, a piece of work run and measured under it, the GPU put back.
+
+A trial is a row of `TRIALS`, whatever came of it: what was asked for, what the driver set, what it was put back to, and how it ended.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from ..device import lease
+from ..device.protocol import Device
+from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
+from ..measurement.meter import Meter
+from ..records import Configuration, Measurement, Observation, Setting, Window
+
+Work = Callable[[int | None], float | None]
+"""A fixed piece of training at a batch size (None: its own); returns the samples that it went through, or None."""
+
+Keep = Callable[[Measurement, Window], object]
+"""What stores a measurement and the trace of its window."""
+
+KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+TRIALS = pl.Schema(
+    {
+        "trial": pl.Int64,
+        "batch_size": pl.Int64,
+        "power_limit_w": pl.Float64,  # asked for; null leaves it to the driver
+        "sm_clock_mhz": pl.Int64,
+        "mem_clock_mhz": pl.Int64,
+        "applied_w": pl.Float64,  # read back before the work began
+        "restored_w": pl.Float64,  # read back after the GPU was put back
+        "outcome": pl.String,  # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
+        "reason": pl.String,
+        "time_s": pl.Float64,  # a sample, or the whole piece where samples are not told
+        "energy_j": pl.Float64,
+        "time_sd_s": pl.Float64,  # standard errors
+        "energy_sd_j": pl.Float64,
+        "samples": pl.Float64,
+        "run_s": pl.Float64,  # the piece as it ran
+        "run_j": pl.Float64,
+        "gpu": pl.String,
+        "uuid": pl.String,
+        "simulated": pl.Boolean,
+        "measurement": pl.String,  # its id in the log
+        "worker": pl.String,
+        "began_unix_s": pl.Float64,
+        "ended_unix_s": pl.Float64,
+    }
+)
+REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
+    (NotPermitted, "not permitted"),
+    (NotSupported, "not supported"),
+    (OutOfRange, "out of range"),
+    (DeviceHeld, "held"),
+)
+
+
+def run(
+    configuration: Configuration, work: Work, device: Device, meter: Meter, *,
+    trial: int = 0, label: str = "trial", keep: Keep | None = None,
+) -> tuple[dict[str, Any], Observation | None]:  # fmt: skip
+    """Measure a piece of work under a configuration; returns the row, and the observation where there is one.
+
+    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every case. An interrupt passes
+    through after that.
+    """
+    row = blank(configuration, trial)
+    row |= {"gpu": device.name, "uuid": device.uuid, "worker": str(os.getpid()), "began_unix_s": time.time()}
+    measurement: Measurement | None = None
+    samples: float | None = None
+    way = lease.WayBack(device)
+    try:
+        setting = configuration.setting
+        applied = way.change(setting) if setting != Setting() else device.setting()
+        row["applied_w"] = applied.power_limit_w
+        window = meter.open(label)
+        try:
+            samples = work(configuration.batch_size)
+            row["outcome"] = "ok"
+        except Exception as error:
+            row |= failure(error)
+        finally:
+            window = meter.close(window)
+        measurement = meter.measure(window, outcome="ok" if row["outcome"] == "ok" else "error")
+        if keep is not None and row["outcome"] == "ok":
+            keep(measurement, window)
+    except DeviceError as error:
+        row |= failure(error)
+    finally:
+        left = _back(way)
+        row["restored_w"] = _limit_w(device)
+        row["ended_unix_s"] = time.time()
+        if left:
+            row["reason"] = "; ".join(each for each in (row["reason"], left) if each)
+    if measurement is None or row["outcome"] != "ok":
+        return row, None
+    row |= costs(measurement, samples)
+    return row, Observation(configuration, measurement) if row["outcome"] == "ok" else None
+
+
+def blank(configuration: Configuration, trial: int) -> dict[str, Any]:
+    """The row of a trial of which nothing is known yet."""
+    row: dict[str, Any] = dict.fromkeys(TRIALS)
+    row |= {"trial": trial, "batch_size": configuration.batch_size, "outcome": "", "reason": ""}
+    return row | {knob: getattr(configuration.setting, knob) for knob in KNOBS}
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """How an error reads in a row."""
+    for kind, outcome in REFUSED:
+        if isinstance(error, kind):
+            return {"outcome": outcome, "reason": str(error)}
+    words = str(error) or type(error).__name__
+    if "OutOfMemory" in type(error).__name__ or "out of memory" in words.lower():
+        return {"outcome": "out of memory", "reason": words}
+    return {"outcome": "error", "reason": f"{type(error).__name__}: {words}"}
+
+
+def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
+    """Time and energy for a row, per sample where samples are told."""
+    energy_j, uncertainty_j = measurement.energy_j, measurement.energy_uncertainty_j
+    simulated = {"simulated": measurement.simulated, "measurement": measurement.id, "run_s": measurement.time_s, "run_j": energy_j}
+    try:
+        samples = None if samples is None else float(samples)
+    except (TypeError, ValueError):
+        reason = f"the work returns a {type(samples).__name__}; it is to return how many samples it went through, or None"
+        return simulated | {"outcome": "error", "reason": reason}
+    if samples is not None and not (math.isfinite(samples) and samples > 0):
+        return simulated | {"outcome": "error", "reason": f"the work says that it went through {samples:g} samples; give a number above 0"}
+    if energy_j is None or not energy_j > 0 or not measurement.time_s > 0:
+        why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "the GPU told no energy"
+        return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}
+    unit = samples or 1.0
+    return simulated | {
+        "samples": samples,
+        "time_s": measurement.time_s / unit,
+        "energy_j": energy_j / unit,
+        "time_sd_s": 0.0,
+        "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / unit,
+    }
+
+
+def _back(way: lease.WayBack) -> str:
+    try:
+        return way.back()
+    except DeviceError as error:
+        return str(error)
+
+
+def _limit_w(device: Device) -> float | None:
+    try:
+        return device.setting().power_limit_w
+    except DeviceError:
+        return None

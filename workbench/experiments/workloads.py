@@ -1,0 +1,74 @@
+"""Training jobs to try the workbench on: simulated where the GPU is, a small PyTorch network on a real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ..device import nvml, selection
+from ..errors import NotSupported, UsageError
+
+
+def example_training(workload: str = "imagenet", *, iterations: int = 40, batch_size: int | None = None) -> Iterator[int]:
+    """Iterate a training as one would iterate a data loader; yields the iteration's number.
+
+    On a simulated GPU this is the named workload of `simulation.training`. On a real GPU it is a small convolutional network in
+    PyTorch on random images, whatever the name, so that notebooks run on both.
+
+    Raises:
+        UsageError: fewer than one iteration, or an unknown workload.
+        NotSupported: a real GPU, and no PyTorch with CUDA to train with.
+    """
+    if iterations < 1:
+        raise UsageError(f"a training needs at least one iteration, not {iterations}")
+    from ..simulation.machine import attached
+
+    machine = attached()
+    if machine is None:
+        return convolutional(iterations, batch_size or 128, device="cuda")
+    from ..simulation.training import TrainingJob
+
+    job = TrainingJob(workload, batch_size, iterations=iterations, gpu=_first_visible(), machine=machine)
+    return (batch.iteration for batch in job)
+
+
+def _first_visible() -> int:
+    """Number of the simulated GPU that a program without a choice of its own would use."""
+    known = nvml.identities()
+    seen = selection.visible(known, {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    if not seen:
+        raise NotSupported(f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no simulated GPU to train on")
+    return [uuid for uuid, _, _ in known].index(seen[0])
+
+
+def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[int]:
+    """Training steps of a small convolutional network on random 64 x 64 images (PyTorch)."""
+    try:
+        import torch  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise NotSupported(
+            "the example trains with PyTorch on a real GPU, and it is not installed here: pip install torch; "
+            "or choose a simulated GPU with `%gpu simulate A100`"
+        ) from error
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NotSupported("PyTorch finds no CUDA device here; choose a simulated GPU with `%gpu simulate A100`")
+    return _steps(torch, iterations, batch_size, device)
+
+
+def _steps(torch: Any, iterations: int, batch_size: int, device: str) -> Iterator[int]:
+    nn = torch.nn
+    layers: list[Any] = []
+    width = 3
+    for channels in (64, 128, 256, 256):
+        layers += [nn.Conv2d(width, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2)]
+        width = channels
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 16, 100)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images = torch.randn(batch_size, 3, 64, 64, device=device)
+    labels = torch.randint(0, 100, (batch_size,), device=device)
+    for number in range(iterations):
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        yield number

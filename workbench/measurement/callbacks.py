@@ -1,0 +1,194 @@
+"""Hooks that mark iterations from inside of a framework's training loop, so that nothing has to be guessed from the power.
+
+    from workbench.measurement.callbacks import HuggingFaceCallback      # LightningCallback, KerasCallback
+    trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
+
+Each calls `workbench.step()` after an optimizer step and tells evaluations (and checkpoints, where the framework says when they end)
+apart. In a recurring job each also reports epochs, with a metric, and ends the training when the recurrence is to stop:
+
+    def train(run):
+        Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
+    job.run(train)
+
+A framework is imported when its class is first asked for, never before.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any, Protocol
+
+from ..errors import UsageError
+from . import marks
+
+EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
+
+
+class Run(Protocol):
+    """What is told of a recurring job: a `Recurrence`, or a part of one."""
+
+    def epoch(self, metric: float | None = None) -> None: ...
+    def should_stop(self) -> bool: ...
+
+
+class _Reporting:
+    """Tells a recurrence of epochs, and asks it whether to stop.
+
+    Args:
+        run: The recurrence; None outside of a recurring job.
+        metric: Name of the metric that the job's target is of, as the framework calls it; None reports epochs without one.
+    """
+
+    def __init__(self, run: Run | None = None, metric: str | None = None) -> None:
+        super().__init__()
+        self._run, self._metric = run, metric
+        self._ended = False  # the epoch that is under way is not a whole one
+
+    def _epoch(self, metrics: Any) -> bool:
+        """A whole epoch has ended; whether to stop. Nothing is reported of one that was cut short."""
+        if self._run is None or self._ended:
+            return self._ended
+        self._run.epoch(self._value(metrics))
+        return self._asked()
+
+    def _asked(self) -> bool:
+        """Whether to stop now."""
+        self._ended = self._ended or (self._run is not None and self._run.should_stop())
+        return self._ended
+
+    def _value(self, metrics: Any) -> float | None:
+        if self._metric is None:
+            return None
+        if metrics is None or self._metric not in metrics:
+            known = ", ".join(sorted(map(str, metrics or ()))) or "none"
+            raise UsageError(f"there is no metric '{self._metric}' at the end of this epoch; there is {known}. Evaluate once an epoch")
+        return float(metrics[self._metric])
+
+
+class _Evaluating(_Reporting):
+    """An evaluation between two hooks."""
+
+    _evaluation: AbstractContextManager[None] | None = None
+
+    def _begin(self) -> None:
+        self._end()  # one that ended with an error never came to its end hook
+        self._evaluation = marks.phase(EVALUATION)
+        self._evaluation.__enter__()
+
+    def _end(self) -> None:
+        evaluation, self._evaluation = self._evaluation, None
+        if evaluation is not None:
+            evaluation.__exit__(None, None, None)
+
+
+class _HuggingFaceHooks(_Reporting):
+    """transformers.TrainerCallback: `on_step_end` is an optimizer step; the trainer evaluates and saves between two of them."""
+
+    _seen: Any = None  # metrics of an evaluation inside the epoch
+    _due = False  # the epoch is over and its evaluation is to come
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        marks.step()
+        if self._asked():
+            control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        # The trainer evaluates after this hook, where it evaluates by epochs; `should_evaluate` says so.
+        self._due = bool(control.should_evaluate)
+        if not self._due:
+            self._report(control)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
+        marks.since_last(EVALUATION)
+        self._seen = metrics
+        if self._due:
+            self._due = False
+            self._report(control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        marks.since_last(CHECKPOINT)
+
+    def _report(self, control: Any) -> None:
+        seen, self._seen = self._seen, None
+        if self._epoch(seen):
+            control.should_training_stop = True
+
+
+class _LightningHooks(_Evaluating):
+    """lightning.pytorch.Callback: a batch is a micro-step where gradients are accumulated, so `global_step` decides."""
+
+    _steps: int | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._steps = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *batch: Any, **rest: Any) -> None:
+        if trainer.global_step != self._steps:
+            self._steps = trainer.global_step
+            marks.step()
+            if self._asked():
+                trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        # Comes after the validation of the epoch, so its metrics are there.
+        if self._epoch(trainer.callback_metrics if self._metric else None):
+            trainer.should_stop = True
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._begin()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end()
+
+
+class _KerasHooks(_Evaluating):
+    """keras.callbacks.Callback; `on_test_begin` and `on_test_end` bound the validation inside `fit` too."""
+
+    model: Any
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        marks.step()
+        if self._asked():
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._epoch(logs):
+            self.model.stop_training = True
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._begin()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._end()
+
+
+# Our class: the hooks, and where the framework's base class may be found.
+_CLASSES: dict[str, tuple[type, tuple[tuple[str, str], ...]]] = {
+    "HuggingFaceCallback": (_HuggingFaceHooks, (("transformers", "TrainerCallback"),)),
+    "LightningCallback": (_LightningHooks, (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback"))),
+    "KerasCallback": (_KerasHooks, (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback"))),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hooks, places = _CLASSES[name]
+    made = type(name, (hooks, _base(name, places)), {"__module__": __name__, "__qualname__": name, "__doc__": hooks.__doc__})
+    globals()[name] = made  # one class, which pickles by its name
+    return made
+
+
+def _base(name: str, places: tuple[tuple[str, str], ...]) -> Any:
+    for module, attribute in places:
+        try:
+            return getattr(import_module(module), attribute)
+        except ImportError:
+            continue
+    packages = " or ".join(module.split(".")[0] for module, _ in places)
+    raise UsageError(f"{name} needs {packages}, which is not installed here; in a loop of your own call workbench.step() instead")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CLASSES})

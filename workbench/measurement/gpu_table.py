@@ -1,0 +1,41 @@
+"""GPUs in words: what is here, what it can do, and what it takes to do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..device.nvml import NvmlDevice
+from ..errors import DeviceError
+from .recorder import Recorder
+
+
+def lines(devices: Sequence[NvmlDevice], recorder: Recorder | None = None) -> Iterator[str]:
+    """A few lines for each device."""
+    for number, device in enumerate(devices):
+        yield f"GPU {number}: {device.name}, {device.architecture}, {device.uuid}, PCI {device.pci_bus_id}"
+        limits = device.limits
+        try:
+            limit_w = device.setting().power_limit_w
+        except DeviceError as error:
+            yield f"    {error}"
+            continue
+        if limits.min_power_limit_w is not None and limit_w is not None:
+            span = f"{limits.min_power_limit_w:g}..{limits.max_power_limit_w:g} W"
+            yield f"    power limit {limit_w:g} W, can be {span}, default {limits.default_power_limit_w:g} W"
+        if limits.mem_clocks_mhz:
+            sm = limits.sm_clocks_mhz[limits.mem_clocks_mhz[0]]
+            mem = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)
+            yield f"    SM clock {sm[-1]}..{sm[0]} MHz, memory clock {mem} MHz"
+        update_s = recorder.update_s(device.uuid) if recorder else None
+        if device.can("energy"):
+            steps = f", which moves every {1000 * update_s:.0f} ms" if update_s else ""
+            yield f"    energy: from the driver's counter{steps}"
+        elif device.can("power"):
+            yield "    energy: integrated from power readings (this GPU has no energy counter)"
+        else:
+            yield f"    energy: cannot be measured: {device.why_not('power')}"
+        absent = [each for each in device.capabilities if not each.present and each.name not in ("energy", "power")]
+        if absent:
+            yield "    without: " + ", ".join(each.name for each in absent)
+        if device.note:
+            yield f"    {device.note}"

@@ -1,0 +1,206 @@
+"""Marks: a training says where its iterations end, and every window that is open at that moment takes note.
+
+    for batch in loader:
+        train(batch)
+        workbench.step()                     # once per iteration; costs next to nothing where nothing is measured
+
+    with workbench.phase("evaluation"):      # its time is no iteration's
+        evaluate()
+
+Marks beat guesses: where there are enough of them, iterations are cut by them, and what the power trace says is checked against them.
+They are the host's moments, which may run ahead of the GPU's by what a framework queues; over many iterations that makes no difference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import struct
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+
+from ..records import Marks, Phase
+
+ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
+TOLD = struct.Struct("<IIdd")  # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
+KINDS = ("step", "optimizer", "evaluation", "checkpoint", "epoch", "phase")  # the second: a step that was seen, not told
+BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
+MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
+ENOUGH = 3  # marks that outweigh a tracked loop around them
+
+
+class Notebook:
+    """What is noted for one open window. Many threads may write; appending to an array is one step of the interpreter.
+
+    Args:
+        clock: The device clock of the window.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.steps = array("d")
+        self.phases: list[Phase] = []
+        self.loops: list[Sequence[float]] = []
+
+    def step(self) -> None:
+        if len(self.steps) < MOST:
+            self.steps.append(self.clock())
+
+    def begun(self, start_s: float) -> None:
+        """A phase begins; whoever follows the marks of a process from another one is told."""
+
+    def now_s(self) -> float | None:
+        """The time on its clock; None, and no further marks, where that is gone."""
+        try:
+            return self.clock()
+        except Exception:
+            detach(self)
+            return None
+
+    def since_last(self, kind: str) -> None:
+        """A phase that has just ended, for hooks that are told of its end only: it began with the last mark or phase."""
+        now_s = self.now_s()
+        latest = [*self.steps[-1:], *(each.end_s for each in self.phases[-1:])]
+        if latest and now_s is not None and now_s > max(latest):
+            self.phases.append(Phase(kind, max(latest), now_s))
+
+    def marks(self, start_s: float, end_s: float) -> Marks:
+        """What was noted between two moments. Explicit steps count more than loops, inner loops more than the loops around them."""
+        phases = tuple(sorted((each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s), key=lambda p: p.start_s))
+        steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
+        if len(steps) >= ENOUGH:
+            return Marks((steps,), phases, edges=True)
+        loops = sorted(tuple(at for at in loop if start_s <= at <= end_s) for loop in self.loops)
+        whole = [loop for loop in loops if len(loop) > 1]
+        inner = [loop for loop in whole if not any(_around(loop, other) for other in whole)]
+        runs: list[tuple[float, ...]] = []
+        for loop in inner:  # two loops at the same time, in two threads: the first one counts
+            if not runs or loop[0] >= runs[-1][-1]:
+                runs.append(loop)
+        return Marks(tuple(runs), phases)
+
+
+def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
+    """Whether one loop ran inside one iteration of another, and had more than one itself."""
+    return outer is not inner and len(inner) > 2 and any(a <= inner[0] and inner[-1] <= b for a, b in itertools.pairwise(outer))
+
+
+_open: tuple[Notebook, ...] = ()
+_lock = threading.Lock()
+
+
+def attach(notebook: Notebook) -> None:
+    """From now on marks are noted here too."""
+    global _open
+    with _lock:
+        _open = (*_open, notebook)
+
+
+def detach(notebook: Notebook) -> None:
+    """No further marks; a second time does nothing."""
+    global _open
+    with _lock:
+        _open = tuple(each for each in _open if each is not notebook)
+
+
+def detach_all(notebooks: dict[int, Notebook]) -> None:
+    """Those of a meter that is gone."""
+    for notebook in list(notebooks.values()):
+        detach(notebook)
+
+
+def step() -> None:
+    """Say that an iteration of the training has ended (or begins): once per iteration, at the same place of the loop.
+
+    Every window that is open notes it: a `%%energy` cell, `workbench.measure`. Where none is, nothing happens.
+    """
+    for notebook in _open:
+        try:
+            notebook.step()
+        except Exception:  # a simulated machine that is gone, whose window nobody closed: no reason to stop a training
+            detach(notebook)
+
+
+@contextlib.contextmanager
+def phase(kind: str) -> Iterator[None]:
+    """Say that this block is no iteration but an "evaluation", a "checkpoint" or whatever you call it; it is counted apart."""
+    begun = [(notebook, start_s) for notebook in _open if (start_s := notebook.now_s()) is not None]
+    for notebook, start_s in begun:
+        notebook.begun(start_s)
+    try:
+        yield
+    finally:
+        for notebook, start_s in begun:
+            end_s = notebook.now_s()
+            if end_s is not None and end_s > start_s:
+                notebook.phases.append(Phase(kind, start_s, end_s))
+
+
+def since_last(kind: str) -> None:
+    """Say that what ran since the last step (or phase) was this; for hooks that are called at its end only."""
+    for notebook in _open:
+        notebook.since_last(kind)
+
+
+def loop(moments_s: Sequence[float]) -> None:
+    """A tracked loop has ended, and these were its iterations' borders."""
+    for notebook in _open:
+        notebook.loops.append(moments_s)
+
+
+class Teller(Notebook):
+    """Writes every mark of this process to a file at once, so that who has started it knows how far it is.
+
+    Raises:
+        OSError: the file cannot be written to.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(time.monotonic)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._last_s: float | None = None
+        self.phases = _Told(self)
+
+    def step(self) -> None:
+        self._last_s = self.clock()
+        self.tell("step", self._last_s, self._last_s)
+
+    def begun(self, start_s: float) -> None:
+        self._write(BEGUN, start_s, start_s)
+
+    def tell(self, kind: str, start_s: float, end_s: float) -> None:
+        self._write(KINDS.index(kind), start_s, end_s)
+
+    def tell_phase(self, kind: str, start_s: float, end_s: float) -> None:
+        """Whatever it is called, it is no iteration."""
+        self.tell(kind if kind in KINDS[2:] else "phase", start_s, end_s)
+
+    def _write(self, place: int, start_s: float, end_s: float) -> None:
+        try:
+            os.write(self._file, TOLD.pack(os.getpid(), place, start_s, end_s))
+        except OSError:  # whoever listened is gone; no reason to stop a training
+            detach(self)
+
+    def since_last(self, kind: str) -> None:
+        if self._last_s is not None:
+            begun_s, self._last_s = self._last_s, self.clock()
+            self.tell_phase(kind, begun_s, self._last_s)
+
+
+class _Told(list[Phase]):
+    """Phases that are told rather than kept."""
+
+    def __init__(self, teller: Teller) -> None:
+        super().__init__()
+        self._teller = teller
+
+    def append(self, phase: Phase) -> None:
+        self._teller.tell_phase(*phase)
+
+
+if _path := os.environ.get(ENVIRONMENT_VARIABLE):
+    with contextlib.suppress(OSError):
+        attach(Teller(_path))

@@ -1,0 +1,579 @@
+"""Windows are opened, closed and measured: the energy of what ran between two moments, and how sure that is.
+
+Opening and closing read each GPU's energy counter and nothing else. What the sampling process saw in between gives the rest when
+the window is measured: the energy of the pieces of a counter step at both edges (`estimate`), peaks, clocks, throttling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import time
+import uuid as uuid_module
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ..device import rapl
+from ..device.nvml import throttle_names
+from ..device.protocol import Device
+from ..errors import DeviceError, MeasurementError, UsageError, WorkbenchError
+from ..records import Edge, GpuMeasurement, Marks, Measurement, Periods, Process, Setting, Window
+from . import energy_estimate, marks
+from .recorder import ROWS, Recorder
+from .sensor_updates import as_steps, by_readings, gaps, reaches
+from .synchronise import synchronise
+
+if TYPE_CHECKING:
+    from ..periods.segment import Found
+
+T = TypeVar("T")
+NAN = math.nan
+STATUS_S = 0.4
+BEFORE_S = 3.0  # of the trace before a window that its first edge is judged by
+
+
+class Meter:
+    """Measures windows on one or more GPUs. Windows nest, overlap and may be opened in any thread.
+
+    Args:
+        devices: GPUs to measure; may be empty, then windows have a time and no energy.
+        recorder: What watches the same devices; None measures by the counter alone, with wider error bars.
+        sync: Wait for queued GPU work of torch, JAX and CuPy at both edges.
+        zones: RAPL counters to read as well.
+        why: Why there is no GPU to measure, where there is none; trainings are told with their result.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        recorder: Recorder | None = None,
+        *,
+        sync: bool = True,
+        zones: tuple[rapl.Zone, ...] | None = None,
+        why: str = "",
+    ) -> None:
+        self.devices = tuple(devices)
+        self.recorder = recorder
+        self.sync = sync
+        self.why = why
+        self.zones = rapl.zones() if zones is None else zones
+        self._counted = tuple(device.can("energy") for device in self.devices)
+        self.clock = self.devices[0].clock if self.devices else time.monotonic
+        self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
+        self._notebooks: dict[int, marks.Notebook] = {}  # of windows that are open
+        weakref.finalize(self, marks.detach_all, self._notebooks)
+        if recorder is not None:
+            self._hold = recorder.hold(self._oldest)
+
+    def open(self, label: str = "", *, sync: bool | None = None) -> Window:
+        """Start a window now."""
+        if self.sync if sync is None else sync:
+            synchronise()
+        host = rapl.read(self.zones) if self.zones else {}
+        edges, notes = self._edges()
+        window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes)
+        if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
+            marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
+        self._notebooks[id(window)] = notebook = marks.Notebook(self.clock)
+        marks.attach(notebook)
+        if self.recorder is not None:
+            if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
+                self._starts.pop(next(iter(self._starts)), None)
+            self._starts[id(window)] = window.start_s
+        return window
+
+    def close(self, window: Window, *, sync: bool | None = None) -> Window:
+        """End a window now; returns it closed. Closing twice gives two windows with one start."""
+        if self.sync if sync is None else sync:
+            synchronise()
+        end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
+        edges, notes = self._edges()
+        host = rapl.read(self.zones) if self.zones else {}
+        locked = tuple(device.locked() for device in self.devices)
+        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host, locked,
+                        window.notes + notes, self._marked(window, end_s))  # fmt: skip
+        if self.recorder is not None:
+            start_s = self._starts.pop(id(window), None)
+            if start_s is not None:
+                self._starts[id(closed)] = start_s
+        return closed
+
+    def _marked(self, window: Window, end_s: float) -> Marks:
+        notebook = self._notebooks.pop(id(window), None)
+        if notebook is None:  # closed before
+            return window.marks
+        marks.detach(notebook)
+        return notebook.marks(window.start_s, end_s)
+
+    def _oldest(self) -> float:
+        return min(list(self._starts.values()), default=math.inf)
+
+    def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
+        edges: list[Edge] = []
+        notes: tuple[str, ...] = ()
+        at_s = self.clock()
+        for device, counted in zip(self.devices, self._counted, strict=True):
+            value = NAN
+            if counted:
+                try:
+                    value = device.energy_j()
+                except DeviceError as error:  # the window goes on: what can be had is still measured
+                    notes = (*notes, str(error))
+            edges.append(Edge(at_s, value))
+        return tuple(edges), notes
+
+    def settle(self, window: Window, *, timeout_s: float = 0.5) -> None:
+        """Wait until the sensors have refreshed once after the window's end, by which its last edge becomes known."""
+        if self.recorder is None or window.end_s is None or getattr(self.clock, "stepped", False):
+            return
+        deadline = time.monotonic() + timeout_s
+        for device in self.devices:
+            while time.monotonic() < deadline and not self.recorder.error(device.uuid):
+                row = self.recorder.latest(device.uuid)
+                if row is not None and (
+                    row["tick_s"] >= window.end_s or (np.isnan(row["tick_s"]) and row["time_s"] > window.end_s)
+                ):
+                    break
+                time.sleep(0.004)
+
+    def measure(self, window: Window, *, settle: bool = True, outcome: str = "ok") -> Measurement:
+        """What a closed window cost.
+
+        Args:
+            window: As `close` returned it.
+            settle: Wait up to one refresh of the sensors (about 0.1 s) to know the last edge; without, the error is larger.
+            outcome: How what ran in it ended: "ok", "error" or "interrupted".
+
+        Raises:
+            UsageError: the window is still open.
+        """
+        if window.end_s is None:
+            raise UsageError(f"window {window.label!r} is still open; close it before it is measured")
+        if settle:
+            self.settle(window)
+        gpus = tuple(self._gpu(number, window) for number in range(len(self.devices)))
+        self._starts.pop(id(window), None)
+        seconds = window.end_s - window.start_s
+        unix_s = getattr(self.clock, "unix_s", None)
+        started = unix_s(window.start_s) if unix_s else time.time() - (time.monotonic() - window.start_s)
+        return Measurement(
+            id=uuid_module.uuid4().hex[:12],
+            label=window.label,
+            started_unix_s=started,
+            time_s=seconds,
+            gpus=gpus,
+            cpu_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "cpu", seconds),
+            dram_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "dram", seconds),
+            outcome=outcome,
+            notes=window.notes,
+        )
+
+    def _gpu(self, number: int, window: Window) -> GpuMeasurement:
+        device, counted = self.devices[number], self._counted[number]
+        assert window.end_s is not None
+        rows = np.empty(0, ROWS)
+        notes: list[str] = [note for note in (getattr(device, "note", ""),) if note]
+        if self.recorder is not None:
+            rows = self.recorder.rows(device.uuid, window.start_s - BEFORE_S, window.end_s + 1.0)
+            if error := self.recorder.error(device.uuid):
+                notes.append(error)
+        inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
+        duration_s = window.end_s - window.start_s
+        energy_j, uncertainty_j, source = self._energy(number, window, rows, notes)
+        update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
+        others = tuple(process for process in _processes(device) if process.name != "?" and not _ours(process.pid))
+        if others:
+            names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
+            notes.append(f"other processes used this GPU and are in the figure: {names}")
+        missing = gaps(inside, update_s)
+        if missing:
+            where = "comes from the counter" if counted else "is interpolated"
+            notes.append(f"{missing} gaps in sampling; their energy {where}")
+        limits_w = inside["power_limit_w"][np.isfinite(inside["power_limit_w"])]
+        if len(limits_w) and np.ptp(limits_w) > 1:
+            notes.append(f"the power limit changed inside: {limits_w[0]:g} W first, {limits_w[-1]:g} W last")
+        # What is asked five times a second and looks back as long tells nothing of a shorter window.
+        status = inside if duration_s >= STATUS_S else inside[:0]
+        bits = int(np.bitwise_or.reduce(status["throttle"])) if len(status) else 0
+        power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]
+        power = power[np.isfinite(power)]
+        return GpuMeasurement(
+            name=device.name,
+            uuid=device.uuid,
+            energy_j=energy_j,
+            energy_uncertainty_j=uncertainty_j,
+            source=source,
+            simulated=device.simulated,
+            mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
+            peak_power_w=float(power.max()) if len(power) else None,
+            idle_share=_idle_share(status),
+            mean_utilisation=_mean(status["utilisation"]),
+            setting=_setting(window, number, float(limits_w[-1]) if len(limits_w) else None),
+            power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
+            sm_clock_mhz=_mean(status["sm_clock_mhz"]),
+            throttle_reasons=throttle_names(bits),
+            other_processes=others,
+            samples=len(inside),
+            gaps=missing,
+            notes=tuple(notes),
+        )
+
+    def _energy(
+        self, number: int, window: Window, rows: np.ndarray[Any, Any], notes: list[str]
+    ) -> tuple[float | None, float | None, str]:
+        """Energy, its 95 % half width, and how it was had."""
+        assert window.end_s is not None
+        device, counted = self.devices[number], self._counted[number]
+        opened, closed = window.opened[number], window.closed[number]
+        limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
+        most_w = float(limits.max()) if len(limits) else device.limits.max_power_limit_w or 0.0
+        steps = as_steps(rows, device.power_window_s, closed if counted else None, most_w)
+        if steps is not None and reaches(steps, window):
+            found = energy_estimate.window_energy(steps, window.start_s, window.end_s)
+            return max(found.energy_j, 0.0), found.uncertainty_j, "counter" if counted else "integrated"
+        difference_j = closed.energy_j - opened.energy_j
+        if counted and difference_j >= 0:
+            notes.append("the counter's steps around this window are not known: its plain difference, off by up to a step at each end")
+            return difference_j, self._plain_error_j(window, rows, difference_j, number), "counter"
+        if counted and difference_j < 0:
+            notes.append(f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)")
+            return None, None, "none"
+        read = by_readings(rows, window)
+        if read is not None:
+            return *read, "integrated"
+        what = "its energy counter could not be read" if counted else "it has no energy counter"
+        notes.append(f"{what}, and too few power readings fell around this window ({len(rows)}); use a longer cell or --repeat")
+        return None, None, "none"
+
+    def _plain_error_j(self, window: Window, rows: np.ndarray[Any, Any], difference_j: float, number: int) -> float:
+        """Of a plain difference: either edge may be off by up to one update at the highest power around."""
+        assert window.end_s is not None
+        update_s = 0.1
+        if self.recorder is not None:
+            update_s = self.recorder.update_s(self.devices[number].uuid) or update_s
+        seen = rows["power_w"][np.isfinite(rows["power_w"])]
+        mean_w = difference_j / max(window.end_s - window.start_s, update_s)
+        power_w = max([mean_w, *seen.tolist()]) or energy_estimate.UNKNOWN_W
+        # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78 of it.
+        return 0.78 * update_s * float(power_w)
+
+    def count(self, window: Window, measurement: Measurement, *, look: bool | None = None) -> Found | None:
+        """The iterations of a measured window; see `counting.count`."""
+        from .iterations import count
+
+        return count(window, measurement, self.recorder, look=look)
+
+    def energies(self, marks_s: Sequence[float]) -> list[tuple[int, float, float, float | None, float | None]]:
+        """The stretches between moments of the past: number, start (from the first), length, energy and its 95 % half width.
+
+        Energy is None for a stretch whose surroundings were not sampled, or where a GPU has neither counter nor readings.
+        """
+        surrounds = []
+        for device in self.devices if self.recorder is not None else ():
+            rows = self.recorder.rows(device.uuid, marks_s[0] - BEFORE_S, marks_s[-1] + 1.0) if self.recorder else None
+            surrounds.append(as_steps(rows, device.power_window_s) if rows is not None else None)
+        found: list[tuple[int, float, float, float | None, float | None]] = []
+        for number, (begin_s, end_s) in enumerate(itertools.pairwise(marks_s)):
+            window = Window("", begin_s, (), end_s)
+            parts = [energy_estimate.window_energy(s, begin_s, end_s) for s in surrounds if s is not None and reaches(s, window)]
+            known = bool(parts) and len(parts) == len(self.devices)
+            energy_j = sum(part.energy_j for part in parts) if known else None
+            error_j = math.sqrt(sum(part.uncertainty_j**2 for part in parts)) if known else None
+            found.append((number, begin_s - marks_s[0], end_s - begin_s, energy_j, error_j))
+        return found
+
+    # for scripts
+
+    @contextlib.contextmanager
+    def window(self, label: str = "", *, settle: bool = True) -> Iterator[Result]:
+        """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`. Of itself it raises nothing."""
+        result = Result(self, label, settle)
+        try:
+            yield result
+        except KeyboardInterrupt:
+            result.close("interrupted")
+            raise
+        except BaseException:
+            result.close("error")
+            raise
+        else:
+            result.close("ok")
+
+    def track(self, iterable: Iterable[T], label: str = "") -> Track[T]:
+        """Iterate with a window around every iteration; see `Track`."""
+        return Track(self, iterable, label)
+
+
+class TrainingWindow:
+    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a note that says why."""
+
+    def __init__(self, meter: Meter, label: str) -> None:
+        self._meter, self._label, self._problem = meter, label, ""
+        self._begun_s = time.monotonic()
+        self._time_s: float | None = None
+        self.opened = self.attempt(lambda: meter.open(label))
+        self.closed: Window | None = None
+        # of the trace, as long as it may be asked for
+        self._hold = self.attempt(lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None)
+
+    @property
+    def ended(self) -> bool:
+        return self._time_s is not None
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        """What `act` returns; None where it fails, and the measurement says why."""
+        try:
+            return act()
+        except Exception as error:
+            self._problem = self._problem or describe(error)
+            return None
+
+    def now_s(self) -> float | None:
+        """The time of the window's clock; None where that is gone."""
+        return self.attempt(self._meter.clock)
+
+    def close(self) -> None:
+        opened = self.opened
+        self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
+        self._time_s = time.monotonic() - self._begun_s
+
+    def measure(self, outcome: str = "ok", *, settle: bool = True) -> tuple[Measurement, Found | None]:
+        """Its measurement, and its iterations where they were looked for and found."""
+        assert self._time_s is not None
+        began_unix_s = time.time() - (time.monotonic() - self._begun_s)
+        measured = Measurement(uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome)
+        found = None
+        if (closed := self.closed) is not None:
+            measured = self.attempt(lambda: self._meter.measure(closed, settle=settle, outcome=outcome)) or measured
+            found = self.attempt(lambda: self._meter.count(closed, measured))
+        failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
+        notes = [note for note in (self._meter.why, failed) if note]
+        return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
+
+
+class Result:
+    """What a measured block leaves behind; the estimate is made when it is first asked for."""
+
+    def __init__(self, meter: Meter, label: str, settle: bool) -> None:
+        self._meter, self._settle = meter, settle
+        self._found: Found | None = None
+        self._outcome = "ok"
+        self._measurement: Measurement | None = None
+        self._training = TrainingWindow(meter, label)
+
+    def close(self, outcome: str) -> None:
+        self._outcome = outcome
+        self._training.close()
+
+    @property
+    def measurement(self) -> Measurement:
+        """Raises MeasurementError while the block is still running."""
+        if self._measurement is None:
+            if not self._training.ended:
+                raise MeasurementError("the block is still running; its measurement is there when it has ended")
+            self._measurement, self._found = self._training.measure(self._outcome, settle=self._settle)
+        return self._measurement
+
+    @property
+    def found(self) -> Found:
+        """The iterations of the block, their summary and the periods of its trace; also of a block too short to be looked at unasked."""
+        measurement, window = self.measurement, self._training.closed
+        if window is not None and (self._found is None or self._found.periods is None):
+            self._found = self._meter.count(window, measurement, look=True)
+        if self._found is None:
+            raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no marks (workbench.step())")
+        return self._found
+
+    @property
+    def iterations(self) -> Any:
+        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`); the energies add up."""
+        return self.found.frame
+
+    @property
+    def periods(self) -> Periods:
+        """The rhythms of the power trace; none, with the reason, where there was no trace."""
+        return self.found.periods or Periods(reason="the power was not recorded")
+
+    @property
+    def energy_j(self) -> float | None:
+        return self.measurement.energy_j
+
+    @property
+    def time_s(self) -> float:
+        return self.measurement.time_s
+
+
+class Track(Iterable[T]):
+    """An iterable whose iterations are windows.
+
+    The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so that waiting
+    for data counts. In the loop nothing is read but the clock; iterations are cut out of the trace afterwards, and belong to the
+    GPU's time, not to the host's that has queued their work. `measurement` is of the whole loop.
+    """
+
+    def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
+        self._meter, self._iterable, self._label = meter, iterable, label
+        self.marks_s: list[float] = []
+        self._whole: TrainingWindow | None = None
+        self._measurement: Measurement | None = None
+        self._iterations: Any = None
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        self._measurement = self._iterations = None
+        self._whole = whole = TrainingWindow(self._meter, self._label)
+        self.marks_s = [whole.opened.start_s] if whole.opened is not None else []
+        marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
+        begun = False
+        try:
+            for item in self._iterable:
+                begun = True
+                yield item
+                self._mark(whole.now_s())
+                begun = False
+        finally:
+            whole.close()
+            if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
+                self._mark(whole.closed.end_s)
+
+    def _mark(self, at_s: float | None) -> None:
+        if at_s is not None and self.marks_s:
+            self.marks_s.append(at_s)
+
+    @property
+    def measurement(self) -> Measurement:
+        """The whole loop's. Raises MeasurementError while it has not ended."""
+        if self._measurement is None:
+            if self._whole is None or not self._whole.ended:
+                raise MeasurementError("the loop has not ended; its measurement is there when it has")
+            self._measurement, _ = self._whole.measure()
+        return self._measurement
+
+    @property
+    def iterations(self) -> Any:
+        """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j, energy_uncertainty_j (sum of GPUs)."""
+        if self._iterations is None:
+            import polars as pl
+
+            _ = self.measurement  # which waits until the last edge is known
+            assert self._whole is not None
+            rows = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if self.marks_s else []
+            names = ("iteration", "start_s", "time_s", "energy_j", "energy_uncertainty_j")
+            kinds = (pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64)
+            self._iterations = pl.DataFrame(rows or [], schema=dict(zip(names, kinds, strict=True)), orient="row")
+        return self._iterations
+
+
+def encodable(label: str) -> str:
+    """A label that can be stored; file names that are no UTF-8 come with code points that no encoding has."""
+    return str(label).encode("utf-8", "replace").decode()
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong, in one sentence."""
+    return str(error) if isinstance(error, WorkbenchError) and str(error) else f"{type(error).__name__}: {error}"
+
+
+def with_iterations(measurement: Measurement, found: Found | None) -> Measurement:
+    """A measurement that says what one iteration costs."""
+    return measurement if found is None else replace(measurement, iterations=found.summary)
+
+
+def repeated(measurements: Sequence[Measurement]) -> Measurement:
+    """Several runs of one cell as one: means, and standard deviations over the runs.
+
+    The half width of the mean is the larger of what the runs' own errors leave and Student's interval over the runs' sums; what
+    the GPUs have in common from run to run is in those sums.
+    """
+    n = len(measurements)
+    if n == 1:
+        return measurements[0]
+    columns = list(zip(*(m.gpus for m in measurements), strict=True))
+    sums = [m.energy_j for m in measurements]
+    times = np.array([m.time_s for m in measurements])
+    sd_j = spread_j = None
+    if columns and None not in sums:
+        sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
+        spread_j = float(stdtrit(n - 1, 0.975)) * sd_j / math.sqrt(n)
+    return replace(
+        measurements[0],
+        time_s=float(times.mean()),
+        time_sd_s=float(times.std(ddof=1)),
+        gpus=tuple(_mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns))) for column in columns),
+        energy_sd_j=sd_j,
+        cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
+        dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]),
+        repeats=n,
+        outcome=measurements[-1].outcome,
+    )
+
+
+def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeasurement:
+    """One GPU over several runs. `spread_j` is its part of the interval over runs."""
+    own_j = math.sqrt(sum((run.energy_uncertainty_j or 0.0) ** 2 for run in runs)) / len(runs)
+    energy_j = _mean_of([run.energy_j for run in runs])
+    peaks = [run.peak_power_w for run in runs if run.peak_power_w is not None]
+    means: dict[str, Any] = {name: _mean_of([getattr(run, name) for run in runs])
+             for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}  # fmt: skip
+    return replace(
+        runs[-1],
+        energy_j=energy_j,
+        energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j or 0.0),
+        peak_power_w=max(peaks, default=None),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
+        samples=sum(run.samples for run in runs),
+        gaps=sum(run.gaps for run in runs),
+        **means,
+    )
+
+
+def _idle_share(rows: np.ndarray[Any, Any]) -> float | None:
+    busy = rows["utilisation"][np.isfinite(rows["utilisation"])]
+    return float(1.0 - np.mean(busy)) if len(busy) else None
+
+
+def _mean(values: np.ndarray[Any, Any]) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.mean(known)) if len(known) else None
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    return None if None in values else float(np.mean([value for value in values if value is not None]))
+
+
+def _processes(device: Device) -> tuple[Process, ...]:
+    try:
+        return device.processes()
+    except DeviceError:
+        return ()
+
+
+def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
+    """What the GPU was put to when the window closed: locks as this process knows them, the limit as it was sampled."""
+    locked = window.locked[number] if number < len(window.locked) else Setting()
+    return replace(locked, power_limit_w=limit_w)
+
+
+def _ours(pid: int) -> bool:
+    """Whether a process is this one, or descends from it."""
+    for _ in range(64):
+        if pid == os.getpid():
+            return True
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError):
+            return False
+        if pid <= 1:
+            return False
+    return False

@@ -1,0 +1,335 @@
+"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen between two times.
+
+The process looks at the GPUs whatever the kernel does, also while a C call holds the interpreter lock. Where no process can be
+started (and on a stepped clock, in tests) the same sampler runs in this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import threading
+import time
+import uuid as uuid_module
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import child
+from ..device.protocol import Device
+from ..errors import MeasurementError, UsageError
+from .sampler import LOST, RUNNING, Ring, Sampler
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ROWS = np.dtype(
+    [("time_s", "<f8"), ("tick_s", "<f8"), ("energy_j", "<f8"), ("power_tick_s", "<f8"), ("tick_error_s", "<f4"), ("power_w", "<f4"),
+     ("power_limit_w", "<f4"), ("sm_clock_mhz", "<f4"), ("mem_clock_mhz", "<f4"), ("utilisation", "<f4"),
+     ("memory_utilisation", "<f4"), ("temperature_c", "<f4"), ("throttle", "<u8")]
+)  # fmt: skip
+KEEP_S = 1800.0
+DRAIN_EVERY_S = 20.0
+
+
+class Recorder:
+    """Watches devices until it is stopped. Times are the devices' clock's.
+
+    Args:
+        devices: What to watch; all of one clock.
+        in_process: Sample on a thread of this process instead of in a child.
+
+    Raises:
+        MeasurementError: no devices, no space for the samples, or the sampling process could not be started.
+    """
+
+    def __init__(self, devices: Sequence[Device], *, in_process: bool = False) -> None:
+        if not devices:
+            raise MeasurementError("there is no GPU to record")
+        self.devices = tuple(devices)
+        self.clock = devices[0].clock
+        self._numbers = {device.uuid: number for number, device in enumerate(self.devices)}
+        wanted = _shared_directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
+        self._ring = Ring.create(wanted, [device.uuid for device in self.devices])
+        self._path = self._ring.path
+        self._views = [self._view(number) for number in range(len(self.devices))]
+        self._lock = threading.Lock()
+        self._kept: list[list[np.ndarray[Any, Any]]] = [[] for _ in self.devices]
+        self._read = [0] * len(self.devices)
+        self._missed = [0] * len(self.devices)
+        self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sampler: Sampler | None = None
+        self._stop = threading.Event()
+        if getattr(self.clock, "stepped", False):
+            self._start_stepped()
+        elif in_process:
+            self._start_thread()
+        else:
+            self._start_process()
+        self._finalizer = weakref.finalize(self, _clean, self._process, self._path, self._stop)
+        threading.Thread(target=_drain, args=(weakref.ref(self), self._stop), name="energy-drain", daemon=True).start()
+
+    # starting and stopping
+
+    def _start_process(self) -> None:
+        command = child.command("workbench.measurement.sampler", "main", str(self._path), *self._numbers)
+        try:
+            # A session of its own: the interrupt that stops a cell must not stop the sampling too.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            _clean(None, self._path, self._stop)
+            raise MeasurementError(f"the sampling process could not be started: {error}") from error
+
+    def _start_thread(self) -> None:
+        sampler = Sampler(self.devices, self._ring, self.clock, pause=self.clock.sleep)
+        thread = threading.Thread(target=_sample, args=(sampler, self.clock, self._stop), name="energy-sampler", daemon=True)
+        thread.start()
+
+    def _start_stepped(self) -> None:
+        clock: Any = self.clock
+        self._sampler = sampler = Sampler(
+            self.devices, self._ring, clock, pause=lambda seconds: clock.show(min(clock() + seconds, sampler.horizon_s))
+        )
+        sampler.start()
+        alive = weakref.ref(self)
+
+        def follow(target_s: float) -> None:
+            if alive() is None:
+                clock.on_step.remove(follow)
+                return
+            sampler.horizon_s = target_s
+            while (due_s := sampler.due_s()) <= target_s:
+                clock.show(due_s)
+                sampler.tick()
+
+        clock.on_step.append(follow)
+        self._follow = follow
+
+    def stop(self) -> None:
+        """End the sampling; what was recorded can still be read."""
+        with contextlib.suppress(ValueError):  # the clock of a simulated machine that is gone already
+            self.drain()
+        if self._sampler is not None:
+            clock: Any = self.clock
+            with contextlib.suppress(ValueError):
+                clock.on_step.remove(self._follow)
+        self._finalizer()
+        with self._lock:  # whoever still shows what was recorded keeps no deleted file mapped
+            self._ring.map = bytearray(self._ring.map)
+            self._views = [self._view(number) for number in range(len(self.devices))]
+
+    @property
+    def running(self) -> bool:
+        return not self._stop.is_set() and (self._process is None or self._process.poll() is None)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the sampling process."""
+        return self._process.pid if self._process else None
+
+    def ready(self, timeout_s: float = 5.0) -> bool:
+        """Wait until every device has been looked at, or until it is clear that one cannot be."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and self.running:
+            if all(self._ring.head(n) or self._ring.state(n)[0] == LOST for n in range(len(self.devices))):
+                return True
+            time.sleep(0.002)
+        return False
+
+    def calibrated(self, timeout_s: float = 2.0) -> bool:
+        """Wait until the sensors' update steps are known, as far as they can be."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and self.running:
+            if all(self._ring.state(n)[0] in (RUNNING, LOST) for n in range(len(self.devices))):
+                return True
+            time.sleep(0.005)
+        return False
+
+    def failure(self) -> str:
+        """Why the sampling process ended by itself; empty while it runs."""
+        if self._process is None or self._process.poll() is None or self._stop.is_set():
+            return ""
+        said = self._process.stderr.read().decode(errors="replace").strip().splitlines() if self._process.stderr else []
+        return f"the sampling process ended ({said[-1] if said else f'exit code {self._process.returncode}'})"
+
+    # reading
+
+    def update_s(self, uuid: str) -> float | None:
+        """The update period of a device's energy counter (of its power where it has none) as found; None if not yet."""
+        value = self._ring.state(self._numbers[uuid])[3]
+        return None if math.isnan(value) else value
+
+    def error(self, uuid: str) -> str:
+        """What keeps a device from being read now; empty where nothing does."""
+        return self._ring.state(self._numbers[uuid])[5] or self.failure()
+
+    def latest(self, uuid: str) -> np.ndarray[Any, Any] | None:
+        """The newest row of a device."""
+        number = self._numbers[uuid]
+        head = self._ring.head(number)
+        return self._views[number][(head - 1) % self._ring.capacity].copy() if head else None
+
+    def rows(self, uuid: str, from_s: float, to_s: float) -> np.ndarray[Any, Any]:
+        """Rows (dtype `ROWS`) of a device with from_s <= time_s <= to_s, oldest first."""
+        self.drain()
+        with self._lock:
+            chunks = self._kept[self._numbers[uuid]]
+            hits = [c for c in chunks if len(c) and c["time_s"][-1] >= from_s and c["time_s"][0] <= to_s]
+        if not hits:
+            return np.empty(0, ROWS)
+        rows = np.concatenate(hits)
+        low, high = np.searchsorted(rows["time_s"], [from_s, to_s], side="left")
+        high += int(np.searchsorted(rows["time_s"][high:], to_s, side="right"))
+        return rows[low:high]
+
+    def trace(self, uuid: str, from_s: float, to_s: float) -> pl.DataFrame:
+        """The trace (`trace.SCHEMA`) of a device between two times."""
+        return as_trace(self.rows(uuid, from_s, to_s))
+
+    def hold(self, from_s: float | Callable[[], float]) -> Hold:
+        """Keep everything since a time (or what a function says it is) in memory for as long as the returned object lives."""
+        hold = Hold(from_s)
+        self._holds.add(hold)
+        return hold
+
+    def ask_interval(self, uuid: str, seconds: float | None) -> None:
+        """Ask for another time between two looks at a device, until it is asked for None.
+
+        The sampling process obeys at its next look. It never looks so rarely that a refresh of a sensor that it follows would be
+        missed, nor more often than every 5 ms.
+
+        Raises:
+            UsageError: seconds that are no positive number.
+        """
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(
+                f"the time between two looks must be a positive number of seconds, not {seconds:g}; None leaves it to the sampler"
+            )
+        self._ring.ask(self._numbers[uuid], seconds)
+
+    def drain(self) -> None:
+        """Move what is new in the ring into memory of this process, and forget what is old and not held."""
+        with self._lock:
+            for number, view in enumerate(self._views):
+                head, capacity = self._ring.head(number), self._ring.capacity
+                first = max(self._read[number], head - capacity + 64)  # the writer may be inside the oldest ones
+                self._missed[number] += first - self._read[number]
+                if first >= head:
+                    continue
+                rows = np.take(view, range(first, head), mode="wrap") if head - first < 64 else _slice(view, first, head)
+                late = max(0, self._ring.head(number) - capacity - first)
+                self._kept[number].append(rows[late:])
+                self._read[number] = head
+                self._tidy(number)
+
+    def _tidy(self, number: int) -> None:
+        chunks = self._kept[number]
+        while len(chunks) > 1 and len(chunks[-1]) + len(chunks[-2]) <= 4096:
+            last = chunks.pop()
+            chunks[-1] = np.concatenate([chunks[-1], last])
+        oldest_s = min([self.clock() - KEEP_S, *(hold.from_s - 10.0 for hold in self._holds)])
+        while len(chunks) > 1 and chunks[0]["time_s"][-1] < oldest_s:
+            chunks.pop(0)
+
+    def _view(self, number: int) -> np.ndarray[Any, Any]:
+        return np.frombuffer(self._ring.map, ROWS, self._ring.capacity, self._ring.rows_at(number))
+
+
+class Hold:
+    """Keeps a recorder from forgetting what came after `from_s`."""
+
+    def __init__(self, from_s: float | Callable[[], float]) -> None:
+        self._from_s = from_s
+
+    @property
+    def from_s(self) -> float:
+        return self._from_s() if callable(self._from_s) else self._from_s
+
+
+def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
+    """Rows of a recorder as a trace frame; NaN becomes null."""
+    import polars as pl
+
+    from ..trace import SCHEMA
+
+    frame = pl.DataFrame({name: rows[name] for name in SCHEMA.names()})
+    return frame.cast(dict(SCHEMA)).with_columns(pl.selectors.float().fill_nan(None))  # type: ignore[arg-type]
+
+
+def as_rows(trace: pl.DataFrame) -> np.ndarray[Any, Any]:
+    """A trace frame as rows of a recorder (dtype `ROWS`); what the frame does not have is NaN."""
+    rows = np.zeros(trace.height, ROWS)
+    for name in ROWS.names or ():
+        if name in trace.columns:
+            rows[name] = trace[name].fill_null(0 if name == "throttle" else math.nan).to_numpy()
+        elif name != "throttle":
+            rows[name] = math.nan
+    return rows
+
+
+def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any, Any]:
+    capacity = len(view)
+    low, high = first % capacity, head % capacity
+    return view[low:high].copy() if low < high else np.concatenate([view[low:], view[:high]])
+
+
+def _sample(sampler: Sampler, clock: Any, stop: threading.Event) -> None:
+    sampler.start()
+    while not stop.is_set():
+        wait_s = sampler.due_s() - clock()
+        if wait_s > 0:
+            stop.wait(min(wait_s / getattr(clock, "scale", 1.0), 1.0))
+        else:
+            sampler.tick()
+
+
+def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
+    """Empties the ring now and then, so that a long quiet cell loses nothing."""
+    while not stop.wait(DRAIN_EVERY_S):
+        alive = recorder()
+        if alive is None:
+            return
+        try:
+            alive.drain()
+        except ValueError:  # a simulated machine was taken away under a recorder that nobody stopped: there is nothing more to come
+            return
+        del alive
+
+
+def _clean(process: subprocess.Popen[bytes] | None, path: Path, stop: threading.Event) -> None:
+    stop.set()
+    if process is not None:
+        with contextlib.suppress(OSError):
+            if process.stdin:
+                process.stdin.close()
+        try:
+            process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stderr:
+            process.stderr.close()
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _shared_directory() -> Path:
+    import tempfile
+
+    shm = Path("/dev/shm")
+    if not os.access(shm, os.W_OK):
+        with contextlib.suppress(OSError):  # nowhere to write at all: who makes the ring says so
+            return Path(tempfile.gettempdir())
+    return shm

@@ -1,0 +1,296 @@
+"""A measurement in words: one line of text, a small table of HTML, and JSON."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..records import GpuMeasurement, IterationSummary, Measurement
+
+if TYPE_CHECKING:
+    from ..tuning.results import TuningResult
+
+MIME = "application/vnd.gpu-energy-workbench.measurement+json"
+CALIBRATION = "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
+J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """What energy is worth; parts that are None are not shown."""
+
+    price_per_kwh: float | None = None
+    currency: str = "EUR"
+    g_co2_per_kwh: float | None = None
+
+    def words(self, energy_j: float | None) -> str:
+        """Money and CO2 of an energy, as far as they are configured."""
+        if energy_j is None:
+            return ""
+        kwh, parts = energy_j / J_PER_KWH, []
+        if self.price_per_kwh is not None:
+            parts.append(f"{_significant(kwh * self.price_per_kwh)} {self.currency}")
+        if self.g_co2_per_kwh is not None:
+            parts.append(f"{_significant(kwh * self.g_co2_per_kwh)} gCO2")
+        return ", ".join(parts)
+
+
+NO_TARIFF = Tariff()
+
+
+def energy_words(energy_j: float | None, uncertainty_j: float | None) -> str:
+    """Joules with their error, rounded to what the error allows.
+
+    >>> energy_words(123.4321, 1.8342), energy_words(0.0213, 0.0004), energy_words(1234567.0, 3210.0)
+    ('123.4 ± 1.8 J', '0.02130 ± 0.00040 J', '1.2346 ± 0.0032 MJ')
+    """
+    if energy_j is None:
+        return "no energy"
+    scale, unit = (1e6, "MJ") if energy_j >= 1e6 else (1e3, "kJ") if energy_j >= 1e4 else (1.0, "J")
+    value = energy_j / scale
+    if uncertainty_j is None:
+        return f"{_significant(value, 4)} {unit}"
+    error = max(uncertainty_j / scale, 1e-9)
+    decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
+    return f"{value:.{decimals}f} ± {error:.{decimals}f} {unit}"
+
+
+def time_words(seconds: float) -> str:
+    """A duration as a person says it.
+
+    >>> time_words(0.01234), time_words(9.98), time_words(754.0), time_words(7384.0)
+    ('12.3 ms', '9.98 s', '12 min 34 s', '2 h 3 min')
+    """
+    if seconds < 0.1:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min {int(seconds % 60)} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
+    """The one line that a cell leaves behind: `123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated`."""
+    label = f"{m.label}: " if m.label else ""
+    if m.energy_j is None:
+        why = m.notes[0] if m.notes else "; ".join(note for gpu in m.gpus for note in gpu.notes[-1:]) or "no GPU was measured"
+        return f"{label}{time_words(m.time_s)}, no energy: {why}"
+    parts = [energy_words(m.energy_j, m.energy_uncertainty_j), time_words(m.time_s)]
+    if m.mean_power_w is not None:
+        parts.append(f"{_significant(m.mean_power_w)} W")
+    if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
+        parts.append(f"mean of {m.repeats} runs (sd {_significant(m.energy_sd_j, 2)} J, {_significant(m.time_sd_s, 2)} s)")
+    if len(m.gpus) > 1:
+        parts.append(f"{len(m.gpus)} GPUs")
+    if worth := tariff.words(m.energy_j):
+        parts.append(worth)
+    if m.outcome != "ok":
+        parts.append({"error": "the cell ended with an error", "interrupted": "interrupted"}.get(m.outcome, m.outcome))
+    if m.simulated:
+        parts.append("simulated")
+    told = iteration_words(m.iterations)
+    return label + ", ".join(parts) + (f"; {told}" if told else "")
+
+
+def iteration_words(found: IterationSummary | None) -> str:
+    """What one iteration takes and costs, or why that is not known; empty where it was not looked for.
+
+    >>> iteration_words(IterationSummary(24, 0.4123, 0.0031, 96.04, 2.1, "detected"))
+    '412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected)'
+    >>> iteration_words(IterationSummary(0, reason="flat: the power hardly changes"))
+    'no iterations found (flat: the power hardly changes)'
+    """
+    if found is None:
+        return ""
+    if not found.count and found.detected_s is not None:
+        return f"iterations of perhaps {time_words(found.detected_s)}, not sure ({found.reason or 'the period is a best guess'})"
+    if not found.count or found.seconds is None:
+        return f"no iterations found ({found.reason or 'nothing repeats'})"
+    cost = "" if found.energy_j is None else f" and {energy_words(found.energy_j, found.energy_uncertainty_j)}"
+    plural = "s" if found.count > 1 else ""
+    others = [f"every {_count(level.every)} a {level.name} of {time_words(level.each_s)}" for level in found.levels
+              if level.name not in ("iteration", "micro-step", "cycle") and level.count > 1 and level.every is not None]  # fmt: skip
+    words = f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} iteration{plural} ({found.source})"
+    return "; ".join([words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])])
+
+
+def _seconds(seconds: float, uncertainty_s: float | None) -> str:
+    """A duration with its error, in milliseconds below a second.
+
+    >>> _seconds(0.4123, 0.0031), _seconds(12.34, 0.21), _seconds(0.5, None)
+    ('412.3 ± 3.1 ms', '12.34 ± 0.21 s', '500 ms')
+    """
+    scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
+    if uncertainty_s is None:
+        return f"{_significant(scale * seconds)} {unit}"
+    error = max(scale * uncertainty_s, 1e-3)
+    decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
+    return f"{scale * seconds:.{decimals}f} ± {error:.{decimals}f} {unit}"
+
+
+def _count(every: float) -> str:
+    """An ordinal.
+
+    >>> _count(50.0), _count(2.2), _count(1.0), _count(33.0), _count(12.0)
+    ('50th', '2nd', '1st', '33rd', '12th')
+    """
+    number = round(every)
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
+
+
+def tuning_words(tuned: TuningResult) -> str:
+    """What tuning has saved, or why it has not: one sentence."""
+    left = "".join(f"; {each}" for each in (*tuned.remarks, *tuned.left) if each not in tuned.reason)
+    ending = ", simulated" if tuned.simulated else ""
+    if tuned.state == "refused" and tuned.saved is None:
+        return f"not tuned: {tuned.reason}{left}"
+    if tuned.settled_s is None:
+        return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
+    counted = "" if tuned.settled_iterations is None or tuned.source == "rate" else f" / {tuned.settled_iterations} iterations"
+    settled = f"settled after {time_words(tuned.settled_s)}{counted}"
+    at = "" if tuned.setting is None else f" at {tuned.setting}"
+    again = "" if not tuned.retuned else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
+    early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
+    saved = tuned.saved
+    if saved is None:
+        return f"tuned, saving not measured; {settled}{at}{again}{early}{left}"
+    what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
+    if abs(saved.share) <= saved.share_uncertainty:
+        what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
+    elif saved.share < 0:
+        what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
+    joules = "" if saved.energy_j <= 0 else f", {energy_words(saved.energy_j, saved.uncertainty_j)}"
+    if 0.0 < saved.time_s < COUNTED * tuned.elapsed_s:  # the share is of that alone
+        counted_s, whole_s = time_words(saved.time_s), time_words(tuned.elapsed_s)
+        joules += f", counted over {counted_s} of {whole_s}"
+    bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
+    return (
+        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
+        f"{settled}{at}{again}{early}{ending}{left}"
+    )
+
+
+def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
+    """The line, with a table per GPU behind a fold. Plain HTML: no script, colours inherited, readable in any theme."""
+    rows = "".join(_row(gpu) for gpu in m.gpus)
+    notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
+    host = [f"{name} {_significant(value)} J" for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j))
+            if value is not None]  # fmt: skip
+    if host:
+        notes.append(", ".join(host) + " (RAPL)")
+    if m.gpus and m.energy_j is not None:
+        notes.append(CALIBRATION)
+    if m.iterations is not None and m.iterations.check:
+        notes.insert(0, m.iterations.check)
+    told = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
+    head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
+    table = f"<table style='margin:.3em 0'><tr>{head}</tr>{rows}</table>" if rows else ""
+    return (
+        "<details class='gpu-energy'><summary style='cursor:pointer'>"
+        f"{html.escape(line(m, tariff))}</summary>{table}{_levels(m.iterations)}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></details>"
+    )
+
+
+def _row(gpu: GpuMeasurement) -> str:
+    cells = (
+        gpu.name,
+        energy_words(gpu.energy_j, gpu.energy_uncertainty_j),
+        _unit(gpu.mean_power_w, "W"),
+        _unit(gpu.peak_power_w, "W"),
+        _unit(gpu.power_limit_w, "W"),
+        _unit(gpu.sm_clock_mhz, "MHz", 4),
+        "" if gpu.idle_share is None else f"{100 * gpu.idle_share:.0f} %",
+        ", ".join(gpu.throttle_reasons) or "-",
+        gpu.source + (", simulated" if gpu.simulated else ""),
+    )
+    return "<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in cells) + "</tr>"
+
+
+def _levels(found: IterationSummary | None) -> str:
+    """A table of what iterations, evaluations, checkpoints and the rest cost."""
+    if found is None or not found.count:
+        return ""
+    heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
+    rows = [
+        (each.name, str(each.count), time_words(each.each_s), _unit(each.each_j, "J"), time_words(each.time_s), _unit(each.energy_j, "J"))
+        for each in found.levels
+    ]
+    cells = "".join("<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in row) + "</tr>"
+                    for row in rows)  # fmt: skip
+    head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
+    return f"<table style='margin:.3em 0'><tr>{head}</tr>{cells}</table>"
+
+
+def as_dict(m: Measurement) -> dict[str, Any]:
+    """Everything, as JSON can hold it; derived sums included."""
+    values = asdict(m)
+    sums = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
+    return {**values, **{name: getattr(m, name) for name in sums}}
+
+
+def mimebundle(m: Measurement, tariff: Tariff = NO_TARIFF) -> dict[str, Any]:
+    """Text, HTML and JSON. The JSON has a type of its own: plain application/json would win over HTML in JupyterLab."""
+    return {"text/plain": line(m, tariff), "text/html": page(m, tariff), MIME: as_dict(m)}
+
+
+class Report:
+    """A measurement that shows itself."""
+
+    def __init__(self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = ()) -> None:
+        self.measurement, self._tariff, self._remarks = measurement, tariff, tuple(remarks)
+
+    def __repr__(self) -> str:
+        return "\n".join([line(self.measurement, self._tariff), *self._remarks])
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        bundle = mimebundle(self.measurement, self._tariff)
+        remarks = "".join(f"<div>{html.escape(remark)}</div>" for remark in self._remarks)
+        return {**bundle, "text/plain": repr(self), "text/html": f"{bundle['text/html']}{remarks}"}
+
+
+def compare_words(a: Measurement, b: Measurement) -> str:
+    """Two measurements against one another: ratio of their energies and times, the former with its 95 % interval.
+
+    >>> one = Measurement("1", "a", 0.0, 2.0, (GpuMeasurement("G", "u", 100.0, 3.0, "counter", False),))
+    >>> two = Measurement("2", "b", 0.0, 3.0, (GpuMeasurement("G", "u", 80.0, 4.0, "counter", False),))
+    >>> compare_words(one, two)
+    'b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less'
+    """
+    names = f"{b.label or b.id} / {a.label or a.id}"
+    times = f"time {b.time_s / a.time_s:.3f}" if a.time_s > 0 else "times cannot be compared (one of them is zero)"
+    if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:
+        return f"{names}: {times}; the energies cannot be compared (one of them is missing or zero)"
+    ratio = b.energy_j / a.energy_j
+    error_a, error_b = a.energy_uncertainty_j or 0.0, b.energy_uncertainty_j or 0.0
+    half = ratio * math.hypot(error_a / a.energy_j, error_b / b.energy_j if b.energy_j else 0.0)
+    difference, error = b.energy_j - a.energy_j, math.hypot(error_a, error_b)
+    verdict = "no sure difference" if abs(difference) <= error else (
+        f"{energy_words(abs(difference), error)} {'less' if difference < 0 else 'more'}")  # fmt: skip
+    cards = {gpu.uuid for gpu in a.gpus} == {gpu.uuid for gpu in b.gpus}
+    caveat = "" if cards else "; on different GPUs, whose calibrations may differ by 10 %"
+    span = f"{ratio:.3f} ({ratio - half:.3f} .. {ratio + half:.3f})"
+    return f"{names}: energy {span}, {times}; {verdict}{caveat}"
+
+
+def _significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits and no exponent.
+
+    >>> _significant(12.412), _significant(0.00012345), _significant(251234.0)
+    ('12.4', '0.000123', '251234')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 9)}f}"
+
+
+def _unit(value: float | None, unit: str, digits: int = 3) -> str:
+    return "" if value is None else f"{_significant(value, digits)} {unit}"

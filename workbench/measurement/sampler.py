@@ -1,0 +1,478 @@
+"""Looks at GPUs at the right moments and writes what it sees into a shared ring; the child process is this module.
+
+A GPU's energy counter and power reading refresh in steps of 20 to 100 ms. Whoever knows when those steps fall knows the
+exact energy at each of them; so the sampler finds the steps (a short burst at the start, then a look around the expected
+moment now and then) and reads once after each, and stamps every row with the time of the step it belongs to.
+
+The process ends when its parent does: it waits on its standard input, which closes then. Standard library only, but for
+the driver's door: the process starts in some 50 ms and holds some 17 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import mmap
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .. import _processes, shared_file
+from ..clock import Clock
+from ..device.protocol import Device
+from ..errors import DeviceError, GpuLost, MeasurementError, NoDriver, Transient
+from ..records import Sample
+
+MAGIC, VERSION = b"WBRING\0\0", 2
+HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, pid, started
+HEADER_BYTES = 64
+DEVICE = struct.Struct(
+    "<QIIddd64s192s"
+)  # rows written, state, edges seen, update period, power update, phase error, uuid, error
+DEVICE_BYTES = 320
+# time, tick, energy, tick of the power reading, tick error, power, limit, SM MHz, memory MHz, utilisation,
+# memory utilisation, temperature, throttle
+ROW = struct.Struct("<ddddffffffffQ")
+ROW_BYTES = ROW.size
+CAPACITY = 16384
+STATUS_EVERY_S = 0.2
+_WHOLE = struct.Struct("@Q")  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
+_ASKED, ASKED_AT = struct.Struct("@d"), DEVICE.size  # the one number that readers write: between a device's state and its rows
+FASTEST_S = 0.005
+STARTING, RUNNING, LOST = 0, 1, 2
+
+
+class Ring:
+    """The shared file: one ring of rows per device. One writer, any number of readers, no locks."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with open(path, "r+b") as file:
+            _processes.hold(file)
+            self.map: mmap.mmap | bytearray = mmap.mmap(file.fileno(), 0)
+        magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
+        self.count, self.capacity = int(count), int(capacity)
+        if magic != MAGIC or version != VERSION:
+            raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
+        """A new ring at `path`, or in the temporary directory where that is full; `Ring.path` tells.
+
+        Raises:
+            MeasurementError: it fits in neither.
+        """
+        size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
+        try:
+            made = shared_file.create(path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
+        except OSError as error:
+            raise MeasurementError(f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}") from error
+        ring = cls(made)
+        for device, uuid in enumerate(uuids):
+            ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")
+        return ring
+
+    def base(self, device: int) -> int:
+        return HEADER_BYTES + device * (DEVICE_BYTES + self.capacity * ROW_BYTES)
+
+    def rows_at(self, device: int) -> int:
+        """Offset of a device's rows in the map."""
+        return self.base(device) + DEVICE_BYTES
+
+    def head(self, device: int) -> int:
+        """How many rows were ever written for a device."""
+        return int(_WHOLE.unpack_from(self.map, self.base(device))[0])
+
+    def append(self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float) -> None:
+        at, head = self.base(device), self.head(device)
+        s = sample
+        ROW.pack_into(
+            self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES,
+            s.time_s, tick_s, s.energy_j, power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
+            s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
+        )  # fmt: skip
+        _WHOLE.pack_into(self.map, at, head + 1)
+
+    def write_state(
+        self,
+        device: int,
+        state: int,
+        edges: int,
+        update_s: float,
+        power_update_s: float,
+        error_s: float,
+        uuid: str,
+        why: str,
+    ) -> None:
+        text = why.encode()[:191]
+        DEVICE.pack_into(self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
+                         uuid.encode(), text)  # fmt: skip
+
+    def state(self, device: int) -> tuple[int, int, float, float, float, str]:
+        """(state, edges seen, update period, power update period, phase error, what is wrong)."""
+        _, state, edges, update_s, power_s, error_s, _, why = DEVICE.unpack_from(self.map, self.base(device))
+        return state, edges, update_s, power_s, error_s, why.split(b"\0", 1)[0].decode(errors="replace")
+
+    def asked_s(self, device: int) -> float | None:
+        """The time between two looks that somebody asks for; None where the sampler decides."""
+        (seconds,) = _ASKED.unpack_from(self.map, self.base(device) + ASKED_AT)
+        return float(seconds) if seconds > 0 else None
+
+    def ask(self, device: int, seconds: float | None) -> None:
+        """Ask for another time between two looks; None leaves it to the sampler again."""
+        _ASKED.pack_into(self.map, self.base(device) + ASKED_AT, seconds or 0.0)
+
+
+class EdgeTracker:
+    """When a sensor refreshes: a straight line through the moments at which its value was seen to change.
+
+    Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a least-squares fit over
+    the last edges; `error_s` is how far a predicted edge may be off.
+    """
+
+    KEEP = 32
+
+    def __init__(self) -> None:
+        self.edges: list[tuple[float, float]] = []  # midpoint, half width
+        self.period_s = math.nan
+        self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
+
+    def add(self, before_s: float, after_s: float) -> None:
+        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is dropped."""
+        middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
+        if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
+            return
+        self.edges = [*self.edges[-self.KEEP + 1 :], (middle_s, half_s)]
+        if len(self.edges) >= 3:
+            self._fit()
+
+    def _fit(self) -> None:
+        times = [middle for middle, _ in self.edges]
+        gaps = sorted(b - a for a, b in itertools.pairwise(times))
+        period_s = gaps[0] if math.isnan(self.period_s) else self.period_s
+        for _ in range(3):  # numbering by the period, then the period by the numbers
+            numbers = [round((t - times[-1]) / period_s) for t in times]
+            n = len(times)
+            mean_k, mean_t = sum(numbers) / n, sum(times) / n
+            spread = sum((k - mean_k) ** 2 for k in numbers)
+            if not spread:
+                return
+            period_s = sum((k - mean_k) * (t - mean_t) for k, t in zip(numbers, times, strict=True)) / spread
+            if not period_s > 0:
+                return
+        residual = [t - mean_t - (k - mean_k) * period_s for k, t in zip(numbers, times, strict=True)]
+        looks_s = max(half for _, half in self.edges) / math.sqrt(3)
+        rms_s = math.sqrt(sum(r * r for r in residual) / max(1, n - 2))
+        self.period_s = period_s
+        self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
+        sd_s = max(rms_s, looks_s)
+        self._spread_s = sd_s
+        self._slope_error = sd_s / math.sqrt(spread)
+        self._mean_error_s = sd_s / math.sqrt(n)
+
+    def forget(self) -> None:
+        """Begin anew: the sensor has left its line."""
+        self.edges, self.period_s, self._origin_s = [], math.nan, math.nan
+
+    @property
+    def locked(self) -> bool:
+        """Whether edges can be predicted: enough were seen and they lie on one line."""
+        return len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
+
+    def edge_before(self, at_s: float) -> float:
+        """The last edge at or before a time."""
+        return self._origin_s + math.floor((at_s - self._origin_s) / self.period_s) * self.period_s
+
+    def error_s(self, at_s: float) -> float:
+        """Standard error of a predicted edge near a time."""
+        ahead = (at_s - self._origin_s) / self.period_s - self._middle  # the line is surest amid its edges
+        return math.hypot(self._mean_error_s, self._slope_error * ahead)
+
+
+class _Watched:
+    """A device and what is known about its sensors.
+
+    `edges` follows what energy comes from: the counter, or power readings where there is none. `power_edges` follows the power
+    readings beside a counter: nothing says that the two refresh together.
+    """
+
+    def __init__(self, number: int, device: Device) -> None:
+        self.number, self.device = number, device
+        self.counts = device.can("energy")
+        self.edges = EdgeTracker()
+        self.power_edges = EdgeTracker() if self.counts else self.edges
+        self.due_s = -math.inf
+        self.open_s = self.shut_s = math.inf  # a look in between sees the next step and no other
+        self.refine_s, self.refine_gap_s, self.widen = math.inf, 0.25, 1.0
+        self.turn = 0
+        self.missing, self.search_s, self.search_gap_s = False, -math.inf, 0.5
+        self.last: Sample | None = None
+        self.status: Sample | None = None
+        self.error, self.lost = "", False
+
+    def followed(self) -> tuple[tuple[EdgeTracker, Callable[[Sample], float]], ...]:
+        """The trackers, each with what it follows of a sample."""
+        power = (self.power_edges, lambda sample: sample.power_w)
+        return ((self.edges, lambda sample: sample.energy_j), power) if self.counts else (power,)
+
+    def moved(self, sample: Sample) -> bool:
+        """Whether a sample shows another value than the last one, of a sensor whose steps are not known."""
+        last = self.last
+        if last is None or (self.edges.locked and self.power_edges.locked):
+            return False
+        return any(not edges.locked and value(sample) != value(last) for edges, value in self.followed())
+
+
+class Sampler:
+    """Reads devices at their sensors' pace into a ring. `due_s` says when `tick` wants to be called next.
+
+    Args:
+        devices: In the ring's order, or by their numbers in it.
+        ring: Where rows go.
+        clock: The devices' clock.
+        pause: Waits between the looks of a burst; a stepped clock is moved instead.
+        slowest_s: The longest time between two looks while nothing is known about a sensor.
+    """
+
+    BURST_S, LOOK_S, EARLY_S, SLOW_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.004, 0.008
+    ENOUGH = 3  # edges for a line
+
+    def __init__(
+        self,
+        devices: Sequence[Device] | Mapping[int, Device],
+        ring: Ring,
+        clock: Clock,
+        *,
+        pause: Callable[[float], None],
+        slowest_s: float = 0.1,
+    ) -> None:
+        self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
+        # Of many GPUs, all whose step has passed are read in one wake-up, which costs more than the reading.
+        self._patience = 0.3 if len(devices) <= 2 else 0.8
+        numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
+        self._all = [_Watched(number, device) for number, device in numbered.items()]
+        self.horizon_s = math.inf  # until when a burst may go on; a stepped clock goes no further than it is stepped
+
+    def start(self) -> None:
+        """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow driver would blur them."""
+        begin_s = self._clock()
+        for watched in self._all:
+            self._look(watched)
+        slow = self._clock() - begin_s > self.SLOW_S
+        for group in [[watched] for watched in self._all] if slow else [self._all]:
+            self._burst(group, self._clock() + self.BURST_S, until=4)
+        for watched in self._all:
+            watched.refine_s = self._clock() + watched.refine_gap_s
+            self._report(watched)
+
+    def due_s(self) -> float:
+        return min(min(watched.due_s, watched.refine_s) for watched in self._all)
+
+    def tick(self) -> None:
+        """Look at every device that is due, and once in a while at how its sensor steps."""
+        now_s = self._clock()
+        for watched in self._all:
+            # A look between two devices' own moments saves a wake-up, where a step has passed and none is near.
+            if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
+                self._look(watched)
+        for watched in self._all:
+            if watched.refine_s <= now_s:
+                self._refine(watched)
+                break  # one a tick: a burst keeps the others waiting
+
+    def _look(self, watched: _Watched) -> None:
+        stale = watched.status is None or self._clock() - watched.status.time_s >= STATUS_EVERY_S
+        sample = self._sample(watched, None if stale else watched.status)
+        if sample is None:
+            return
+        if stale:
+            watched.status = sample
+        after_s = self._clock()
+        tick_s, error_s = _tick(watched.edges, sample.time_s, after_s)
+        power_tick_s = _tick(watched.power_edges, sample.time_s, after_s)[0]
+        self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
+        watched.due_s, watched.open_s = sample.time_s + self._slowest_s, math.inf
+        if watched.edges.locked:
+            period_s = watched.edges.period_s
+            guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
+            next_s = watched.edges.edge_before(sample.time_s) + period_s
+            watched.open_s, watched.shut_s = next_s + guard_s, next_s + period_s - guard_s
+            watched.due_s = next_s + max(guard_s, min(self._patience * period_s, period_s - self.MARGIN_S))
+        asked_s = self._ring.asked_s(watched.number)
+        if asked_s is not None:
+            self._obey(watched, sample.time_s, max(asked_s, FASTEST_S))
+        if sample.time_s >= watched.search_s and watched.moved(sample):  # it shows its steps now
+            watched.refine_s, watched.missing = sample.time_s, True
+        watched.last = sample
+
+    def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
+        """Look again after the time that was asked for, at the latest when the next step is due to be seen."""
+        # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look after every step.
+        # A pace clearly faster than the steps gives both.
+        if not watched.edges.locked:
+            watched.due_s = at_s + asked_s
+        elif asked_s < 0.9 * watched.edges.period_s:
+            watched.due_s, watched.open_s = at_s + asked_s, math.inf
+
+    def _sample(self, watched: _Watched, status: Sample | None) -> Sample | None:
+        try:
+            sample = watched.device.sample(status)
+        except Transient:
+            watched.due_s = self._clock() + self._slowest_s
+            return None
+        except DeviceError as error:
+            self._fail(watched, error)
+            return None
+        if watched.error:
+            watched.error, watched.lost = "", False
+            watched.refine_s, watched.refine_gap_s = sample.time_s, 0.25  # its steps were not followed meanwhile
+            self._report(watched)
+        return sample
+
+    def _fail(self, watched: _Watched, error: DeviceError) -> None:
+        watched.due_s = self._clock() + 1.0  # it may come back
+        watched.error = str(error)
+        watched.status = None
+        watched.lost = isinstance(error, (GpuLost, NoDriver))
+        self._report(watched)
+
+    def _report(self, watched: _Watched) -> None:
+        edges, state = watched.edges, LOST if watched.lost else RUNNING
+        period_s = edges.period_s if edges.locked else math.nan
+        error_s = edges.error_s(self._clock()) if edges.locked else math.nan
+        self._ring.write_state(watched.number, state, len(edges.edges), period_s if watched.counts else math.nan,
+                               period_s, error_s, watched.device.uuid, watched.error)  # fmt: skip
+
+    # finding the steps
+
+    def _burst(self, group: Sequence[_Watched], end_s: float, *, until: int) -> None:
+        """Look as fast as is decent until each sensor has shown `until` steps, or time is up."""
+        last: dict[int, tuple[float, Sample]] = {}
+        seen = {(watched.number, part): 0 for watched in group for part, _ in enumerate(watched.followed())}
+        end_s = min(end_s, self.horizon_s)
+        while (now_s := self._clock()) < end_s and min(seen.values()) < until:
+            for watched in self._all:  # a burst keeps nobody waiting, and leaves no hole in the rows
+                if watched.due_s <= now_s:
+                    self._look(watched)
+            for watched in group:
+                with contextlib.suppress(DeviceError):
+                    before_s = self._clock()
+                    sample = watched.device.sample(watched.status)
+                    after_s = self._clock()
+                    known = last.get(watched.number)
+                    for part, (edges, value) in enumerate(watched.followed()):
+                        if known is not None and value(sample) != value(known[1]):
+                            edges.add(known[0], after_s)
+                            seen[watched.number, part] += 1
+                    last[watched.number] = before_s, sample
+            self._pause(self.LOOK_S)
+
+    def _refine(self, watched: _Watched) -> None:
+        """See one step again, to follow the sensors' drift in turns; rarer as they become known."""
+        known = [edges for edges, _ in watched.followed() if edges.locked]
+        if watched.missing or watched.edges not in known or watched.widen > 16:
+            self._search(watched)
+            return
+        now_s, edges = self._clock(), known[watched.turn % len(known)]
+        half_s = min(watched.widen * (2 * self.LOOK_S + 3 * edges.error_s(now_s)), 0.5 * edges.period_s)
+        edge_s = edges.edge_before(now_s) + edges.period_s
+        if edge_s - half_s / 2 < now_s:
+            edge_s += edges.period_s
+        begin_s = edge_s - half_s
+        if begin_s - now_s > 2 * self.EARLY_S:  # come back for it, a little early
+            watched.refine_s = begin_s - self.EARLY_S
+            return
+        self._pause(max(0.0, begin_s - now_s))
+        before = edges.edges[-1]
+        self._burst([watched], edge_s + half_s, until=1)
+        watched.turn += 1
+        if edges.edges[-1] != before:
+            watched.widen = 1.0
+            watched.refine_gap_s = min(1.5 * watched.refine_gap_s, 8.0)
+            watched.refine_s = self._clock() + watched.refine_gap_s
+        else:
+            watched.widen *= 2
+            watched.refine_s = self._clock() + 0.5 * watched.refine_gap_s
+        self._report(watched)
+
+    def _search(self, watched: _Watched) -> None:
+        """Look anew for the steps of a sensor that has shown none, or has left its line."""
+        for edges, _ in watched.followed():
+            # Edges that lie on no line, as those seen by a starved process, would keep every later one from being fitted.
+            if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
+                edges.forget()
+        if watched.widen > 16:
+            watched.widen, watched.refine_gap_s = 1.0, 0.25
+        if not watched.lost:
+            self._burst([watched], self._clock() + self.BURST_S, until=4)
+        found = all(edges.locked for edges, _ in watched.followed())
+        if found:
+            watched.search_gap_s = 0.5
+        elif watched.missing:  # it moves, and not in steps; what stands still is looked at again as soon as it moves
+            watched.search_gap_s = min(2 * watched.search_gap_s, 60.0)
+            watched.search_s = self._clock() + watched.search_gap_s
+        watched.missing = False
+        watched.refine_gap_s = 0.25 if watched.edges.locked else min(2 * watched.refine_gap_s, 60.0)
+        watched.refine_s = self._clock() + watched.refine_gap_s
+        self._report(watched)
+
+
+def _tick(edges: EdgeTracker, before_s: float, after_s: float) -> tuple[float, float]:
+    """The refresh that a reading between two moments shows, and its error; NaN where it may be either of two."""
+    if not edges.locked:
+        return math.nan, math.nan
+    error_s = edges.error_s(after_s)
+    tick_s = edges.edge_before(before_s - 2 * error_s)
+    # Half a period apart would be another refresh; computed twice, one and the same differs in its last digits.
+    return (tick_s, error_s) if edges.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * edges.period_s else (math.nan, math.nan)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes, and takes the ring away.
+
+    Standard input alone does not tell: a process that the parent has forked may hold its other end.
+    """
+    from ..device.discovery import open_exactly
+
+    ring, parent = Ring(argv[0]), os.getppid()
+    devices = _opened(ring, argv[1:], open_exactly)
+    if not devices:
+        return 3
+    clock = next(iter(devices.values())).clock
+    scale, stepped = getattr(clock, "scale", 1.0), getattr(clock, "stepped", False)
+
+    def pause(seconds: float) -> None:
+        time.sleep(0.002 if stepped else max(0.0, seconds) / scale)
+
+    sampler = Sampler(devices, ring, clock, pause=pause)
+    HEADER.pack_into(ring.map, 0, MAGIC, VERSION, ring.count, ring.capacity, os.getpid(), clock())
+    sampler.start()
+    while True:
+        wait_s = sampler.due_s() - clock()
+        if wait_s <= 0:
+            sampler.tick()
+            wait_s = 0.0
+        timeout_s = 0.002 if stepped else min(wait_s / scale, 1.0)
+        if os.getppid() != parent or (select.select([0], [], [], timeout_s)[0] and not os.read(0, 64)):
+            ring.path.unlink(missing_ok=True)
+            return 0
+
+
+def _opened(ring: Ring, uuids: Sequence[str], opened: Callable[[str], Device]) -> dict[int, Device]:
+    """The devices that can be opened, by number; of the others the ring says why not."""
+    devices = {}
+    for number, uuid in enumerate(uuids):
+        try:
+            devices[number] = opened(uuid)
+        except DeviceError as error:
+            ring.write_state(number, LOST, 0, math.nan, math.nan, math.nan, uuid, str(error))
+    return devices
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,231 @@
+"""One process's GPUs, recorder, meter and store, made when they are first needed.
+
+The magics, the command line and `workbench.measure` share the session of their process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..device import lease
+from ..device import restore as restoring
+from ..device.discovery import devices, open_device, why_no_gpu
+from ..device.nvml import NvmlDevice
+from ..errors import DeviceError, MeasurementError, NoDriver, SimulationError, StoreError, WorkbenchError
+from ..records import Measurement, Setting, Window
+from .meter import Meter, describe
+from .recorder import Recorder
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from .store import Store
+
+
+class Session:
+    """What one process measures with.
+
+    Args:
+        gpus: Which GPUs to measure, as `open_device` takes them; None measures all that are visible.
+        sync: Wait for queued GPU work of frameworks at the edges of windows.
+    """
+
+    def __init__(self, gpus: Sequence[int | str] | None = None, *, sync: bool = True) -> None:
+        self.gpus, self.sync = gpus, sync
+        self._meter: Meter | None = None
+        self._lock = threading.RLock()
+        self._limiting = threading.RLock()  # not `_lock`: a slow driver must not keep windows from being opened
+        self._ways: dict[str, lease.WayBack] = {}  # by UUID, of the limits that this session has set
+        self.messages: list[str] = []
+
+    @property
+    def meter(self) -> Meter:
+        """The meter to open windows with; made on first use, which takes about half a second where there is a GPU.
+
+        One whose sampling process has died is replaced. Windows that are open belong to the meter that opened them.
+        """
+        with self._lock:
+            if self._meter is None or self._broken():
+                self._meter = self._make()
+            return self._meter
+
+    @property
+    def devices(self) -> tuple[NvmlDevice, ...]:
+        return self._present().devices  # type: ignore[return-value]
+
+    @property
+    def recorder(self) -> Recorder | None:
+        return self._present().recorder
+
+    def meter_or_clock(self) -> Meter:
+        """The meter; one that measures time alone and says why, where it cannot be made: a training must not end of that."""
+        try:
+            return self.meter
+        except Exception as error:
+            return Meter((), sync=self.sync, why=describe(error))
+
+    def _present(self) -> Meter:
+        return self._meter or self.meter
+
+    def _broken(self) -> bool:
+        recorder = self._meter.recorder if self._meter else None
+        return recorder is not None and not recorder.running
+
+    def _make(self) -> Meter:
+        with contextlib.suppress(WorkbenchError, OSError):
+            self.messages += restoring.recover()
+        named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
+        # One GPU under two names, or two MIG instances of it, would be counted twice.
+        found = list({device.uuid: device for device in named}.values())
+        recorder = None
+        if found:
+            try:
+                recorder = Recorder(found)
+                if not recorder.ready():
+                    self.messages.append(recorder.failure() or "the sampling process is slow to start")
+                recorder.calibrated()
+            except (MeasurementError, OSError) as error:
+                self.messages.append(f"{error}; energy comes from the counter alone, with wider error bars")
+        return Meter(found, recorder, sync=self.sync, why="" if found else self.why_no_gpu())
+
+    def why_no_gpu(self) -> str:
+        """One sentence for a session without GPUs."""
+        return why_no_gpu()
+
+    def set_power_limit(self, uuid: str, watts: float) -> float:
+        """Put one GPU to a power limit until `restore`; returns the limit read back."""
+        device = next((device for device in self.devices if device.uuid == uuid), None)
+        if device is None:
+            raise NoDriver(f"this session does not measure GPU {uuid}")
+        with self._limiting:
+            way = self._ways.get(uuid) or lease.WayBack(device)
+            self._ways[uuid] = way
+            applied_w = way.change(Setting(power_limit_w=watts)).power_limit_w
+        return watts if applied_w is None else applied_w
+
+    def has_set(self, uuid: str) -> bool:
+        """Whether a limit that `set_power_limit` has set on a GPU is still to be undone."""
+        return uuid in self._ways
+
+    def restore(self) -> list[str]:
+        """Undo what `set_power_limit` has set, and nothing that others in this process hold.
+
+        Returns sentences about what could not be undone.
+        """
+        with self._limiting:
+            left = [said for way in self._ways.values() if (said := _back(way))]
+            self._ways = {}
+            return left
+
+    def hand_over(self, uuid: str) -> str | None:
+        """Undo what `set_power_limit` has set on one GPU, for somebody else to set it; None where there was nothing.
+
+        Returns a sentence if something is left.
+
+        Raises:
+            DeviceError: it could not be undone, and is still ours.
+        """
+        with self._limiting:
+            way = self._ways.get(uuid)
+            if way is None:
+                return None
+            left = way.back()
+            del self._ways[uuid]
+            return left
+
+    def restore_all(self) -> list[str]:
+        """Put every GPU that this process holds back; returns sentences about what could not be."""
+        with self._limiting:
+            self._ways = {}
+            return lease.restore_all()
+
+    def close(self) -> None:
+        """Restore, stop sampling, forget the devices. The next use makes them anew."""
+        with self._lock:
+            with contextlib.suppress(DeviceError):
+                self.restore_all()
+            if self._meter is not None and self._meter.recorder is not None:
+                self._meter.recorder.stop()
+            self._meter = None
+
+
+def _back(way: lease.WayBack) -> str:
+    try:
+        return way.back()
+    except DeviceError as error:
+        return str(error)
+
+
+def keep(
+    measurement: Measurement, window: Window, recorder: Recorder | None, store: Store, iterations: pl.DataFrame | None = None
+) -> list[str]:
+    """Store a measurement and its traces; returns sentences about what could not be stored.
+
+    Args:
+        measurement: What to store.
+        window: Where it was measured; the last one of several.
+        recorder: The one that saw it. A session's may be another by now.
+        store: Where to.
+        iterations: Of the measurement, as a frame.
+    """
+    assert window.end_s is not None
+    traces: dict[str, Any] = {}
+    if recorder is not None:
+        traces = {gpu.uuid: recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in measurement.gpus}
+    try:
+        store.save(measurement, traces, iterations)
+    except StoreError as error:
+        return [str(error)]
+    return store.messages()
+
+
+_current: Session | None = None
+
+
+def current() -> Session:
+    """The session of this process."""
+    global _current
+    if _current is None:
+        _current = Session()
+        atexit.register(_current.close)
+    return _current
+
+
+def present() -> Session | None:
+    """The session of this process, where there is one already."""
+    return _current
+
+
+def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = False) -> Session:
+    """Choose simulated GPUs by name for this process; returns its session, now measuring them.
+
+    Args:
+        cards: Names of the catalogue ("A100"), separated by commas or as a list.
+        scale: How much faster than real time their clock runs.
+        stepped: Their clock moves only when a simulated training does, as fast as this machine works it out.
+
+    Raises:
+        UnknownGpu: a card that the catalogue does not have.
+        SimulationError: the real driver is in use in this process already.
+    """
+    from ..device.nvml import real_library_loaded
+    from ..simulation import machine
+
+    if real_library_loaded():
+        raise SimulationError(
+            "this process measures real GPUs already, and one process has the real ones or simulated ones, never both; "
+            "restart the kernel and choose the simulated GPUs first"
+        )
+    session = current()
+    session.close()
+    present = machine.attached()
+    made = machine.simulate(cards, scale=scale, stepped=stepped)
+    atexit.unregister(session.close)
+    atexit.register(session.close)  # before the machine goes, which was registered after it
+    if present is not None and present.state.path != made.state.path:
+        present.close()
+    return session

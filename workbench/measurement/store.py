@@ -1,0 +1,418 @@
+"""Measurements and their traces on disk, as Parquet, one file each; they survive restarts, kills and full disks.
+
+    <home>/measurements/m-<unix time>-<id>.parquet      one row
+    <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
+    <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
+    <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
+
+A file is written aside, flushed and renamed, so that it is whole or not there. What cannot be read is renamed to `.damaged`
+and said; nothing else is lost by it. Files of earlier versions are read as well. Only traces count against the quota, and the
+oldest go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from .. import _paths, trace
+from ..errors import StoreError, UsageError
+from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
+
+SCHEMA_VERSION = 2
+QUOTA_BYTES = 512 * 1024**2
+COMPACT_AT = 400
+
+_GPU = pl.Struct(
+    {
+        "name": pl.String,
+        "uuid": pl.String,
+        "energy_j": pl.Float64,
+        "energy_uncertainty_j": pl.Float64,
+        "source": pl.String,
+        "simulated": pl.Boolean,
+        "mean_power_w": pl.Float64,
+        "peak_power_w": pl.Float64,
+        "idle_share": pl.Float64,
+        "mean_utilisation": pl.Float64,
+        "setting": pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}),
+        "power_limit_w": pl.Float64,
+        "sm_clock_mhz": pl.Float64,
+        "throttle_reasons": pl.List(pl.String),
+        "other_processes": pl.List(pl.Struct({"pid": pl.Int64, "name": pl.String, "memory_bytes": pl.Int64})),
+        "samples": pl.Int64,
+        "gaps": pl.Int64,
+        "notes": pl.List(pl.String),
+    }
+)
+_LEVEL = pl.Struct(
+    {
+        "name": pl.String,
+        "count": pl.Int64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "each_s": pl.Float64,
+        "each_j": pl.Float64,
+        "every": pl.Float64,
+    }
+)
+_COLUMNS: dict[str, Any] = {
+    "id": pl.String,
+    "label": pl.String,
+    "started_unix_s": pl.Float64,
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,
+    "energy_uncertainty_j": pl.Float64,
+    "mean_power_w": pl.Float64,
+    "source": pl.String,
+    "simulated": pl.Boolean,
+    "outcome": pl.String,
+    "repeats": pl.Int64,
+    "time_sd_s": pl.Float64,
+    "energy_sd_j": pl.Float64,
+    "cpu_energy_j": pl.Float64,
+    "dram_energy_j": pl.Float64,
+    "iteration_s": pl.Float64,
+    "iteration_s_uncertainty": pl.Float64,
+    "iteration_j": pl.Float64,
+    "iteration_j_uncertainty": pl.Float64,
+    "iteration_count": pl.Int64,
+    "iteration_source": pl.String,
+    "iteration_sure": pl.Boolean,
+    "iteration_reason": pl.String,
+    "iteration_detected_s": pl.Float64,
+    "iteration_check": pl.String,
+    "iteration_levels": pl.List(_LEVEL),
+    "gpus": pl.List(_GPU),
+    "notes": pl.List(pl.String),
+    "schema_version": pl.Int64,
+}
+SCHEMA = pl.Schema(_COLUMNS)
+SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
+_FIELDS = {  # of the record, by column
+    "iteration_s": "seconds",
+    "iteration_s_uncertainty": "seconds_uncertainty",
+    "iteration_j": "energy_j",
+    "iteration_j_uncertainty": "energy_uncertainty_j",
+    "iteration_count": "count",
+    "iteration_source": "source",
+    "iteration_sure": "sure",
+    "iteration_reason": "reason",
+    "iteration_detected_s": "detected_s",
+    "iteration_check": "check",
+}
+# What a row must tell. Any other column may be null.
+_NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus", "notes", "schema_version")
+_GPU_NEEDED = ("name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes", "samples", "gaps", "notes")
+_COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
+_LATEST_UNIX_S = 1e11  # the year 5138
+_FAILURES = (Exception, pl.exceptions.PanicException)  # Polars panics on some damaged files, and a panic is no Exception
+_TRACE = {**trace.SCHEMA, "uuid": pl.String()}
+_DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
+
+
+def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
+    """Measurements as rows of `SCHEMA`."""
+    rows = []
+    for m in measurements:
+        row = asdict(m) | {name: getattr(m, name) for name in _DERIVED}
+        told = row.pop("iterations") or {}
+        row |= {column: told.get(name) for column, name in _FIELDS.items()}
+        row |= {"iteration_levels": told.get("levels"), "schema_version": SCHEMA_VERSION}
+        rows.append({name: row[name] for name in SCHEMA})
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def from_row(row: dict[str, Any]) -> Measurement:
+    """The measurement of a row of `as_frame`."""
+    gpus = tuple(
+        GpuMeasurement(
+            **{
+                **gpu,
+                "setting": Setting(**gpu["setting"]),
+                "throttle_reasons": tuple(gpu["throttle_reasons"]),
+                "other_processes": tuple(Process(**process) for process in gpu["other_processes"]),
+                "notes": tuple(gpu["notes"]),
+            }
+        )
+        for gpu in row["gpus"]
+    )
+    plain = {name: row[name] for name in row if name not in (*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes")}
+    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
+
+
+def _iterations(row: dict[str, Any]) -> IterationSummary | None:
+    if row["iteration_count"] is None:
+        return None
+    levels = tuple(LevelCost(**level) for level in row["iteration_levels"] or ())
+    return IterationSummary(levels=levels, **{name: row[column] for column, name in _FIELDS.items()})
+
+
+class Store:
+    """The measurements of this user. `problem` says what is wrong with the directory; empty when nothing is.
+
+    Args:
+        directory: Where to keep them; the per-user directory by default (`places.home`).
+        quota_bytes: How much all traces together may take.
+    """
+
+    def __init__(self, directory: Path | None = None, *, quota_bytes: int = QUOTA_BYTES) -> None:
+        try:
+            found, self.problem = (directory, "") if directory else _paths.home()
+        except OSError as error:
+            found, self.problem = _paths.wanted_home(), f"there is no place to write to ({error.strerror or error}); nothing will be kept"
+        self.directory, self.quota_bytes = found, quota_bytes
+        self._measurements, self._traces = found / "measurements", found / "traces"
+        self._told: list[str] = []
+        self._gone = False
+
+    def save(
+        self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None, iterations: pl.DataFrame | None = None
+    ) -> None:
+        """Write a measurement, the trace of each GPU by UUID, and the frame of its iterations.
+
+        Raises:
+            StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still in memory.
+        """
+        stem = f"{measurement.started_unix_s:.3f}-{measurement.id}"
+        _write(lambda: as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
+        frames = {gpu: frame for gpu, frame in (traces or {}).items() if frame.height}
+        if frames:
+            parts = (frame.with_columns(pl.lit(gpu).alias("uuid")) for gpu, frame in frames.items())
+            _write(lambda: pl.concat(parts, how="vertical"), self._traces / f"t-{stem}.parquet")
+        if iterations is not None and iterations.height:
+            _write(lambda: iterations, self._traces / f"i-{stem}.parquet")
+        if frames:
+            self._make_room()
+        self._compact()
+
+    def log(self) -> pl.DataFrame:
+        """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
+        for _ in range(5):  # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
+            self._gone = False
+            frames = self._sound(self._files(self._measurements))
+            if not self._gone:
+                break
+        if not frames:
+            return pl.DataFrame(schema=SCHEMA)
+        whole = pl.concat(frames.values()).unique("id", keep="first", maintain_order=True)
+        return whole.sort("started_unix_s")
+
+    def find(self, name: str) -> Measurement:
+        """The newest measurement with this label, or with an id that begins so.
+
+        Raises:
+            UsageError: there is none; the message lists the latest labels.
+        """
+        log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
+        hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
+        if not hits.height:
+            labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
+            raise UsageError(f"no measurement is called {name!r}; the latest are {', '.join(labels) or 'none'}")
+        return from_row(hits.row(-1, named=True))
+
+    def trace(self, measurement_id: str) -> pl.DataFrame | None:
+        """The stored trace of a measurement (`trace.SCHEMA` and `uuid`), or None where none is kept."""
+        for path in self._traces.glob(f"t-*-{measurement_id}.parquet"):
+            return self._read(path, lambda frame: _cast(frame, _TRACE, needed=("time_s", "power_w", "uuid")))
+        return None
+
+    def iterations(self, measurement_id: str) -> pl.DataFrame | None:
+        """The stored iterations of a measurement (`iterations.SCHEMA`), or None where none are kept."""
+        from ..periods.segment import SCHEMA as ITERATIONS
+
+        for path in self._traces.glob(f"i-*-{measurement_id}.parquet"):
+            return self._read(path, lambda frame: _cast(frame, ITERATIONS, needed=()))
+        return None
+
+    def messages(self) -> list[str]:
+        """What was met since the last call: damaged files, a directory that is not the wanted one."""
+        told, self._told = self._told, []
+        if self.problem:
+            told.insert(0, self.problem)
+            self.problem = ""
+        return told
+
+    def _files(self, directory: Path) -> list[Path]:
+        try:
+            return sorted(directory.glob("*.parquet"))
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
+
+    def _sound(self, paths: Sequence[Path]) -> dict[Path, pl.DataFrame]:
+        """The files of measurements that can be used, by path."""
+        frames = {path: frame for path in paths if (frame := self._read(path, _columns)) is not None}
+        if not frames:
+            return frames
+        try:
+            _check_values(pl.concat(frames.values()))  # all at once: one by one it takes longer than reading them
+        except _FAILURES:
+            return {path: frame for path in frames if (frame := self._read(path, lambda frame: _check_values(_columns(frame)))) is not None}
+        return frames
+
+    def _read(self, path: Path, checked: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
+        """The frame of a file as `checked` returns it; None where it cannot be used, of which `messages` tells."""
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block, a directory be searched
+                raise ValueError("it is no regular file")
+            return checked(pl.read_parquet(path))
+        except _Newer:
+            self._tell(f"{path.name} was written by a newer version and is left out; upgrade to read it")
+            return None
+        except FileNotFoundError:
+            self._gone = True
+            return None
+        except (OSError, MemoryError) as error:
+            self._tell(f"{path.name} could not be read this time ({getattr(error, 'strerror', None) or error})")
+            return None
+        except _FAILURES as error:
+            aside = path.with_suffix(".damaged")
+            with contextlib.suppress(OSError):
+                path.replace(aside)
+            reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            self._tell(f"{path.name} could not be read and was set aside as {aside.name} ({reason})")
+            return None
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.append(sentence)
+
+    def _make_room(self) -> None:
+        with contextlib.suppress(OSError):
+            files = [(path, path.stat().st_size) for path in self._files(self._traces)]
+            total = sum(size for _, size in files)
+            for path, size in sorted(files, key=lambda file: file[0].name[2:]):  # by time, whether a trace or its iterations
+                if total <= self.quota_bytes:
+                    break
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _compact(self) -> None:
+        """Turn many single files into one. A crash in between leaves rows twice, which `log` drops by id."""
+        single = sorted(self._measurements.glob("m-*.parquet"))
+        if len(single) < COMPACT_AT:
+            return
+        frames = self._sound(single)
+        if not frames:
+            return
+        with contextlib.suppress(StoreError):
+            _write(lambda: pl.concat(frames.values()), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
+            for path in frames:
+                path.unlink(missing_ok=True)
+
+
+class _Newer(Exception):
+    """A file that a newer version has written."""
+
+
+def _columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame of a file of measurements with the columns and kinds of `SCHEMA`.
+
+    Raises:
+        _Newer: a newer version has written it.
+        ValueError, PolarsError: a column is missing, or holds something else.
+    """
+    versions = frame["schema_version"].cast(pl.Int64) if "schema_version" in frame.columns else pl.Series([SCHEMA_VERSION])
+    if (versions.max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
+        raise _Newer
+    if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
+        frame = frame.with_columns(pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SINCE_2 if name not in frame.columns)
+    return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
+
+
+def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame; raises ValueError where a row does not tell what `from_row` needs."""
+    _check_told(frame, _NEEDED, ("gpus", "iteration_levels", "notes"))
+    gpus, levels = (_items(frame[name]).struct.unnest() for name in ("gpus", "iteration_levels"))
+    _check_told(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
+    _check_told(levels, ("name", "count", "time_s"))
+    _check_told(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
+    times = frame.select((pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(), (pl.col("time_s").abs() < math.inf).all())
+    if not all(times.row(0)):
+        raise ValueError("a time is no finite number of seconds")
+    return frame
+
+
+def _cast(frame: pl.DataFrame, schema: Mapping[str, Any], *, needed: Sequence[str]) -> pl.DataFrame:
+    """The frame with the kinds of a schema, as far as it has its columns."""
+    if missing := set(needed) - set(frame.columns):
+        raise ValueError(f"columns {', '.join(sorted(missing))} are missing")
+    kinds = {name: kind for name, kind in schema.items() if name in frame.columns}
+    have = frame.schema
+    if any(have[name] != kind for name, kind in kinds.items()):
+        frame = frame.cast(kinds)  # type: ignore[arg-type]
+        have = frame.schema
+    if other := [name for name, kind in kinds.items() if have[name] != kind]:  # a struct's fields are cast, not the struct
+        raise ValueError(f"column {', '.join(other)} holds {have[other[0]]}")
+    return frame
+
+
+def _items(lists: pl.Series) -> pl.Series:
+    """What is in the lists of a column, all in one."""
+    return lists.filter(lists.list.len() > 0).explode()  # some versions of Polars make a null of an empty list
+
+
+def _check_told(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:
+    """Raises ValueError where one of these columns has a null, or one of these lists."""
+    unknown = [name for name in names if frame[name].null_count()]
+    unknown += [name for name in lists if _items(frame[name]).null_count()]
+    if unknown:
+        raise ValueError(f"column {', '.join(unknown)} has places without a value")
+
+
+def _write(make: Callable[[], pl.DataFrame], path: Path) -> None:
+    """A whole file or none: written aside, flushed to the disk, renamed."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        frame = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(scratch, "wb") as file:
+            frame.write_parquet(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except _FAILURES as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StoreError(
+            f"the measurement could not be kept in {path.parent} ({reason}); it is shown but not stored. "
+            "Free some space there or set WORKBENCH_HOME to another directory"
+        ) from error
+
+
+def export(frame: pl.DataFrame, path: str | Path) -> Path:
+    """Write a log to a .parquet, .csv or .json file; nested columns become JSON text in CSV.
+
+    Raises:
+        UsageError: another ending, or a directory that is not there.
+        StoreError: it cannot be written there.
+    """
+    target = Path(path).expanduser()
+    if target.suffix not in (".parquet", ".csv", ".json"):
+        raise UsageError(f"{target.name!r} ends in none of .parquet, .csv, .json; for example --export energy.csv")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no directory {target.parent} to export to")
+    try:
+        if target.suffix == ".parquet":
+            frame.write_parquet(target)
+        elif target.suffix == ".json":
+            frame.write_json(target)
+        else:
+            import json
+
+            nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+            texts = {name: [json.dumps(value) for value in frame[name].to_list()] for name in nested}
+            frame.with_columns(pl.Series(name, values, dtype=pl.String) for name, values in texts.items()).write_csv(target)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(f"{target} could not be written ({getattr(error, 'strerror', None) or error})") from error
+    return target

@@ -1,0 +1,1 @@
+"""What every panel stands on: live updates, pictures that stay, colours, SVG."""

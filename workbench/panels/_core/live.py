@@ -1,0 +1,256 @@
+"""What every live panel does: load BokehJS, replay to a page that was reloaded, publish, take input while a cell runs.
+
+The two ends talk in the widget's own custom messages. The front end says `hello` when it has a view; only then is anything
+sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is needed), then the `greeting`,
+from which a view can be drawn from nothing, then `news`, one binary message an update. Every message of the front end is
+answered by a `pong` at once: where that takes more than a second the front end says that input waits for the cell's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import html
+import importlib.util
+import math
+import re
+import signal
+import threading
+import time
+import uuid
+from collections import deque
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anywidget
+
+from ...errors import WorkbenchError
+
+STATIC = Path(__file__).parent / "static"
+UPDATE_S = 0.1
+UNWATCHED_S = 5.0
+GREET_AGAIN_S = 0.25
+ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
+KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
+
+Message = tuple[dict[str, Any], list[bytes]]
+
+
+def module(*names: str) -> str:
+    """One ES module of several files of `static`, the imported before the importing."""
+    text = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
+    return re.sub(r"^import .* from \"\./[\w.]+\";\n", "", text, flags=re.MULTILINE)
+
+
+@functools.cache
+def bokeh_js() -> tuple[str, bytes]:
+    """Version and gzipped text of BokehJS as installed; bokeh itself is not imported, which takes a second."""
+    found = importlib.util.find_spec("bokeh")
+    if found is None or found.origin is None:
+        raise WorkbenchError("the live view needs the bokeh package, which is not installed: pip install bokeh")
+    path = Path(found.origin).parent / "server" / "static" / "js" / "bokeh.min.js"
+    from importlib.metadata import version
+
+    return version("bokeh"), gzip.compress(path.read_bytes(), 6)
+
+
+def resting(looked_s: float, heard_s: float, every_s: float) -> bool:
+    """Whether a panel need not look at its source now: it has just done so, or no browser has spoken for long."""
+    now_s = time.monotonic()
+    return now_s - looked_s < every_s or now_s - heard_s > ABSENT_S
+
+
+def kernel() -> Any:
+    """The Jupyter kernel of this process, None outside of one."""
+    try:
+        from IPython.core.getipython import get_ipython
+    except ImportError:
+        return None
+    return getattr(get_ipython(), "kernel", None)
+
+
+def unblock(widget: Any) -> None:
+    """Let a widget's messages be handled while a cell runs, its parts' too.
+
+    JupyterLab sends them to a subshell. ipykernel 7.4.0 gives them back to the shell that last published on the comm, which
+    for a widget made in a cell is the one that is busy. Kernels without that method need nothing.
+    """
+    comm = getattr(widget, "comm", None)
+    if comm is not None and hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda data, default: default
+    for part in (getattr(widget, "layout", None), getattr(widget, "style", None), *getattr(widget, "children", ())):
+        if hasattr(part, "comm"):
+            unblock(part)
+
+
+def interrupt_cell() -> None:
+    """Interrupt the running cell as the front end's own stop button does; from any thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+class LivePanel(anywidget.AnyWidget):
+    """A widget that draws with BokehJS and is fed from a thread. Subclasses fill in what is said and heard."""
+
+    _css = STATIC / "panel.css"
+    _finished: ClassVar[deque[LivePanel]] = deque()
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # what was sent and what is known belong together
+        self._watched = threading.Event()  # somebody looks, or it is over
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._display_id: str | None = None
+        self._problem = ""
+        self._greeted: dict[str, float] = {}  # views, and when
+        self._equipped: set[str] = set()  # views that were sent BokehJS
+        super().__init__()
+        self.on_msg(self._received)
+        unblock(self)
+
+    # for subclasses
+
+    def greeting(self) -> Message:
+        """All that a view needs to be drawn from nothing. Called with the lock held."""
+        raise NotImplementedError
+
+    def news(self) -> Message | None:
+        """What came since the last call; None where there is nothing to say. Called with the lock held."""
+        raise NotImplementedError
+
+    def collect(self) -> None:
+        """Take in what would otherwise be lost. Called now and then while nobody looks, with the lock held."""
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        """A message of the front end, on whatever thread; what it raises is shown under the plot."""
+
+    def summary(self) -> str:
+        """One line for a reader without a live view."""
+        return type(self).__name__
+
+    # showing
+
+    def show(self) -> None:
+        """Display the panel; does nothing where no notebook is."""
+        if kernel() is None:
+            return
+        from IPython.display import display
+
+        self._display_id = self._display_id or uuid.uuid4().hex
+        display(self._bundle(), raw=True, display_id=self._display_id)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        return self._bundle()
+
+    def _bundle(self) -> dict[str, Any]:
+        if self.comm is None:
+            return {"text/plain": self.summary()}
+        view = {"version_major": 2, "version_minor": 1, "model_id": self.model_id}
+        return {"text/plain": self.summary(), "application/vnd.jupyter.widget-view+json": view}
+
+    def leave(self, picture: str, text: str) -> None:
+        """Put a static picture (HTML without scripts) and its words where the panel was displayed, or display them."""
+        body = html.escape(text).replace("\n", "<br>")
+        words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
+        page = f"{picture}{words}"
+        bundle = {"text/html": page, "text/plain": text}
+        if kernel() is None:
+            print(text)
+            return
+        from IPython.display import display, update_display
+
+        if self._display_id:
+            update_display(bundle, raw=True, display_id=self._display_id)
+        else:
+            display(bundle, raw=True)
+        self._finished.append(self)
+        while len(self._finished) > KEEP_FINISHED:
+            self._finished.popleft().close()
+
+    # publishing
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    def start(self) -> None:
+        """Begin to publish."""
+        if self._thread is None and self.running:
+            self._thread = threading.Thread(target=self._publish, name="panel", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Stop publishing and tell the views."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._watched.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+        self._say({"kind": "done"})
+
+    def _publish(self) -> None:
+        due_s = time.monotonic()
+        while self.running:
+            if not self._watched.wait(UNWATCHED_S):
+                with self._troubles(), self._lock:
+                    self.collect()
+                continue
+            if self._ended.wait(max(0.0, due_s - time.monotonic())):
+                return
+            due_s = max(due_s + UPDATE_S, time.monotonic())  # who is late skips, and says all of it next time
+            with self._troubles(), self._lock:
+                message = self.news()
+                if message is not None:
+                    self._say(*message)
+
+    def _say(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        if self._greeted and self.comm is not None:  # else there is nobody to say it to
+            self.send(content, buffers)
+
+    # hearing
+
+    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+        kind = content.get("kind", "") if isinstance(content, dict) else ""
+        with self._troubles():
+            if kind == "hello":
+                self._greet(content)
+                return
+            self._say({"kind": "pong", "n": content.get("n")})
+            if kind != "ping":
+                self.heard(kind, content)
+
+    def _greet(self, content: dict[str, Any]) -> None:
+        self.send({"kind": "pong", "n": content.get("n")})
+        with self._lock:
+            view, now_s = str(content.get("view", "")), time.monotonic()
+            if now_s - self._greeted.get(view, -math.inf) < GREET_AGAIN_S:
+                return  # said again for want of an answer, and queued behind a cell until now
+            self._greeted[view] = now_s
+            if content.get("bokeh") and view not in self._equipped:
+                version, script = bokeh_js()
+                self.send({"kind": "bokeh", "version": version}, [script])
+                self._equipped.add(view)
+            answer, buffers = self.greeting()
+            state = "running" if self.running else "done"
+            self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
+            self._watched.set()
+
+    # troubles
+
+    @contextlib.contextmanager
+    def _troubles(self) -> Any:
+        """Show under the plot what goes wrong in here."""
+        try:
+            yield
+        except WorkbenchError as error:
+            self.complain(str(error))
+        except Exception as error:
+            self.complain(f"{type(error).__name__}: {error}")
+
+    def complain(self, problem: str) -> None:
+        """Show one sentence under the plot until another, or an empty one, takes its place."""
+        if problem != self._problem:
+            self._problem = problem
+            with contextlib.suppress(Exception):  # a broken connection has no place to be shown
+                self._say({"kind": "problem", "text": problem})

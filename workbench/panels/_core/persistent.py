@@ -1,0 +1,164 @@
+"""A panel that stays in its cell: live where a kernel draws it, the picture of it where none does.
+
+JupyterLab shows a saved widget whose kernel is gone as "Error displaying widget: model not found", and nothing else of the same output. So
+the picture is an output of its own above the widget's, and a style that comes with it shows one of the two: the picture while nothing
+lives below it. It is drawn anew when what is shown has rested for a while, so that a notebook that is saved keeps what was seen last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from .._views.period.panel import has_widgets
+from .live import LivePanel, kernel
+
+REST_S = 2.0  # without a change, before the picture is drawn anew
+_CELL = ".jp-OutputArea-child"
+_OURS = f"{_CELL}:has([data-workbench-picture])"
+_LIVES = ".workbench-panel, .jupyter-widget-tab"
+_DEAD = ".jp-OutputArea-output.jupyter-widgets:not(:has(*))"  # a line of text in place of the widget
+STYLE = f"<style>{_OURS}:has(+ {_CELL} :is({_LIVES})) {{ display: none }} {_OURS} + {_CELL} > {_DEAD} {{ display: none }}</style>"
+
+
+class Shown:
+    """Where something was displayed: its picture, and the widget below it.
+
+    Args:
+        asked: A widget or a picture; None takes a widget where the front end has them.
+    """
+
+    def __init__(self, asked: bool | None) -> None:
+        self.asked = asked
+        self.picture_id = self.widget_id = ""
+        self._due_s = 0.0
+        self._waiting: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def widget(self) -> bool:
+        """Whether to show a widget."""
+        return has_widgets() if self.asked is None else self.asked
+
+    def display(self, picture: dict[str, Any], widget: dict[str, Any]) -> None:
+        """Show both, or the picture alone; does nothing where no notebook is.
+
+        Args:
+            picture: A bundle of HTML and words.
+            widget: The bundle of the live view, without another text than its words.
+        """
+        if kernel() is None:
+            return
+        from IPython.display import display
+
+        if not self.widget:
+            display(picture, raw=True)
+        elif "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ:  # they would show both, and keep the picture of one output
+            self.widget_id = self.widget_id or uuid.uuid4().hex
+            display({**picture, **widget}, raw=True, display_id=self.widget_id)
+        else:
+            self.picture_id = self.picture_id or uuid.uuid4().hex
+            self.widget_id = self.widget_id or uuid.uuid4().hex
+            display(_beside(picture), raw=True, display_id=self.picture_id)
+            # Its words are said above already, where words are all that is shown.
+            display({**widget, "text/plain": ""}, raw=True, display_id=self.widget_id)
+
+    def leave(self, picture: dict[str, Any]) -> None:
+        """Put a last picture where the view was."""
+        if kernel() is None:
+            return
+        from IPython.display import update_display
+
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.cancel()
+            if self.picture_id:
+                update_display({"text/html": "", "text/plain": ""}, raw=True, display_id=self.widget_id)
+                update_display(picture, raw=True, display_id=self.picture_id)
+            elif self.widget_id:
+                update_display(picture, raw=True, display_id=self.widget_id)
+            self.picture_id = self.widget_id = ""
+
+    def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
+        """What is shown has changed: draw the picture of it, `draw()`, when it has rested."""
+        if not self.picture_id:
+            return
+        with self._lock:
+            self._due_s = time.monotonic() + REST_S
+            if self._waiting is None:
+                self._wait(REST_S, draw)
+
+    def _wait(self, seconds: float, draw: Callable[[], dict[str, Any]]) -> None:
+        self._waiting = threading.Timer(seconds, self._rested, (draw,))
+        self._waiting.daemon = True
+        self._waiting.start()
+
+    def _rested(self, draw: Callable[[], dict[str, Any]]) -> None:
+        with self._lock:
+            left_s = self._due_s - time.monotonic()
+            if left_s > 0:
+                self._wait(left_s, draw)
+                return
+            self._waiting = None
+            picture_id = self.picture_id
+        if not picture_id:
+            return
+        from IPython.display import update_display
+
+        with contextlib.suppress(Exception):  # a kernel that is ending; the picture before this one stays
+            update_display(_beside(draw()), raw=True, display_id=picture_id)
+
+
+def _beside(picture: dict[str, Any]) -> dict[str, Any]:
+    """A picture that hides where a widget lives below it."""
+    return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
+
+
+class StandingPanel(LivePanel):
+    """A panel that stays; subclasses draw its picture.
+
+    Args:
+        live: A widget or a picture; None takes a widget where the front end has them.
+    """
+
+    def __init__(self, *, live: bool | None = None) -> None:
+        self._shown = Shown(live)
+        self.on_picture: Callable[[], object] | None = None  # of what this panel is a part of
+        super().__init__()
+
+    def html(self) -> str:
+        """The picture with what stands below it: HTML without scripts."""
+        raise NotImplementedError
+
+    def refresh(self) -> Any:
+        """Take in what is new."""
+
+    def show(self) -> None:
+        """Display it: a widget where a front end can draw one, a picture elsewhere."""
+        if kernel() is None:
+            return
+        with self._troubles():
+            self.refresh()
+        self._shown.display(self._picture(), self._bundle())
+
+    def _ipython_display_(self) -> None:
+        self.show() if kernel() is not None else print(self.summary())
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        with self._troubles():
+            self.refresh()
+        return {**self._picture(), **self._bundle()} if self._shown.widget else self._picture()
+
+    def _picture(self) -> dict[str, Any]:
+        return {"text/html": self.html(), "text/plain": self.summary()}
+
+    def _picture_later(self) -> None:
+        """The picture that a saved notebook keeps is to be drawn anew."""
+        self._shown.changed(self._picture)
+        if self.on_picture is not None:
+            self.on_picture()

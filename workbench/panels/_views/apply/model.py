@@ -1,0 +1,101 @@
+"""What the panel of applying says: a GPU's setting in force, the chosen one, what would change, and what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....device import settings
+from ....device.settings import Followed
+from ....records import Configuration
+from ....tuning.manual import Hand
+
+NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
+SAME = "Nothing would change"
+HISTORY = 6  # changes that are listed
+PROCESSES = 4  # that are named
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything that is said, ready to be shown."""
+
+    gpu: str
+    simulated: bool
+    force: str
+    origin: str
+    holder: str
+    computing: str
+    chosen: str
+    difference: tuple[str, ...]
+    note: str  # of the batch size
+    rights: str
+    allowed: bool
+    command: str
+    history: tuple[tuple[str, str], ...]  # when, and what; newest first
+    left: str
+    power: str
+    can_apply: bool
+    can_undo: bool
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All of it in words."""
+        change = "; ".join(self.difference) or SAME
+        said = [f"In force: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}", self.note]
+        said += [f"Rights: {self.rights}"]
+        said += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
+        said += [self.holder and f"Held by {self.holder}", self.computing, self.power, self.left]
+        said += [f"{at}  {what}" for at, what in self.history]
+        return tuple(each for each in said if each)
+
+
+def view(hand: Hand, chosen: Configuration | None, followed: Followed | None, *, jobs: Sequence[str] = ()) -> View:
+    """Look at a GPU; asks the driver, and changes nothing.
+
+    Args:
+        hand: Of the GPU.
+        chosen: What would be applied.
+        followed: The power around the last change.
+        jobs: Names of the recurring jobs that take the batch size.
+    """
+    device, now = hand.device, hand.in_force()
+    wanted = chosen or Configuration()
+    lost = now.setting is None
+    difference = () if chosen is None or lost else settings.difference(now.setting, wanted.setting, device) if now.setting else ()
+    rights = settings.rights(now.setting or wanted.setting, wanted.setting, device, refused=hand.refused)
+    history = hand.history
+    names = [f"{each.name} ({each.pid})" for each in now.computing]
+    more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
+    done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
+    return View(
+        gpu=device.name, simulated=device.simulated, force="not known" if now.setting is None else str(now.setting), origin=now.words,
+        holder="" if now.origin == "process" else now.holder,
+        computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
+        chosen=NOTHING if chosen is None else words(wanted, hand), difference=difference, note=_note(wanted, jobs), rights=rights.words,
+        allowed=bool(rights.who), command=rights.command, history=done, left=hand.left,
+        power=followed.words if followed is not None else "",
+        can_apply=chosen is not None and not lost, can_undo=bool(history) or bool(hand.left),
+    )  # fmt: skip
+
+
+def words(wanted: Configuration, hand: Hand) -> str:
+    """A configuration as it will be applied: "150 W, clocks left to the driver, batch size 64"."""
+    whole = settings.whole(wanted.setting, hand.device)
+    default_w = hand.device.limits.default_power_limit_w
+    said = []
+    if whole.power_limit_w is not None:
+        said.append(f"{whole.power_limit_w:g} W" + (" (default)" if whole.power_limit_w == default_w else ""))
+    for knob, word in (("sm_clock_mhz", "SM"), ("mem_clock_mhz", "memory")):
+        clock = getattr(whole, knob)
+        said.append(f"{word} {clock} MHz" if clock is not None else f"{word} clock left to the driver")
+    if wanted.batch_size is not None:
+        said.append(f"batch size {wanted.batch_size}")
+    return ", ".join(said)
+
+
+def _note(wanted: Configuration, jobs: Sequence[str]) -> str:
+    if wanted.batch_size is None:
+        return ""
+    where = "workbench.tuning.selection.batch_size" + "".join(f", and to the next recurrence of '{name}'" for name in jobs)
+    return f"Batch size {wanted.batch_size} cannot change inside a job that runs; it goes to {where}"

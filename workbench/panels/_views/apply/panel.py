@@ -1,0 +1,235 @@
+"""A GPU's setting, to apply and to undo: what is in force and whose it is, what is chosen, what changes, how the power follows.
+
+    panel = workbench.panels.apply()               choose on the panel
+    workbench.panels.apply(frontier_panel)         what is chosen on a frontier
+    workbench.panels.apply(Setting(power_limit_w=150.0), jobs=[nightly])
+
+Apply, undo and default act while a cell runs. What is applied stays when the cell ends, until it is undone or the kernel ends.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ....device.nvml import NvmlDevice
+from ....device.settings import AFTER_S, Followed
+from ....errors import UsageError, WorkbenchError
+from ....experiments.job import RecurringJob
+from ....measurement import session
+from ....records import Configuration, Setting
+from ....tuning import manual
+from ..._core import theme
+from ..._core.live import Message, module, resting
+from ..._core.persistent import StandingPanel
+from .model import View, view
+from .svg import page, power
+
+POLL_S = 0.5  # between two looks at the GPU
+
+
+class ApplyPanel(StandingPanel):
+    """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
+
+    _esm = module("base.js", "apply.js")
+
+    def __init__(
+        self, wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
+    ) -> None:
+        self.jobs = tuple(jobs)
+        self.hand = manual.on(gpu)
+        self.chosen: Configuration | None = None
+        self._view: View | None = None
+        self._followed: Followed | None = None
+        self._doing = ""  # what goes on just now
+        self._done = ""  # how the last command went
+        self._said: dict[str, Any] = {}
+        self._read_s = self._heard_s = time.monotonic()
+        super().__init__(live=live)
+        if callable(getattr(wanted, "on_choice", None)):
+            self.chosen = wanted.chosen
+            wanted.on_choice(self.choose)
+        elif wanted is not None:
+            self.choose(wanted)
+        with self._troubles():
+            self.refresh()
+
+    # for the caller
+
+    def choose(self, wanted: Configuration | Setting | None) -> None:
+        """Make a configuration the chosen one; nothing is applied.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if isinstance(wanted, Setting):
+            wanted = Configuration(wanted)
+        if wanted is not None and not isinstance(wanted, Configuration):
+            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {type(wanted).__name__}")
+        self.chosen = wanted
+        with self._troubles(), self._lock:
+            self.refresh()
+
+    def apply(self) -> None:
+        """Apply what is chosen. Raises as `applying.Hand.apply`."""
+        chosen = self.chosen
+        if chosen is None:
+            raise UsageError("nothing is chosen yet: choose a power limit or clocks, or a point of a frontier")
+        self._do("applying", lambda: _said(self.hand.apply(chosen, jobs=self.jobs)))
+
+    def undo(self) -> None:
+        """Take the last change back. Raises as `applying.Hand.undo`."""
+        self._do("undoing", self.hand.undo)
+
+    def restore_default(self) -> None:
+        """Give every knob back to the driver. Raises as `applying.Hand.apply`."""
+        self._do("restoring the default", lambda: _said(self.hand.restore_default()))
+
+    def refresh(self) -> None:
+        """Look at the GPU again."""
+        with self._lock:
+            self._read_s = time.monotonic()
+            self._followed = self.hand.follow()
+            self._view = view(self.hand, self.chosen, self._followed, jobs=[job.name for job in self.jobs])
+
+    def _do(self, doing: str, act: Any) -> None:
+        self._doing = doing
+        try:
+            self._done = act()
+        except WorkbenchError:
+            self._done = ""
+            raise
+        finally:
+            self._doing = ""
+            with self._lock:
+                self.refresh()
+                self._picture_later()
+                self._say(*self._news())
+
+    # showing
+
+    def title(self) -> str:
+        name = self.hand.device.name
+        return f"Apply · {name}" + (" (simulated)" if self.hand.device.simulated and "simulated" not in name else "")
+
+    def summary(self) -> str:
+        return "\n".join([self.title(), *(self._view.sentences if self._view is not None else ())])
+
+    def html(self) -> str:
+        """The panel as a picture: HTML without scripts."""
+        with self._lock:
+            return page(self.title(), self._view, power(self._followed), self._problem)
+
+    # for the views
+
+    def greeting(self) -> Message:
+        self._heard_s = time.monotonic()
+        self.start()
+        with self._troubles():
+            self.refresh()
+        limits, device = self.hand.device.limits, self.hand.device
+        range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
+        knobs = {
+            "limits": range_w if device.can("set_power_limit") else None,
+            "sm": list(limits.sm_clocks_mhz[limits.mem_clocks_mhz[0]]) if device.can("lock_sm_clock") and limits.mem_clocks_mhz else [],
+            "memory": list(limits.mem_clocks_mhz) if device.can("lock_mem_clock") else [],
+        }
+        gpus = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
+        content, buffers = self._news()
+        return {"theme": theme.VARIABLES, "knobs": knobs, "gpus": gpus, **content}, buffers
+
+    def news(self) -> Message | None:
+        if resting(self._read_s, self._heard_s, POLL_S):
+            return None
+        self.refresh()
+        content, buffers = self._news()
+        if content == self._said:
+            return None
+        self._said = content
+        self._picture_later()
+        return content, buffers
+
+    def _news(self) -> Message:
+        seen = asdict(self._view) if self._view is not None else None
+        chosen = self.chosen or Configuration()
+        wanted = {**asdict(chosen.setting), "batch_size": chosen.batch_size} if self.chosen is not None else None
+        return {
+            "kind": "news", "title": self.title(), "uuid": self.hand.device.uuid, "view": seen, "wanted": wanted, "doing": self._doing,
+            "done": self._done, "plot": power(self._followed), "follows": self._follows(),
+        }, []  # fmt: skip
+
+    def _follows(self) -> bool:
+        """Whether the power around the last change is still being watched."""
+        history = self.hand.history
+        return bool(history) and self.hand.device.clock() - history[-1].at_s < AFTER_S
+
+    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+        self._heard_s = time.monotonic()
+        super()._received(widget, content, buffers)
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        self.complain("")  # of what was asked for before
+        if kind == "apply":
+            self.apply()
+        elif kind == "undo":
+            self.undo()
+        elif kind == "default":
+            self.restore_default()
+        elif kind in ("choose", "gpu"):
+            if kind == "gpu":
+                self.hand, self._done = manual.on(str(content["uuid"])), ""
+            self.choose(_chosen(content) if kind == "choose" else self.chosen)
+            self._say(*self._news())
+            if kind == "gpu":
+                self._say({**self.greeting()[0], "kind": "knobs"})
+
+
+def _said(done: manual.Applied) -> str:
+    return f"applied, and read back: {done.after}"
+
+
+def _chosen(content: dict[str, Any]) -> Configuration:
+    """What was typed and picked; what is empty is left to the driver."""
+    values: dict[str, float | None] = {}
+    for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size"):
+        given = content.get(name)
+        try:
+            values[name] = None if given in (None, "") else float(given)
+        except (TypeError, ValueError):
+            raise UsageError(f"{given!r} is no number; type one, or leave it empty for the driver's default") from None
+    clocks = [None if values[name] is None else int(values[name] or 0) for name in ("sm_clock_mhz", "mem_clock_mhz", "batch_size")]
+    return Configuration(Setting(values["power_limit_w"], clocks[0], clocks[1]), clocks[2])
+
+
+def apply(
+    wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
+) -> ApplyPanel:
+    """Look at a GPU's setting, and apply a configuration to it.
+
+    Args:
+        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose on the panel.
+        gpu: As `applying.on` takes it.
+        jobs: Recurring jobs whose next recurrence takes a chosen batch size.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `wanted` is none of these.
+        NoDriver: there is no such GPU.
+    """
+    return ApplyPanel(wanted, gpu=gpu, jobs=jobs, live=live)
+
+
+class _Called(types.ModuleType):
+    """This module, which is called as its one function is: `workbench.panels.apply(...)`; see `clocks`."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> ApplyPanel:
+        return apply(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Called
+
+__all__ = ["ApplyPanel", "apply"]

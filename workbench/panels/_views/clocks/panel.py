@@ -1,0 +1,269 @@
+"""A tuner at work, to look at and to steer: what every setting is believed to cost, each probe, the choice, what it has saved.
+
+    workbench.panels.clocks()           whichever tunes in this process; its Start button tunes what this process runs on the GPU
+    workbench.panels.clocks(tuner)      one tuner, or what `workbench.tune()` returned
+
+`%%energy --tune` shows it below the live view while the cell runs; when the cell ends a static picture takes its place.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import UsageError
+from ..._core import theme
+from ..._core.live import LivePanel, Message, kernel, module, resting
+from ..period.panel import has_widgets
+from .model import Drawing, drawing
+from .sources import Found, Source, Tunable, objectives, source
+from .surface import Table
+from .svg import draw, page
+from .text import ENDED, STEPS, Words, words
+
+if TYPE_CHECKING:
+    from ....tuning.results import TuningView
+
+POLL_S = 0.25  # between two looks at the tuner
+NOTHING = "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
+
+
+class ClocksPanel(LivePanel):
+    """What a tuner believes, tries and has saved.
+
+    Args:
+        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this process.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `tuner` is none.
+    """
+
+    _esm = module("base.js", "clocks.js")
+
+    def __init__(self, tuner: Any = None, *, live: bool | None = None) -> None:
+        self.source: Source = source(tuner)
+        self._live = live
+        self._tuning: TuningView | None = None
+        self._words: Words | None = None
+        self._drawing: Drawing | None = None
+        self._table: Table = np.empty((0, 8), np.float32)
+        self._drawn = 0  # how often there was something new to draw; `_told` is what views know
+        self._told = 0
+        self._said: dict[str, Any] = {}
+        self._wanted: tuple[str | None, float | None] = (None, 0.05)  # of a tuner that is begun from here
+        self._read_s = self._heard_s = time.monotonic()
+        self._over = False
+        super().__init__()
+        with self._troubles():
+            self.refresh()
+
+    # for the caller
+
+    @property
+    def tuning(self) -> TuningView | None:
+        """What is shown, as values and frames; None where nothing is tuned."""
+        self.refresh()
+        return self._tuning
+
+    def refresh(self) -> None:
+        """Take in what is new."""
+        with self._lock:
+            self._read_s = time.monotonic()
+            tuner = self.source.tuner
+            if tuner is None:
+                return
+            tuning = tuner.view()
+            before, self._tuning = self._tuning, tuning
+            self._words = words(tuning, objectives())
+            if before is None or not _draws_alike(before, tuning):
+                self._drawing, self._table = drawing(tuning)
+                self._drawn += 1
+
+    def finish(self, caption: str = "") -> None:
+        """Stop publishing and put a static picture in the view's place. Call it when the tuner has ended; the second time does nothing."""
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+            with self._troubles():
+                self.refresh()
+                self._say(*self._news())
+        self.end()
+        text = "\n".join(each for each in (caption, self._problem) if each)
+        self.leave(page(self.svg(), self.summary()), text or self.summary() if kernel() is None else text)
+
+    # showing
+
+    def title(self) -> str:
+        tuning = self._tuning
+        if tuning is None:
+            return "Tuning"
+        name = tuning.gpu + (" (simulated)" if tuning.simulated and "simulated" not in tuning.gpu else "")
+        return f"Tuning of {tuning.label} · {name}" if tuning.label else f"Tuning of {name}"
+
+    def summary(self) -> str:
+        sentences = self._words.sentences if self._words is not None else (NOTHING,)
+        return "\n".join([self.title(), *sentences])
+
+    def svg(self) -> str:
+        """The view as an `<svg>` element that needs no scripts and no network."""
+        with self._lock:
+            return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table)
+
+    def show(self) -> None:
+        """Display it: a widget where a front end can draw one, a picture elsewhere. The widget of a given tuner ends with it."""
+        if kernel() is None:
+            return
+        if has_widgets() if self._live is None else self._live:
+            super().show()
+            self.start()
+            return
+        from IPython.display import display
+
+        display(self._repr_mimebundle_(), raw=True)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        with self._troubles():
+            self.refresh()
+        picture = {"text/html": page(self.svg(), self.summary()), "text/plain": self.summary()}
+        widget = has_widgets() if self._live is None else self._live
+        return {**picture, **self._bundle()} if widget and not self._over else picture
+
+    # for the views
+
+    def greeting(self) -> Message:
+        self._heard_s = time.monotonic()
+        self.start()
+        with self._troubles():
+            self.refresh()
+        inks = {name: theme.colour(number) for name, number in (("energy", 0), ("chosen", 1), ("time", 2), ("spent", 5))}
+        about = {"theme": theme.VARIABLES, "inks": inks, "steps": STEPS, "objectives": dict(objectives()), "nothing": NOTHING}
+        content, buffers = self._news(whole=True)
+        return {**about, **content}, buffers
+
+    def news(self) -> Message | None:
+        if resting(self._read_s, self._heard_s, POLL_S):
+            return None
+        self.refresh()
+        if self._is_over():
+            self.finish()
+            return None
+        content, buffers = self._news()
+        if not buffers and content == self._said:
+            return None
+        self._said = content
+        return content, buffers
+
+    def collect(self) -> None:
+        self.refresh()
+        if self._is_over():
+            self.finish()
+
+    def _is_over(self) -> bool:
+        """Whether the widget of a given tuner is to become a picture."""
+        return not self._going() and self._tuning is not None and self.source.given and self._display_id is not None and not self._over
+
+    def _news(self, *, whole: bool = False, **more: Any) -> Message:
+        """What is said; and what is drawn, where views do not know it."""
+        content: dict[str, Any] = {"kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated)}
+        content |= {"words": None if self._words is None else asdict(self._words), "begins": not self.source.given, **more}
+        content["wanted"] = {"objective": self._wanted[0], "bound": None if self._wanted[1] is None else 100 * self._wanted[1]}
+        if self._drawing is None or (self._told == self._drawn and not whole):
+            return content, []
+        self._told = self._drawn
+        return {**content, "drawing": asdict(self._drawing)}, [np.ascontiguousarray(self._table).tobytes()]
+
+    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+        self._heard_s = time.monotonic()
+        super()._received(widget, content, buffers)
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        self.complain("")  # of what was asked for before
+        try:
+            if kind == "start":
+                self._start()
+            elif kind == "step":
+                self._tuner().step_once()
+            elif kind == "pause":
+                self._tuner().pause()
+            elif kind == "hold":
+                self._tuner().hold_here()
+            elif kind == "stop":
+                self._tuner().stop()
+                if isinstance(self.source, Found):
+                    self.source.end()
+            elif kind == "objective":
+                self._change(str(content["name"]), None, False)
+            elif kind == "slowdown":
+                bound = content["percent"]
+                self._change(None, None if bound is None else float(bound) / 100, True)
+        finally:
+            with self._lock:
+                self.refresh()
+                self._say(*self._news(asked=content.get("asked")))
+
+    # commands
+
+    def _going(self) -> bool:
+        return self._tuning is not None and self._tuning.state not in ENDED
+
+    def _tuner(self) -> Tunable:
+        tuner = self.source.tuner
+        if tuner is None:
+            raise UsageError("nothing is being tuned; press Start first")
+        return tuner
+
+    def _start(self) -> None:
+        """Go on, or begin."""
+        if self._going():
+            self._tuner().resume()
+        else:
+            self.source.begin(*self._wanted)
+
+    def _change(self, objective: str | None, max_slowdown: float | None, bounded: bool) -> None:
+        self._wanted = (objective or self._wanted[0], max_slowdown if bounded else self._wanted[1])
+        if not self._going():
+            return
+        self._tuner().change(**({"max_slowdown": max_slowdown} if bounded else {"objective": objective}))
+
+
+def _draws_alike(a: TuningView, b: TuningView) -> bool:
+    """Whether two views of one tuner look the same on the planes."""
+    one, other = ((each.choice, each.current, each.reference, each.max_slowdown, each.state in ENDED) for each in (a, b))
+    if one != other:
+        return False
+    return all(x is y or (x is not None and y is not None and x.equals(y)) for x, y in ((a.belief, b.belief), (a.probes, b.probes)))
+
+
+def clocks(tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
+    """Look at a tuner at work, and steer it.
+
+    Args:
+        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this process, and can begin one.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: `tuner` is none.
+    """
+    return ClocksPanel(tuner, live=live)
+
+
+class _Called(types.ModuleType):
+    """This module, which is called as its one function is: `workbench.panels.clocks(...)`.
+
+    Importing a submodule puts it into its package under its own name, where a function of that name would be looked for.
+    """
+
+    def __call__(self, tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
+        return clocks(tuner, live=live)
+
+
+sys.modules[__name__].__class__ = _Called
+
+__all__ = ["ClocksPanel", "clocks"]

@@ -1,0 +1,154 @@
+"""What the panel of a tuner says: the state, the choice, what was spent and saved, what can be asked for now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....measurement.report import energy_words, time_words
+from .surface import SURE
+
+if TYPE_CHECKING:
+    from ....search.clocks.make import Choice
+    from ....tuning.results import TuningView
+
+STEPS = ("wait", "detect", "features", "baseline", "predict", "search", "hold", "watch")  # the way through; "re-tune" goes back
+ENDED = ("done", "refused")
+MOST_EVENTS = 4
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is said of a tuner.
+
+    Attributes:
+        state: The tuner's, in one word; `step` is its place in `STEPS`, None where it is in none of them.
+        headline: What goes on, and what is next.
+        details: What is chosen, what was spent, what was found; a sentence each.
+        saved: What was saved; empty while nothing is known.
+        events: Seconds and words, newest last.
+        objective, objective_words: What is to be small, by its name, and with the bound in words.
+        bound: The allowed slowdown in per cent; None where any is.
+        commands: What can be asked for now.
+    """
+
+    state: str
+    step: int | None
+    paused: bool
+    headline: str
+    details: tuple[str, ...]
+    saved: str
+    events: tuple[tuple[float, str], ...]
+    objective: str
+    objective_words: str
+    bound: float | None
+    commands: dict[str, bool]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All of it, the weightiest first."""
+        return (self.headline, *([self.saved] if self.saved else []), *self.details, self.objective_words)
+
+
+def words(tuning: TuningView, objectives: Mapping[str, str]) -> Words:
+    """What there is to be said.
+
+    Args:
+        tuning: What the tuner tells of itself.
+        objectives: Names of objectives, and what they are in words.
+    """
+    return Words(
+        tuning.state, STEPS.index(tuning.state) if tuning.state in STEPS else None, tuning.paused, headline(tuning), tuple(details(tuning)),
+        saved_words(tuning), tuple(tuning.events[-MOST_EVENTS:]), tuning.objective, objective_words(tuning, objectives),
+        None if tuning.max_slowdown is None else 100 * tuning.max_slowdown, commands(tuning),
+    )  # fmt: skip
+
+
+def commands(tuning: TuningView) -> dict[str, bool]:
+    """What can be asked of the tuner in its state."""
+    going = tuning.state not in ENDED
+    known = going and tuning.state in ("search", "hold", "watch")
+    return {
+        "start": going and tuning.paused, "step": going, "pause": going and not tuning.paused, "hold": known, "stop": going, "change": going
+    }  # fmt: skip
+
+
+def headline(tuning: TuningView) -> str:
+    """What goes on and what is next; why not, where it was refused."""
+    said = f"not tuned: {tuning.refused}" if tuning.refused else tuning.words
+    if tuning.paused and tuning.state not in ENDED and not said.lower().startswith("paused"):
+        said = f"paused: {said}"
+    return said[:1].upper() + said[1:]
+
+
+def objective_words(tuning: TuningView, objectives: Mapping[str, str]) -> str:
+    """The objective with its bound, as a person says it."""
+    words = objectives.get(tuning.objective, tuning.objective)
+    bound = "however long it takes" if tuning.max_slowdown is None else f"at most {100 * tuning.max_slowdown:g} % slower"
+    return f"objective: {words}, {bound}"
+
+
+def details(tuning: TuningView) -> list[str]:
+    """What is chosen, and what tuning has cost; a sentence each."""
+    said = []
+    if tuning.choice is not None:
+        said.append(choice_words(tuning.choice, tuning))
+    count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
+    if tuning.spent_s:
+        probes = f", {count} probe{'s' * (count != 1)}" if count else ""
+        said.append(f"tuning has taken {time_words(tuning.spent_s)} and {energy_words(tuning.spent_j, None)} of the job{probes}")
+    if tuning.period_s is not None:
+        found = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}.get(tuning.period_source, "")
+        error = "" if not tuning.period_uncertainty_s else f" ± {_precision(tuning.period_uncertainty_s)}"
+        said.append(f"an iteration takes {_seconds(tuning.period_s)}{error}{found}")
+    elif tuning.period_source == "rate":
+        said.append("no iterations were found; settings are compared by the rate of work")
+    return said
+
+
+def choice_words(choice: Choice, tuning: TuningView) -> str:
+    """What is chosen and what is known of it."""
+    state = tuning.state
+    first = "held" if state in ("hold", "watch") else "best so far" if state not in ENDED else "chosen"
+    if choice.setting == tuning.reference:
+        return f"{first}: the default setting ({choice.setting}); nothing is known to be better within the bound"
+    return f"{first}: {choice.setting}: {_change(choice)}{'' if choice.measured else ', predicted'}"
+
+
+def _change(choice: Choice) -> str:
+    energy, time = 100 * (choice.energy_ratio - 1), 100 * (choice.time_ratio - 1)
+    error_e, error_t = 100 * SURE * choice.energy_ratio * choice.energy_sd, 100 * SURE * choice.time_ratio * choice.time_sd
+    return f"energy {signed(energy, error_e)}, time {signed(time, error_t)}"
+
+
+def saved_words(tuning: TuningView) -> str:
+    """What was saved, tuning included; empty while nothing is known."""
+    if tuning.saved_j is None:
+        return ""
+    joules = energy_words(abs(tuning.saved_j), tuning.saved_uncertainty_j)
+    share = ""
+    if tuning.saved_share is not None:
+        error = tuning.saved_share_uncertainty
+        share = f" ({abs(100 * tuning.saved_share):.1f}{f' ± {100 * error:.1f}' if error else ''} %)"
+    slower = "" if tuning.slowdown is None else f", {abs(100 * tuning.slowdown):.1f} % {'slower' if tuning.slowdown >= 0 else 'faster'}"
+    return f"{joules} {'saved' if tuning.saved_j >= 0 else 'spent more'}{share}{slower}, tuning included"
+
+
+def signed(value: float, error: float = 0.0) -> str:
+    """Per cent with a sign, and with an error where there is one.
+
+    >>> signed(-18.34, 0.72)
+    '−18.3 % ± 0.7'
+    """
+    number = f"{value:+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return f"{number} ± {error:.1f}" if error and math.isfinite(error) else number
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+
+
+def _precision(value: float) -> str:
+    return f"{1000 * value:.1g} ms" if value < 0.0095 else f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.1f} s"

@@ -1,0 +1,303 @@
+"""What the cluster panel draws and says, as columns and words: the same for the live view and for the picture. All arithmetic is in
+`cluster.views`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....cluster.runs import Outcome
+from ....cluster.scenario import LABELS, UNITS, Scenario, label
+from ....cluster.views import DISTRIBUTIONS, Row, Spread, rounded, rows
+
+COURSES = ("hours", "hosting", "awake", "power_kw", "running", "queued")
+HEADS: tuple[tuple[str, str], ...] = (
+    ("policy", "who decides"),
+    ("energy", "of all nodes until the last job ends; in brackets the standard deviation from draw to draw"),
+    ("against first", "energy over that of the first policy, minus 1, draw by draw"),
+    ("active nodes", "nodes with a job, averaged over the run"),
+    ("waiting: mean, p95", "mean and 95th percentile of the time in which a job is not on GPUs"),
+    ("waiting and running: mean, p95", "mean and 95th percentile of the time from submission to end"),
+    ("runtime", "mean time on GPUs over mean duration alone, minus 1"),
+    ("misses", "jobs that ended after their deadline"),
+    ("undos, moves", "placements that were put back; jobs stopped to go on elsewhere or to make room"),
+)
+DISTRIBUTION_WORDS = {
+    "wait_h": ("Waiting", "hours, 0.01 and less at the left edge"),
+    "jtt_h": ("Waiting and running", "hours"),
+    "slowdown": ("Slowdown: waiting and running over the duration alone", "times"),
+    "inflation": ("Runtime on GPUs against alone", "% longer"),
+}
+LOWEST = {"wait_h": 0.01, "jtt_h": 0.01, "slowdown": 1.0, "inflation": None}  # of a logarithmic axis; None is a linear one
+
+
+@dataclass(frozen=True)
+class Line:
+    """A policy in the table: its name, number (of its colour), value of what is swept, and its cells as words."""
+
+    policy: str
+    number: int
+    value: float | None
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Energy over that of the first policy: with jobs on the node, and without any; the error is a standard deviation."""
+
+    number: int
+    words: str
+    owned: float
+    unowned: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A policy in the plots of time and of shares: columns of `COURSES` and of `DISTRIBUTIONS`; jobs that are worth a look, and
+    whether it can be looked into.
+    """
+
+    policy: str
+    number: int
+    words: str
+    course: dict[str, np.ndarray[Any, Any]]
+    distributions: dict[str, np.ndarray[Any, Any]]
+    notable: dict[str, list[str]]
+    open: bool
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Energy over what is swept, of one policy."""
+
+    number: int
+    words: str
+    values: tuple[float, ...]
+    energy_mwh: tuple[float, ...]
+    error: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """All of it; empty while no run has ended."""
+
+    lines: tuple[Line, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    swept: tuple[Swept, ...] = ()
+    swept_words: str = ""
+    headline: str = ""
+    details: tuple[str, ...] = ()
+
+
+def look(scenario: Scenario, outcomes: Sequence[Outcome], known: dict[str, Curve] | None = None) -> Look:
+    """What is known so far.
+
+    Args:
+        scenario: What was run.
+        outcomes: What has come of it.
+        known: Curves of these outcomes that were worked out before; new ones are added.
+    """
+    table = rows(scenario, outcomes)
+    numbers = {name: number for number, name in enumerate(scenario.policies)}
+    first = scenario.values[0] if scenario.sweep else None
+    curves = {} if known is None else known
+    for each in outcomes:
+        if each.seen is not None and each.task.policy not in curves:
+            curves[each.task.policy] = curve(each, numbers[each.task.policy])
+    at_first = [row for row in table if row.value == first]
+    return Look(
+        lines=tuple(Line(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table),
+        bars=tuple(_bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None),
+        curves=tuple(curves[name] for name in scenario.policies if name in curves),
+        swept=_swept(scenario, table, numbers),
+        swept_words=UNITS[scenario.sweep] if scenario.sweep else "",
+        headline=headline(scenario, at_first),
+        details=tuple(details(scenario, at_first)),
+    )
+
+
+def curve(outcome: Outcome, number: int) -> Curve:
+    assert outcome.seen is not None
+    found, columns = dict(outcome.seen.course), dict(outcome.seen.distributions)
+    found["power_kw"] = found.pop("power_w") / 1000
+    columns["inflation"] = 100 * columns["inflation"]
+    task = outcome.task
+    return Curve(task.policy, number, label(task.policy, task.scenario), found, columns, outcome.seen.notable, outcome.record is not None)
+
+
+def _bar(row: Row, number: int, scenario: Scenario) -> Bar:
+    assert row.energy_ratio is not None
+    ratio, energy = row.energy_ratio, row.figures["energy_kwh"].mean
+    idle = ratio.mean * row.figures["unowned_kwh"].mean / energy if energy else 0.0
+    return Bar(number, label(row.policy, scenario.at(row.value)), ratio.mean - idle, idle, ratio.sd)
+
+
+def _swept(scenario: Scenario, table: Sequence[Row], numbers: dict[str, int]) -> tuple[Swept, ...]:
+    if scenario.sweep is None:
+        return ()
+    found = []
+    for name in scenario.policies:
+        mine = sorted((row for row in table if row.policy == name and row.value is not None), key=lambda row: row.value or 0.0)
+        if mine:
+            energy = [row.figures["energy_kwh"] for row in mine]
+            found.append(
+                Swept(
+                    numbers[name], label(name, scenario.at(None)) if scenario.sweep == "nodes" else _plain(name),
+                    tuple(float(row.value or 0.0) for row in mine), tuple(each.mean / 1000 for each in energy),
+                    tuple(None if each.sd is None else each.sd / 1000 for each in energy),
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def _plain(name: str) -> str:
+    return LABELS.get(name, name)
+
+
+# words
+
+
+def cells(row: Row, scenario: Scenario) -> tuple[str, ...]:
+    """A row as `HEADS` names its columns."""
+    f = row.figures
+    at = scenario.at(row.value)
+    name = label(row.policy, at)
+    if scenario.sweep is not None and row.value is not None:
+        name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
+    return (
+        name, energy_words(f["energy_kwh"]), "" if row.energy_ratio is None else ratio_words(row.energy_ratio),
+        f"{f['active_nodes'].mean:.1f}", f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
+        f"{hours(f['jtt_h'].mean)}, {hours(f['jtt_p95_h'].mean)}", signed(f["runtime_inflation"].mean),
+        f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines", f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
+    )  # fmt: skip
+
+
+def headline(scenario: Scenario, table: Sequence[Row]) -> str:
+    """Who needs least, and how much less than the first; so far, where runs are still to come."""
+    if not table:
+        return ""
+    so_far = "" if _complete(scenario, table) else ", so far"
+    best = min(table, key=lambda row: row.figures["energy_kwh"].mean)
+    name = label(best.policy, scenario.at(best.value))
+    base = next((row for row in table if row.policy == scenario.policies[0]), None)
+    if base is None or base is best or best.energy_ratio is None:
+        return f"{name}: {energy_words(best.figures['energy_kwh'])}" + ("" if len(table) == 1 else ", the least of these") + so_far
+    less = 100 * (1 - best.energy_ratio.mean)
+    error = "" if best.energy_ratio.sd is None else f" ± {100 * best.energy_ratio.sd:.1f}"
+    return f"{name} uses {less:.1f}{error} % less energy than {label(base.policy, scenario.at(base.value))}{so_far}"
+
+
+def _complete(scenario: Scenario, table: Sequence[Row]) -> bool:
+    return len(table) == len(scenario.policies) and all(row.draws == scenario.draws for row in table)
+
+
+def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
+    """What that costs the jobs, and on what it stands; a sentence each."""
+    if not table:
+        return []
+    said = []
+    best = min(table, key=lambda row: row.figures["energy_kwh"].mean)
+    base = next((row for row in table if row.policy == scenario.policies[0]), None)
+    if base is not None and base is not best:
+        b, a = best.figures, base.figures
+        said.append(
+            f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; waiting and running "
+            f"{hours(b['jtt_h'].mean)} against {hours(a['jtt_h'].mean)}; runtime {signed(b['runtime_inflation'].mean)}; "
+            f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
+        )
+    others = [row for row in table if row is not best and row is not base]
+    if others:
+        second = min(others, key=lambda row: row.figures["energy_kwh"].mean)
+        less = 1 - best.figures["energy_kwh"].mean / second.figures["energy_kwh"].mean
+        said.append(f"{100 * less:.1f} % less than {label(second.policy, scenario.at(second.value))}, which comes next")
+    draws = min(row.draws for row in table)
+    if not _complete(scenario, table):
+        most = max(row.draws for row in table)
+        have = str(draws) if most == draws else f"{draws} to {most}"
+        policies = f"{len(table)} of {len(scenario.policies)} policies"
+        said.append(f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this")
+    elif draws == 1:
+        said.append("One draw of what the log does not tell; more draws tell the spread")
+    elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jtt_h")):
+        said.append(f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn")
+    else:
+        said.append(f"Means of {draws} draws, ± standard deviation")
+    if scenario.sweep is not None:
+        where = f"{UNITS[scenario.sweep]} {value_words(scenario.sweep, scenario.values[0])}"
+        said.append(f"All but the last plot is for {where}, curves of its first draw")
+    elif draws > 1:
+        said.append("Plots over time and of the jobs are of the first draw")
+    return said
+
+
+def energy_words(energy_kwh: Spread) -> str:
+    """Kilowatt-hours, megawatt-hours from a hundred thousand of them on.
+
+    >>> energy_words(Spread(7231.4, 98.2)), energy_words(Spread(3.21987, None))
+    ('7,231 (98) kWh', '3.22 kWh')
+    """
+    scale, unit = (1000.0, "MWh") if energy_kwh.mean >= 1e5 else (1.0, "kWh")
+    mean = energy_kwh.mean / scale
+    words = f"{mean:,.0f}" if mean >= 100 else f"{rounded(mean):g}"
+    if energy_kwh.sd is not None:
+        error = energy_kwh.sd / scale
+        words += f" ({error:,.0f})" if mean >= 100 else f" ({rounded(error, 2):g})"
+    return f"{words} {unit}"
+
+
+def ratio_words(ratio: Spread) -> str:
+    """A ratio as a change.
+
+    >>> ratio_words(Spread(0.6, 0.012))
+    '−40.0 % ± 1.2'
+    """
+    words = signed(ratio.mean - 1)
+    return words if ratio.sd is None else f"{words} ± {100 * ratio.sd:.1f}"
+
+
+def signed(share: float) -> str:
+    """Per cent with a sign.
+
+    >>> signed(-0.05), signed(0.0)
+    ('−5.0 %', '+0.0 %')
+    """
+    return f"{100 * share + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def hours(value: float) -> str:
+    """Hours, minutes below one, to three digits.
+
+    >>> hours(0.001234), hours(0.5), hours(12.345), hours(101.2)
+    ('0.07 min', '30 min', '12.3 h', '101 h')
+    """
+    minutes = 60 * value
+    return f"{rounded(value):g} h" if value >= 1 else f"{rounded(minutes) if minutes >= 1 else round(minutes, 2):g} min"
+
+
+def value_words(sweep: str, value: float) -> str:
+    if sweep == "load_threshold":
+        return f"{100 * value:g} %"
+    return "never" if sweep == "sleep_after_s" and value == float("inf") else f"{value:g}"
+
+
+def packed(found: Look) -> tuple[list[dict[str, Any]], bytes]:
+    """The curves for a browser: what lies where in one buffer of float32."""
+    about, pieces, at = [], [], 0
+    for each in found.curves:
+        places = {}
+        for name, values in {**each.course, **each.distributions}.items():
+            pieces.append(np.ascontiguousarray(values, np.float32))
+            places[name] = [at, at + len(values)]
+            at += len(values)
+        about.append({"policy": each.policy, "number": each.number, "words": each.words, "places": places, "open": each.open,
+                      "notable": each.notable if each.open else {}})  # fmt: skip
+    return about, np.concatenate(pieces).tobytes() if pieces else b""
+
+
+assert set(DISTRIBUTION_WORDS) == set(DISTRIBUTIONS) == set(LOWEST)

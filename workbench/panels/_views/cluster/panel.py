@@ -1,0 +1,376 @@
+"""Which jobs of a log share a GPU, what that saves and what it costs: policies side by side, simulated, and a way into each job and node.
+
+    workbench.panels.cluster()                       logs that are found here, and generated ones
+    workbench.panels.cluster("jobs.parquet")         a file of Philly's, Alibaba's or sacct's columns; a frame; several by name
+    panel.run()                                      the same from a cell: returns when it is done
+    panel.results                                    a row per run, as a frame
+
+Runs go on in processes of their own, so neither the kernel nor a cell waits for them. Everything here is simulated.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+
+from ....cluster.comparison import Comparison
+from ....cluster.power import NodeType
+from ....cluster.recording import Record
+from ....cluster.scenario import KINDS, SWEPT, UNITS, Scenario, label
+from ....cluster.sources import sources
+from ....cluster.views import DISTRIBUTIONS
+from ....errors import SimulationError, UsageError
+from ..._core import theme
+from ..._core.live import Message, module, resting
+from ..._core.persistent import StandingPanel
+from . import drill
+from . import messages as told
+from .drill import Drilled
+from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, Curve, Look, look, packed
+from .svg import axis, draw, page
+
+POLL_S = 0.2  # between two looks at runs under way
+SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
+
+
+class ClusterPanel(StandingPanel):
+    """Policies over a job log. `cluster` says what the arguments are."""
+
+    _esm = module("base.js", "cluster_plots.js", "cluster.js")
+
+    def __init__(self, comparison: Comparison, *, live: bool | None = None) -> None:
+        self.comparison = comparison
+        self.at_once = False  # whether a change of the settings begins a run
+        self._look, self._curves = Look(), dict[str, Curve]()
+        self._counted = self._failed = self._version = self._told = 0
+        self._drilled: Drilled | None = None
+        self._distribution = DISTRIBUTIONS[0]
+        self._heard_s = self._read_s = time.monotonic()
+        self._said: dict[str, Any] = {}
+        super().__init__(live=live)
+
+    # for the caller
+
+    def set(self, **settings: Any) -> None:
+        """Change what is to be run: fields of `cluster.scenario.Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
+
+        Raises:
+            UsageError: A setting that makes no sense; nothing is changed then.
+        """
+        with self._lock:
+            self.comparison.set(**settings)
+            if self.at_once:
+                self.begin()
+            self._tell()
+
+    def begin(self) -> None:
+        """Start the runs and return; those under way are cancelled.
+
+        Raises:
+            UsageError: The log cannot be simulated; row and value are told.
+        """
+        with self._lock:
+            self.complain("")
+            self.comparison.begin()
+            self._curves, self._look, self._drilled = {}, Look(), None
+            self._counted = self._failed = 0
+            self._version += 1
+            self.start()
+            self._tell()
+
+    def run(self, **settings: Any) -> pl.DataFrame:
+        """Run, and return `results` when all is done; an interrupt cancels.
+
+        Args:
+            settings: As of `set`.
+
+        Raises:
+            UsageError, SimulationError: What went wrong, where something did, or that it was cancelled.
+        """
+        if settings:
+            self.set(**settings)
+        if self.comparison.state != "running" or self.comparison.stale:
+            self.begin()
+        runs = self.comparison.runs
+        assert runs is not None
+        try:
+            while not runs.wait(0.1):
+                pass
+        except KeyboardInterrupt:
+            runs.cancel()
+            raise
+        with self._lock:
+            self.refresh()
+            self._tell()
+        if runs.errors:
+            raise SimulationError(next(iter(runs.errors.values())))
+        if runs.cancelled and len(runs.outcomes) < len(runs.tasks):
+            raise SimulationError(f"cancelled: {len(runs.outcomes)} of {len(runs.tasks)} runs have ended; panel.results has them")
+        return self.results
+
+    def cancel(self) -> None:
+        """End the runs under way, within some tenths of a second; what has ended is kept."""
+        self.comparison.cancel()
+
+    @property
+    def logs(self) -> list[str]:
+        """Names of the logs that can be chosen."""
+        return list(self.comparison.sources)
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the parts of the log that is chosen."""
+        return self.comparison.parts
+
+    @property
+    def results(self) -> pl.DataFrame:
+        """A row per run that has ended: policy, seed, value of what is swept, everything that `cluster.summarise` tells."""
+        return self.comparison.results
+
+    def job(self, policy: str, job_id: str) -> Drilled:
+        """Look into one job; it is shown below the plots."""
+        return self._drill(policy, lambda record, log, words: drill.job(record, log, policy, words, job_id))
+
+    def node(self, policy: str, number: int) -> Drilled:
+        """Look into one node; it is shown below the plots."""
+        return self._drill(policy, lambda record, log, words: drill.node(record, log, policy, words, number))
+
+    def refresh(self) -> bool:
+        """Take in what has ended; whether there was anything."""
+        with self._lock:
+            self._read_s = time.monotonic()
+            runs, ran = self.comparison.runs, self.comparison.ran
+            if runs is None or ran is None:
+                return False
+            problems = tuple(runs.errors.values())
+            for problem in problems[self._failed :]:
+                self.complain(problem)
+            self._failed = len(problems)
+            outcomes = self.comparison.outcomes
+            if len(outcomes) == self._counted:
+                return False
+            self._counted = len(outcomes)
+            self._look = look(ran.scenario, outcomes, self._curves)
+            self._version += 1
+            self._picture_later()
+            return True
+
+    def close(self) -> None:
+        """Cancel what runs and end the processes."""
+        self.end()
+        super().close()
+
+    def end(self) -> None:
+        self.comparison.close()
+        super().end()
+
+    def _drill(self, policy: str, made: Callable[[Record, pl.DataFrame, str], Drilled]) -> Drilled:
+        with self._lock:
+            record, ran = self.comparison.record(policy), self.comparison.ran
+            assert ran is not None
+            scenario = ran.scenario
+            words = label(policy, scenario.at(scenario.values[0] if scenario.sweep else None))
+            drilled = made(record, self.comparison.log, words)
+            self._drilled = drilled
+            self._picture_later()
+            self._say({"kind": "drilled", "drilled": asdict(drilled)})
+            return drilled
+
+    # showing
+
+    def title(self) -> str:
+        return told.title(self.comparison)
+
+    def sentences(self) -> list[str]:
+        """What came of it, and on what it stands."""
+        found = [self._look.headline, *self._look.details] if self._look.headline else []
+        going = [] if self.comparison.state == "done" else [told.progress_words(self.comparison)]
+        problem = [self._problem] if self._problem and not any(self._problem in words for words in going) else []
+        return [*found, *going, *problem, *told.about(self.comparison)]
+
+    def summary(self) -> str:
+        rows = [" | ".join(line.cells) for line in self._look.lines]
+        table = [" | ".join(name for name, _ in HEADS), *rows] if rows else []
+        drilled = [] if self._drilled is None else [self._drilled.title, *(f"{name}: {words}" for name, words in self._drilled.facts)]
+        return "\n".join([self.title(), *self.sentences(), *table, *drilled])
+
+    def svg(self) -> str:
+        """The plots as an `<svg>` element that needs no scripts and no network."""
+        return draw(self.title(), self.sentences(), self._look, self._distribution)
+
+    def html(self) -> str:
+        """The whole view as HTML without scripts."""
+        more = "" if self._drilled is None else f'<div style="margin-top:10px">{self._drilled.picture}</div>'
+        return page(self.svg(), self._look, self.summary(), more)
+
+    def finish(self) -> None:
+        """Put a picture of what has come of it in the place where it was displayed last, and end the panel."""
+        with self._troubles():
+            self.refresh()
+        self.end()
+        self._shown.leave(self._picture())
+
+    # for the views
+
+    def greeting(self) -> Message:
+        self._heard_s = time.monotonic()
+        self.start()
+        with self._troubles():
+            self.refresh()
+        content, buffers = self._news(whole=True)
+        about = {
+            "theme": theme.VARIABLES, "palette": theme.PALETTE, "dashes": theme.DASHES, "heads": HEADS, "units": UNITS, "swept": SWEPT,
+            "distributions": {name: [*words, LOWEST[name]] for name, words in DISTRIBUTION_WORDS.items()},
+            "drilled": None if self._drilled is None else asdict(self._drilled), "distribution": self._distribution,
+        }  # fmt: skip
+        return {**about, **content}, buffers
+
+    def news(self) -> Message | None:
+        if resting(self._read_s, self._heard_s, POLL_S):
+            return None
+        self.refresh()
+        content, buffers = self._news()
+        if not buffers and content == self._said:
+            return None
+        self._said = content
+        return content, buffers
+
+    def collect(self) -> None:
+        self.refresh()
+
+    def _news(self, *, whole: bool = False, **more: Any) -> Message:
+        """What is said; and what is drawn, where views do not know it."""
+        content = {
+            "kind": "news",
+            "title": self.title(),
+            "settings": told.sendable(told.settings(self.comparison, self.at_once)),
+            "run": told.progress(self.comparison),
+            **more,
+        }
+        if self._told == self._version and not whole:
+            return content, []
+        self._told = self._version
+        found = self._look
+        curves, table = packed(found)
+        drawn = {
+            "lines": [asdict(line) for line in found.lines], "bars": [asdict(bar) for bar in found.bars], "curves": curves,
+            "sweptLines": [asdict(each) for each in found.swept], "sweptWords": found.swept_words,
+            "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS}, "headline": found.headline, "details": found.details,
+            "about": told.about(self.comparison), "nodeCount": told.node_count(self.comparison),
+        }  # fmt: skip
+        return {**content, "drawn": told.sendable(drawn), "version": self._version}, [table]
+
+    def _tell(self, **more: Any) -> None:
+        self._say(*self._news(**more))
+
+    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+        self._heard_s = time.monotonic()
+        super()._received(widget, content, buffers)
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        if not self.running and kind in ("set", "run", "at once", "open"):
+            raise UsageError("this panel has ended; display a new one")
+        self.complain("")  # of what was asked for before
+        try:
+            if kind == "set":
+                self.set(**told.read(content["settings"]))
+            elif kind == "run":
+                self.begin()
+            elif kind == "cancel":
+                self.cancel()
+            elif kind == "at once":
+                self.at_once = bool(content["on"])
+            elif kind == "open":
+                self.comparison.open(str(content["path"]).strip())
+            elif kind == "job":
+                self.job(str(content["policy"]), str(content["name"]).strip())
+            elif kind == "node":
+                self.node(str(content["policy"]), int(content["name"]))
+            elif kind == "distribution" and content["name"] in DISTRIBUTIONS:
+                self._distribution = content["name"]
+                self._picture_later()
+        finally:
+            with self._lock:
+                self._tell(asked=content.get("asked"))
+
+
+def cluster(
+    log: Any = None,
+    *,
+    nodes: int = 28,
+    kind: NodeType | str = "8x V100",
+    policies: Sequence[str] | str = ("fifo-spread-always-on", "fifo-best-fit", "eaco", "ours"),
+    part: str | None = None,
+    draws: int = 1,
+    seed: int = 0,
+    load_threshold: float | None = None,
+    max_jobs: int | None = None,
+    slack: float | None = None,
+    sleep_after_s: float | None = None,
+    sweep: str | None = None,
+    values: Sequence[float] = (),
+    trim: bool | None = None,
+    keep_valid: bool = False,
+    executor: Any = None,
+    workers: int | None = None,
+    live: bool | None = None,
+) -> ClusterPanel:
+    """Compare policies over a job log, on a simulated cluster.
+
+    Args:
+        log: A frame of `workbench.cluster` jobs; a path or a directory of Philly's, Alibaba's or sacct's columns; several of these by
+            name; None: files of `$WORKBENCH_DATA/cluster` or `../shared/data/cluster`, else generated logs.
+        nodes, kind: The cluster: how many nodes, of which type (a name of `cluster.scenario.KINDS`, or a `NodeType`).
+        policies: Names of `cluster.scenario.CHOICES`, or one; the first is what the others are compared with.
+        part: "whole log", "busiest day", "busiest week", "median week".
+        draws, seed: How many draws of what the log does not tell, and the first seed.
+        load_threshold, max_jobs: Of the policies that share, where their names do not fix them: highest sum of solo utilisations on a GPU,
+            most jobs on one; None leaves each its own.
+        slack: Deadlines are the submission plus U(1.05, slack) times the duration; None: as the log tells, else U(1.05, 1.5).
+        sleep_after_s: When empty nodes go to standby (`math.inf`: never); None leaves each policy its own.
+        sweep, values: A parameter to vary ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s"), and its values.
+        trim: Take jobs of 1 to 8 GPUs and at least 60 s, durations cut at 3 days; None does so with files, not with frames.
+        keep_valid: Leave out rows that are wrong or too large for the cluster, instead of saying so and running nothing.
+        executor: Where runs are done: any `concurrent.futures.Executor`, or a Dask client; None: processes of this machine.
+        workers: How many of those; as many as cores where None.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: none of these.
+    """
+    given = sources(log)
+    if isinstance(kind, str):
+        if kind not in KINDS:
+            raise UsageError(f"there is no node type {kind!r}; there are {', '.join(KINDS)}, or give a NodeType")
+        kind = KINDS[kind]
+    scenario = Scenario(
+        policies=policies, values=values,  # type: ignore[arg-type]
+        nodes=nodes, kind=kind, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack, sleep_after_s=sleep_after_s, draws=draws,
+        seed=seed, sweep=sweep,
+    )  # fmt: skip
+    trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
+    comparison = Comparison(
+        given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
+    )  # fmt: skip
+    return ClusterPanel(comparison, live=live)
+
+
+class _Called(types.ModuleType):
+    """This module, which is called as its one function is: `workbench.panels.cluster(...)`.
+
+    Importing a submodule puts it into its package under its own name, where a function of that name would be looked for.
+    """
+
+    def __call__(self, *args: Any, **options: Any) -> ClusterPanel:
+        return cluster(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Called
+
+__all__ = ["ClusterPanel", "cluster"]

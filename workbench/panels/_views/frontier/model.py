@@ -1,0 +1,195 @@
+"""What the panel of a frontier shows, as columns and words: the same for the live view and for the picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ....measurement.report import J_PER_KWH, Tariff, energy_words, time_words
+from ....search import frontier
+from ....search.tradeoff import Z95, Look, Saving, Work, configuration, savings, words
+
+COLUMNS = ("time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured", "repeats", "traces")
+HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
+RULES = (HAND, ETA, SLOWDOWN)
+HOURS = ((1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"))  # from how many kWh on, by what, and the unit
+PADDING = 0.06
+MINUS = "\N{MINUS SIGN}"
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen and how.
+
+    Attributes:
+        row: Of the points.
+        rule: "hand" (a step, a click), "eta" (least cost), "slowdown" (least energy within the bound).
+        eta: Of the lines of equal cost.
+        max_slowdown: Bound against the default, a share; None is any.
+    """
+
+    row: int
+    rule: str = ETA
+    eta: float = 0.5
+    max_slowdown: float | None = None
+
+
+def ruled(seen: Look, choice: Choice) -> int:
+    """The row that a rule leads to; by hand the row itself, or the slowest of the frontier that the bound allows."""
+    allowed = seen.allowed(choice.max_slowdown)
+    if choice.rule == ETA:
+        return int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)])
+    if choice.rule == SLOWDOWN:
+        return int(seen.front[allowed - 1])
+    place = seen.place(choice.row)
+    return choice.row if place is None or place < allowed else int(seen.front[allowed - 1])
+
+
+def table(seen: Look) -> tuple[np.ndarray, list[str]]:
+    """`COLUMNS` of every point, shape (columns, points), NaN where there is none; and the names of the GPUs that `gpu` counts."""
+    points = seen.points
+    names = sorted(name for name in points["gpu"].unique() if name is not None)
+    numbers = {name: number for number, name in enumerate(names)}
+    columns = [
+        points["time_s"], points["energy_j"], points["time_sd_s"], points["energy_sd_j"], points["power_limit_w"], points["sm_clock_mhz"],
+        points["mem_clock_mhz"], points["batch_size"], points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None),
+        pl.Series(seen.chance), points["measured"], points["repeats"], points["measurements"].list.len(),
+    ]  # fmt: skip
+    return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), names
+
+
+def ranges(seen: Look) -> dict[str, tuple[Span, Span]]:
+    """Spans of time and energy: of all points, and of the frontier with the default."""
+    time_s, energy_j = seen.points["time_s"].to_numpy(), seen.points["energy_j"].to_numpy()
+    near = seen.front if seen.reference is None else np.append(seen.front, seen.reference)
+    return {name: (_span(time_s[rows]), _span(energy_j[rows])) for name, rows in (("all", slice(None)), ("frontier", near))}
+
+
+def _span(values: np.ndarray) -> Span:
+    low, high = float(values.min()), float(values.max())
+    room = PADDING * ((high - low) or high)
+    return low - room, high + room
+
+
+# words
+
+
+def headline(seen: Look, choice: Choice) -> str:
+    """The chosen configuration and how it came to be that."""
+    return f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}: {rule_words(seen, choice)}"
+
+
+def a(unit: str) -> str:
+    """A unit with its article."""
+    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
+
+
+def predicted(seen: Look, row: int) -> str:
+    return "" if seen.points["measured"][row] else " (predicted)"
+
+
+def rule_words(seen: Look, choice: Choice) -> str:
+    """How a choice came to be.
+
+    "least cost at eta 0.5", "least energy at most 5 % slower", "step 3 of 12", "chosen by hand".
+    """
+    bound = "" if choice.max_slowdown is None else f" at most {100 * choice.max_slowdown:.3g} % slower"
+    place = seen.place(choice.row)
+    if choice.rule == ETA:
+        return f"least cost at eta {choice.eta:g}{bound}"
+    if choice.rule == SLOWDOWN:
+        return f"least energy{bound}"
+    return "chosen by hand, not on the frontier" if place is None else f"step {place + 1} of {len(seen.front)}, chosen by hand"
+
+
+def details(seen: Look, choice: Choice, work: Work, tariff: Tariff) -> list[str]:
+    """What it takes, how that compares with the default, what is saved, how sure it is; a sentence each."""
+    row = seen.points.row(choice.row, named=True)
+    error = Z95 * row["energy_sd_j"] if row["energy_sd_j"] else None
+    repeats = f", mean of {row['repeats']}" if row["repeats"] > 1 else ""
+    said = [f"{time_words(row['time_s'])} and {energy_words(row['energy_j'], error)} {a(work.unit)}{repeats}{against(seen, choice.row)}"]
+    said += [saving_words(each, tariff) for each in savings(seen, choice.row, work, tariff)]
+    said.append(standing(seen, choice.row))
+    return said
+
+
+def against(seen: Look, row: int) -> str:
+    if seen.reference is None:
+        return f"; {seen.why}" if seen.why else ""
+    name = words(configuration(seen.points, seen.reference))
+    if row == seen.reference:
+        return f"; it is the default ({seen.why})"
+    one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
+    time, energy = (_signed(one[name] / other[name] - 1) for name in ("time_s", "energy_j"))
+    return f"; time {time}, energy {energy} against the default ({name}: {seen.why})"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", MINUS)
+
+
+def saving_words(saved: Saving, tariff: Tariff) -> str:
+    """A saving as a sentence."""
+    what = {"hour": "In the work of an hour at the default", "epoch": "In an epoch", "job": "In a job"}[saved.per]
+    verb = "saves" if saved.energy_j >= 0 else "costs"
+    scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
+    error = "" if not saved.uncertainty_j else f" ± {_short(scale * saved.uncertainty_j / J_PER_KWH)}"
+    money = tariff.words(abs(saved.energy_j))
+    longer = f"{time_words(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
+    more = "" if saved.energy_j >= 0 else " more"
+    return f"{what} it {verb} {_short(scale * abs(saved.kwh))}{error} {unit}{more}{', ' + money if money else ''} and takes {longer}"
+
+
+def _short(value: float) -> str:
+    """Three digits without an exponent.
+
+    >>> _short(12.3456), _short(0.00012345), _short(0.0)
+    ('12.3', '0.000123', '0')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{min(max(0, 2 - math.floor(math.log10(abs(value)))), 12)}f}"
+
+
+def standing(seen: Look, row: int) -> str:
+    """How sure a point's place on the frontier is, or what it leaves on the table."""
+    place = seen.place(row)
+    chance = float(seen.chance[row])
+    if place is not None:
+        sure = f"{frontier.verdict(chance)} on the frontier" + (f" ({100 * chance:.0f} % likely)" if chance < 0.995 else "")
+        return sure[:1].upper() + sure[1:]
+    at = seen.points.row(row, named=True)
+    left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
+    parts = [f"one at most as slow needs {energy_words(left.energy_j, None)} less"] if left.energy_j > 0 else []
+    parts += [f"one at most as hungry takes {time_words(left.time_s)} less"] if left.time_s > 0 else []
+    return f"Not on the frontier: {', '.join(parts)}" if parts else "As good as a point of the frontier"
+
+
+def counts(seen: Look) -> str:
+    """How many points there are, and how many of them are what."""
+    measured = int(seen.points["measured"].sum())
+    total = len(seen.points)
+    if total == 1:
+        return "One configuration only, so there is nothing to step to; measure another"
+    hollow = f", {total - measured} predicted" if measured < total else ""
+    return f"{measured} configurations measured{hollow}; {len(seen.front)} on the frontier"
+
+
+def summary_table(seen: Look, choice: Choice, *, most: int = 12) -> list[dict[str, Any]]:
+    """Rows of the frontier around the choice, for a reader without a live view."""
+    place = seen.place(choice.row) or 0
+    first = max(0, min(place - most // 2, len(seen.front) - most))
+    rows = []
+    for number in range(first, min(first + most, len(seen.front))):
+        row = int(seen.front[number])
+        at = seen.points.row(row, named=True)
+        rows.append({
+            "step": number + 1, "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
+            "time": time_words(at["time_s"]), "energy": energy_words(at["energy_j"], None), "chosen": row == choice.row,
+        })  # fmt: skip
+    return rows

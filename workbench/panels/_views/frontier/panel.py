@@ -1,0 +1,480 @@
+"""The energy-time frontier to look at and to step along: what every configuration costs, and what the chosen one saves.
+
+    panel = workbench.panels.frontier(points)      a frame, `%energy_log`, measurements, a sweep, a recurring job, or a file of such
+    panel.chosen                                   the configuration that is chosen
+    panel.on_choice(print)                         is called with every new one
+
+A slider and the arrow keys step along the frontier, a second slider bounds the slowdown against the default, a third moves eta between time
+and energy. The browser has all points and moves at once; the kernel hears what was chosen, while a cell runs too.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ....errors import StoreError, UsageError
+from ....measurement.report import NO_TARIFF, Tariff
+from ....records import Configuration
+from ....search import frontier as pareto
+from ....search.tradeoff import Collected, Look, Work, check_slowdown, configuration, find, follow, look, python, words
+from ..._core import theme
+from ..._core.live import Message, kernel, module, resting
+from ..._core.persistent import StandingPanel
+from .export import table_file
+from .filters import ALL, NAMES, Filters
+from .model import COLUMNS, ETA, HAND, RULES, SLOWDOWN, Choice, counts, details, headline, ranges, rule_words, ruled, table
+from .model import summary_table as rows_around
+from .sources import Given, Source, source
+from .svg import draw, page
+from .traces import traces
+
+if TYPE_CHECKING:
+    from ....measurement.store import Store
+
+POLL_S = 0.5  # between two looks at a source that grows
+NOTHING = "Nothing is measured yet; points appear here as they are"
+
+
+class FrontierPanel(StandingPanel):
+    """A frontier, and a choice on it. `frontier` says what the arguments are."""
+
+    _esm = module("base.js", "frontier_plot.js", "frontier_table.js", "frontier.js")
+
+    def __init__(
+        self,
+        given: Source,
+        *,
+        default: Configuration | None = None,
+        max_power_w: float | None = None,
+        work: Work | None = None,
+        tariff: Tariff | None = None,
+        eta: float = 0.5,
+        max_slowdown: float | None = None,
+        relative: bool = False,
+        store: Store | None = None,
+        live: bool | None = None,
+    ) -> None:
+        check_slowdown(max_slowdown)
+        check_eta(eta)
+        self.source, self.default, self.max_power_w, self.relative = given, default, max_power_w, relative
+        self._work, self._tariff, self._store = work, tariff, store
+        self._seen: Hashable = None
+        self._collected = Collected(pl.DataFrame(), ())
+        self._filters = Filters()
+        self._looks: dict[int, Look] = {}  # by version; a browser may speak of the one before
+        self._version = 0
+        self._choice = Choice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
+        self._note = self._told = ""
+        self._callbacks: list[Callable[[Configuration], object]] = []
+        self._read_s = self._heard_s = time.monotonic()
+        super().__init__(live=live)
+        if isinstance(given, Given):
+            self.refresh()  # what is wrong with what was given is the caller's error
+        else:
+            with self._troubles():
+                self.refresh()
+
+    # for the caller
+
+    @property
+    def look(self) -> Look | None:
+        """The points that are shown, with their frontier; None before the first."""
+        return self._looks.get(self._version)
+
+    @property
+    def choice(self) -> Choice:
+        """The row that is chosen, by which rule, eta and bound."""
+        return self._choice
+
+    @property
+    def chosen(self) -> Configuration | None:
+        """The configuration that is chosen; None before the first point."""
+        return None if self.look is None else configuration(self.look.points, self._choice.row)
+
+    @property
+    def chosen_point(self) -> dict[str, Any] | None:
+        """The chosen row of `look.points`: time, energy, their errors, GPU, job, measurements."""
+        return None if self.look is None else self.look.points.row(self._choice.row, named=True)
+
+    @property
+    def python(self) -> str:
+        """A line of Python that reproduces the choice."""
+        if self.look is None or self.chosen is None:
+            return ""
+        return python(self.chosen, rule_words(self.look, self._choice))
+
+    @property
+    def work(self) -> Work:
+        """What the points' time and energy are for."""
+        return self._work or Work(self.source.unit)
+
+    @property
+    def tariff(self) -> Tariff:
+        """What energy is worth; without one of its own, that of the magics (`%config EnergyMagics.price_per_kwh`)."""
+        if self._tariff is not None:
+            return self._tariff
+        shell = getattr(kernel(), "shell", None)
+        magics = None if shell is None else shell.magics_manager.registry.get("EnergyMagics")
+        return getattr(magics, "tariff", NO_TARIFF)
+
+    def on_choice(self, callback: Callable[[Configuration], object]) -> Callable[[], None]:
+        """Call `callback` with every configuration that is newly chosen, on whatever thread that happens; returns what ends it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def choose(
+        self, chosen: Configuration | int | None = None, *, eta: float | None = None, max_slowdown: float | None = None
+    ) -> Configuration:
+        """Choose a configuration, or a row of `look.points`; or what is best for eta, or of least energy, within a slowdown.
+
+        Raises:
+            UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
+        """
+        with self._lock:
+            seen = self._must()
+            if isinstance(chosen, Configuration):
+                row = find(seen.points, chosen)
+                if row is None:
+                    raise UsageError(f"{words(chosen)} is none of the {len(seen.points)} points that are shown")
+                chosen = row
+            if chosen is not None:
+                self._take(replace(self._choice, row=_row(seen, chosen), rule=HAND))
+            elif eta is not None:
+                self._take(replace(self._choice, rule=ETA, eta=check_eta(eta), max_slowdown=check_bound(max_slowdown)))
+            else:
+                self._take(replace(self._choice, rule=SLOWDOWN, max_slowdown=check_bound(max_slowdown)))
+            self._say(*self._news())
+            assert self.chosen is not None
+            return self.chosen
+
+    def step(self, by: int = 1) -> Configuration:
+        """So many steps along the frontier towards less energy; below 0 towards less time. The bound is kept."""
+        with self._lock:
+            seen = self._must()
+            place = seen.place(self._choice.row)
+            if place is None:
+                at = seen.points.row(self._choice.row, named=True)
+                place = pareto.nearest(seen.frontier, at["time_s"], at["energy_j"])
+            bounded = seen.frontier[: seen.allowed(self._choice.max_slowdown)]
+            return self.choose(int(seen.front[pareto.step(bounded, place, by)]))
+
+    def select(self, *, job: str | None = None, gpu: str | None = None, batch_size: int | str | None = None,
+               predicted: bool | None = None) -> None:  # fmt: skip
+        """Show another job, GPU ("all": of all) or batch size ("all"), with or without predictions; None leaves it as it is.
+
+        Raises:
+            UsageError: there is none such.
+        """
+        with self._lock:
+            before = self._filters.values
+            self._filters.select({"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted})
+            try:
+                self._draw(moved=False)
+            except UsageError:
+                self._filters.values = before
+                raise
+            self._say(*self._whole())
+
+    def update(self, points: Any) -> None:
+        """Show other points; a choice that is not among them, or beaten now, goes to the nearest and says so."""
+        with self._lock:
+            self.source = source(points, name=self.source.name, unit=self.source.unit)
+            self._seen = None
+            self.refresh()
+            self._say(*self._whole())
+
+    def refresh(self) -> bool:
+        """Take in what is new; whether there was anything."""
+        with self._lock:
+            self._read_s = time.monotonic()
+            seen = self.source.read()
+            if self._version and seen == self._seen:
+                return False
+            if self.source.live:
+                try:
+                    collected = self.source.points()
+                except UsageError as error:  # a job whose first run has not ended
+                    if self.look is not None:
+                        raise
+                    self._told, self._seen, self._version = str(error), seen, self._version + 1
+                    return True
+            else:
+                collected = self.source.points()
+            self._collected, self._seen = collected, seen
+            self._draw(moved=True)
+            return True
+
+    def export(self, path: str | Path) -> Path:
+        """Write the picture (.svg) or the points (.csv, .parquet); PNG is made by the browser's button.
+
+        Raises:
+            UsageError: another ending, or nothing to write. StoreError: it cannot be written there.
+        """
+        target = Path(path).expanduser()
+        data = self._exported(target.suffix.removeprefix("."))
+        try:
+            target.write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
+        return target
+
+    # what is shown
+
+    def _draw(self, *, moved: bool) -> None:
+        """Filter, look, and bring the choice along."""
+        points = self._collected.points
+        if points.is_empty():
+            self._version += 1
+            return
+        before = self.look
+        self._filters.learn(points)
+        shown, default = self._filters.apply(points), self.default
+        if default is not None and find(shown, default) is None and find(points, default) is not None:
+            default = None  # it is not selected: the default among what is takes its place, and is named
+        seen = look(shown, default=default, max_power_w=self.max_power_w)
+        self._version += 1
+        self._looks = {number: each for number, each in self._looks.items() if number >= self._version - 2} | {self._version: seen}
+        self._told = ". ".join([counts(seen), *self._collected.said])
+        old = None if before is None else configuration(before.points, self._choice.row)
+        self._note = ""
+        if before is None or self._choice.rule != HAND:
+            row = ruled(seen, self._choice)
+        else:
+            row, self._note = follow(before, self._choice.row, seen)
+            row = ruled(seen, replace(self._choice, row=row))
+        self._choice = replace(self._choice, row=row)
+        self._picture_later()
+        new = configuration(seen.points, row)
+        if old is not None and new != old:
+            if not self._note and moved:
+                self._note = f"with the new points the choice has moved from {words(old)} to {words(new)}"
+            self._call(new)
+
+    def _must(self) -> Look:
+        if self.look is None:
+            raise UsageError(self._told or NOTHING)
+        return self.look
+
+    def _take(self, choice: Choice) -> None:
+        """Take a choice, and tell those who asked for it."""
+        seen = self._must()
+        before = self.chosen
+        self._choice = replace(choice, row=ruled(seen, choice))
+        self._note = ""
+        self._picture_later()
+        if self.chosen is not None and self.chosen != before:
+            self._call(self.chosen)
+
+    def _call(self, chosen: Configuration) -> None:
+        for callback in tuple(self._callbacks):
+            with self._troubles():
+                callback(chosen)
+
+    # showing
+
+    def title(self) -> str:
+        named = (self.source.name, self._filters.values["job"], self._filters.values["gpu"])
+        name = ", ".join(str(each) for each in named if each not in (None, "", ALL))
+        words = f"Energy against time{': ' + name if name else ''}"
+        return words + (" (simulated)" if self.source.simulated and "simulated" not in words else "")
+
+    def sentences(self) -> list[str]:
+        """The choice, what it costs and saves, and what else there is to say."""
+        if self.look is None:
+            return [self._told or NOTHING]
+        said = [headline(self.look, self._choice), *details(self.look, self._choice, self.work, self.tariff), self._told]
+        return [*said, *([self._note] if self._note else [])]
+
+    def summary(self) -> str:
+        return "\n".join([self.title(), *self.sentences(), *([self.python] if self.look is not None else [])])
+
+    def svg(self) -> str:
+        """The view as an `<svg>` element that needs no scripts and no network."""
+        return draw(self.title(), self.sentences(), self.look, self._choice, relative=self.relative)
+
+    def html(self) -> str:
+        """The picture, the frontier as a table, the line of Python, and everything in words: HTML without scripts."""
+        rows = [] if self.look is None else rows_around(self.look, self._choice)
+        return page(self.svg(), rows, self.python, self.summary())
+
+    # for the views
+
+    def greeting(self) -> Message:
+        self._heard_s = time.monotonic()
+        if self.source.live:
+            self.start()
+        with self._troubles():
+            self.refresh()
+        content, buffers = self._whole()
+        colours = {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}
+        return {**content, "theme": theme.VARIABLES, "inks": colours}, buffers
+
+    def _whole(self) -> Message:
+        """Everything that there is to draw."""
+        about: dict[str, Any] = {
+            "kind": "points", "title": self.title(), "simulated": self.source.simulated, "said": self._told or NOTHING,
+            "filters": self._filters.values, "options": self._filters.options, "relative": self.relative, **self._state(), "view": None,
+            "hollow": bool(len(self._collected.points)) and not self._collected.points["measured"].all(),
+        }  # fmt: skip
+        seen = self.look
+        if seen is None:
+            return about, []
+        columns, gpus = table(seen)
+        tariff = self.tariff
+        about["view"] = {
+            "version": self._version, "columns": COLUMNS, "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(),
+            "reference": seen.reference, "why": seen.why, "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
+            "maxPower": seen.max_power_w, "ranges": ranges(seen), "unit": self.work.unit,
+            "factors": {} if seen.reference is None else self.work.factors(seen.reference_time_s),
+            "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
+        }  # fmt: skip
+        return about, [columns.tobytes()]
+
+    def _state(self) -> dict[str, Any]:
+        chosen = self._choice
+        bound = None if chosen.max_slowdown is None else 100 * chosen.max_slowdown
+        return {"version": self._version, "row": chosen.row, "rule": chosen.rule, "eta": chosen.eta, "slowdown": bound, "note": self._note,
+                "python": self.python}  # fmt: skip
+
+    def _news(self, **more: Any) -> Message:
+        return {"kind": "choice", **self._state(), **more}, []
+
+    def news(self) -> Message | None:
+        if not self.source.live or resting(self._read_s, self._heard_s, POLL_S):
+            return None
+        return self._whole() if self.refresh() else None
+
+    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
+        self._heard_s = time.monotonic()
+        super()._received(widget, content, buffers)
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        if kind != "traces":
+            self.complain("")  # of what was asked for before
+        with self._lock:
+            if kind == "choose":
+                try:
+                    self._hear(content)
+                finally:
+                    self._say(*self._news(asked=content.get("asked")))
+            elif kind == "select":
+                try:
+                    self.select(**{name: content[name] for name in (*NAMES, "predicted") if content.get(name) is not None})
+                except UsageError:
+                    self._say(*self._whole())
+                    raise
+            elif kind == "axes":
+                self.relative = bool(content["relative"])
+                self._picture_later()
+                self._say({"kind": "axes", "relative": self.relative})  # another view of the same panel
+            elif kind == "export":
+                what = str(content["what"])
+                about = {"kind": "file", "what": what, "name": f"frontier.{what}", "view": content.get("view")}
+                self._say(about, [self._exported("svg" if what == "png" else what)])
+            elif kind == "traces":
+                row = _row(self._must(), int(content["row"])) if content.get("version") == self._version else self._choice.row
+                svg, said = traces(self._must().points["measurements"][row].to_list(), self._store)
+                self._say({"kind": "traces", "row": row, "svg": svg, "said": said})
+
+    def _hear(self, content: dict[str, Any]) -> None:
+        """A choice that was made in the browser, perhaps among the points before these."""
+        seen, rule, row, note = self._must(), str(content["rule"]), int(content["row"]), ""
+        if rule not in RULES:
+            raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {rule!r}")
+        bound = content.get("slowdown")
+        wanted = Choice(row, rule, check_eta(float(content["eta"])), check_bound(None if bound is None else float(bound) / 100))
+        if content.get("version") != self._version:
+            before = self._looks.get(int(content.get("version", -1)))
+            row, note = (self._choice.row, "") if before is None else follow(before, _row(before, row), seen)
+        self._take(replace(wanted, row=_row(seen, row)))
+        self._note = note
+
+    def _exported(self, what: str) -> bytes:
+        if what == "svg":
+            return self.svg().encode()
+        return table_file(self._must(), self._choice.row, what)
+
+
+def check_eta(eta: float) -> float:
+    if not 0 <= eta <= 1:
+        raise UsageError(f"eta is {eta:g}; it lies in 0..1 (1 counts energy only, 0 time only)")
+    return eta
+
+
+def check_bound(max_slowdown: float | None) -> float | None:
+    check_slowdown(max_slowdown)
+    return max_slowdown
+
+
+def _row(seen: Look, row: int) -> int:
+    if not 0 <= row < len(seen.points):
+        raise UsageError(f"there is no point {row}; there are {len(seen.points)}, from 0")
+    return row
+
+
+def frontier(
+    points: Any,
+    *,
+    default: Configuration | None = None,
+    max_power_w: float | None = None,
+    unit: str | None = None,
+    per_epoch: float | None = None,
+    epochs: float | None = None,
+    tariff: Tariff | None = None,
+    eta: float = 0.5,
+    max_slowdown: float | None = None,
+    relative: bool = False,
+    name: str = "",
+    store: Store | None = None,
+    live: bool | None = None,
+    simulated: bool | None = None,
+) -> FrontierPanel:
+    """Look at energy against time, and choose a configuration.
+
+    Args:
+        points: A frame with time_s, energy_j and knobs (power_limit_w, sm_clock_mhz, mem_clock_mhz, batch_size), and where there are any
+            time_sd_s, energy_sd_j, gpu, job, measured (false: predicted), measurement; the frame of `%energy_log`; measurements or
+            observations; a `Sweep`, also one under way; a recurring job, its study or history; a CSV or Parquet file.
+        default: The configuration that savings are against; the driver's own, or the highest that was measured, where None.
+        max_power_w: Prices time for eta; the highest power limit where None.
+        unit: What a point's time and energy are for: "sample", "iteration", "epoch", "job" or "run".
+        per_epoch, epochs: Units in an epoch and epochs in a job, for what is saved per epoch and job.
+        tariff: Price and CO2 of a kWh; that of the magics where None.
+        eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least energy within it (0.05 is 5 %).
+        relative: Axes in per cent of the default.
+        store: Where traces of measurements are; the user's log where None.
+        live: A widget or a picture; None takes a widget where the front end has them.
+        simulated: Whether no joule of it is real, where the points do not tell.
+
+    Raises:
+        UsageError: points that are none, or an argument that makes no sense; says which and why.
+    """
+    given = source(points, name=name, unit=unit, simulated=simulated)
+    work = None if (unit, per_epoch, epochs) == (None, None, None) else Work(unit or given.unit, per_epoch, epochs)
+    return FrontierPanel(
+        given, default=default, max_power_w=max_power_w, work=work, tariff=tariff, eta=eta, max_slowdown=max_slowdown, relative=relative,
+        store=store, live=live,
+    )  # fmt: skip
+
+
+class _Called(types.ModuleType):
+    """This module, which is called as its one function is: `workbench.panels.frontier(...)`.
+
+    Importing a submodule puts it into its package under its own name, where a function of that name would be looked for.
+    """
+
+    def __call__(self, points: Any, **options: Any) -> FrontierPanel:
+        return frontier(points, **options)
+
+
+sys.modules[__name__].__class__ = _Called
+
+__all__ = ["FrontierPanel", "frontier"]

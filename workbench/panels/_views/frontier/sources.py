@@ -1,0 +1,234 @@
+"""Where the points of a frontier come from: a frame, the log, measurements, observations, a sweep under way, a recurring job."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from ....errors import UsageError
+from ....experiments.history.attempts import Attempt
+from ....experiments.history.optuna_bridge import Ledger
+from ....experiments.history.replay import Recorded
+from ....experiments.history.storage import told
+from ....experiments.history.study import JobStudy
+from ....experiments.job import RecurringJob
+from ....experiments.sweep import Sweep
+from ....measurement.store import as_frame
+from ....records import Measurement, Observation
+from ....search.batch_size.history import History
+from ....search.frontier import KNOBS
+from ....search.tradeoff import Collected, collect
+
+Z95 = 1.96
+
+
+class Source(Protocol):
+    """What is shown."""
+
+    live: bool  # points may come by themselves
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str:
+        """What a point's time and energy are for, as `trade_off.Work` takes it."""
+        ...
+
+    @property
+    def simulated(self) -> bool: ...
+    def read(self) -> Hashable:
+        """Something that changes with what there is to show."""
+        ...
+
+    def points(self) -> Collected: ...
+
+
+class Given:
+    """A frame that stays as it is until another is given."""
+
+    live = False
+
+    def __init__(self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None) -> None:
+        self.name, self.unit = name, unit
+        told = "simulated" in frame.columns and frame.schema["simulated"] == pl.Boolean and bool(frame["simulated"].any())
+        self.simulated = told if simulated is None else simulated
+        self._collected = collect(_plain(frame))
+
+    def read(self) -> Hashable:
+        return 0
+
+    def points(self) -> Collected:
+        return self._collected
+
+
+class Swept:
+    """A sweep, which may be under way on another thread: what it has measured, and what it expects of the rest."""
+
+    live = True
+
+    def __init__(self, sweep: Sweep, name: str = "", simulated: bool | None = None) -> None:
+        self._sweep, self._simulated = sweep, simulated
+        self.name = name or sweep.name or ""
+
+    @property
+    def unit(self) -> str:
+        points = self._sweep.points
+        return "sample" if len(points) and points["samples"].is_not_null().all() else "run"
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self._sweep.points["simulated"].any()) if self._simulated is None else self._simulated
+
+    def read(self) -> Hashable:
+        return len(self._sweep._rows)
+
+    def points(self) -> Collected:
+        measured = self._sweep.points
+        if measured.is_empty():
+            return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
+        believed = self._sweep.belief.filter(~pl.col("measured"))
+        if measured["gpu"].n_unique() == 1:
+            believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
+        return collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
+
+
+class Recurred:
+    """The runs of a recurring job that reached its target, and what its profiles say of the limits that they did not run at."""
+
+    live = True
+    unit = "job"
+
+    def __init__(self, job: RecurringJob | JobStudy, simulated: bool | None = None) -> None:
+        self._study = job.study if isinstance(job, RecurringJob) else job
+        self.name = job.name
+        gpus = job.meter.devices if isinstance(job, RecurringJob) else ()
+        named = "simulated" in (self._study.space.gpu or "") or any(gpu.simulated for gpu in gpus)
+        self.simulated = named if simulated is None else simulated
+        self._ledger = Ledger(self._study.space)
+
+    def read(self) -> Hashable:
+        with told(self._study.url):
+            self._ledger.read(self._study.study.get_trials(deepcopy=False))
+        return len(self._ledger.ended)
+
+    def points(self) -> Collected:
+        return collect(of_attempts(self._ledger.attempts))
+
+
+def source(what: Any, *, name: str = "", unit: str | None = None, simulated: bool | None = None) -> Source:
+    """What can be looked at.
+
+    Raises:
+        UsageError: it cannot, or holds nothing.
+    """
+    if isinstance(what, Sweep):
+        return Swept(what, name, simulated)
+    if isinstance(what, (RecurringJob, JobStudy)):
+        return Recurred(what, simulated)
+    if isinstance(what, pl.DataFrame):
+        samples = "samples" in what.columns and len(what) and what["samples"].is_not_null().all()
+        return Given(what, name, unit or ("sample" if samples else "run"), simulated)
+    if isinstance(what, (str, Path)):
+        return _file(Path(what), name, unit, simulated)
+    if isinstance(what, (Recorded, History)):
+        recorded = what if isinstance(what, Recorded) else Recorded(what)
+        return Given(of_attempts(recorded.ledger.attempts), name, unit or "job", simulated)
+    if isinstance(what, Iterable):
+        each = list(what)
+        if each and all(isinstance(one, Measurement) for one in each):
+            return Given(as_frame(each), name, unit or "run", simulated)
+        if each and all(isinstance(one, Observation) for one in each):
+            return Given(_of_observations(each), name, unit or "run", simulated)
+        if each and all(isinstance(one, Attempt) for one in each):
+            return Given(of_attempts(each), name, unit or "job", simulated)
+        if not each:
+            raise UsageError("there are no points yet; measure at least one configuration")
+    raise UsageError(
+        "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a sweep, "
+        f"of a recurring job or of a file of such; this is {type(what).__name__}"
+    )
+
+
+def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> Source:
+    try:
+        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UsageError(f"{path} cannot be read as Parquet or CSV: {str(error).splitlines()[0]}") from error
+    if {"recurrence", "state"} <= set(frame.columns):
+        return Given(of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated)
+    return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """A log's or a sweep's rows as points; other frames as they are."""
+    if {"gpus", "energy_uncertainty_j", "id"} <= set(frame.columns):
+        return _of_log(frame)
+    if "outcome" in frame.columns and frame.schema["outcome"] == pl.String:
+        frame = frame.filter(pl.col("outcome").is_null() | (pl.col("outcome") == "ok"))
+    return frame
+
+
+def _of_log(log: pl.DataFrame) -> pl.DataFrame:
+    """Measurements as `store.as_frame` has them. The setting is that of the first GPU; its power limit as read where none was set."""
+    whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
+    if whole.is_empty():
+        raise UsageError(f"none of the {len(log)} measurements ended well with an energy; measure at least one configuration")
+    first = pl.col("gpus").list.first()
+    setting = first.struct.field("setting")
+    runs = pl.col("repeats").clip(1)
+    return whole.select(
+        "time_s",
+        "energy_j",
+        time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
+        energy_sd_j=pl.max_horizontal(pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()),
+        repeats=runs,
+        power_limit_w=pl.coalesce(setting.struct.field("power_limit_w"), first.struct.field("power_limit_w")),
+        sm_clock_mhz=setting.struct.field("sm_clock_mhz"),
+        mem_clock_mhz=setting.struct.field("mem_clock_mhz"),
+        gpu=pl.col("gpus").list.eval(pl.element().struct.field("name")).list.unique(maintain_order=True).list.join(" + "),
+        job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")),
+        measurement="id",
+        simulated="simulated",
+    )
+
+
+def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
+    """Observations know their configuration; those that did not reach their target are no run of the work."""
+    done = [each for each in observations if each.reached is not False]
+    if not done:
+        raise UsageError(f"none of the {len(observations)} observations reached its target, so none tells what the work takes")
+    rows = _of_log(as_frame([each.measurement for each in done])) if all(each.measurement.energy_j is not None for each in done) else None
+    if rows is None:
+        raise UsageError("an observation has no energy; leave it out, or measure on a GPU that tells energy")
+    if len(rows) != len(done):
+        kept = [each for each in done if each.measurement.outcome == "ok"]
+        return _of_observations(kept)
+    knobs = {name: [getattr(each.configuration.setting, name) for each in done] for name in KNOBS if name != "batch_size"}
+    return rows.with_columns(
+        pl.Series("power_limit_w", knobs["power_limit_w"], pl.Float64),
+        pl.Series("sm_clock_mhz", knobs["sm_clock_mhz"], pl.Int64),
+        pl.Series("mem_clock_mhz", knobs["mem_clock_mhz"], pl.Int64),
+        pl.Series("batch_size", [each.configuration.batch_size for each in done], pl.Int64),
+        job=pl.lit(None, pl.String),
+    )
+
+
+def of_attempts(attempts: Iterable[Attempt]) -> pl.DataFrame:
+    """Runs that reached the target as points; a profile's other limits as predictions: mean epochs x an epoch's time and energy there."""
+    schema = {"time_s": pl.Float64, "energy_j": pl.Float64, "batch_size": pl.Int64, "power_limit_w": pl.Float64, "gpu": pl.String,
+              "measured": pl.Boolean}  # fmt: skip
+    ended = list(attempts)
+    done = [each for each in ended if each.state == "reached" and each.purpose == "run"]
+    rows = [(each.time_s, each.energy_j, each.batch_size, each.power_limit_w, each.gpu, True) for each in done]
+    for batch_size in {each.batch_size for each in done}:
+        same = [each for each in done if each.batch_size == batch_size]
+        epochs = float(np.mean([each.epochs for each in same]))
+        profile = {limit: (epoch_s, power_w, each.gpu) for each in ended if each.batch_size == batch_size
+                   for limit, epoch_s, power_w in each.profile}  # fmt: skip
+        rows += [(epochs * epoch_s, epochs * epoch_s * power_w, batch_size, limit, gpu, False)
+                 for limit, (epoch_s, power_w, gpu) in profile.items()]  # fmt: skip
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,0 +1,196 @@
+"""The period part of a live view: follows one GPU's rhythm and tells the views what to draw, now and then."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....device.protocol import Device
+from ....measurement.recorder import Recorder
+from ..._core.svg import Span
+from .model import Look, Table, level_words, look
+
+if TYPE_CHECKING:
+    from ....measurement.follow import Following
+    from ....periods.segment import Found
+
+PACE_S = 0.5  # two updates a second at most
+SHARE = 0.015  # of the processor's time that working out may take,
+RAREST_S = 3.0  # but it comes that often, also when a library was loaded
+WINDOW_S = 60.0  # what is folded; older iterations keep the places that they were found at
+MOST_SPANS = 4000
+LONGEST_S = 900.0  # of a cell that is looked at in one piece when it has ended
+SHORT_S = 3.0  # of a cell whose iterations are not worth a word
+DECIDE_S = 2.0  # after which the busiest of several GPUs is known
+
+Told = tuple[dict[str, Any], list[Table]]
+TABLES = ("spans", "folded", "shape", "spectrum")
+
+
+class Rhythm:
+    """The iterations of one of a live view's GPUs; of the busiest, until a person chooses. Times are the recorder's clock's.
+
+    Args:
+        recorder: Watches the devices.
+        devices: Those that the view shows.
+        start_s: The view's zero.
+        follow: Makes what follows a GPU from a time on.
+        cost_clock: Times how long working out takes.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        devices: Sequence[Device],
+        start_s: float,
+        *,
+        follow: Callable[[Recorder, str, float], Following] | None = None,
+        cost_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.recorder, self.devices, self.start_s = recorder, tuple(devices), start_s
+        self._follow, self._cost_clock = follow or _following, cost_clock
+        self.number: int | None = None
+        self.look = Look()
+        self._following: Following | None = None
+        self._level: str | None = None  # the name of the level that a person chose
+        self._version = -1
+        self._due_s = self._looked_s = self._fresh_s = -math.inf
+        self._older: list[Span] = []
+
+    def update(self, now_s: float) -> bool:
+        """Follow; true where there is something new to draw."""
+        if now_s < self._due_s:
+            return False
+        began_s = self._cost_clock()
+        try:
+            return self._update(now_s)
+        finally:
+            self._due_s = now_s + float(np.clip((self._cost_clock() - began_s) / SHARE, PACE_S, RAREST_S))
+
+    def choose(self, number: int) -> None:
+        """Follow another of the devices, from the start of the view on."""
+        if not 0 <= number < len(self.devices) or number == self.number:
+            return
+        self.end()
+        self.number, self._level, self._version, self._older = number, None, -1, []
+        self.look, self._due_s = Look(), -math.inf
+        self._following = self._follow(self.recorder, self.devices[number].uuid, math.nextafter(self.start_s, -math.inf))
+
+    def choose_level(self, name: str) -> None:
+        """Fold another of the levels that were found."""
+        self._level, self._version, self._due_s = name, -1, -math.inf
+
+    def end(self) -> None:
+        """Follow no more."""
+        if self._following is not None:
+            self._following.end()
+            self._following = None
+
+    def told(self, *, whole: bool) -> Told:
+        """A message for views: words, and tables whose sizes they tell. All iterations, or those of the last look that replace others."""
+        since_s = -math.inf if whole else self._fresh_s
+        return told(self.look, self.number or 0, since_s)
+
+    def conclude(self, end_s: float, settled: Found | None = None) -> None:
+        """Look at all of it once more, when what ran has ended.
+
+        Args:
+            end_s: When that was.
+            settled: What the measurement of it has found in the busiest GPU's trace, or was told by marks; looked for here where None.
+        """
+        if settled is None and end_s - self.start_s < SHORT_S and not self.look.sure:
+            self.end()
+            self.number = None  # nobody asked, and it was too short to tell
+            return
+        busiest = self._busiest(end_s)
+        if self.number is None:
+            self.choose(busiest)
+        number = self.number or 0
+        trace = self.recorder.trace(self.devices[number].uuid, max(self.start_s, end_s - LONGEST_S), end_s)
+        periods = settled.periods if settled is not None and number == busiest else None
+        if periods is None:
+            from ....measurement.iterations import look_at
+
+            periods = look_at(trace)
+        known = settled if number == busiest else None
+        if not periods.sure and (known is None or not known.summary.count):
+            self._update(end_s, last=True)
+            if self.look.sure:  # what was known for the last part of it, after a change
+                return
+        chosen = next((each for each in periods.levels if each.name == self._level), None)
+        self.look = look(trace, periods, start_s=self.start_s, level=chosen, known=known)
+
+    # inside
+
+    def _update(self, now_s: float, *, last: bool = False) -> bool:
+        if self.number is None and (len(self.devices) == 1 or now_s - self.start_s > DECIDE_S or last):
+            self.choose(self._busiest(now_s))
+        if self._following is None:
+            return False
+        tracker = self._following.update()
+        seen = self.look
+        turn_s = seen.level.seconds if seen.level and seen.spans else 2 * PACE_S
+        ended_s = seen.spans[-1].end_s + self.start_s if seen.spans else self._looked_s
+        if tracker.version == self._version and now_s - ended_s < turn_s and not last:
+            return False
+        self._version, self._looked_s = tracker.version, now_s
+        uuid = self.devices[self.number or 0].uuid
+        periods = replace(tracker.periods, notes=())  # on the device's clock; the pauses that they tell of are drawn
+        since_s = max(self.start_s, now_s - WINDOW_S)
+        if periods.sure and math.isfinite(tracker.since_s):
+            since_s = max(since_s, tracker.since_s)  # what came before was another rhythm
+        chosen = next((each for each in periods.levels if each.name == self._level), None)
+        looking = tracker.state in ("looking", "changed")
+        new = look(self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s, level=chosen, looking=looking)
+        self.look = self._with_older(new, since_s - self.start_s)
+        return True
+
+    def _with_older(self, new: Look, from_s: float) -> Look:
+        """The look with the iterations from before its trace began, where they were found earlier."""
+        first_s = new.spans[0].start_s if new.spans else from_s
+        self._fresh_s = first_s
+        self._older = [span for span in (*self._older, *self.look.spans) if span.start_s < first_s - 1e-6]
+        self._older = sorted(set(self._older))[-MOST_SPANS:]
+        kept = tuple(span for span in self._older if span.end_s <= first_s + 0.5 * (new.level.seconds if new.level else 0.0))
+        return replace(new, spans=(*kept, *new.spans))
+
+    def _busiest(self, now_s: float) -> int:
+        """The GPU that has drawn the most since the start."""
+
+        def mean_w(device: Device) -> float:
+            power = self.recorder.rows(device.uuid, self.start_s, now_s)["power_w"]
+            known = power[~np.isnan(power)]
+            return float(known.mean()) if len(known) else -1.0
+
+        return max(range(len(self.devices)), key=lambda number: mean_w(self.devices[number]))
+
+
+def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
+    from ....measurement.follow import Following  # late: the detector brings the frames' library with it
+
+    return Following(recorder, uuid, from_s)
+
+
+def told(seen: Look, number: int, since_s: float = -math.inf) -> Told:
+    """A look as a message: words, and tables whose sizes they tell; of the iterations those from `since_s` on, which replace what came
+    after it."""
+    shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]
+    spans = np.array(shown, np.float32).reshape(-1, 3)
+    tables = [spans, seen.folded, seen.shape, seen.spectrum]
+    words = {
+        "gpu": number,
+        "since": since_s if math.isfinite(since_s) else None,
+        "headline": seen.headline,
+        "details": list(seen.details),
+        "sure": seen.sure,
+        "levels": [{"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels],
+        "level": {"name": seen.level.name, "seconds": seen.level.seconds} if seen.level else None,
+        "waits": seen.waits,
+        "sizes": [len(table) for table in tables],
+    }
+    return words, tables

@@ -1,0 +1,242 @@
+"""What a period view shows of one GPU, worked out once for the live view, the picture and the inspection view.
+
+Arrays are float32 and small: the last iterations only, a shape of some tens of bins, a spectrum of some hundreds of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....measurement.report import energy_words
+from ....records import IterationSummary, Level, Periods
+from ..._core.svg import Span
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ....periods.segment import Found
+
+Table = np.ndarray[Any, np.dtype[np.float32]]
+
+MOST_FOLDED, MOST_POINTS = 40, 3000  # iterations laid over one another, and their readings
+SPECTRUM_POINTS = 280
+FEWEST_TURNS, FEWEST_READINGS = 4, 48  # of a guess that is folded
+
+
+NOTHING = np.empty((0, 0), np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A GPU's rhythm as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and `shape` from an iteration's.
+
+    Attributes:
+        headline: What is known, or that it is not.
+        details: Further sentences.
+        level: What is folded; None where nothing was found.
+        spans: Iterations and pauses.
+        folded: Time and power of the last iterations, a row of NaN between two.
+        shape: Time, lower edge, median and upper edge of the power.
+        spectrum: Period and amplitude.
+        waits: From when to when in an iteration the GPU waits longest; None where no wait is seen.
+    """
+
+    headline: str = "looking for the iteration"
+    details: tuple[str, ...] = ()
+    sure: bool = False
+    level: Level | None = None
+    levels: tuple[Level, ...] = ()
+    spans: tuple[Span, ...] = ()
+    folded: Table = field(default_factory=lambda: NOTHING)
+    shape: Table = field(default_factory=lambda: NOTHING)
+    spectrum: Table = field(default_factory=lambda: NOTHING)
+    waits: tuple[float, float] | None = None
+
+
+def look(
+    trace: pl.DataFrame,
+    periods: Periods,
+    *,
+    start_s: float = 0.0,
+    level: Level | None = None,
+    looking: bool = False,
+    known: Found | None = None,
+) -> Look:
+    """What is seen in a trace whose periods are known.
+
+    Args:
+        trace: A power trace.
+        periods: What was found in it, or in a trace around it.
+        start_s: The zero of the view's time axis, on the trace's clock.
+        level: What to fold; the iteration where None, or what comes closest to it.
+        looking: Whether more of the trace is on its way.
+        known: The iterations of this trace where they have been found already, or were told by marks.
+    """
+    import polars as pl
+
+    from ....periods import fold
+    from ....periods.segment import per_iteration
+
+    marked = known is not None and known.summary.source == "marks"
+    chosen = level or (_marked(known.summary, known.frame) if known is not None and marked else None)
+    chosen = chosen or periods.iteration or max(periods.levels, key=lambda each: each.confidence, default=None)
+    spectrum = _table(fold.spectrum(trace, points=SPECTRUM_POINTS), "period_s", "amplitude")
+    if chosen is None:
+        return Look(*_no(periods, looking), spectrum=spectrum)
+    if known is not None and known.summary.count and level is None:
+        frame, summary = known.frame, known.summary
+    elif chosen in periods.levels:
+        frame = _found(trace, periods, chosen)
+        summary = per_iteration(frame, periods=periods)
+    else:  # a person's own period is laid on like a ruler, so that a wrong one is seen to be wrong
+        frame, summary = fold.ruler(trace, chosen).with_columns(pl.lit("iteration").alias("kind")), IterationSummary(0)
+    turns = frame.filter(frame["kind"] == "iteration")
+    frame = _inner(frame)
+    folded = fold.fold(trace, chosen, turns)
+    late = folded.filter(folded["iteration"] >= _first(folded, turns.height))
+    shape = fold.shape(late, chosen, refresh=fold.refresh_s(trace))
+    idle = fold.idle_share(trace, chosen, turns)
+    slow = "" if idle or turns.height < 2 else f"this sensor is too slow to show where in {_seconds(chosen.seconds)} the GPU waits"
+    details = [_counts(summary), idle.words if idle else slow, *periods.notes]
+    headline = _headline(periods, chosen, summary, looking)
+    if not (periods.sure or marked) and level is None:  # a guess is not drawn as if it were known
+        details, frame, idle = list(periods.notes), frame.clear(), None
+        if turns.height < FEWEST_TURNS or late.height < FEWEST_READINGS:
+            late, shape = late.clear(), shape.clear()
+    return Look(
+        headline,
+        tuple(each for each in details if each),
+        periods.sure or marked,
+        chosen,
+        periods.levels,
+        tuple(
+            Span(begin_s - start_s, end_s - start_s, kind != "iteration")
+            for begin_s, end_s, kind in frame.select("start_s", "end_s", "kind").iter_rows()
+        ),
+        _broken(late, chosen),
+        _table(shape, "phase", "low_w", "power_w", "high_w") * np.array([chosen.seconds, 1, 1, 1], np.float32),
+        spectrum,
+        (idle.at_s, min(idle.at_s + idle.longest_s, chosen.seconds)) if idle and idle.longest_s > 0 else None,
+    )
+
+
+def _marked(summary: IterationSummary, frame: pl.DataFrame) -> Level | None:
+    """The iteration as marks tell it."""
+    if not summary.count or summary.seconds is None:
+        return None
+    return Level("iteration", summary.seconds, summary.seconds_uncertainty or 0.0, 1.0, float(frame["start_s"][0]), 0.0)
+
+
+def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
+    """Iterations and pauses of a level in time: at least the columns start_s, end_s, kind."""
+    from ....periods.segment import iterations
+
+    others = tuple(each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds)
+    return iterations(trace, replace(periods, levels=(*others, replace(level, name="iteration"))))
+
+
+# words
+
+
+def seconds_words(seconds: float, uncertainty_s: float | None) -> str:
+    """A period with its uncertainty.
+
+    >>> seconds_words(0.4123, 0.0031), seconds_words(12.34, 0.21), seconds_words(0.5, None)
+    ('412.3 ± 3.1 ms', '12.34 ± 0.21 s', '500 ms')
+    """
+    unit, scale = ("ms", 1000.0) if seconds < 0.9995 else ("s", 1.0)
+    if uncertainty_s is None:
+        return f"{seconds * scale:.3g} {unit}"
+    error = max(uncertainty_s * scale, 1e-3)
+    digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 3))
+    return f"{seconds * scale:.{digits}f} ± {error:.{digits}f} {unit}"
+
+
+def level_words(level: Level) -> str:
+    return f"{level.name} {_seconds(level.seconds)}"
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.3g} s"
+
+
+def _headline(periods: Periods, level: Level, summary: IterationSummary, looking: bool) -> str:
+    marked = summary.source == "marks"
+    sure = "by its marks" if marked else f"{100 * level.confidence:.0f} % sure"
+    if marked or periods.sure or level not in periods.levels:
+        seconds, error_s = summary.seconds, summary.seconds_uncertainty
+        if seconds is None:
+            seconds, error_s = level.seconds, level.uncertainty_s
+        joules = "" if summary.energy_j is None else f" and {energy_words(summary.energy_j, summary.energy_uncertainty_j)}"
+        says = f"One {level.name} takes {seconds_words(seconds, error_s)}{joules}"
+        return f"{says}, {sure}" if marked or level in periods.levels else f"Folded at {_seconds(level.seconds)}, a period of your own"
+    why = _looking(periods) if looking else _why(periods)
+    return f"Perhaps one {level.name} takes {_seconds(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
+
+
+def _no(periods: Periods, looking: bool) -> tuple[str, tuple[str, ...]]:
+    if looking:
+        reason = "" if periods.reason.startswith("looking") else periods.reason
+        return _looking(periods), tuple(each for each in (reason, *periods.notes) if each)
+    return f"No iteration found: {_why(periods)}", periods.notes
+
+
+def _looking(periods: Periods) -> str:
+    longer = f", for about {max(periods.longer_s, 1.0):.0f} s more" if periods.longer_s else ""
+    return f"Looking for the iteration{longer}"
+
+
+def _why(periods: Periods) -> str:
+    longer = f"; about {periods.longer_s:.0f} s more would probably do" if periods.longer_s else ""
+    return f"{periods.reason or 'no rhythm stands out'}{longer}"
+
+
+def _counts(summary: IterationSummary) -> str:
+    """How many iterations, and what comes between them now and then."""
+    if summary.count < 2:
+        return ""
+    between = [
+        f"{each.count} {each.name}s of {_seconds(each.each_s)}" if each.count > 1 else f"a {each.name} of {_seconds(each.each_s)}"
+        for each in summary.levels
+        if each.name not in ("iteration", "micro-step", "cycle", "other")
+    ]
+    return ", ".join([f"{summary.count} iterations", *between])
+
+
+# arrays
+
+
+def _inner(frame: pl.DataFrame) -> pl.DataFrame:
+    """Without what was begun or left unfinished at both ends, which is no pause."""
+    turn = (frame["kind"] == "iteration").arg_true()
+    return frame.clear() if turn.is_empty() else frame[int(turn[0]) : int(turn[-1]) + 1]
+
+
+def _first(folded: pl.DataFrame, count: int) -> int:
+    """The first of the last iterations that are drawn."""
+    each = max(folded.height / max(count, 1), 1.0)
+    return count - int(min(MOST_FOLDED, max(3.0, MOST_POINTS / each)))
+
+
+def _table(frame: pl.DataFrame, *names: str) -> Table:
+    return np.ascontiguousarray(frame.select(names).to_numpy(), np.float32)
+
+
+def _broken(folded: pl.DataFrame, level: Level) -> Table:
+    """Rows of phase and power with a row of NaN between two iterations; phase in seconds of the mean iteration."""
+    if not folded.height:
+        return np.empty((0, 2), np.float32)
+    table = _table(folded, "phase", "power_w") * np.array([level.seconds, 1], np.float32)
+    edges = np.flatnonzero(np.diff(folded["iteration"].to_numpy())) + 1
+    broken = np.insert(table, edges, np.float32(np.nan), axis=0)
+    step = 1 + len(broken) // (2 * MOST_POINTS)
+    return np.asarray(broken if step == 1 else np.concatenate([piece[::step] for piece in _pieces(broken)]))
+
+
+def _pieces(broken: Table) -> Sequence[Table]:
+    """Each iteration with the NaN before it, so that thinning keeps the breaks."""
+    return np.split(broken, np.flatnonzero(np.isnan(broken[:, 0])))

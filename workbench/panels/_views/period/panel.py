@@ -1,0 +1,300 @@
+"""The iterations of a trace that was recorded earlier, to look at: power, the folded iteration, the spectrum.
+
+    workbench.panels.period(measurement)          what a cell did, by its measurement, id or label
+    workbench.panels.period(frame)                any trace, also one of `readers.read_nvidia_smi`
+
+In JupyterLab it is a widget: zoom into the power, choose a level and see it folded, or give a period of your own. Elsewhere, and with
+`live=False`, it is a picture.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from .... import trace as traces
+from ....errors import MeasurementError, UsageError
+from ....measurement.iterations import from_stored
+from ....records import Level, Measurement, Periods
+from ..._core import theme
+from ..._core.live import LivePanel, Message, kernel, module
+from ..._core.svg import Line, picture
+from ..power.series import COLUMNS, Rows, Series, thin
+from .follower import told
+from .model import Look, look
+from .svg import rhythm
+
+if TYPE_CHECKING:
+    from ....measurement.store import Store
+    from ....periods.segment import Found
+
+MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
+OWN = "own"  # the name of a period that a person gave
+
+
+class PeriodPanel(LivePanel):
+    """A trace with its iterations, for inspection.
+
+    Args:
+        frames: The trace of each GPU by name.
+        title: What it is, in words.
+        periods: The periods of each, where they are known already.
+        found: The iterations of the busiest one, where they are known already.
+        simulated: Whether no joule of it is real.
+    """
+
+    _esm = module("base.js", "period.js", "inspect.js")
+
+    def __init__(
+        self,
+        frames: Mapping[str, pl.DataFrame],
+        *,
+        title: str = "",
+        periods: Mapping[str, Periods] | None = None,
+        found: Found | None = None,
+        simulated: bool = False,
+    ) -> None:
+        if not frames:
+            raise UsageError("there is no trace to look at")
+        self.names = list(frames)
+        self.label, self.simulated = title, simulated
+        self._frames = [_sorted(frame, name) for name, frame in frames.items()]
+        self._known = dict(periods or {})
+        self._number = max(range(len(self.names)), key=lambda number: _mean_w(self._frames[number]))
+        self._found, self._busiest = found, self._number
+        if found is not None and found.periods is not None:
+            self._known.setdefault(self.names[self._number], found.periods)
+        self._level: Level | None = None
+        self._looked: tuple[Any, Look] | None = None
+        super().__init__()
+        self._ended.set()  # what it shows is over: it answers, and publishes nothing by itself
+
+    # for the caller
+
+    @property
+    def periods(self) -> Periods:
+        """Of the GPU that is shown."""
+        name = self.names[self._number]
+        if name not in self._known:
+            from ....measurement.iterations import look_at
+
+            self._known[name] = look_at(self._frames[self._number])
+        return self._known[name]
+
+    @property
+    def look(self) -> Look:
+        """What is shown."""
+        key = (self._number, self._level)
+        if self._looked is None or self._looked[0] != key:
+            frame = self._frames[self._number]
+            found = self._found if self._number == self._busiest else None
+            self._looked = key, look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found)
+        return self._looked[1]
+
+    def choose(self, number: int) -> None:
+        """Show another GPU."""
+        if not 0 <= number < len(self.names):
+            raise UsageError(f"there is no GPU {number} in this trace; there are {len(self.names)}, from 0")
+        self._number, self._level = number, None
+
+    def choose_level(self, name: str) -> None:
+        """Fold another of the levels that were found."""
+        found = next((level for level in self.periods.levels if level.name == name), None)
+        if found is None:
+            known = ", ".join(level.name for level in self.periods.levels)
+            raise UsageError(f"no level is called {name!r} here; there are {known or 'none'}")
+        self._level = found
+
+    def choose_seconds(self, seconds: float) -> None:
+        """Fold a period of one's own."""
+        length_s = traces.duration_s(self._frames[self._number])
+        if not 0 < seconds <= length_s / 2:
+            most = f"give one up to {length_s / 2:.3g} s"
+            raise UsageError(f"a period of {seconds:g} s cannot be seen twice in {length_s:.3g} s of trace; {most}")
+        start_s = self.periods.iteration.phase_s if self.periods.iteration else self._start_s()
+        self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
+
+    def svg(self) -> str:
+        """The view as an `<svg>` element that needs no scripts and no network."""
+        seen, number = self.look, self._number
+        rows = self._rows(number)
+
+        def below(top: float) -> tuple[list[str], float]:
+            return rhythm(seen, number, top)
+
+        end_s = float(rows[-1, 0]) if len(rows) else 1.0
+        return picture(self.title(), [Line(number, self.names[number], rows)], (), end_s, seen.spans, below)
+
+    def title(self) -> str:
+        what = self.names[self._number]
+        words = " · ".join(part for part in (self.label, what) if part) or "power trace"
+        return words + (" (simulated)" if self.simulated and "simulated" not in words else "")
+
+    # showing
+
+    def summary(self) -> str:
+        return "\n".join([self.title(), self.look.headline, *self.look.details])
+
+    def show(self) -> None:
+        """Display it: a widget where a front end can draw one, a picture elsewhere."""
+        if kernel() is None:
+            return
+        from IPython.display import display
+
+        display(self._repr_mimebundle_(), raw=True)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        if has_widgets():
+            return {**self._bundle(), "text/plain": self.summary()}
+        return self.picture_bundle()
+
+    def picture_bundle(self) -> dict[str, Any]:
+        words = html.escape(self.summary()).replace("\n", "<br>")
+        return {"text/html": f'{self.svg()}<details style="font-size:12px"><summary>in words</summary>{words}</details>',
+                "text/plain": self.summary()}  # fmt: skip
+
+    # for the views
+
+    def greeting(self) -> Message:
+        gpus = [{"index": number, "name": name, "colour": theme.colour(number)} for number, name in enumerate(self.names)]
+        words = {"title": self.title(), "gpus": gpus, "theme": theme.VARIABLES, "simulated": self.simulated}
+        return self._packed(words)
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        with self._lock:
+            if kind == "follow":
+                self.choose(int(content["gpu"]))
+            elif kind == "level":
+                self.choose_level(str(content["name"]))
+            elif kind == "seconds":
+                self.choose_seconds(float(content["seconds"]))
+            else:
+                return
+            self._say(*self._packed({"kind": "news", "title": self.title()}))
+        self.complain("")
+
+    def _packed(self, words: dict[str, Any]) -> Message:
+        rows = self._rows(self._number)
+        period, tables = told(self.look, self._number)
+        parts = [np.ascontiguousarray(table, np.float32).tobytes() for table in (rows[:, :2], *tables)]
+        return {**words, "count": len(rows), "period": period}, [b"".join(parts)]
+
+    # inside
+
+    def _start_s(self) -> float:
+        times = self._frames[self._number]["time_s"]
+        return float(times[0]) if len(times) else 0.0
+
+    def _rows(self, number: int) -> Rows:
+        """The trace as the plots' rows, seconds since its start, gaps marked."""
+        frame = self._frames[number]
+        table = np.full((frame.height, len(COLUMNS)), np.nan, np.float32)
+        for column, name in enumerate(COLUMNS):
+            if name in frame.columns:
+                values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+                table[:, column] = values - self._start_s() if name == "time_s" else values
+        steps = np.diff(table[:, 0])
+        series = Series(max(0.5, 6 * float(np.median(steps)) if len(steps) else 0.5))
+        series.rows = thin(series.append(table), MOST_ROWS // 2)
+        return series.rows
+
+
+def period(
+    what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str,
+    *,
+    live: bool | None = None,
+    store: Store | None = None,
+) -> PeriodPanel | Picture:
+    """Look at the iterations of a trace, of a measurement, or of one named by id or label.
+
+    Args:
+        what: A frame as in `trace.SCHEMA` (`readers` makes them of CSV), several by GPU, a measurement, or its id or label.
+        live: A widget or a picture; None takes a widget where the front end has them.
+        store: Where measurements are; this user's by default.
+
+    Returns:
+        The panel, or its picture; the last value of a cell shows itself.
+
+    Raises:
+        UsageError: nothing to look at, with what there is.
+    """
+    panel = _panel(what, store)
+    return panel if live or (live is None and has_widgets()) else Picture(panel)
+
+
+class Picture:
+    """A panel that shows itself as a picture, which a saved notebook keeps."""
+
+    def __init__(self, panel: PeriodPanel) -> None:
+        self.panel = panel
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        return self.panel.picture_bundle()
+
+    def __repr__(self) -> str:
+        return self.panel.summary()
+
+
+def has_widgets() -> bool:
+    """Whether the request that is being executed came from a front end that draws widgets.
+
+    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output do not, and what they keep
+    would show no widget later.
+    """
+    present = kernel()
+    if present is None:
+        return False
+    try:
+        metadata = present.get_parent("shell").get("metadata", {})
+    except Exception:
+        return False
+    return "cellId" in metadata
+
+
+def _panel(what: Any, store: Store | None) -> PeriodPanel:
+    if isinstance(what, pl.DataFrame):
+        return PeriodPanel(_by_gpu(what))
+    if isinstance(what, Mapping):
+        return PeriodPanel(what)
+    if store is None:
+        from ....measurement.store import Store
+
+        store = Store()
+    measurement = store.find(what) if isinstance(what, str) else what
+    if not isinstance(measurement, Measurement):
+        raise UsageError(f"a trace, a measurement or its id or label can be looked at, not {type(what).__name__}")
+    frame = store.trace(measurement.id)
+    if frame is None:
+        raise UsageError(f"no trace of {measurement.label or measurement.id} is kept: it was too short, or made room for newer ones")
+    several = len(measurement.gpus) > 1
+    names = {gpu.uuid: f"GPU {number}, {gpu.name}" if several else gpu.name for number, gpu in enumerate(measurement.gpus)}
+    frames = {names.get(uuid, uuid): part for uuid, part in _by_gpu(frame).items()}
+    marked = measurement.iterations is not None and measurement.iterations.source == "marks"
+    try:
+        found = from_stored(frame, store.iterations(measurement.id), marked=marked)
+    except MeasurementError:  # too few readings; the panel says so in its own words
+        found = None
+    return PeriodPanel(frames, title=measurement.label, found=found, simulated=measurement.simulated)
+
+
+def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    if "uuid" not in frame.columns:
+        return {"": frame}
+    return {str(key[0]): part.drop("uuid") for key, part in frame.partition_by("uuid", as_dict=True, maintain_order=True).items()}
+
+
+def _sorted(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    missing = [column for column in ("time_s", "power_w") if column not in frame.columns]
+    if missing:
+        has = f"{name or 'this one'} has no {' and no '.join(missing)}, only {', '.join(frame.columns) or 'none'}"
+        raise UsageError(f"a trace has the columns time_s and power_w; {has}")
+    return frame.drop_nulls("time_s").sort("time_s")
+
+
+def _mean_w(frame: pl.DataFrame) -> float:
+    mean = frame["power_w"].drop_nulls().drop_nans().mean()
+    return -1.0 if mean is None else float(mean)  # type: ignore[arg-type]

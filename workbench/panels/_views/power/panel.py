@@ -1,0 +1,323 @@
+"""The live view of a running cell: power, limit, SM clock and utilisation of its GPUs, a Stop button, a limit slider.
+
+    view = PowerView(recorder, devices, label="train", set_power_limit=change, stop=interrupt_cell)
+    view.show()
+    view.start()
+    ...                                       # the cell runs
+    view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....device.protocol import Device
+from ....errors import UsageError
+from ....measurement.recorder import Hold, Recorder
+from ..._core import theme
+from ..._core.live import LivePanel, Message, module
+from ..._core.svg import Line, Mark, picture
+from ..period.follower import Rhythm, Told
+from ..period.svg import rhythm
+from .series import COLUMNS, Rows, Series
+
+if TYPE_CHECKING:
+    from ....periods.segment import Found
+
+WINDOW_S = 60.0
+SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
+MOST_MARKS = 500
+MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
+
+
+class PowerView(LivePanel):
+    """Shows GPUs while something runs on them. Times in calls are the recorder's clock's.
+
+    Args:
+        recorder: Watches the devices already.
+        devices: Which of them to show.
+        label: What runs, for the title.
+        start_s: Where the time axis begins; now where None.
+        stop: Called by the Stop button (`base.interrupt_cell` interrupts the cell); no button where None.
+        set_power_limit: Takes a UUID and watts, returns the watts applied; no slider where None.
+        period: Follow the training iteration of the busiest GPU and show it too.
+    """
+
+    _esm = module("base.js", "period.js", "power.js")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        devices: Sequence[Device],
+        *,
+        label: str = "",
+        start_s: float | None = None,
+        stop: Callable[[], None] | None = None,
+        set_power_limit: Callable[[str, float], float] | None = None,
+        period: bool = True,
+    ) -> None:
+        self.recorder, self.devices, self.label = recorder, tuple(devices), label
+        self.start_s = recorder.clock() if start_s is None else start_s
+        self._hold: Hold | None = recorder.hold(self.start_s)
+        self._stop, self._set_power_limit = stop, set_power_limit
+        self._setting = threading.RLock()
+        self._accepting = True  # limits; with `_setting` held
+        self._series = [Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices]
+        self._read_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
+        self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
+        self._marks: list[Mark] = []
+        self._dropped = self._unsaid = 0  # marks forgotten at the front; the first one that views do not know
+        self._last_limit: tuple[str, float] | None = None
+        self._recorder_problem = ""
+        self._end_s: float | None = None
+        self._caption = ""
+        self._failures = 0  # of following the iterations, one after another
+        self._settled: Found | None = None
+        self._rhythm = Rhythm(recorder, self.devices, self.start_s) if period else None
+        super().__init__()
+
+    # for the caller
+
+    def mark(self, time_s: float, text: str) -> None:
+        """Draw a vertical line with a few words at a time."""
+        with self._lock:
+            self._marks.append(Mark(time_s - self.start_s, text))
+            if len(self._marks) > MOST_MARKS:
+                del self._marks[0]
+                self._dropped += 1
+
+    def refuse_limits(self) -> None:
+        """Take no more power limits. One that is being set has been set when this returns."""
+        with self._setting:
+            self._accepting = False
+
+    def end(self) -> None:
+        self.refuse_limits()
+        super().end()
+        if self._rhythm is not None:
+            self._rhythm.end()
+
+    def settle(self, found: Found) -> None:
+        """The iterations that the measurement has found or was told; the picture shows them, as the report does."""
+        self._settled = found
+
+    def finish(self, caption: str, *, end_s: float | None = None) -> None:
+        """Stop publishing and put a static picture with `caption` in the view's place."""
+        if self._end_s is not None:
+            return
+        self._end_s = self.recorder.clock() if end_s is None else end_s
+        with self._lock:
+            try:
+                if self._rhythm is not None:
+                    self._rhythm.conclude(self._end_s, self._settled)
+            except Exception as error:
+                self._lose(error)
+        with self._troubles(), self._lock:
+            message = self.news()
+            if message is not None:
+                self._say(*message)
+        self.end()
+        with self._lock:
+            for series in self._series:
+                series.cut(self._end_s - self.start_s)
+        self._hold = None  # the recorder may forget
+        self._caption = caption
+        self.leave(self.svg(), "\n".join(text for text in (caption, self._problem) if text))
+
+    def svg(self) -> str:
+        """The view as it is now, as an `<svg>` element that needs no scripts and no network."""
+        with self._lock:
+            if self._end_s is None:
+                self.collect()
+            lines = [
+                Line(number, f"GPU {device.index}", series.rows)
+                for number, (device, series) in enumerate(zip(self.devices, self._series, strict=True))
+            ]
+            if self._rhythm is None or self._rhythm.number is None:
+                return picture(self.title(), lines, self._marks, self._elapsed_s())
+            seen, number = self._rhythm.look, self._rhythm.number
+
+            def below(top: float) -> tuple[list[str], float]:
+                return rhythm(seen, number, top)
+
+            return picture(self.title(), lines, self._marks, self._elapsed_s(), seen.spans, below)
+
+    def title(self) -> str:
+        """What is seen, in words; says so where it is simulated."""
+        names = sorted({device.name for device in self.devices})
+        what = f"{len(self.devices)} GPUs: {', '.join(names)}" if len(self.devices) > 1 else names[0]
+        if any(device.simulated for device in self.devices) and "simulated" not in what:
+            what += " (simulated)"
+        return f"{self.label} · {what}" if self.label else what
+
+    # for the views
+
+    def summary(self) -> str:
+        return f"Live power of {self.title()}"
+
+    def greeting(self) -> Message:
+        self.collect()
+        self._unsaid = self._dropped + len(self._marks)
+        gpus = [self._about(number, device) for number, device in enumerate(self.devices)]
+        words = {
+            "title": self.title(), "label": self.label, "gpus": gpus, "theme": theme.VARIABLES, "window": WINDOW_S,
+            "stop": self._stop is not None, "slider": self._set_power_limit is not None,
+            "marks": self._mark_rows(self._dropped), "follows": self._rhythm is not None, **self._numbers(),
+        }  # fmt: skip
+        told = None
+        if self._rhythm is not None and self._rhythm.number is not None:
+            told = self._rhythm.told(whole=True)
+        return self._packed(words, [series.rows for series in self._series], told)
+
+    def news(self) -> Message | None:
+        new = self._gather()
+        marks = self._mark_rows(self._unsaid)
+        self._unsaid = self._dropped + len(self._marks)
+        self._watch_recorder()
+        told = None
+        if self._rhythm is not None and self._followed():
+            told = self._rhythm.told(whole=self._end_s is not None)
+        return self._packed({"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new, told)
+
+    def collect(self) -> None:
+        self._gather()
+        self._followed()
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == "stop" and self._stop is not None:
+            if self.running:
+                self._stop()
+        elif kind == "follow" and self._rhythm is not None:
+            with self._lock:
+                self._rhythm.choose(int(content["gpu"]))
+        elif kind == "level" and self._rhythm is not None:
+            with self._lock:
+                self._rhythm.choose_level(str(content["name"]))
+        elif kind == "limit" and self._set_power_limit is not None:
+            self._change_limit(content)
+
+    # inside
+
+    def _gather(self) -> list[Rows]:
+        """Take new rows in; returns them, per device, as views want them."""
+        found = []
+        now_s = self.recorder.clock() if self._end_s is None else self._end_s
+        for number, device in enumerate(self.devices):
+            rows = self.recorder.rows(device.uuid, self._read_s[number], now_s)
+            if len(rows):
+                self._read_s[number] = math.nextafter(float(rows["time_s"][-1]), math.inf)
+                self._count(number, rows["energy_j"])
+            table = np.empty((len(rows), len(COLUMNS)), np.float32)
+            for column, name in enumerate(COLUMNS):
+                table[:, column] = rows[name] - self.start_s if name == "time_s" else rows[name]
+            found.append(self._series[number].append(table))
+        return found
+
+    def _followed(self) -> bool:
+        """Follow the iterations; true where views are to be told."""
+        if self._rhythm is None:
+            return False
+        if self._end_s is not None:
+            return True
+        try:
+            new = self._rhythm.update(self.recorder.clock())
+            self._failures = 0
+            return new
+        except Exception as error:  # the power is shown all the same
+            self._failures += 1
+            if self._failures >= MOST_FAILURES:
+                self._lose(error)
+            return False
+
+    def _lose(self, error: Exception) -> None:
+        """Go on without the period part."""
+        assert self._rhythm is not None
+        self._rhythm.end()
+        self._rhythm = None
+        self.complain(f"the iterations are not followed any more: {type(error).__name__}: {error}")
+
+    def _count(self, number: int, energy_j: np.ndarray[Any, Any]) -> None:
+        known = energy_j[~np.isnan(energy_j)]
+        if len(known):
+            before = self._energy[number]
+            self._energy[number] = (before[0] if before else float(known[0]), float(known[-1]))
+
+    def _packed(self, words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
+        """One message: words, and all tables in one buffer, those of the period part last."""
+        words = {**words, "counts": [len(table) for table in tables], **({"period": told[0]} if told else {})}
+        return words, [b"".join(np.ascontiguousarray(table).tobytes() for table in (*tables, *(told[1] if told else ())))]
+
+    def _numbers(self) -> dict[str, Any]:
+        energy = [None if pair is None else round(pair[1] - pair[0], 3) for pair in self._energy]
+        return {"elapsed": round(self._elapsed_s(), 3), "energy": energy}
+
+    def _elapsed_s(self) -> float:
+        return (self.recorder.clock() if self._end_s is None else self._end_s) - self.start_s
+
+    def _mark_rows(self, since: int) -> list[list[Any]]:
+        first = max(0, since - self._dropped)
+        return [[self._dropped + first + n, round(m.time_s, 3), m.text] for n, m in enumerate(self._marks[first:])]
+
+    def _about(self, number: int, device: Device) -> dict[str, Any]:
+        limits = device.limits
+        low, high = limits.min_power_limit_w, limits.max_power_limit_w
+        reason = "" if device.can("set_power_limit") else _why_not(device, "set_power_limit")
+        if not reason and (low is None or high is None):
+            reason = f"{device.name} does not tell which limits it takes"
+        return {
+            "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
+            "colour": theme.colour(number), "dash": list(theme.dash(number)),
+            "low": low, "high": high, "default": limits.default_power_limit_w, "reason": reason,
+        }  # fmt: skip
+
+    def _watch_recorder(self) -> None:
+        """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
+        problems = [f"GPU {device.index}: {error}" for device in self.devices if (error := self.recorder.error(device.uuid))]
+        problem = "; ".join(problems)
+        if problem != self._recorder_problem:
+            self._recorder_problem = problem
+            self.complain(problem)
+
+    def _change_limit(self, content: dict[str, Any]) -> None:
+        """Ask for a limit, on one GPU or several, and tell the views what is in force."""
+        assert self._set_power_limit is not None
+        asked_w = float(content["watts"])
+        applied: dict[str, float] = {}
+        try:
+            with self._setting:
+                if not self._accepting:
+                    raise UsageError(f"{asked_w:g} W was not set: the cell has ended, and the limit that it began with is back")
+                for uuid in content["uuids"]:
+                    applied[uuid] = self._set_power_limit(uuid, asked_w)
+            self.complain("")
+        finally:
+            if applied:
+                self._mark_limit(applied)
+            self._say({"kind": "limit", "asked": asked_w, "applied": applied})
+
+    def _mark_limit(self, applied: dict[str, float]) -> None:
+        numbers = {device.uuid: device.index for device in self.devices}
+        watts = sorted({round(value) for value in applied.values()})
+        who = "" if len(self.devices) == 1 else "all GPUs " if len(applied) == len(numbers) > 1 else None
+        if who is None:
+            who = f"GPU {', '.join(str(numbers.get(uuid, '?')) for uuid in applied)} "
+        now_s = self.recorder.clock()
+        with self._lock:
+            last = self._last_limit
+            if last and last[0] == who and now_s - last[1] < SAME_DRAG_S and self._marks and self._marks[-1].text.startswith(who):
+                del self._marks[-1]
+                self._unsaid = min(self._unsaid, self._dropped + len(self._marks))
+            self._last_limit = (who, now_s)
+            self.mark(now_s, f"{who}{'/'.join(map(str, watts))} W")
+
+
+def _why_not(device: Device, name: str) -> str:
+    for capability in device.capabilities:
+        if capability.name == name and capability.reason:
+            return capability.reason
+    return f"{device.name} does not take a power limit"

@@ -1,0 +1,242 @@
+"""What the panel of a recurring job shows, as words and columns: the same for the live view and for the picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ....experiments.history.attempts import Attempt
+from ....experiments.history.outlook import Default, Outlook
+from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
+
+MOST_ROWS = 600  # of recurrences that are drawn: more would not be seen
+TALLEST = 3.0  # times the least believed cost; what lies above is marked at the edge
+Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class View:
+    """Words, columns and ranges; costs are divided by a power of 1000 that `unit` names.
+
+    Attributes:
+        headline: What comes next, or runs.
+        details: What was paid and saved, what is barred, why nothing can be said.
+        eta: Of Zeus' cost; None under another objective.
+        objective: In words.
+        believed: A column each of batch, middle, low, high, best, reached, other, barred.
+        arm: Row of `believed` that is chosen.
+        rows: Columns recurrence, cost, batch, saved, saved_low, saved_high.
+        profile: Columns limit_w, time, energy, cost as shares of those at the highest limit.
+        optimum: Row of `profile` that costs least.
+        tops: Upper ends of the axes "believed" and "cost"; "saved" and "profile" have both ends.
+    """
+
+    headline: str
+    details: tuple[str, ...]
+    eta: float | None
+    objective: str
+    unit: str
+    saved_unit: str
+    believed: Columns
+    arm: int | None
+    rows: Columns
+    default: dict[str, float] | None
+    break_even: int | None
+    profile: Columns
+    optimum: int | None
+    profile_of: int | None
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def view(outlook: Outlook, running: list[Attempt] | None = None) -> View:
+    """An outlook, to be drawn; `running` are the attempts that have not ended."""
+    believed = outlook.believed
+    drawn = [value for value in believed["cost"].to_list() if value is not None]
+    recurrences = outlook.recurrences
+    default = outlook.default
+    kind = unit_of(outlook.objective)
+    typical = [*drawn, *recurrences["cost"].to_list(), *([default.cost] if default else [])]
+    scale, unit = prefixed(float(np.median(typical)) if typical else 1.0, kind)
+    columns = {
+        "batch": believed["batch_size"].to_list(),
+        **{name: _scaled(believed[source].to_list(), scale) for name, source in (("middle", "cost"), ("low", "low"), ("high", "high"))},
+        **{name: believed[name].to_list() for name in ("best", "reached", "other", "barred")},
+    }
+    keep = np.unique(np.linspace(0, recurrences.height - 1, min(recurrences.height, MOST_ROWS)).round().astype(int))
+    shown = recurrences[keep.tolist()] if recurrences.height > MOST_ROWS else recurrences
+    rows: Columns = {
+        "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"].to_list(), scale), "batch": shown["batch_size"].to_list()
+    }  # fmt: skip
+    saved_unit = unit
+    if "saved" in shown.columns:
+        saved_scale, saved_unit = prefixed(max(np.abs(shown["saved"].to_numpy()).max(initial=0.0), 1e-12), kind)
+        rows |= {name: _scaled(shown[name].to_list(), saved_scale) for name in ("saved", "saved_low", "saved_high")}
+    profile, optimum = _profile(outlook)
+    about = None if default is None else {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
+    return View(
+        headline(outlook, running or []), tuple(details(outlook)),
+        outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None, objective_words(outlook.objective), unit, saved_unit,
+        columns, outlook.arm, rows, about, outlook.break_even, profile, optimum, outlook.profile_of,
+        _ranges(columns, rows, about, profile),
+    )  # fmt: skip
+
+
+# words
+
+
+def headline(outlook: Outlook, running: list[Attempt]) -> str:
+    """What runs, or would be done next."""
+    if running:
+        each = [
+            f"{'a few seconds of ' if a.purpose == 'slice' else ''}batch size {a.batch_size}{_at(a.power_limit_w)}"
+            + (f", {a.epochs:g} epoch{'s' * (a.epochs != 1)} done" if a.epochs else "")
+            for a in running[:3]
+        ]
+        return f"Running: {'; '.join(each)}" + (f"; {len(running) - 3} more" if len(running) > 3 else "")
+    proposal = outlook.proposal
+    if proposal is None:
+        if outlook.batch_size is None:
+            return outlook.reason[:1].upper() + outlook.reason[1:]
+        return f"Believed to cost least: batch size {outlook.batch_size}{_sure(outlook)}"
+    what = "a few seconds of batch size" if proposal.purpose == "slice" else "batch size"
+    limits = _at(proposal.power_limit_w) or (", power limits profiled in its first iterations" if outlook.space.power_limits_w else "")
+    return f"Next: {what} {proposal.batch_size}{limits}: {proposal.reason}{_sure(outlook)}"
+
+
+def details(outlook: Outlook) -> list[str]:
+    """What was paid and saved, and what else there is to know; a sentence each."""
+    rows, default, kind = outlook.recurrences, outlook.default, unit_of(outlook.objective)
+    said = []
+    if rows.height:
+        count = f"{rows.height} recurrence{'s' * (rows.height > 1)}"
+        spent = float(rows["spent"][-1])
+        if default is None or not rows["reached"].any():
+            said.append(f"{count} cost {amount(spent, kind)}")
+        else:
+            said += [f"{count} cost {amount(spent, kind)}, {_against(outlook, default)}", _even(outlook, kind)]
+    if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
+        said.append(outlook.reason)
+    said += sorted({why for why in outlook.believed["barred"].to_list() if why})
+    if outlook.changes:
+        times = "once" if outlook.changes == 1 else f"{outlook.changes} times"
+        said.append(f"the job has changed {times} on the way; beliefs are of what it is now")
+    return said
+
+
+def _against(outlook: Outlook, default: Default) -> str:
+    rows = outlook.recurrences
+    done = int(rows["reached"].sum())
+    least, most = 1 - float(rows["spent"][-1]) / (done * default.low), 1 - float(rows["spent"][-1]) / (done * default.high)
+    what = f"batch size {default.batch_size}{_at(default.power_limit_w)}"
+    parts = []
+    if default.energy_j > 0:  # else it is not measured
+        parts.append(f"energy {_signed(float(rows['energy_j'].sum()) / (done * default.energy_j) - 1)}")
+    parts.append(f"time {_signed(float(rows['time_s'].sum()) / (done * default.time_s) - 1)}")
+    return f"{_less(least, most)} than the default ({what}) would have ({', '.join(parts)})"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.0f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def _less(least: float, most: float) -> str:
+    """A share that is saved, from the least to the most that it may be."""
+    low, high = round(100 * least), round(100 * most)
+    if low < 0 < high:
+        return f"between {-low} % more and {high} % less"
+    if high <= 0:
+        return f"{-high} % more" if low == high else f"{-high} to {-low} % more"
+    return f"{low} % less" if low == high else f"{low} to {high} % less"
+
+
+def _even(outlook: Outlook, kind: str) -> str:
+    rows = outlook.recurrences
+    if outlook.break_even is not None:
+        maybe = "probably " if rows["saved_low"][-1] < 0 else ""
+        return f"{maybe}cheaper in sum " + (f"since recurrence {outlook.break_even}" if outlook.break_even > 1 else "from the first on")
+    return f"not cheaper in sum yet, {amount(-float(rows['saved'][-1]), kind)} are missing"
+
+
+def _sure(outlook: Outlook) -> str:
+    if outlook.arm is None or (best := outlook.believed["best"][outlook.arm]) is None:
+        return ""
+    share = "more than 99 %" if best > 0.99 else "less than 1 %" if best < 0.01 else f"{100 * best:.0f} %"
+    return f"; {share} likely the cheapest"
+
+
+def _at(limit_w: float | None) -> str:
+    return f" at {limit_w:g} W" if limit_w else ""
+
+
+def objective_words(objective: Objective) -> str:
+    """An objective as a person says it."""
+    if isinstance(objective, ZeusCost):
+        return f"eta {objective.eta:g}: {100 * objective.eta:.0f} % energy, {100 * (1 - objective.eta):.0f} % time"
+    if isinstance(objective, EnergyDelay):
+        return "energy x time" if objective.delay == 1 else f"energy x time^{objective.delay}"
+    if isinstance(objective, EnergyWithin):
+        return f"least energy within {100 * (objective.slowdown - 1):g} % more time"
+    return "energy" if isinstance(objective, Energy) else "time" if isinstance(objective, Time) else type(objective).__name__
+
+
+def unit_of(objective: Objective) -> str:
+    """Zeus prices time in joules, at the maximum power."""
+    if isinstance(objective, EnergyDelay):
+        return "J·s" if objective.delay == 1 else f"J·s^{objective.delay}"
+    return "s" if isinstance(objective, Time) else "J"
+
+
+def prefixed(value: float, unit: str) -> tuple[float, str]:
+    """The power of 1000 that a value is best told in, and the unit with its prefix.
+
+    >>> prefixed(52_000.0, "J")
+    (1000.0, 'kJ')
+    """
+    power = 0 if not value > 0 or not math.isfinite(value) or unit == "s" else min(max(int(math.log10(value) // 3), 0), 4)
+    return 1000.0**power, ("", "k", "M", "G", "T")[power] + unit
+
+
+def amount(value: float, unit: str) -> str:
+    """Three digits and a unit."""
+    scale, words = prefixed(abs(value), unit)
+    return f"{value / scale:.3g} {words}" if abs(value / scale) < 1000 else f"{value / scale:.0f} {words}"
+
+
+# columns
+
+
+def _scaled(values: list[float | None], scale: float) -> list[float | None]:
+    return [None if value is None or not math.isfinite(value) else value / scale for value in values]
+
+
+def _profile(outlook: Outlook) -> tuple[Columns, int | None]:
+    frame = outlook.profile
+    if frame.height < 2:  # one point is no curve
+        return {"limit_w": [], "time": [], "energy": [], "cost": []}, None
+    columns: Columns = {"limit_w": frame["power_limit_w"].to_list()}
+    for name in ("time", "energy", "cost"):
+        values = frame[{"time": "time_s", "energy": "energy_j"}.get(name, name)].to_numpy()
+        finite = values[np.isfinite(values)]
+        whole = values[-1] if np.isfinite(values[-1]) and values[-1] > 0 else finite.max(initial=1.0)
+        columns[name] = [float(value / whole) if np.isfinite(value) else None for value in values]
+    return columns, int(np.flatnonzero(frame["best"].to_numpy())[0])
+
+
+def _ranges(believed: Columns, rows: Columns, default: dict[str, float] | None, profile: Columns) -> dict[str, tuple[float, float]]:
+    highs = [value for value in believed["high"] if value is not None]
+    middles = [value for value in believed["middle"] if value is not None]
+    top = min(max(highs, default=1.0), TALLEST * min(middles, default=1.0))
+    costs = [value for value in rows["cost"] if value is not None]
+    tallest = max([*costs, default["high"] if default else 0.0], default=0.0) or 1.0
+    saved = [value for name in ("saved_low", "saved_high") for value in rows.get(name, []) if value is not None] or [0.0, 1.0]
+    room = 0.08 * ((max(saved) - min(saved)) or 1.0)
+    shares = [value for name in ("time", "energy", "cost") for value in profile[name] if value is not None] or [0.0, 1.0]
+    return {
+        "believed": (0.0, 1.18 * top),
+        "cost": (0.0, 1.1 * tallest),
+        "saved": (min(min(saved), 0.0) - room, max(max(saved), 0.0) + room),
+        "profile": (0.95 * min(shares), 1.12 * max(shares)),
+    }

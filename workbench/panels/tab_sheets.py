@@ -1,0 +1,164 @@
+"""What the workbench has besides its panels: the log as a table, a sweep's progress, the log as points of a frontier."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ..errors import StoreError
+from ..measurement.report import energy_words, time_words
+from ..measurement.store import Store
+from ..search.tradeoff import Collected, collect
+from ._core import theme
+from ._core.live import LivePanel, Message, module
+from ._views.frontier.sources import _of_log
+
+if TYPE_CHECKING:
+    from ..experiments.sweep import Sweep
+
+POLL_S = 1.0
+ROWS = 40  # of the log that are shown, newest first
+HEADS = ("when", "label", "outcome", "time", "energy", "power", "limit", "GPU")
+
+
+class Sheet(LivePanel):
+    """A page of HTML that changes now and then, with a bar and a Cancel button where something long goes on.
+
+    Args:
+        name: Its heading.
+        read: Returns the HTML.
+        seen: Returns something that changes with what there is to read.
+        words: Returns the same as a few lines of text.
+        sweep: Whose progress is shown.
+    """
+
+    _esm = module("base.js", "sheet.js")
+
+    def __init__(
+        self, name: str, read: Callable[[], str], seen: Callable[[], Hashable], words: Callable[[], str], sweep: Sweep | None = None
+    ) -> None:
+        self.name, self._read, self._seen, self._words, self._sweep = name, read, seen, words, sweep
+        self._told: Hashable = None
+        self._looked_s = 0.0
+        super().__init__()
+
+    def summary(self) -> str:
+        return f"{self.name}\n{self._words()}"
+
+    def picture(self) -> str:
+        """HTML without scripts."""
+        return self._read()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        return {"text/html": self.picture(), **self._bundle()}
+
+    def greeting(self) -> Message:
+        self.start()
+        return {"theme": theme.VARIABLES, **self._news()}, []
+
+    def news(self) -> Message | None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s < POLL_S:
+            return None
+        self._looked_s = now_s
+        told = (self._seen(), None if self._sweep is None else progress_words(self._sweep))
+        if told == self._told:
+            return None
+        self._told = told
+        return self._news(), []
+
+    def _news(self) -> dict[str, Any]:
+        sweep = self._sweep
+        bar = None if sweep is None else {"share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": progress_words(sweep),
+                                          "can_cancel": not sweep.cancelled and not sweep.reason}  # fmt: skip
+        return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}
+
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == "cancel" and self._sweep is not None:
+            self._sweep.cancel()
+            self._say(self._news())
+
+
+def progress_words(sweep: Sweep) -> str:
+    """How far a sweep is: "12 of 40 configurations, 3 min left"."""
+    words = f"{sweep.done} of {sweep.budget} configurations"
+    left_s = sweep.remaining_s
+    if sweep.reason:
+        return f"{words}; ended: {sweep.reason}"
+    if sweep.cancelled:
+        return f"{words}; cancelled: the trials that run are finished and kept"
+    return words + (f", {time_words(left_s)} left" if left_s else "")
+
+
+def log_sheet(store: Store) -> Sheet:
+    """The newest measurements of the log."""
+    return Sheet("Log", lambda: log_html(_log(store)), lambda: files(store), lambda: f"{len(_log(store))} measurements")
+
+
+def log_html(log: pl.DataFrame) -> str:
+    """The newest measurements as a table."""
+    if log.is_empty():
+        return "<p>Nothing is measured yet: %%energy above a cell measures it.</p>"
+    cells = "".join(f'<th style="text-align:left;padding:0 10px 2px 0">{head}</th>' for head in HEADS)
+    rows = [f"<tr>{cells}</tr>"]
+    for row in log.tail(ROWS).reverse().iter_rows(named=True):
+        gpus = row["gpus"] or []
+        watts = None if not row["time_s"] or row["energy_j"] is None else row["energy_j"] / row["time_s"]
+        limit_w = gpus[0]["power_limit_w"] if gpus else None
+        words = (
+            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"], time_words(row["time_s"]),
+            energy_words(row["energy_j"], row["energy_uncertainty_j"]), "" if watts is None else f"{watts:.0f} W",
+            "" if limit_w is None else f"{limit_w:.0f} W", " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
+        )  # fmt: skip
+        cells = "".join(f'<td style="text-align:left;padding:0 10px 0 0">{html.escape(str(word))}</td>' for word in words)
+        rows.append(f"<tr>{cells}</tr>")
+    more = "" if len(log) <= ROWS else f"<p>and {len(log) - ROWS} earlier ones: %energy_log</p>"
+    return f'<table style="font-size:12px">{"".join(rows)}</table>{more}'
+
+
+def sweep_sheet(sweep: Sweep) -> Sheet:
+    """How far a sweep is, and a button that ends it."""
+
+    def words() -> str:
+        return progress_words(sweep)
+
+    return Sheet("Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep)
+
+
+class Logged:
+    """The measurements of the log as points, new ones as they come."""
+
+    name, unit, live = "log", "run", True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.simulated = False
+
+    def read(self) -> Hashable:
+        return files(self._store)
+
+    def points(self) -> Collected:
+        log = _log(self._store).filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
+        if log.is_empty():
+            return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
+        self.simulated = bool(log["simulated"].any())
+        return collect(_of_log(log))
+
+
+def files(store: Store) -> Hashable:
+    """Something that changes with the log."""
+    try:
+        return tuple((path.name, path.stat().st_mtime_ns) for path in sorted((store.directory / "measurements").glob("*.parquet")))
+    except OSError:
+        return ()
+
+
+def _log(store: Store) -> pl.DataFrame:
+    try:
+        return store.log()
+    except StoreError:
+        return Store(store.directory / "none").log()

@@ -1,0 +1,192 @@
+"""The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply, cluster, log.
+
+    workbench.panels.open()                        in a cell; "Create New View for Output" in its context menu gives it a place of its own
+    workbench.panels.open(sweep)                   points of the frontier: whatever `panels.frontier` takes; the log where None
+
+It belongs to the kernel: called again, or with the notebook reopened, it is the same one as it was. Without a kernel a picture is left,
+of when it was displayed; `finish()` leaves one of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..device.protocol import Device
+from ..experiments.history.study import JobStudy
+from ..experiments.job import RecurringJob
+from ..measurement import session
+from ..measurement.recorder import Recorder
+from ..measurement.store import Store
+from ._core.live import LivePanel, interrupt_cell, kernel, unblock
+from ._core.persistent import Shown, StandingPanel
+from ._views.apply.panel import ApplyPanel
+from ._views.clocks.panel import ClocksPanel
+from ._views.cluster.panel import cluster
+from ._views.frontier.panel import FrontierPanel, frontier
+from ._views.power.panel import PowerView
+from .tab_sheets import Logged, log_sheet, sweep_sheet
+
+if TYPE_CHECKING:
+    import ipywidgets
+
+KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
+
+
+class Workbench:
+    """Panels on tabs. `open` says what the arguments are.
+
+    `panels` has them by name; `chosen` is what the frontier has chosen, which the apply tab takes over.
+    """
+
+    def __init__(
+        self,
+        points: Any = None,
+        *,
+        job: Any = None,
+        run: Callable[[Any], object] | None = None,
+        store: Store | None = None,
+        log: Any = None,
+        live: bool | None = None,
+    ) -> None:
+        compared = cluster(log, live=live)  # it may refuse, and then nothing is held yet
+        self._shown = Shown(live)
+        here, store = session.current(), store or Store()
+        devices: tuple[Device, ...] = here.devices
+        self.recorder = here.recorder
+        self.panels: dict[str, LivePanel] = {}
+        if self.recorder is not None:
+            self.panels["Power and periods"] = _power(here, self.recorder, devices)
+        if points is None:
+            self.frontier = FrontierPanel(Logged(store), store=store, live=live)
+        else:
+            self.frontier = frontier(points, store=store, live=live)
+        self.panels["Frontier"] = self.frontier
+        if callable(getattr(points, "cancel", None)):
+            self.panels["Sweep"] = sweep_sheet(points)
+        if job is not None:
+            from ._views.recurring.panel import recurring
+
+            self.panels["Recurring"] = recurring(job, run, live=live)
+        if devices:
+            jobs = (job,) if isinstance(job, RecurringJob) else ()
+            self.panels["Clocks"] = ClocksPanel(live=live)
+            self.panels["Apply"] = ApplyPanel(self.frontier, jobs=jobs, live=live)
+        self.panels["Cluster"] = compared
+        self.panels["Log"] = log_sheet(store)
+        for panel in self.panels.values():
+            if isinstance(panel, StandingPanel):
+                panel.on_picture = lambda: self._shown.changed(self._picture)
+        self._box: ipywidgets.Tab | None = None
+
+    @property
+    def chosen(self) -> Any:
+        """The configuration that is chosen on the frontier; None before the first point."""
+        return self.frontier.chosen
+
+    @property
+    def box(self) -> ipywidgets.Tab:
+        """The tabs; made when they are first shown."""
+        if self._box is None:
+            import ipywidgets
+
+            self._box = ipywidgets.Tab(children=list(self.panels.values()), titles=list(self.panels))
+            self._box.add_class("workbench-tabs")
+            unblock(self._box)
+        return self._box
+
+    def select(self, name: str) -> None:
+        """Bring a tab to the front."""
+        self.box.selected_index = list(self.panels).index(name)
+
+    def summary(self) -> str:
+        """The workbench in words."""
+        return "\n\n".join(f"{name}\n{panel.summary()}" for name, panel in self.panels.items())
+
+    def html(self) -> str:
+        """A picture of every tab, one below the other: HTML without scripts."""
+        parts = []
+        for number, (name, panel) in enumerate(self.panels.items()):
+            shown = " open" if number < 2 or name == "Apply" else ""
+            parts.append(f'<details{shown}><summary style="font-weight:600">{name}</summary>{_picture(panel)}</details>')
+        return "".join(parts)
+
+    def show(self) -> None:
+        """Display it; does nothing where no notebook is."""
+        if kernel() is None:
+            return
+        self._shown.display(self._picture(), self._view() if self._shown.widget else {})
+
+    def _ipython_display_(self) -> None:
+        self.show() if kernel() is not None else print(self.summary())
+
+    def finish(self) -> None:
+        """Put a picture of every tab as it is now in the view's place, and end the panels. What was applied stays."""
+        self.close()
+        self._shown.leave(self._picture())
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        return {**self._picture(), **self._view()} if self._shown.widget and kernel() is not None else self._picture()
+
+    def _picture(self) -> dict[str, Any]:
+        return {"text/html": self.html(), "text/plain": self.summary()}
+
+    def _view(self) -> dict[str, Any]:
+        return {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 1, "model_id": self.box.model_id}}
+
+    def close(self) -> None:
+        """End every panel. What was applied stays; `panels["Apply"]` can undo it before."""
+        for panel in self.panels.values():
+            panel.end()
+
+
+def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...]) -> PowerView:
+    panel = PowerView(recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit)
+    # This view may stay for days; what it draws of the past it keeps itself, thinned.
+    panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S)
+    panel.start()
+    return panel
+
+
+def _picture(panel: LivePanel) -> str:
+    for name in ("html", "picture", "svg"):
+        if callable(draw := getattr(panel, name, None)):
+            return str(draw())
+    return panel.summary()
+
+
+_open: Workbench | None = None
+
+
+def open_workbench(
+    points: Any = None,
+    *,
+    job: RecurringJob | JobStudy | Any = None,
+    run: Callable[[Any], object] | None = None,
+    store: Store | None = None,
+    log: Any = None,
+    live: bool | None = None,
+) -> Workbench:
+    """The workbench of this kernel. Without arguments it is the one that is there already, as long as the GPUs are the same.
+
+    Args:
+        points: Of the frontier, as `panels.frontier` takes them; a `Sweep` under way gets a tab with its progress; the log where None.
+        job: A recurring job, its study or history, as `panels.recurring` takes it; no such tab where None.
+        run: What the recurring tab's buttons run.
+        store: Where the log of measurements is; the user's where None.
+        log: Of the cluster tab, as `panels.cluster` takes it: a job log, several by name; those that are found here where None.
+        live: A widget or a picture; None takes a widget where the front end has them.
+
+    Raises:
+        UsageError: points, a job or a job log that are none.
+    """
+    global _open
+    known = _open
+    asked = any(each is not None for each in (points, job, run, store, log, live))
+    if known is not None and not asked and known.recorder is session.current().recorder:
+        return known
+    made = Workbench(points, job=job, run=run, store=store, log=log, live=live)
+    if known is not None:
+        known.close()
+    _open = made
+    return made

@@ -1,0 +1,103 @@
+"""Which candidate is the iteration, which is another level, and how sure that is: boosted trees over `features`.
+
+Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals (stacking, Wolpert 1992).
+Trained by `python -m benchmarks.fit_periods` on jobs of `simulation.traces` only; a table maps scores to shares that came true.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from ...errors import WorkbenchError
+from .features import NAMES
+
+Array = np.ndarray[Any, Any]
+FILE = "ranker.json.gz"
+REMEDY = "`python -m benchmarks.fit_periods` makes it anew"
+ERROR = "error"
+STAGES = ("iteration_alone", "level_alone", "iteration", "level")
+RIVAL_NAMES = (
+    "iteration", "level", "share", "rank", "level_rank", "best_other",
+    "longer_level", "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration", "longer_iteration_ratio",
+    "shorter_level", "shorter_level_iteration", "shorter_level_ratio", "shorter_level_off", "shorter_iteration", "shorter_iteration_ratio",
+    "neighbour", "neighbour_ratio", "strong", "count",
+)  # fmt: skip
+FAR = 64.0
+NEIGHBOUR = float(np.log(1.2))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """Five boosters and the tables that calibrate them."""
+
+    boosters: dict[str, Any]
+    tables: dict[str, tuple[Array, Array]]
+    wider: float  # what the foretold errors must be stretched by to hold 90 % of those of unseen cases (split conformal prediction)
+    about: dict[str, Any]
+
+    def __call__(self, periods_s: Array, features: Array) -> tuple[Array, Array]:
+        """Probabilities (n,) that each candidate is the iteration, and that it is any level of the job."""
+        alone = [self._predict(name, features) for name in STAGES[:2]]
+        together = np.hstack([features, rivals(periods_s, *alone)])
+        return tuple(np.interp(self._predict(name, together), *self.tables[name]) for name in STAGES[2:])  # type: ignore[return-value]
+
+    def uncertainty(self, doubts: list[float]) -> float:
+        """Half width of a 90 % interval of a period, as a share of it (`Precise.doubts`)."""
+        return self.wider * float(np.exp(self._predict(ERROR, np.array([doubts]))[0]))
+
+    def _predict(self, name: str, features: Array) -> Array:
+        return np.asarray(self.boosters[name].predict(features, num_threads=1))
+
+
+def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
+    """How each candidate of one trace stands to the best longer one, the best shorter one and its neighbour, (n, len(RIVAL_NAMES))."""
+    count = len(periods_s)
+    found = np.full((count, len(RIVAL_NAMES)), np.nan)
+    distance = np.log(periods_s)[None, :] - np.log(periods_s)[:, None]
+    order, level_order = np.argsort(np.argsort(-iteration)), np.argsort(np.argsort(-level))
+    total = float(iteration.sum()) + 0.05
+    for k in range(count):
+        row = found[k]
+        rest = np.delete(iteration, k)
+        row[:6] = iteration[k], level[k], iteration[k] / total, order[k], level_order[k], rest.max() if len(rest) else 0.0
+        for at, mask, ratio in ((6, distance[k] > NEIGHBOUR, np.exp(distance[k])), (12, distance[k] < -NEIGHBOUR, np.exp(-distance[k]))):
+            if mask.any():
+                best = int(np.argmax(np.where(mask, level, -1.0)))
+                other = int(np.argmax(np.where(mask, iteration, -1.0)))
+                off = abs(ratio[best] - round(float(ratio[best])))
+                row[at : at + 6] = level[best], iteration[best], min(ratio[best], FAR), off, iteration[other], min(ratio[other], FAR)
+        near = np.abs(distance[k]) < NEIGHBOUR
+        near[k] = False
+        if near.any():
+            best = int(np.argmax(np.where(near, iteration, -1.0)))
+            row[18:20] = iteration[best], np.exp(distance[k][best])
+        row[20:] = (level > 0.5).sum(), count
+    return found
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Ranker:
+    """The ranker of this package.
+
+    Raises:
+        WorkbenchError: its file is missing, damaged, or made for other features.
+    """
+    import lightgbm
+
+    file = resources.files(__package__).joinpath(FILE)
+    try:
+        stored = json.loads(gzip.decompress(file.read_bytes()))
+    except (OSError, EOFError, ValueError) as error:
+        raise WorkbenchError(f"the period ranker {FILE} cannot be read ({error}); {REMEDY}") from error
+    if stored["features"] != NAMES:
+        raise WorkbenchError(f"the period ranker {FILE} was made for other features; {REMEDY}")
+    boosters = {name: lightgbm.Booster(model_str=stored["boosters"][name]) for name in (*STAGES, ERROR)}
+    tables = {name: (np.array(x), np.array(y)) for name, (x, y) in stored["tables"].items()}
+    return Ranker(boosters, tables, stored["wider"], stored["about"])

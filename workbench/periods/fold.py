@@ -1,0 +1,297 @@
+"""What repeats, laid over itself: folded iterations, their median shape, the power's spectrum, and how long the GPU waits.
+
+Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. Where the iterations are is a frame of `start_s` and `end_s`, one row
+each, as `iterations` finds them; without it the level's phase and period lay a rigid ruler, which an iteration of varying length
+drifts off after some tens of periods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..errors import UsageError
+from ..records import Level
+
+Array = np.ndarray[Any, Any]
+
+SLOWEST = 4.0  # refreshes an iteration must span before its waits can be seen
+SHORTEST = 1.5  # refreshes a wait must last: one low reading alone may be a wait of any length
+WAITING = 0.5  # of the busy power: what stays above it is a light phase, not a wait
+GAP = 4.0  # usual steps between two readings, from which on there is a gap between them
+SHORT = 32  # readings between two gaps that tell a rhythm
+BAND = (0.1, 0.9)
+FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """How much of an iteration the GPU waits.
+
+    Attributes:
+        share: Of the iterations' time, 0..1.
+        longest_s: The longest wait of the median iteration; 0 where there is none.
+        at_s: How long after the iteration's start it begins.
+        shortest_s: Waits shorter than this cannot be seen with this sensor.
+    """
+
+    share: float
+    longest_s: float
+    at_s: float
+    shortest_s: float
+
+    @property
+    def words(self) -> str:
+        """One sentence."""
+        if self.longest_s <= 0 or self.share < 0.005:
+            return f"no wait of {_short(self.shortest_s)} or more is seen within an iteration"
+        return (
+            f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait {_short(self.longest_s)}, "
+            f"{_short(self.at_s)} after its start"
+        )
+
+
+def ruler(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
+    """Whole periods of a level inside a trace, from its phase and period alone: columns start_s, end_s."""
+    if not level.seconds > 0:
+        raise UsageError(f"a period must be a positive number of seconds, not {level.seconds:g}")
+    times, _ = _readings(trace)
+    if len(times) < 2:
+        return pl.DataFrame({"start_s": [], "end_s": []}, schema={"start_s": pl.Float64, "end_s": pl.Float64})
+    first = np.ceil((times[0] - level.phase_s) / level.seconds - 1e-9)
+    last = np.floor((times[-1] - level.phase_s) / level.seconds + 1e-9)
+    edges = level.phase_s + level.seconds * np.arange(first, last + 1)
+    return pl.DataFrame({"start_s": edges[:-1], "end_s": edges[1:]})
+
+
+def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> pl.DataFrame:
+    """All iterations laid over one another: columns iteration, phase (0..1), time_in_iteration_s, power_w.
+
+    An iteration of which less than half was seen, as beside a gap, is left out; the others keep their numbers.
+    """
+    times, power = _readings(trace)
+    starts, ends = _edges(ruler(trace, level) if spans is None else spans)
+    if not len(starts) or not len(times):
+        return _folded(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
+    number = np.searchsorted(starts, times, side="right") - 1
+    inside = (number >= 0) & (times < ends[number])
+    number, times, power = number[inside], times[inside], power[inside]
+    seen = np.bincount(number, minlength=len(starts))
+    rate = seen / (ends - starts)
+    keep = (rate >= 0.5 * np.median(rate[seen > 0]))[number] if len(number) else np.empty(0, bool)
+    number, times, power = number[keep], times[keep], power[keep]
+    since_s = times - starts[number]
+    return _folded(number, since_s / (ends - starts)[number], since_s, power)
+
+
+def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None, bins: int | None = None) -> pl.DataFrame:
+    """The median iteration and the band that holds eight of ten: columns phase, low_w, power_w, high_w.
+
+    Args:
+        folded: What `fold` returns.
+        level: Its level.
+        refresh: Seconds between the sensor's refreshes, which bound what can be told apart.
+        bins: How many; by default what the readings and the sensor bear.
+    """
+    if bins is not None and bins < 1:
+        raise UsageError(f"a shape has at least one bin, not {bins}")
+    if bins is None:
+        # Iterations are no multiple of the refresh, so folding tells apart a little more than one iteration does.
+        sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
+        bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
+    number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
+    low, high = BAND
+    return (
+        folded.group_by(number.alias("bin"))
+        .agg(
+            pl.col("power_w").quantile(low, "linear").alias("low_w"),
+            pl.col("power_w").median().alias("median_w"),
+            pl.col("power_w").quantile(high, "linear").alias("high_w"),
+        )
+        .sort("bin")
+        .select(((pl.col("bin") + 0.5) / bins).alias("phase"), "low_w", pl.col("median_w").alias("power_w"), "high_w")
+    )
+
+
+def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
+    """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (the highest is 1).
+
+    The readings between gaps are laid on an even grid, freed of their trend, tapered by a Hann window and padded with zeros; stretches
+    are averaged with their lengths as weights (Welch 1967). Periods longer than half of the longest stretch are left out: they were
+    not seen twice.
+
+    Args:
+        trace: A power trace.
+        points: Keep so many, the highest of each equal stretch of log period; all where None.
+    """
+    empty = pl.DataFrame(schema={"period_s": pl.Float64, "frequency_hz": pl.Float64, "amplitude": pl.Float64})
+    times, power = _readings(trace)
+    if len(times) < SHORT:
+        return empty
+    step_s = float(np.median(np.diff(times)))
+    gap_s = max(GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95)))  # a sampler that rests leaves no gaps
+    pieces = [piece for piece in np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1) if len(piece) >= SHORT]
+    if not pieces or step_s <= 0:
+        return empty
+    even = []
+    for piece in pieces:
+        grid = np.arange(times[piece[0]], times[piece[-1]], step_s)
+        even.append(np.interp(grid, times[piece], power[piece]))
+    longest = max(len(each) for each in even)
+    size = 4 * (1 << (longest - 1).bit_length())
+    total = np.zeros(size // 2 + 1)
+    for values in even:
+        ramp = np.linspace(-1.0, 1.0, len(values))
+        values = values - values.mean()
+        values = values - ramp * (ramp @ values) / (ramp @ ramp)
+        taper = np.hanning(len(values) + 2)[1:-1]
+        # The square over the taper's energy is the density; its root over the whole length comes out as an amplitude.
+        total += len(values) * np.abs(np.fft.rfft(values * taper, size)) ** 2 / (taper @ taper)
+    frequency = np.arange(len(total)) / (size * step_s)
+    known = frequency >= 2.0 / (longest * step_s)
+    amplitude = np.sqrt(total[known])
+    highest = float(amplitude.max(initial=0.0))
+    if not highest > 1e-9 * max(1.0, float(np.abs(power).mean())):  # flat
+        return empty
+    frame = pl.DataFrame(
+        {"period_s": 1.0 / frequency[known], "frequency_hz": frequency[known], "amplitude": amplitude / highest}
+    ).sort("period_s")
+    return frame if points is None else _peaks(frame, points)
+
+
+def refresh_s(trace: pl.DataFrame) -> float | None:
+    """Seconds between refreshes of the power reading as the trace shows them; None for fewer than two.
+
+    From `power_tick_s` where the recorder found them, else the lower quartile of the time between changes of the reading.
+    """
+    if "power_tick_s" in trace.columns:
+        ticks = np.unique(trace["power_tick_s"].drop_nulls().to_numpy())
+        if len(ticks) > 4:
+            return float(np.median(np.diff(ticks)))
+    times, power = _readings(trace)
+    changes = times[1:][np.diff(power) != 0]
+    if len(changes) < 2:
+        return None
+    return float(np.quantile(np.diff(changes), 0.25))
+
+
+def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None, *, idle_w: float | None = None) -> Idle | None:
+    """How much of each iteration the GPU waits; None where this sensor is too slow to show it.
+
+    A wait is where the power falls below half way from the busy level to the level of the iterations' lowest readings. Crossings at half
+    height stay where they are when a sensor averages over a window shorter than the wait. The lowest level must be
+    that of a GPU without work: near `idle_w`, or below half of the busy power; a power dip during which kernels run
+    (`utilisation`) is none. Where utilisation tells of waits that the power does not show, the sensor is too slow.
+
+    Args:
+        trace: A power trace.
+        level: The iteration.
+        spans: Where the iterations are.
+        idle_w: What the card draws between kernels, where that is known.
+    """
+    refresh = refresh_s(trace)
+    folded = fold(trace, level, spans)
+    if refresh is None or level.seconds < SLOWEST * refresh or folded.height < 16:
+        return None
+    starts, ends = _edges(ruler(trace, level) if spans is None else spans)
+    numbers = np.unique(folded["iteration"].to_numpy())
+    starts, ends = starts[numbers], ends[numbers]
+    power = folded["power_w"].to_numpy()
+    low_w = float(np.median(folded.group_by("iteration").agg(pl.col("power_w").min())["power_w"].to_numpy()))
+    busy_w = float(np.median(power[power >= (low_w + power.max()) / 2]))
+    shortest_s = SHORTEST * refresh
+    none = Idle(0.0, 0.0, 0.0, shortest_s)
+    unused = _unused(trace, float(starts[0]), float(ends[-1]))
+    deep = low_w <= (WAITING * busy_w if idle_w is None else max(WAITING * busy_w, idle_w + 0.25 * (busy_w - idle_w)))
+    if not deep:
+        return None if unused is not None and unused > 0.08 else none
+    found = _below(trace, (low_w + busy_w) / 2)
+    # Time below the threshold up to a moment: what of it lies in iterations, also where a wait goes on into a pause.
+    moments = np.column_stack([found[:, 0], found.sum(axis=1)]).ravel()
+    waited = np.concatenate([[0.0], np.repeat(np.cumsum(found[:, 1]), 2)])[: len(moments)]
+    within = np.interp(ends, moments, waited) - np.interp(starts, moments, waited) if len(found) else np.zeros(1)
+    share = float(within.sum() / (ends - starts).sum())
+    number = np.searchsorted(starts, found[:, 0], side="right") - 1
+    inside = (number >= 0) & (found[:, 0] < ends[number])
+    found, number = found[inside], number[inside]
+    if unused is not None and unused < share / 4:
+        return none
+    longest = np.zeros(len(starts))
+    np.maximum.at(longest, number, found[:, 1])
+    if 0 < float(np.median(longest)) < shortest_s:
+        return None
+    waits = longest[number] == found[:, 1]
+    turns = 2j * np.pi * ((found[:, 0] - starts[number]) / (ends - starts)[number])[waits]
+    middle = np.angle(np.exp(turns).mean()) / (2 * np.pi) % 1.0 if len(turns) else 0.0
+    return Idle(share, float(np.median(longest)), float(middle) * level.seconds, shortest_s)
+
+
+# inside
+
+
+def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
+    """Times, ascending and each once, and the finite power readings at them."""
+    known = trace.select(pl.col("time_s").cast(pl.Float64), pl.col("power_w").cast(pl.Float64)).drop_nulls()
+    times, power = known["time_s"].to_numpy(), known["power_w"].to_numpy()
+    finite = np.isfinite(times) & np.isfinite(power)
+    times, order = np.unique(times[finite], return_index=True)
+    return times, power[finite][order]
+
+
+def _edges(spans: pl.DataFrame) -> tuple[Array, Array]:
+    """Starts and ends, ascending; spans of no length are left out."""
+    ordered = spans.select("start_s", "end_s").drop_nulls().filter(pl.col("end_s") > pl.col("start_s")).sort("start_s")
+    return ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy()
+
+
+def _folded(number: Array, phase: Array, since_s: Array, power: Array) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"iteration": number.astype(np.int64), "phase": phase, "time_in_iteration_s": since_s, "power_w": power}
+    )
+
+
+def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
+    """Of each of `points` equal stretches of log period the highest amplitude."""
+    if frame.height <= points:
+        return frame
+    period = frame["period_s"].log()
+    low, high = float(period.min()), float(period.max())  # type: ignore[arg-type]
+    place = ((period - low) / max(high - low, 1e-12) * points).floor().clip(0, points - 1).alias("place")
+    return (
+        frame.with_columns(place).sort("amplitude", descending=True).unique("place", keep="first").sort("period_s").drop("place")
+    )
+
+
+def _unused(trace: pl.DataFrame, from_s: float, to_s: float) -> float | None:
+    """Share of the time without kernels by the utilisation readings, which are shares of time themselves; None without them."""
+    if "utilisation" not in trace.columns:
+        return None
+    values = trace.filter(pl.col("time_s").is_between(from_s, to_s))["utilisation"].drop_nulls().drop_nans()
+    mean = values.mean()
+    return None if mean is None else 1.0 - float(mean)  # type: ignore[arg-type]
+
+
+def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
+    """Stretches of power below a threshold, edges interpolated: (n, 2) of start and length. One that meets a gap is left out."""
+    times, power = _readings(trace)
+    low = np.concatenate([[False], power < threshold_w, [False]])
+    down, up = np.flatnonzero(~low[:-1] & low[1:]), np.flatnonzero(low[:-1] & ~low[1:])  # the first low reading, the first after the last
+
+    def crossing(after: Array) -> Array:
+        """Where the power passes the threshold before a reading; the trace's end where there is none before it or after."""
+        b, a = np.clip(after, 0, len(times) - 1), np.clip(after - 1, 0, len(times) - 1)
+        rise = np.where(power[b] == power[a], 1.0, power[b] - power[a])
+        return np.asarray(times[a] + np.where(a == b, 0.0, (threshold_w - power[a]) / rise) * (times[b] - times[a]))
+
+    holes = np.concatenate([[0], np.cumsum(np.diff(times) > max(GAP * float(np.median(np.diff(times))), 0.5))])
+    last = len(times) - 1
+    whole = holes[np.minimum(up, last)] == holes[np.maximum(down - 1, 0)]
+    start_s = crossing(down)[whole]
+    return np.column_stack([start_s, crossing(up)[whole] - start_s])
+
+
+def _short(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 0.9995 else f"{seconds:.3g} s"

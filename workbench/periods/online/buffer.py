@@ -1,0 +1,99 @@
+"""What a tracker remembers of a recorder's rows: the newest, in constant memory, and questions to them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...measurement.recorder import ROWS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Array = np.ndarray[Any, Any]
+
+CAPACITY = 8192  # rows that are remembered: 14 minutes at 10 Hz
+DETECTED = 4096  # rows that a detector is given; of more, neighbours are averaged
+_COLUMNS = ("time_s", "tick_s", "energy_j", "power_w", "power_tick_s", "power_limit_w", "sm_clock_mhz", "utilisation", "memory_utilisation")
+_COUNTED = ("tick_s", "energy_j")  # of a counter the last reading counts, not a mean
+
+
+class Memory:
+    """The last rows, in one piece. Some may be there that were not looked at yet: those come by `next`."""
+
+    def __init__(self) -> None:
+        self._rows = np.empty(2 * CAPACITY, ROWS)
+        self._seen = self._high = 0
+        self.newest_s = -math.inf
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+    def add(self, rows: Array) -> None:
+        """Append at most `CAPACITY` rows; those that are not newer than all before are left out."""
+        if not rows["time_s"][0] > self.newest_s:  # asked for twice: a recorder's edges belong to both sides
+            rows = rows[rows["time_s"] > self.newest_s]
+            if not len(rows):
+                return
+        if self._high + len(rows) > len(self._rows):
+            drop = self._high - CAPACITY
+            self._rows[:CAPACITY] = self._rows[drop : self._high].copy()
+            self._seen, self._high = max(0, self._seen - drop), CAPACITY
+        self._rows[self._high : self._high + len(rows)] = rows
+        self._high += len(rows)
+        self.newest_s = float(rows["time_s"][-1])
+
+    def next(self, until_s: float) -> Array:
+        """What was not looked at yet, up to a time; the first such row where none is as old."""
+        waiting = self._rows["time_s"][self._seen : self._high]
+        upto = self._seen + max(1, int(np.searchsorted(waiting, until_s, side="right")))
+        fresh, self._seen = self._rows[self._seen : upto], upto
+        return fresh
+
+    def since(self, from_s: float) -> Array:
+        """What was looked at and has a power reading, from a time on."""
+        rows = self._rows[max(0, self._seen - CAPACITY) : self._seen]
+        rows = rows[int(np.searchsorted(rows["time_s"], from_s)) :]
+        known = np.isfinite(rows["power_w"])
+        return rows if known.all() else rows[known]
+
+
+def frame(rows: Array) -> pl.DataFrame:
+    """Rows as a frame for the detector; too many are averaged in groups, for long looks are for long periods."""
+    import polars as pl
+
+    columns = {name: rows[name].astype(np.float64) for name in _COLUMNS}
+    group = -(-len(rows) // DETECTED)
+    if group > 1:
+        whole = len(rows) // group * group
+        groups = {name: values[:whole].reshape(-1, group) for name, values in columns.items()}
+        columns = {name: values[:, -1] if name in _COUNTED else values.mean(axis=1) for name, values in groups.items()}
+        columns["power_tick_s"] = np.full(whole // group, math.nan)  # a mean belongs to no refresh
+    return pl.DataFrame(columns, nan_to_null=True)
+
+
+def busy(rows: Array) -> Array:
+    """Rows during which the GPU worked, as far as it tells."""
+    return rows[~(rows["utilisation"] <= 0)]
+
+
+def clock_mhz(rows: Array) -> float:
+    """The usual SM clock under load; NaN where there is none."""
+    clocks = busy(rows)["sm_clock_mhz"]
+    return float(np.median(clocks)) if len(clocks) and np.isfinite(clocks).all() else math.nan
+
+
+def other_clock(rows: Array, at_s: float) -> str:
+    """In words, if the SM clock gave way to another steady one about then: somebody has locked it."""
+    rows = busy(rows)
+    late_s = 0.5 * (at_s + rows["time_s"][-1]) if len(rows) else at_s  # when the change was is known to a stretch or two only
+    before, after = rows["sm_clock_mhz"][rows["time_s"] < at_s], rows["sm_clock_mhz"][rows["time_s"] > late_s]
+    if len(before) < 10 or len(after) < 10 or not (np.isfinite(before).all() and np.isfinite(after).all()):
+        return ""
+    (low, was, high), (least, now, most) = (np.quantile(each, [0.1, 0.5, 0.9]) for each in (before, after))
+    # While a power limit moves the clock it is not steady; lighter work may raise it, and nothing but a lock holds it low.
+    locked = most - least < 0.01 * now and (now < 0.98 * low or (high - low < 0.01 * was and now > 1.02 * was))
+    return f"the SM clock went from {was:.0f} to {now:.0f} MHz" if locked else ""

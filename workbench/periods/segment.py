@@ -1,0 +1,384 @@
+"""Iterations of a training as a frame: where they are, what each one took and cost, and what one costs on average.
+
+    iterations(trace, periods)     found in the trace, from a period (`period.find_periods`)
+    from_marks(trace, marks_s)     told by the training
+    per_iteration(frame)           the means with their uncertainty
+    compare(periods, marked)       both, against one another
+
+A frame of iterations covers a stretch of time without holes or overlaps, so its energies add up to the stretch's. Columns: `iteration`
+(its number; null for what is none), `kind` ("iteration", "pause" between two, "other" before the first and after the last, or what the
+training called it: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`, `energy_j`, `mean_power_w`.
+
+Pure functions over frames.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+
+from ..errors import UsageError
+from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
+from .energy_curve import energy_curve, step_j
+from .estimators.alignment import Alignment, align
+
+Array = np.ndarray[Any, Any]
+
+SCHEMA = pl.Schema(
+    {
+        "iteration": pl.Int64,
+        "kind": pl.String,
+        "start_s": pl.Float64,
+        "end_s": pl.Float64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "mean_power_w": pl.Float64,
+    }
+)
+SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
+SLIVER_S = 1e-6
+LONG, RARE = 2.0, 0.2  # a marked iteration of so many usual lengths holds something else, if only so many are like that
+EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
+NINETY_TO_95 = 1.96 / 1.645
+WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
+
+
+class Span(NamedTuple):
+    """A stretch of one kind; `number` is the iteration's, which may lie in several pieces around an evaluation."""
+
+    kind: str
+    start_s: float
+    end_s: float
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The iterations of a window: a frame, their summary, and the periods of its trace (None where they were not looked for)."""
+
+    frame: pl.DataFrame
+    summary: IterationSummary
+    periods: Periods | None = None
+
+
+# finding them
+
+
+def _framed(spans: Sequence[Span], traces: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Spans as a frame, with the energy of all traces together."""
+    starts, ends = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
+    energy: Array | None = np.zeros(len(spans)) if traces else None
+    for trace in traces:
+        at_s, curve = energy_curve(trace)
+        if len(at_s) < 2 or energy is None:
+            energy = None
+            break
+        energy = energy + np.interp(ends, at_s, curve) - np.interp(starts, at_s, curve)
+    lengths = ends - starts
+    return pl.DataFrame(
+        {
+            "iteration": [span.number for span in spans],
+            "kind": [span.kind for span in spans],
+            "start_s": starts,
+            "end_s": ends,
+            "time_s": lengths,
+            "energy_j": None if energy is None else energy,
+            "mean_power_w": None if energy is None else energy / np.where(lengths > 0, lengths, np.nan),
+        },
+        schema=SCHEMA,
+    )
+
+
+def iterations(
+    trace: pl.DataFrame, periods: Periods, *, others: Iterable[pl.DataFrame] = (), within_s: tuple[float, float] | None = None
+) -> pl.DataFrame:
+    """The iterations of a trace, one row each, and what is none, in between.
+
+    Begins at the period's phase and follows drift and jitter (`alignment`). Without a period all is one row of kind "other".
+
+    Args:
+        trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
+        periods: Of this trace or of a part of it.
+        others: Traces of further GPUs at the same time, whose energy counts too.
+        within_s: Rows cover this stretch only; the whole trace where None.
+
+    Raises:
+        UsageError: the trace has fewer than two power readings.
+    """
+    known = trace.select(each for each in ("time_s", "power_w", "utilisation", "memory_utilisation") if each in trace.columns)
+    known = known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite()).unique("time_s", keep="first").sort("time_s")
+    if known.height < 2:
+        raise UsageError(f"iterations are cut out of power readings, and this trace has {known.height}; at least 2 are needed")
+    start_s, end_s = within_s or (float(known["time_s"][0]), float(known["time_s"][-1]))
+    known = known.filter(pl.col("time_s").is_between(start_s, end_s))
+    level = periods.iteration or next(iter(periods.levels), None)
+    found = _aligned(known, level) if level is not None else None
+    inner: list[Span] = []
+    if found is not None:
+        pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
+        inner = [Span("iteration", begin_s, until_s, number) for number, (begin_s, until_s) in enumerate(pairs)]
+    return _framed(_tiled(inner, start_s, end_s), [trace, *others])
+
+
+def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
+    """By the power, or by a utilisation where that has the clearer shape."""
+    times = known["time_s"].to_numpy()
+    best: Alignment | None = None
+    for name in ("power_w", "utilisation", "memory_utilisation"):
+        if name not in known.columns or known[name].null_count() > 0.2 * known.height:
+            continue
+        values = known[name].interpolate().fill_null(strategy="backward").fill_null(strategy="forward").to_numpy()
+        found = align(times, values, level.seconds, level.phase_s)
+        if best is None or found.match > best.match:
+            best = found
+        if name == "power_w" and found.match > WELL * (times[-1] - times[0]) / level.seconds:
+            break
+    if best is None or len(best.start_s):
+        assert best is not None
+        return best
+    # Nothing looked alike enough to be followed (a few readings an iteration): the ruler of the period is the best there is.
+    first = math.ceil((times[0] - level.phase_s) / level.seconds - 1e-9)
+    last = math.floor((times[-1] - level.phase_s) / level.seconds + 1e-9)
+    borders = level.phase_s + level.seconds * np.arange(first, last + 1)
+    return Alignment(borders[:-1], borders[1:], 0.0)
+
+
+def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
+    """Spans cut to a stretch, in order, with rows for what lies between them; iterations are numbered anew from 0."""
+    trained = [span for span in inner if span.number is not None]
+    begun_s, done_s = (trained[0].start_s, trained[-1].end_s) if trained else (end_s, start_s)
+    spans: list[Span] = []
+    numbers: dict[int, int] = {}
+    at_s = start_s
+    for span in inner:
+        begin_s, until_s = max(span.start_s, at_s), min(span.end_s, end_s)
+        if until_s - begin_s <= SLIVER_S:
+            continue
+        if begin_s - at_s > SLIVER_S:
+            spans.append(Span("pause" if begun_s < begin_s <= done_s else "other", at_s, begin_s))
+        number = None if span.number is None else numbers.setdefault(span.number, len(numbers))
+        spans.append(Span(span.kind, spans[-1].end_s if spans else at_s, until_s, number))
+        at_s = until_s
+    if end_s - at_s > SLIVER_S or not spans:
+        spans.append(Span("other", at_s, end_s))
+    else:
+        spans[-1] = spans[-1]._replace(end_s=end_s)
+    return spans
+
+
+# being told them
+
+
+def from_marks(
+    trace: pl.DataFrame | Sequence[pl.DataFrame],
+    marks_s: Sequence[float] | Marks,
+    *,
+    phases: Sequence[Phase] = (),
+    within_s: tuple[float, float] | None = None,
+) -> pl.DataFrame:
+    """The iterations between true marks, as a frame like that of `iterations`.
+
+    Args:
+        trace: Of one GPU or of several, whose energies are added up; none leaves the energies null.
+        marks_s: Moments between which an iteration lies, growing; or everything that was noted for a window.
+        phases: Evaluations, checkpoints and the like; what lies in them is no iteration's. Where a few iterations are far longer
+            than usual and no phase tells why, they are rows of kind "long iteration".
+        within_s: Rows cover this stretch; from the first mark to the last where None.
+
+    Raises:
+        UsageError: fewer than two marks, or marks that do not grow.
+    """
+    marks = marks_s if isinstance(marks_s, Marks) else Marks((tuple(float(at) for at in marks_s),), tuple(phases))
+    if marks.count < 1:
+        raise UsageError(f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; call step() once per iteration")
+    borders = [at for run in marks.runs for at in run]
+    if any(not before <= after for before, after in itertools.pairwise(borders)):
+        raise UsageError("marks must be moments that grow; sort them, and give them in the trace's clock (seconds)")
+    start_s, end_s = within_s or (borders[0], borders[-1])
+    runs = [list(run) for run in marks.runs]
+    if marks.edges:
+        _with_edges(runs, marks.phases, start_s, end_s)
+    inner: list[Span] = []
+    told = sorted(marks.phases, key=lambda phase: phase.start_s)
+    number = next_phase = 0
+    for run in runs:
+        for begin_s, until_s in itertools.pairwise(run):
+            at_s = begin_s
+            while next_phase < len(told) and told[next_phase].start_s < until_s:
+                kind, from_s, to_s = told[next_phase]
+                if from_s > at_s:  # a phase between two runs begins before this one
+                    inner.append(Span("iteration", at_s, from_s, number))
+                inner.append(Span(kind, from_s, to_s))
+                at_s = max(at_s, to_s)
+                next_phase += 1
+            if until_s > at_s:
+                inner.append(Span("iteration", at_s, until_s, number))
+            number += 1
+    inner.extend(Span(*phase) for phase in told[next_phase:])
+    return _framed(_tiled(_without_long(inner), start_s, end_s), [trace] if isinstance(trace, pl.DataFrame) else list(trace))
+
+
+def _without_long(inner: list[Span]) -> list[Span]:
+    """What nobody has marked as a checkpoint makes an iteration many times as long; a few such are rows of their own, in no mean."""
+    lengths: dict[int, float] = {}
+    for span in inner:
+        if span.number is not None:
+            lengths[span.number] = lengths.get(span.number, 0.0) + span.end_s - span.start_s
+    usual_s = float(np.median(list(lengths.values())))
+    long = {number for number, length in lengths.items() if length > LONG * usual_s}
+    if len(long) > RARE * len(lengths):  # then lengths just vary
+        return inner
+    return [Span("long iteration", span.start_s, span.end_s) if span.number in long else span for span in inner]
+
+
+def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float, end_s: float) -> None:
+    """`step` stands at one end of the loop: what lies before the first mark, or after the last, is an iteration if it is as long as one."""
+    lengths = np.diff(runs[0])
+    usual_s = float(np.median(lengths))
+    spent = [sum(each.end_s - each.start_s for each in phases if each.end_s <= runs[0][0]),
+             sum(each.end_s - each.start_s for each in phases if each.start_s >= runs[0][-1])]  # fmt: skip
+    head_s, tail_s = runs[0][0] - start_s - spent[0], end_s - runs[0][-1] - spent[1]
+    if abs(head_s - usual_s) <= min(abs(tail_s - usual_s), EDGE * usual_s):
+        runs[0].insert(0, start_s)
+    elif abs(tail_s - usual_s) <= EDGE * usual_s:
+        runs[0].append(end_s)
+
+
+# means
+
+
+def per_iteration(
+    frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None, own_error_j: float | None = None
+) -> IterationSummary:
+    """What one iteration takes and costs: means over the iterations of a frame, with 95 % intervals.
+
+    The interval of a mean is Student's over the iterations; neighbours that share a misplaced border err in opposite directions, which
+    their correlation tells (the variance of a mean of correlated values, Box, Jenkins and Reinsel, "Time Series Analysis", 2.1.3).
+
+    Args:
+        frame: Of `iterations` or `from_marks`.
+        source: "detected" or "marks".
+        periods: What was found in the trace; adds the levels that are no rows of their own, and whether it is sure.
+        own_error_j: 95 % half width of the energy of all rows together, as it was measured; shared out over the iterations.
+    """
+    grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
+    single = grouped.agg(pl.col("time_s", "energy_j").sum(), pl.col("energy_j").is_null().any().alias("unknown"))
+    count = single.height
+    if not count:
+        reason = (periods.reason if periods is not None else "") or "no iteration was found"
+        return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
+    seconds, half_s = _mean(single["time_s"].to_numpy())
+    energy_j = half_j = None
+    if not single["unknown"].any():
+        energy_j, spread_j = _mean(single["energy_j"].to_numpy())
+        half_j = None if spread_j is None and own_error_j is None else math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
+    if source == "detected" and periods is not None and periods.iteration is not None:
+        # A ruler's iterations all err alike, and what each one's length cannot tell is what the period's own interval says.
+        ruled = count < 2 or float(np.ptp(single["time_s"].to_numpy()[1:-1], axis=0) if count > 3 else 0.0) < 1e-6 * seconds
+        own_s = NINETY_TO_95 * periods.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
+        half_s = max(half_s or 0.0, own_s)
+        if ruled and energy_j is not None:
+            half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
+    guessed = source == "detected" and periods is not None and not periods.sure
+    return IterationSummary(
+        count, seconds, half_s, energy_j, half_j, source, _costs(frame, periods), sure=not guessed,
+        reason=periods.reason if guessed and periods is not None else "",
+    )  # fmt: skip
+
+
+def _mean(values: Array) -> tuple[float, float | None]:
+    """Mean and the half width of its 95 % interval; None for a single value."""
+    count, mean = len(values), float(np.mean(values))
+    if count < 2:
+        return mean, None
+    rest = values - mean
+    variance = float(np.sum(rest**2)) / (count - 1)
+    shared = float(np.sum(rest[1:] * rest[:-1]) / np.sum(rest**2)) if count > 8 and variance > 0 else 0.0
+    variance *= max(1 + 2 * min(max(shared, -0.45), 0.5), 0.1)
+    return mean, float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count)
+
+
+def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...]:
+    """What each kind of row cost, and the levels that cut across them."""
+    total = frame.filter(pl.col("iteration").is_not_null())["iteration"].n_unique()
+    kinds = frame.group_by("kind", maintain_order=True).agg(
+        pl.when(pl.col("iteration").is_null()).then(pl.int_range(pl.len())).otherwise(pl.col("iteration")).n_unique().alias("count"),
+        pl.col("time_s").sum(),
+        pl.when(pl.col("energy_j").is_null().any()).then(None).otherwise(pl.col("energy_j").sum()).alias("energy_j"),
+    )
+    costs = []
+    for kind, count, time_s, energy_j in kinds.rows():
+        costs.append(_cost(kind, count, time_s, energy_j, None if kind in ("iteration", "other") else _every(frame, kind)))
+    costs.sort(key=lambda cost: (cost.name != "iteration", cost.name == "other", -cost.time_s))
+    if periods is None or not total:
+        return tuple(costs)
+    inner = frame.filter(pl.col("kind") != "other")
+    whole_s, whole_j = float(inner["time_s"].sum()), None if inner["energy_j"].null_count() else float(inner["energy_j"].sum())
+    if (small := periods.micro_step) is not None and (first := costs[0]).name == "iteration":
+        parts = max(round(first.each_s / small.seconds), 1)
+        costs.append(_cost("micro-step", total * parts, first.time_s, first.energy_j, 1 / parts))
+    if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
+        count = int(whole_s / cycle.seconds + 0.1)
+        share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
+        costs.append(_cost("cycle", count, share * whole_s, None if whole_j is None else share * whole_j, share * total / count))
+    return tuple(costs)
+
+
+def _every(frame: pl.DataFrame, kind: str) -> float | None:
+    """How many iterations usually lie between two of a kind; None for what came once."""
+    before = frame.select((pl.col("iteration").is_first_distinct() & pl.col("iteration").is_not_null()).cum_sum())["iteration"]
+    apart = before.filter(frame["kind"] == kind).diff().drop_nulls().to_numpy()
+    if not len(apart):
+        return None
+    return float(np.median(apart)) + (1.0 if kind == "long iteration" else 0.0)
+
+
+def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: float | None) -> LevelCost:
+    return LevelCost(name, count, time_s, energy_j, time_s / count, None if energy_j is None else energy_j / count, every)
+
+
+def rate(trace: pl.DataFrame, marks_s: Sequence[float], from_s: float, to_s: float) -> IterationSummary:
+    """Seconds and joules per iteration in a stretch of time, from the count of steps and the energy counter alone.
+
+    For who tries settings on a running job: no detection, and a few seconds do. Only whole iterations count.
+
+    Raises:
+        UsageError: fewer than two marks lie in the stretch.
+    """
+    inside = [at for at in marks_s if from_s <= at <= to_s]
+    if len(inside) < 2:
+        raise UsageError(
+            f"{len(inside)} marks lie between {from_s:g} and {to_s:g} s and at least 2 are needed; wait for "
+            "longer, or check that step() is called once per iteration"
+        )
+    return per_iteration(from_marks(trace, inside), source="marks", own_error_j=step_j(trace))
+
+
+# both, against one another
+
+
+def compare(detected: Periods, marked: IterationSummary) -> str:
+    """What the power trace alone says beside the marks, in a sentence; empty where there is nothing to compare."""
+    if marked.seconds is None:
+        return ""
+    level = detected.iteration
+    if level is None:
+        return f"the power trace alone shows no iteration ({detected.reason or 'no period'})"
+    ratio = level.seconds / marked.seconds
+    told = f"the power trace alone says {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
+    if abs(ratio - 1) <= SAME:
+        return f"{told}: {100 * abs(ratio - 1):.1f} % off the marks"
+    whole, part = round(ratio), round(1 / ratio)
+    if whole >= 2 and abs(ratio / whole - 1) <= SAME:
+        return f"{told}: {whole} iterations of the marks"
+    if part >= 2 and abs(ratio * part - 1) <= SAME:
+        return f"{told}: 1/{part} of an iteration of the marks"
+    others = [each.name for each in detected.levels if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME]
+    return f"{told}, which the marks contradict" + (f"; its {others[0]} is the iteration" if others else "")

@@ -1,0 +1,381 @@
+"""Follows the iteration period of a running job: looks for it, says when it is sure, keeps step, notices what changes.
+
+    looking   the detector is asked at growing durations until two of its answers agree (`looking`)
+    locked    stretches of new readings are laid over the known shape (`phase_lock`): microseconds, and drift is followed
+    changed   another workload, batch size or clock: what came before is forgotten, a scaled period is the first guess
+    none      the honest no: looked for long enough and there is no rhythm; still looked for, now and then
+
+Evaluations and checkpoints are not changes: the lock is held for as long as they may plausibly take, and taken up again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..records import Level, Periods
+from .detect import find_periods
+from .online import aliasing, buffer, phase_lock
+from .online.buffer import Memory
+from .online.phase_lock import PhaseLock
+from .online.search import FIRST_S, GROWTH, LEAST_ROWS, Before, Detector, Search, main, same
+
+Array = np.ndarray[Any, Any]
+
+IDLE_S = 2.0
+HOLD_S = (10.0, 60.0)  # how long something else may take before it is a new workload
+HOLD_SHARE = 0.3  # of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds of training
+BEFORE_S = 300.0  # how long the workload before may come back as if nothing had been
+DRIFT = 0.3  # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
+SETTLE_S = 0.3  # after a change, sensors average over what was before and governors take a moment
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """Something else than the known rhythm, since when, and what speaks for a change."""
+
+    since_s: float
+    evidence: str = ""
+    pause: bool = False
+
+
+@dataclass(slots=True)
+class _Locked:
+    """A rhythm that is followed.
+
+    `found` is the detector's last answer and `anchor_s` the period in it; `seen_s` is until when readings were compared, `good_s`
+    until when they were alike, `unlike` how much has spoken against it since.
+    """
+
+    lock: PhaseLock
+    found: Periods
+    anchor_s: float
+    step_s: float
+    from_s: float  # the first reading of this workload
+    since_s: float
+    seen_s: float
+    good_s: float
+    review_s: float
+    unlike: float = 0.0
+    doubt: _Doubt | None = None
+    look_s: float = math.inf
+    misses: int = 0
+
+    @property
+    def stretch_s(self) -> float:
+        return phase_lock.stretch_s(self.lock.seconds, self.step_s)
+
+
+class PeriodTracker:
+    """The rhythm of one GPU's job, from a recorder's rows as they come.
+
+    Memory is constant. A row costs a copy and a comparison; every stretch of an iteration or of 24 readings one match against the
+    known shape; the detector is asked at durations that grow by a quarter.
+
+    Args:
+        detect: What finds periods in a frame.
+        guard: Ask for another polling interval where sampling alone could have made the rhythm. Off for recorded traces, which
+            nobody can look at again.
+    """
+
+    def __init__(self, detect: Detector = find_periods, *, guard: bool = True) -> None:
+        self.periods = Periods(reason="nothing was seen yet")
+        self.state, self.version = "looking", 0
+        self._detect, self._guarded = detect, guard
+        self._memory = Memory()
+        self._search: Search | None = None
+        self._locked: _Locked | None = None
+        self._returned, self._returned_s = 0, -math.inf
+        self._due_s, self._busy_s, self._paused_s = -math.inf, math.nan, math.nan
+        self._limit_w = math.nan
+        self._notes: tuple[str, ...] = ()
+        self._aways: tuple[tuple[float, float], ...] = ()
+        self._away_count = 0
+
+    # what is known
+
+    @property
+    def wanted_interval_s(self) -> float | None:
+        """The polling interval that the guard against aliasing asks for now."""
+        return self._search.wanted_interval_s if self._search else None
+
+    @property
+    def since_s(self) -> float:
+        """Where what is being followed begins: the start, or the last change of workload or setting."""
+        if self._locked is not None:
+            return self._locked.from_s
+        return self._search.from_s if self._search is not None else -math.inf
+
+    @property
+    def words(self) -> str:
+        """One sentence: what is known, or how much longer it takes."""
+        level, now_s = main(self.periods), self._memory.newest_s
+        if not math.isnan(self._paused_s):
+            rest = f"; before, one {level.name} took {_seconds(level)}" if level and self._locked else ""
+            return f"paused: the GPU has been idle for {now_s - self._paused_s:.0f} s{rest}"
+        if self._locked is not None and level is not None:
+            doubt = self._locked.doubt
+            other = f"; something else for {now_s - doubt.since_s:.0f} s now" if doubt else ""
+            return f"one {level.name} takes {_seconds(level)}{other}"
+        longer_s = self.periods.longer_s
+        more = f"; about {max(longer_s, 1.0):.0f} s more are needed" if longer_s else ""
+        return f"{self.periods.reason or 'looking'}{more}"
+
+    def feed(self, rows: Array) -> None:
+        """Take in rows (dtype `recorder.ROWS`) that are newer than all before."""
+        for first in range(0, len(rows), 1024):
+            self._memory.add(rows[first : first + 1024])
+            if math.isinf(self._due_s):
+                self._due_s = self._busy_s = float(rows["time_s"][0])
+            while self._due_s <= self._memory.newest_s:
+                fresh = self._memory.next(self._due_s)
+                self._work(fresh, float(fresh["time_s"][-1]))
+
+    def _work(self, fresh: Array, now_s: float) -> None:
+        # Changed settings and a GPU at rest are looked for twice a second.
+        self._due_s = now_s + 0.5
+        self._look_at_settings(fresh)
+        if self._idle(fresh, now_s):
+            return
+        if self._locked is not None:
+            self._follow(self._locked, now_s)
+        elif self._search is not None:
+            self._look(self._search, now_s)
+        self._due_s = max(self._due_s, now_s + 0.01)
+
+    # the GPU at rest, and put to other settings
+
+    def _idle(self, fresh: Array, now_s: float) -> bool:
+        active = np.flatnonzero(~(fresh["utilisation"] <= 0))  # a GPU that does not tell is taken to be busy
+        if len(active):
+            first_s, self._busy_s = float(fresh["time_s"][active[0]]), float(fresh["time_s"][active[-1]])
+            if not math.isnan(self._paused_s):
+                self._resume(first_s)
+            elif self._search is None and self._locked is None:
+                self._begin(first_s)
+            return False
+        # A job with long iterations may wait for its data for more than two seconds of each.
+        patience_s = max(IDLE_S, self._locked.lock.seconds) if self._locked else IDLE_S
+        if math.isnan(self._paused_s) and now_s - self._busy_s > patience_s:
+            self._paused_s = self._busy_s
+            if self._locked is None:
+                self._say(Periods(reason="the GPU is idle"))
+            self.version += 1
+        return not math.isnan(self._paused_s)
+
+    def _resume(self, at_s: float) -> None:
+        rested_s, self._paused_s = at_s - self._paused_s, math.nan
+        self.version += 1
+        if self._locked is not None:
+            self._locked.doubt, self._locked.seen_s = _Doubt(at_s, "after a pause", pause=True), at_s
+            self._locked.look_s = at_s + FIRST_S
+        elif self._search is None or rested_s > 5 * IDLE_S:  # a slow data loader leaves short ones inside an iteration
+            self._begin(at_s)
+
+    def _look_at_settings(self, fresh: Array) -> None:
+        limits = fresh["power_limit_w"]
+        limit_w, before_w = float(limits[-1]), self._limit_w
+        if math.isnan(limit_w):
+            return
+        self._limit_w = limit_w
+        if math.isnan(before_w) or abs(limit_w - before_w) <= 0.5:
+            return
+        at_s = float(fresh["time_s"][np.argmax(limits == limits[-1])])
+        evidence = f"the power limit went from {before_w:g} to {limit_w:g} W"
+        if self._locked is None:
+            self._begin(at_s + SETTLE_S)
+        elif self._locked.doubt is None:
+            self._locked.doubt, self._locked.seen_s = _Doubt(at_s, evidence), at_s + SETTLE_S
+            self._locked.look_s = at_s + FIRST_S
+        else:
+            self._locked.doubt.evidence = evidence
+
+    # looking
+
+    def _begin(self, from_s: float, before: Before | None = None, first_s: float = FIRST_S) -> None:
+        """Forget what came before a time, and look for a rhythm in what comes after it."""
+        self._search, self._locked = Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s), None
+        self._returned, self._returned_s = 0, -math.inf
+        self._aways, self._away_count = (), 0
+        self.state = "looking"
+        self._say(Periods(reason="looking for a rhythm", longer_s=first_s))
+
+    def _look(self, search: Search, now_s: float) -> None:
+        if search.before is not None and self._is_back(search, search.before, now_s):
+            return
+        found = search.step(self._memory, now_s)
+        self._due_s = min(search.due_s, now_s + 0.5)
+        if found is None:
+            return
+        level = main(found)
+        if found.sure and level is not None:
+            self._take_up(found, level, self._memory.since(search.rows_from_s), now_s)
+            return
+        self.state = "none" if search.hopeless else "looking"
+        self._say(found)
+
+    def _is_back(self, search: Search, before: Before, now_s: float) -> bool:
+        """Whether the rhythm from before the change is there again: then it was no change."""
+        length_s = phase_lock.stretch_s(before.lock.seconds, before.step_s)
+        if now_s - before.left_s > BEFORE_S:
+            search.before = None
+        elif now_s >= self._returned_s + length_s and before.lock.telling:
+            rows, self._returned_s = self._memory.since(now_s - length_s), now_s
+            if len(rows) < phase_lock.LEAST_READINGS // 2:
+                return False
+            seen = phase_lock.compare(before.lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=True)
+            self._returned = self._returned + 1 if phase_lock.oddness(before.lock, seen) < 0.8 else 0
+            if self._returned >= 3:
+                back_s = now_s - 3 * length_s
+                away_s = back_s - before.left_s
+                self._note(f"something else for {away_s:.0f} s at {before.left_s:.1f} s, then the iteration from before again")
+                self._take_up_again(before, phase_lock.rephase(before.lock, seen, now_s), back_s, now_s)
+                return True
+        return False
+
+    # locked
+
+    def _take_up(self, found: Periods, level: Level, rows: Array, now_s: float) -> None:
+        step_s = _step_s(rows)
+        lock = phase_lock.learn(rows["time_s"], rows["power_w"].astype(np.float64), level.seconds, level.phase_s, step_s)
+        from_s = float(rows["time_s"][0])
+        self._set(_Locked(lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s, now_s + max(now_s - from_s, 5.0)), now_s)
+
+    def _take_up_again(self, before: Before, lock: PhaseLock, from_s: float, now_s: float) -> None:
+        level = main(before.found)
+        assert level is not None
+        self._set(_Locked(lock, before.found, level.seconds, before.step_s, from_s, now_s, now_s, now_s, now_s + 60.0), now_s)
+
+    def _set(self, locked: _Locked, now_s: float) -> None:
+        self._locked, self._search, self.state = locked, None, "locked"
+        self._due_s = now_s + 0.5
+        self._publish(locked)
+
+    def _follow(self, locked: _Locked, now_s: float) -> None:
+        if now_s < locked.seen_s + 0.98 * locked.stretch_s:
+            return
+        rows, lock, doubt = self._memory.since(locked.seen_s), locked.lock, locked.doubt
+        locked.seen_s = now_s
+        if len(rows) < phase_lock.LEAST_READINGS // 2:  # a hole in the samples: where in an iteration it goes on is not known
+            locked.doubt = doubt or _Doubt(now_s)
+            return
+        seen = phase_lock.compare(lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=doubt is not None)
+        odd = phase_lock.oddness(lock, seen)
+        if doubt is not None:
+            if odd < 1.0:
+                self._come_back(locked, doubt, phase_lock.rephase(lock, seen, now_s), now_s)
+            else:
+                self._hold(locked, doubt, now_s)
+            return
+        # A one-sided cumulative sum (Page, Biometrika 41, 1954): one very odd stretch, or a few odd ones.
+        locked.unlike = max(0.0, locked.unlike + odd - 1.0)
+        if odd < 1.3:
+            locked.lock = phase_lock.follow(lock, seen, now_s)
+        if locked.unlike == 0.0:
+            locked.good_s = now_s
+        elif locked.unlike > 1.5:
+            locked.doubt, locked.look_s = _Doubt(locked.good_s), locked.good_s + FIRST_S
+        elif now_s >= locked.review_s:
+            self._review(locked, now_s)
+            return
+        if locked.doubt is None and now_s >= locked.review_s:
+            self._review(locked, now_s)
+        else:
+            self._publish(locked)
+
+    def _come_back(self, locked: _Locked, doubt: _Doubt, lock: PhaseLock, now_s: float) -> None:
+        away_s = now_s - locked.stretch_s - doubt.since_s
+        if doubt.pause:
+            self._note(f"paused until {doubt.since_s:.1f} s, then the same iteration again")
+        elif away_s > 1.0:
+            self._aways, self._away_count = (*self._aways[-7:], (doubt.since_s, away_s)), self._away_count + 1
+        locked.lock, locked.doubt, locked.unlike, locked.good_s = lock, None, 0.0, now_s
+        self._publish(locked)
+
+    def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
+        """The rhythm is not to be seen: is it away, or over?"""
+        away_s = now_s - doubt.since_s
+        doubt.evidence = doubt.evidence or buffer.other_clock(self._memory.since(doubt.since_s - 20.0), doubt.since_s)
+        held_s = float(np.clip(HOLD_SHARE * (doubt.since_s - locked.since_s), *HOLD_S))
+        if doubt.evidence:  # after a pause the first iterations are often slow ones
+            held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
+        if away_s > held_s:
+            why = doubt.evidence or f"another rhythm or none since {doubt.since_s:.1f} s"
+            before = Before(locked.lock, locked.found, doubt.since_s, locked.step_s)
+            self._begin(doubt.since_s + SETTLE_S, before, now_s - doubt.since_s - SETTLE_S)
+            self.state = "changed"
+            self._note(f"a change at {doubt.since_s:.1f} s: {why}")
+            self._say(Periods(reason=f"changed: {why}", longer_s=max(FIRST_S, 3 * locked.lock.seconds)))
+            return
+        if now_s >= locked.look_s:
+            locked.look_s = now_s + max(1.0, (GROWTH - 1) * away_s)
+            rows = self._memory.since(doubt.since_s + SETTLE_S)
+            found = self._detect(buffer.frame(rows)) if len(rows) >= LEAST_ROWS else Periods()
+            level = main(found)
+            if level is not None and found.sure and same(level.seconds, locked.lock.seconds):
+                self._note(f"the same period with another shape or power since {doubt.since_s:.1f} s")
+                self._take_up(found, level, rows, now_s)
+                return
+        self.version += 1
+
+    def _review(self, locked: _Locked, now_s: float) -> None:
+        """Ask the detector again, with more data: it may see a cycle now, or name another level the iteration."""
+        locked.review_s = now_s + min(max(now_s - locked.from_s, 10.0), 600.0)
+        rows = self._memory.since(locked.from_s)
+        found = self._detect(buffer.frame(rows))
+        level = main(found)
+        if level is None or not found.sure:
+            locked.misses += 1
+            if not locked.lock.telling and locked.misses >= 2:  # nothing but an old answer speaks for it
+                self._begin(max(locked.from_s, now_s - 30.0))
+                self._say(replace(found, sure=False))
+            return
+        locked.misses = 0
+        if same(level.seconds, locked.lock.seconds):
+            locked.found, locked.anchor_s = found, level.seconds
+        elif abs(math.log(level.seconds / locked.lock.seconds)) > DRIFT:  # another level; what differs by less has drifted
+            middle_s = 0.5 * (rows["time_s"][0] + now_s)
+            half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
+            if half is not None and same(half.seconds, level.seconds) and aliasing.verdict(rows, level.seconds, guarded=self._guarded) == "":
+                self._note(f"with more data the {level.name} is {level.seconds:.4g} s, not {locked.lock.seconds:.4g} s")
+                self._take_up(found, level, rows, now_s)
+                return
+        self._publish(locked)
+
+    # saying it
+
+    def _publish(self, locked: _Locked) -> None:
+        """The detector's levels, carried along with what was followed since."""
+        lock, level = locked.lock, main(locked.found)
+        ratio = lock.seconds / locked.anchor_s
+        followed = tuple(
+            replace(each, seconds=lock.seconds, phase_s=lock.phase_s) if each is level else replace(each, seconds=each.seconds * ratio)
+            for each in locked.found.levels
+        )
+        self._say(replace(locked.found, levels=followed, sure=True, reason="", longer_s=None))
+
+    def _say(self, periods: Periods) -> None:
+        notes = [*(note for note in periods.notes if note not in self._notes), *self._notes]
+        if self._aways:
+            last_s, mean_s = self._aways[-1][0], sum(seconds for _, seconds in self._aways) / len(self._aways)
+            notes.append(
+                f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at {last_s:.1f} s, "
+                f"then the same iteration again: evaluations or checkpoints"
+            )
+        self.periods = replace(periods, notes=tuple(notes))
+        self.version += 1
+
+    def _note(self, sentence: str) -> None:
+        self._notes = (*self._notes[-4:], sentence)
+
+
+def _seconds(level: Level) -> str:
+    return f"{level.seconds:.4g} s ± {max(level.uncertainty_s, 1e-4):.1g}"
+
+
+def _step_s(rows: Array) -> float:
+    """Time from one new reading to the next: repeated looks at one refresh tell nothing new."""
+    return float(np.nanmax([*aliasing.intervals(rows), 1e-3]))

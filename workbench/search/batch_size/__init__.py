@@ -1,0 +1,1 @@
+"""Policies that choose the batch size of a recurring job."""

@@ -1,0 +1,288 @@
+"""What is believed about the epochs to the target and the cost of an epoch, at every batch size.
+
+Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more samples per step buy
+nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and with large q it does not get there at all. Runs
+scatter around that by a share of their epochs that is not known either: several values are kept and weighed by what was seen, so a
+small sample has fat tails. A stopped run is a lower bound; the level its metric had reached by then, against the same level
+in runs that reached the target, is a forecast.
+
+Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled batch sizes are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtr
+
+from ..objective import Objective
+from ..surrogates.curve_priors import Shapes, condition, smooth_covariance
+from .history import Evidence, Run
+
+_FORECASTS = 3.0  # finished runs' worth of what is believed beforehand of how differently runs go on
+EARLY = 0.05  # of a run: how it begins says little of its end, and what it says is the same for all batch sizes
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPrior:
+    """What is believed before anything was seen. docs/recurring.md says how each value was chosen.
+
+    Attributes:
+        smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves, and of one batch size.
+        rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the shape, a few do not.
+        own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of others makes believe.
+        noise: Relative scatters of runs at one batch size, with `noise_weights`.
+        wall: Probability, per octave away from what has been tried, that a batch size does not get to the target at all.
+        forecast_sd: Scatter of a forecast from the start of a run, in log epochs, falling with how far the run got.
+        trend_sd: How much a run may fall behind its forecast from its beginning to its end, in log epochs.
+        cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
+        other_sd: How far batch sizes may compare otherwise at another target, in log epochs.
+        tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside their like: a run in five may
+            take 7 epochs instead of 4, and who takes the first such run for the rule never looks there again.
+    """
+
+    smooth_sd: float = 0.15
+    length: float = 2.0
+    single_sd: float = 0.03
+    rough: tuple[float, ...] = (0.5, 1.0, 3.0)
+    rough_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
+    own_sd: float = 0.05
+    noise: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.4)
+    noise_weights: tuple[float, ...] = (0.15, 0.3, 0.3, 0.2, 0.05)
+    wall: float = 0.05
+    forecast_sd: float = 0.3
+    trend_sd: float = 0.5
+    cost_smooth_sd: float = 0.2
+    other_sd: float = 0.15
+    tail: float = 0.1
+    tail_sd: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Draws of what may be true, one a row, equally likely.
+
+    Attributes:
+        log_epochs: Typical epochs to the target, per batch size.
+        noise: Scatter of single runs, per draw.
+        epoch_cost: Cost of an epoch, per batch size, in the objective's unit.
+    """
+
+    log_epochs: np.ndarray
+    noise: np.ndarray
+    epoch_cost: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -> Shapes:
+    at = np.asarray(octaves)
+    low, high = at[0], at[-1]
+    rows = []
+    for critical in np.arange(low - 2, high + 5.1, 1.0):
+        for steep in (1.0, 3.0):
+            smalls = np.arange(low - 5, high + 0.1, 1.0)
+            rows += [np.log(1 + 2.0 ** (at - critical) + 2.0 ** np.minimum(steep * (small - at), 40)) for small in smalls]
+    table = np.array(rows)
+    table -= table[:, [default]]
+    # Equal shapes once, with the weight of all.
+    table, times = np.unique(table.round(1), axis=0, return_counts=True)
+    # The person's own batch size is a sensible one: where it would need 4 times the epochs of the best per octave, it is not.
+    log_prior = np.log(times) - 0.5 * np.maximum(-table.min(axis=1) - 2.0, 0.0) ** 2
+    covariance = smooth_covariance(at, smooth_sd=prior.smooth_sd, length=prior.length, single_sd=prior.single_sd)
+    return Shapes(table, log_prior - np.log(times.sum()), covariance)
+
+
+@lru_cache(maxsize=64)
+def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -> Shapes:
+    at = np.asarray(octaves)
+    half = np.arange(at[0] - 6, at[-1] + 1.1, 0.5)
+    table = np.log(1 + 2.0 ** (half[:, None] - at[None, :]))
+    table -= table[:, [default]]
+    covariance = smooth_covariance(at, smooth_sd=prior.cost_smooth_sd, length=2.0, single_sd=0.03)
+    return Shapes(table, np.full(len(half), -np.log(len(half))), covariance)
+
+
+def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> Belief:
+    """Draws from what the evidence leaves possible. Before a run has reached the target only how batch sizes compare means anything."""
+    octaves = tuple(evidence.octaves)
+    table = Table.of(evidence)
+    shapes = _epoch_shapes(octaves, evidence.default, prior)
+    where = np.flatnonzero(table.count)
+    extra = [(arm, value, variance, 0) for arm, value, variance in _forecasts(evidence, table, prior)]
+    extra += _other_targets(evidence, prior)
+    groups = np.array([0] * len(where) + [group for *_, group in extra])
+    at = np.concatenate([where, np.array([arm for arm, *_ in extra], dtype=int)])
+    values = np.concatenate([table.mean[where], np.array([value for _, value, *_ in extra])])
+    count_seen = table.count[where]
+    freedom = count_seen.sum() - len(where)
+    sd = np.tile(prior.noise, len(prior.rough))[:, None]
+    scales = np.repeat(prior.rough, len(prior.noise))
+    log_levels = np.log(np.outer(prior.rough_weights, prior.noise_weights)).ravel()
+    known = sd**2 / count_seen + (prior.own_sd / count_seen) ** 2
+    promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
+    within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
+    variances = np.concatenate([known, promised], axis=1)
+    odd = _may_be_odd(count_seen)
+    if len(odd):
+        # Once more for each: the same, but that its runs were odd ones.
+        plain = len(sd)
+        variances = np.tile(variances, (len(odd) + 1, 1))
+        for i, seen in enumerate(odd, start=1):
+            variances[i * plain : (i + 1) * plain, seen] += prior.tail_sd**2 / count_seen[seen]
+        within = np.concatenate([within, *[within + np.log(prior.tail)] * len(odd)])
+        scales, sd = np.tile(scales, len(odd) + 1), np.tile(sd, (len(odd) + 1, 1))
+    posterior = condition(shapes, at, values, variances, within, groups, scales)
+    log_epochs, levels = posterior.sample(count, rng)
+    scatter = sd[levels, 0]
+    log_epochs = _walls(log_epochs, evidence, table, prior, rng)
+    log_epochs, scatter = _bounded(log_epochs, scatter, table, prior, rng)
+    return Belief(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
+
+
+def _may_be_odd(counts: np.ndarray) -> np.ndarray:
+    """Batch sizes whose few runs may all have been odd ones: at most three with at most two runs, those with the fewest first."""
+    few = np.flatnonzero(counts <= 2)
+    return np.asarray(few[np.argsort(counts[few], kind="stable")][:3])
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Runs counted per batch size: of those that reached the target number, mean and squares of log epochs; of others the bounds."""
+
+    count: np.ndarray
+    mean: np.ndarray
+    squares: float
+    bounds: dict[tuple[int, float], int]
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Table:
+        mean = evidence.sum_log / np.maximum(evidence.count, 1)
+        squares = float((evidence.sum_log2 - evidence.count * mean**2).sum())
+        return cls(evidence.count, mean, max(squares, 0.0), evidence.bounds)
+
+
+def _forecasts(evidence: Evidence, table: Table, prior: EpochPrior) -> list[tuple[int, float, float]]:
+    """(batch size, log epochs, variance) that the beginnings of stopped runs promise, against runs that reached the target."""
+    if not table.bounds:
+        return []
+    stopped = [run for run in evidence.current if run.state == "stopped" and run.milestones][-8:]
+    whole = [run for run in evidence.current if run.state == "reached" and run.milestones][-20:]
+    # Early forecasts of one batch size all err the same way, so several are no better than the furthest one; and runs that got to the
+    # end know better. Otherwise a batch size that starts slowly would be talked down for ever.
+    furthest = {run.arm: run for run in sorted(stopped, key=lambda run: run.epochs) if table.count[run.arm] == 0}
+    found = []
+    for arm, run in furthest.items():
+        if (promised := forecast(run.milestones, whole, prior)) is not None:
+            # A forecast that the run itself has outlived has erred by so much at least.
+            missed = max(float(np.log(max(run.epochs, 0.5))) - promised[0], 0.0)
+            found.append((arm, promised[0], promised[1] + missed**2))
+    return found
+
+
+def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, float, float, int]]:
+    """(batch size, mean log epochs, variance, group) of runs to other targets: how batch sizes compare there, they may compare here."""
+    found = []
+    for group, results in enumerate(evidence.others.values(), start=1):
+        arms = np.array([arm for arm, _ in results])
+        logs = np.log([max(epochs, 0.5) for _, epochs in results])
+        for arm in np.unique(arms):
+            mine = logs[arms == arm]
+            found.append((int(arm), float(mine.mean()), prior.other_sd**2 + 0.1**2 / len(mine), group))
+    return found
+
+
+def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior) -> tuple[float, float] | None:
+    """Log epochs and their variance that a started run promises; None where no finished run has a level in common with it."""
+    # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
+    begun = [(level, epoch) for level, epoch in milestones.items() if epoch > 1]
+    at = np.array([[run.milestones.get(level, 1.0) for run in whole] for level, _ in begun]).reshape(len(begun), len(whole))
+    there = at > 1
+    count = there.sum(axis=1)
+    if not count.any():
+        return None
+    at, there, epoch = at[count > 0], there[count > 0], np.array([epoch for _, epoch in begun])[count > 0]
+    count = count[count > 0]
+    ends = np.array([run.epochs for run in whole])
+    gone = (at / ends * there).sum(axis=1) / count
+    if gone.max() < EARLY:
+        return None
+    ratios = np.log(ends / at)
+    ratio = (ratios * there).sum(axis=1) / count
+    squares = ((ratios - ratio[:, None]) ** 2 * there).sum(axis=1)
+    variance = 0.02**2 + (0.4 / epoch) ** 2 + ((0.4 / at) ** 2 * there).sum(axis=1) / count
+    promised = np.log(epoch) + ratio
+    last = int(np.lexsort((promised, gone))[-1])
+    # What falls behind from level to level goes on to: a line through what each level promises, to the end of the run.
+    left = 1 - gone[last]
+    lines = np.stack([np.ones(len(gone)), gone - 1])
+    known = np.linalg.inv((lines / variance) @ lines.T + np.diag([1e-6, prior.trend_sd**-2]))
+    end = float((known @ (lines / variance) @ promised)[0])
+    # How differently finished runs went on from there is how differently this one may, as Student's t has it: of one run hardly known.
+    freedom = _FORECASTS + count[last] - 1
+    onwards = (_FORECASTS * (prior.forecast_sd * left) ** 2 + squares[last]) / (freedom - 2)
+    return end, float(known[0, 0] + onwards * (1 + 1 / count[last]))
+
+
+def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:
+    """Somewhere below or above what has reached the target, training may not get there: the further, the likelier."""
+    octaves = evidence.octaves
+    reached = np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])  # it is assumed to
+    low, high = octaves[reached[0]], octaves[reached[-1]]
+    count = len(log_epochs)
+    below = low - rng.exponential(1 / prior.wall, count)
+    above = high + rng.exponential(1 / prior.wall, count)
+    beyond = (octaves[None, :] < below[:, None]) | (octaves[None, :] > above[:, None])
+    return np.where(beyond, log_epochs + 3.0, log_epochs)
+
+
+def _bounded(
+    log_epochs: np.ndarray, noise: np.ndarray, table: Table, prior: EpochPrior, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws again, by how well each draw explains that stopped runs had not reached the target."""
+    if not table.bounds:
+        return log_epochs, noise
+    score = np.zeros(len(noise))
+    for (arm, epochs), times in table.bounds.items():
+        short = log_epochs[:, arm] - np.log(epochs)
+        usual, odd = ndtr(short / np.hypot(noise, prior.own_sd)), ndtr(short / prior.tail_sd)
+        score += times * np.log((1 - prior.tail) * usual + prior.tail * odd + 1e-6)
+    weights = np.exp(score - score.max())
+    edges = np.cumsum(weights) / weights.sum()
+    picked = np.minimum(np.searchsorted(edges, (np.arange(len(noise)) + rng.random()) / len(noise)), len(noise) - 1)
+    return log_epochs[picked], noise[picked]
+
+
+def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> np.ndarray:
+    """Where few limits are known, what the best one would cost, by how limits compare at the nearest batch size that knows most."""
+    many = (~np.isnan(costs)).sum(axis=1)
+    if many.max() < 2:
+        return best
+    whole = np.flatnonzero(many == many.max())
+    out = best.copy()
+    for arm in np.flatnonzero((many > 0) & (many < many.max())):
+        like = costs[whole[np.argmin(np.abs(octaves[whole] - octaves[arm]))]]
+        both = np.isfinite(costs[arm]) & np.isfinite(like) & (like > 0)
+        if both.any():
+            out[arm] = min(float((costs[arm, both] * like[np.isfinite(like)].min() / like[both]).min()), best[arm])
+    return out
+
+
+def _epoch_costs(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> np.ndarray:
+    costs = evidence.epoch_costs(objective)
+    known = ~np.isnan(costs).all(axis=1)
+    best = np.full(len(costs), np.nan)
+    best[known] = np.nanmin(costs[known], axis=1)
+    best = _at_best_limit(costs, best, evidence.octaves)
+    # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on, nothing chooses it.
+    finite = best[np.isfinite(best)]
+    best = np.where(np.isinf(best), 1e3 * (finite.min() if len(finite) else 1.0), best)
+    if known.all():
+        return np.asarray(np.broadcast_to(best, (count, len(best))))
+    where = np.flatnonzero(known)
+    shapes = _cost_shapes(tuple(evidence.octaves), evidence.default, prior)
+    posterior = condition(shapes, where, np.log(best[where]), np.full((1, len(where)), 1e-4))
+    drawn = np.exp(posterior.sample(count, rng)[0])
+    drawn[:, where] = best[where]
+    return np.asarray(drawn)

@@ -1,0 +1,338 @@
+"""What a policy may see: runs, profiled epochs and milestones as frames, and `Evidence`, the same counted per batch size.
+
+Three frames make a history. Rows are never changed but for a run that ends.
+
+    RUNS         one row per attempt: state, epochs done, time and energy; profiling booked apart
+    PROFILES     time and power of an epoch at a batch size and power limit
+    MILESTONES   the epoch in which a run first reached a level of its validation metric below the target
+
+States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all epochs done, target
+not reached), "crashed" (out of memory, an error).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from ...errors import UsageError
+from ..objective import Objective
+
+RUNS = pl.Schema(
+    {
+        "run": pl.Int64,  # number of the attempt, growing
+        "recurrence": pl.Int64,  # which recurrence it was for; retries share it
+        "batch_size": pl.Int64,
+        "power_limit_w": pl.Float64,  # after profiling; null where the driver decided
+        "state": pl.String,
+        "epochs": pl.Float64,  # epochs done
+        "time_s": pl.Float64,  # without profiling
+        "energy_j": pl.Float64,
+        "profile_time_s": pl.Float64,
+        "profile_energy_j": pl.Float64,
+        "target": pl.Float64,  # the metric to reach; null where there is only one
+        "gpu": pl.String,  # the card's name; null where there is only one
+    }
+)
+PROFILES = pl.Schema(
+    {
+        "run": pl.Int64,  # the run it was measured in; for a slice the run that came next; null counts as before all runs
+        "batch_size": pl.Int64,
+        "power_limit_w": pl.Float64,
+        "epoch_time_s": pl.Float64,
+        "power_w": pl.Float64,
+        "gpu": pl.String,
+    }
+)
+MILESTONES = pl.Schema({"run": pl.Int64, "level": pl.Float64, "epoch": pl.Float64})
+STATES = ("running", "reached", "stopped", "failed", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a policy may choose from.
+
+    Attributes:
+        batch_sizes: Allowed ones, ascending.
+        default: The person's own choice; assumed to reach the target.
+        power_limits_w: Limits of one GPU that may be set; the last resort is the highest.
+        max_epochs: After so many a run has failed.
+        target, gpu: Of the job at hand; rows of `RUNS` and `PROFILES` with others are evidence of another kind.
+    """
+
+    batch_sizes: tuple[int, ...]
+    default: int
+    power_limits_w: tuple[float, ...] = ()
+    max_epochs: int = 100
+    target: float | None = None
+    gpu: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.batch_sizes:
+            raise UsageError("no batch size to choose from; give at least one, for example batch_sizes=[32, 64, 128]")
+        if any(b < 1 for b in self.batch_sizes):
+            raise UsageError(f"batch size {min(self.batch_sizes)} is below 1")
+        if list(self.batch_sizes) != sorted(set(self.batch_sizes)):
+            raise UsageError(f"batch sizes {list(self.batch_sizes)} are not ascending or one stands twice; give sorted(set(...))")
+        if self.default not in self.batch_sizes:
+            raise UsageError(f"the default batch size {self.default} is not one of {list(self.batch_sizes)}; add it or choose one of them")
+        if self.max_epochs < 1:
+            raise UsageError(f"max_epochs is {self.max_epochs}; a run takes at least one epoch")
+
+    @property
+    def octaves(self) -> np.ndarray:
+        """log2 of the batch sizes."""
+        return np.asarray(np.log2(np.asarray(self.batch_sizes, dtype=float)))
+
+
+@dataclass(frozen=True)
+class History:
+    """Three frames; see the module."""
+
+    runs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RUNS))
+    profiles: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROFILES))
+    milestones: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MILESTONES))
+    _counted: dict[Space, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def evidence(self, space: Space) -> Evidence:
+        """The frames counted, once for every space: to ask and to score by, not to add to (`Evidence.of` makes one of your own)."""
+        if space not in self._counted:
+            self._counted[space] = Evidence.of(self, space)
+        return self._counted[space]
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt as a policy sees it; `arm` is the index of its batch size."""
+
+    arm: int
+    state: str
+    epochs: float
+    time_s: float  # profiling included
+    energy_j: float
+    profile_time_s: float = 0.0
+    profile_energy_j: float = 0.0
+    recurrence: int = 0
+    power_limit_w: float | None = None
+    milestones: dict[float, float] = field(default_factory=dict)
+
+
+class Evidence:
+    """A history, counted: what policies compute with. `of` counts frames; `add`, `add_profile` count one row more.
+
+    Attributes:
+        runs: Attempts at the job's own target that have ended, oldest first. Epochs do not depend on the card, so runs on another GPU
+            are here as well; their times and costs are not comparable, so policies that use those look at `local`.
+        since: Index of the first run that still counts: when a run took other epochs or other time than its like before, the job
+            has changed, and what was before is past.
+        local: Whether a run was on the job's own GPU, one per run.
+        count, sum_log, sum_log2: Runs that reached the target per batch size, and sums of log epochs and its square.
+        bounds: (batch size, epochs) that runs did not reach the target in, and how often.
+        in_flight: Runs that have not ended, per batch size.
+        others: (arm, epochs) of runs that reached another target: their level means nothing, their shape does.
+        epoch_time_s, power_w: By batch size and power limit, NaN where not profiled.
+    """
+
+    def __init__(self, space: Space) -> None:
+        arms, limits = len(space.batch_sizes), max(len(space.power_limits_w), 1)
+        self.space = space
+        self.octaves = space.octaves
+        self.index = {b: i for i, b in enumerate(space.batch_sizes)}
+        self.default = self.index[space.default]
+        self.count, self.sum_log, self.sum_log2 = np.zeros(arms), np.zeros(arms), np.zeros(arms)
+        self.bounds: dict[tuple[int, float], int] = {}
+        self.crashes = np.zeros(arms, dtype=int)
+        self.runs: list[Run] = []
+        self.local: list[bool] = []
+        self.in_flight = np.zeros(arms, dtype=int)
+        self.others: dict[float, list[tuple[int, float]]] = {}
+        self.epoch_time_s = np.full((arms, limits), np.nan)
+        self.power_w = np.full((arms, limits), np.nan)
+        self.spent_time_s = 0.0
+        self.spent_energy_j = 0.0
+        self.slices: list[tuple[float, float]] = []
+        self.since = 0
+        self.changes = 0
+        # Looked up for every run that is counted: the highest for None, each of the space's, and others as they are met.
+        highest = int(np.argmax(space.power_limits_w)) if space.power_limits_w else 0
+        self._columns: dict[float | None, int] = {None: highest, **{limit: i for i, limit in enumerate(space.power_limits_w)}}
+
+    @property
+    def arms(self) -> int:
+        return len(self.space.batch_sizes)
+
+    def add(self, run: Run, *, local: bool = True) -> None:
+        """One attempt more that has ended."""
+        self.runs.append(run)
+        self.local.append(local)
+        why = self._change(run, local)
+        if why:
+            self._forget(why)
+        self._tally(run)
+        if local:
+            self._refine(run)
+            self.spent_time_s += run.time_s
+            self.spent_energy_j += run.energy_j
+
+    def _refine(self, run: Run) -> None:
+        """A whole run tells better what its epochs take than the seconds of a slice did."""
+        if run.power_limit_w is None or run.profile_time_s > 0 or run.epochs < 1 or run.state == "crashed" or run.time_s <= 0:
+            return
+        at = run.arm, self.column(run.power_limit_w)
+        if self.epoch_time_s[at] > 0:  # halfway each time: one run that was disturbed is soon forgotten
+            self.epoch_time_s[at] += 0.5 * (run.time_s / run.epochs - self.epoch_time_s[at])
+            self.power_w[at] += 0.5 * (run.energy_j / run.time_s - self.power_w[at])
+
+    def _change(self, run: Run, local: bool) -> str:
+        """ "time" or "epochs" where this run is not of the job that the others were, else ""."""
+        if local and run.power_limit_w is not None and run.profile_time_s == 0 and run.epochs >= 1:
+            known_s = self.epoch_time_s[run.arm, self.column(run.power_limit_w)]
+            if known_s > 0 and not 1 / DRIFT_TIME < run.time_s / run.epochs / known_s < DRIFT_TIME:
+                return "time"
+        if run.state != "reached" or len(self.runs) - self.since < 2:
+            return ""
+        last = self.runs[-2]
+        if last.arm != run.arm or last.state != "reached" or (n := self.count[run.arm] - 1) < 5:
+            return ""
+        # Two in a row, each far outside of at least five before them: one alone is a fat tail.
+        latest = math.log(max(last.epochs, 0.5))
+        mean = (self.sum_log[run.arm] - latest) / n
+        # The spread of five runs is itself uncertain: as if three more had scattered by 12 %.
+        squares = max(self.sum_log2[run.arm] - latest**2 - n * mean**2, 0.0)
+        spread = math.sqrt((squares + 3 * 0.12**2) / (n + 3))
+        off, before = (math.log(max(run.epochs, 0.5)) - mean) / spread, (latest - mean) / spread
+        return "epochs" if abs(off) > 4 and abs(before) > 3 and off * before > 0 else ""
+
+    def _forget(self, why: str) -> None:
+        self.since = len(self.runs) - 1
+        self.changes += 1
+        self.count[:], self.sum_log[:], self.sum_log2[:] = 0, 0, 0
+        self.bounds, self.others = {}, {}
+        self.crashes[:] = 0
+        if why == "time":
+            self.epoch_time_s[:], self.power_w[:] = np.nan, np.nan
+
+    @property
+    def current(self) -> list[Run]:
+        """Runs since the last change."""
+        return self.runs[self.since :]
+
+    def _tally(self, run: Run) -> None:
+        if run.state == "reached":
+            log = math.log(max(run.epochs, 0.5))
+            self.count[run.arm] += 1
+            self.sum_log[run.arm] += log
+            self.sum_log2[run.arm] += log * log
+        elif run.state == "crashed":
+            self.crashes[run.arm] += 1
+        elif run.epochs >= 1:
+            self.bounds[run.arm, run.epochs] = self.bounds.get((run.arm, run.epochs), 0) + 1
+
+    def with_run(self, run: Run) -> Evidence:
+        """A copy with one run more; the profile is shared."""
+        other = copy(self)
+        other.runs, other.local = [*self.runs, run], [*self.local, True]
+        other.count, other.sum_log, other.sum_log2 = self.count.copy(), self.sum_log.copy(), self.sum_log2.copy()
+        other.bounds, other.crashes = dict(self.bounds), self.crashes.copy()
+        other._tally(run)
+        return other
+
+    def add_profile(self, arm: int, power_limit_w: float | None, epoch_time_s: float, power_w: float) -> None:
+        """What an epoch takes at a batch size and a power limit; a newer profile replaces an older one."""
+        column = self.column(power_limit_w)
+        self.epoch_time_s[arm, column] = epoch_time_s
+        self.power_w[arm, column] = power_w
+
+    def add_slice(self, time_s: float, energy_j: float) -> None:
+        """What a slice outside of any run has cost."""
+        self.slices.append((time_s, energy_j))
+        self.spent_time_s += time_s
+        self.spent_energy_j += energy_j
+
+    def column(self, power_limit_w: float | None) -> int:
+        """The column of a power limit in the profile: the nearest of the space's, the highest for None."""
+        found = self._columns.get(power_limit_w)
+        if found is None:
+            limits = self.space.power_limits_w
+            found = int(np.argmin(np.abs(np.asarray(limits) - power_limit_w))) if limits else 0
+            self._columns[power_limit_w] = found
+        return found
+
+    def epoch_costs(self, objective: Objective) -> np.ndarray:
+        """Cost of an epoch, batch sizes x power limits; NaN where not profiled."""
+        return np.asarray(objective.cost(self.epoch_time_s, self.epoch_time_s * self.power_w), dtype=float)
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Batch sizes that have not crashed, nor are larger than one that has: memory grows with them. What has reached the target is."""
+        crashed = np.flatnonzero((self.crashes > 0) & (self.count == 0))
+        reached = np.flatnonzero(self.count)
+        crashed = crashed[crashed > (reached[-1] if len(reached) else -1)]
+        fine = np.ones(self.arms, dtype=bool)
+        if len(crashed):
+            fine[crashed[0] :] = False
+        return np.asarray(fine & ((self.crashes == 0) | (self.count > 0)))
+
+    @property
+    def in_profile(self) -> np.ndarray:
+        """Which batch sizes have been profiled at all."""
+        return np.asarray(~np.isnan(self.epoch_time_s).all(axis=1))
+
+    @property
+    def recurrences(self) -> int:
+        """Recurrences that reached their target."""
+        return sum(run.state == "reached" for run in self.runs)
+
+    @classmethod
+    def of(cls, history: History, space: Space) -> Evidence:
+        """Count the frames of a history; rows of batch sizes that the space does not allow are left out."""
+        evidence = cls(space)
+        known = pl.Series(space.batch_sizes)
+        runs = history.runs.filter(pl.col("batch_size").is_in(known.implode())).sort("run")
+        levels: dict[int, dict[float, float]] = {}
+        if history.milestones.height:
+            # Only the newest runs' milestones are used; thousands of older ones would cost time and say nothing more.
+            newest = set(runs.filter(pl.col("state") != "running")["run"].tail(MILESTONE_RUNS).to_list())
+            for number, level, epoch in history.milestones.filter(pl.col("run") > min(newest, default=0) - 1).iter_rows():
+                if number in newest:
+                    levels.setdefault(number, {})[level] = epoch
+        profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode())).sort("run", nulls_last=False)
+        measured = [row for row in profiles.iter_rows() if row[5] is None or space.gpu is None or row[5] == space.gpu]
+        at = 0
+        # Columns as lists: a tuple of Python objects for every row takes longer than counting it.
+        columns = [runs[name].to_list() for name in RUNS]
+        for number, recurrence, b, limit_w, state, epochs, time_s, energy_j, p_time, p_energy, target, gpu in zip(*columns, strict=True):
+            while at < len(measured) and (measured[at][0] is None or measured[at][0] <= number):
+                evidence.add_profile(evidence.index[measured[at][1]], *measured[at][2:5])
+                at += 1
+            arm = evidence.index[b]
+            if state == "running":
+                evidence.in_flight[arm] += 1
+            elif target is not None and space.target is not None and target != space.target:
+                if state == "reached":
+                    evidence.others.setdefault(target, []).append((arm, epochs))
+            else:
+                p_time, p_energy = p_time or 0.0, p_energy or 0.0
+                run = Run(
+                    arm, state, epochs, time_s + p_time, energy_j + p_energy, p_time, p_energy, recurrence, limit_w, levels.get(number, {})
+                )
+                evidence.add(run, local=gpu is None or space.gpu is None or gpu == space.gpu)
+        for row in measured[at:]:
+            evidence.add_profile(evidence.index[row[1]], *row[2:5])
+        return evidence
+
+
+MILESTONE_RUNS = 200
+DRIFT_TIME = 1.15  # an epoch that takes so much more or less than it was profiled is of another job
+
+
+def allowed_states(states: Sequence[str]) -> None:
+    """Say which state is none."""
+    for state in states:
+        if state not in STATES:
+            raise UsageError(f"'{state}' is no state of a run; it is one of {', '.join(STATES)}")

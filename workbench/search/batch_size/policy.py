@@ -1,0 +1,99 @@
+"""The one interface of the policies that choose a batch size for every recurrence of a job.
+
+    policy = make_policy("knowledge-gradient")
+    evidence = Evidence.of(history, space)                 # or kept, and told with `evidence.add(...)`
+    proposal = policy.ask(evidence, objective, rng)        # what to run now
+    reason = policy.watch(evidence, objective, proposal, progress)   # inside the run, after each epoch: None, or why to stop
+
+`ask` depends on nothing but its arguments, so two processes may ask over one history, and history can be scored anew with
+another objective. A proposal with the purpose "slice" wants a few seconds of that batch size at `power_limit_w`, to learn what an
+epoch costs there; add the profile to the history and ask again. One with `power_limit_w` None wants all limits profiled in the
+first iterations of the run ("just in time"; Zeus, NSDI'23, section 4.2). A run that did not reach its target is retried: ask again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ...errors import UsageError
+from ..objective import Objective
+from .history import Evidence, History, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What to do next.
+
+    Attributes:
+        batch_size: To train with.
+        power_limit_w: To train at; None asks for a profile of all limits in the run's first iterations.
+        purpose: "run", or "slice": a few seconds only.
+        stop_after_epochs: The run is not worth more epochs than this.
+        stop_after_cost: Nor more than this, in the objective's unit.
+        reason: One sentence for a person.
+    """
+
+    batch_size: int
+    power_limit_w: float | None = None
+    purpose: str = "run"
+    stop_after_epochs: float = math.inf
+    stop_after_cost: float = math.inf
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: epochs done, what it has cost, and the epoch in which each level of the metric was first reached."""
+
+    epochs: float
+    cost: float
+    milestones: Mapping[float, float] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """Chooses batch sizes. Holds parameters only, no state of a job."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
+        """What to do next, given everything known."""
+        ...
+
+    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+        """After an epoch of a run that has not reached its target: None to go on, or why to stop."""
+        ...
+
+
+def ask(policy: Policy, history: History, space: Space, objective: Objective, rng: np.random.Generator) -> Proposal:
+    """`policy.ask` over frames. The first call counts them; later ones of the same history take no longer than from kept evidence."""
+    return policy.ask(history.evidence(space), objective, rng)
+
+
+def make_policy(name: str = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0, window: int = 0) -> Policy:
+    """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power limit, no search).
+
+    Args:
+        name: Which.
+        safe: Ours only: never let the sum of all costs rise above what the default would have cost.
+        beta: The paper's only: a run is stopped at beta x the least cost seen.
+        window: The paper's only: results per batch size that count; 0 is all.
+    """
+    from .knowledge_gradient import KnowledgeGradient
+    from .zeus import DefaultBatchSize, ZeusPolicy
+
+    if name == "knowledge-gradient":
+        return KnowledgeGradient(safe=safe)
+    if name == "zeus":
+        return ZeusPolicy(beta=beta, window=window)
+    if name == "default-batch-size":
+        return DefaultBatchSize()
+    raise UsageError(f"there is no policy '{name}'; choose knowledge-gradient, zeus or default-batch-size")
+
+
+__all__ = ["Evidence", "History", "Policy", "Progress", "Proposal", "Space", "ask", "make_policy"]

@@ -1,0 +1,191 @@
+"""The paper's policy (Zeus, NSDI'23, sections 4.3 and 4.4): pruning exploration, then Gaussian Thompson sampling.
+
+Two rounds: from the default batch size downwards until one fails, then upwards until one fails; the next round starts at the
+cheapest survivor. After that, one Gaussian arm per survivor, variance from its own results, flat prior. Runs are stopped before
+the epoch in which they would cost more than `beta` times the least cost of a recurrence so far.
+
+What differs from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is profiled, so the
+profiling in a first run does not count against its batch size for ever; a run that did not reach its target is never booked as
+cheaper than what stopped it; a batch size that crashes is pruned; where nothing survives, the default does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..objective import Objective
+from .history import Evidence
+from .policy import Progress, Proposal
+
+_NEVER_RAN = 100.0  # Zeus books a try that could not even run one epoch as so many times its threshold
+
+
+@dataclass(frozen=True, slots=True)
+class _Booked:
+    arm: int
+    cost: float
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ZeusPolicy:
+    """Pruning exploration and Thompson sampling.
+
+    Attributes:
+        beta: A run may cost so many times the least cost of a recurrence.
+        window: Results per batch size that count, newest; 0 is all (section 4.4, data drift).
+        rounds: Rounds of pruning.
+        faithful: Book costs as Zeus' own code does.
+    """
+
+    beta: float = 2.0
+    window: int = 0
+    rounds: int = 2
+    faithful: bool = False
+
+    @property
+    def name(self) -> str:
+        return "zeus"
+
+    def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
+        booked = self._book(evidence, objective)
+        least = _least_cost(evidence, objective)
+        if evidence.in_flight.any():
+            # Section 4.4: concurrent submissions run at the best known configuration and explore nothing.
+            arm, why = self._best_known(evidence, booked), "another run is in flight; best batch size so far"
+        else:
+            wanted, survivors = self._explore(evidence, booked)
+            if wanted is not None:
+                arm, why = wanted, "pruning exploration"
+            else:
+                arm, why = self._sample(booked, survivors or [evidence.default], rng), "Thompson sampling"
+        limit = _best_limit(evidence, arm, objective)
+        return Proposal(
+            evidence.space.batch_sizes[arm],
+            limit,
+            stop_after_epochs=evidence.space.max_epochs,
+            stop_after_cost=self.beta * least,
+            reason=why,
+        )
+
+    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+        each = progress.cost / progress.epochs if progress.epochs else 0.0
+        if progress.cost + each > proposal.stop_after_cost * (1 + 1e-12):
+            return f"one more epoch would cost more than {self.beta:g} times the least cost so far"
+        return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
+
+    def _book(self, evidence: Evidence, objective: Objective) -> list[_Booked]:
+        booked = []
+        least, spent, recurrence = math.inf, 0.0, None
+        epoch_cost = _least_or_inf(evidence.epoch_costs(objective))
+        for run, local in zip(evidence.runs, evidence.local, strict=True):
+            if not local:
+                continue
+            if run.recurrence != recurrence:
+                spent, recurrence = 0.0, run.recurrence
+            raw = cost = float(objective.cost(run.time_s, run.energy_j))
+            reached = run.state == "reached"
+            if not self.faithful and math.isfinite(epoch_cost[run.arm]) and objective.degree == 1:
+                cost = epoch_cost[run.arm] * run.epochs
+            if not reached:
+                threshold = self.beta * least
+                if run.epochs == 0 and run.state == "stopped":
+                    cost = _NEVER_RAN * threshold
+                elif not self.faithful and math.isfinite(threshold):
+                    cost = max(cost, threshold)
+            booked.append(_Booked(run.arm, cost, reached))
+            spent += raw
+            if reached:
+                least = min(least, spent)
+        return booked
+
+    def _explore(self, evidence: Evidence, booked: list[_Booked]) -> tuple[int | None, list[int]]:
+        """The batch size that pruning waits for, or None and the survivors."""
+        results = iter(booked)
+        arms, start = list(range(evidence.arms)), evidence.default
+        for _ in range(self.rounds):
+            good: list[int] = []
+            least = math.inf
+            here = arms.index(start)
+            for direction in (arms[here::-1], arms[here + 1 :]):
+                for arm in direction:
+                    result = _next_of(results, arm)
+                    if result is None:
+                        return arm, good
+                    if not result.reached:
+                        break
+                    good.append(arm)
+                    if result.cost < least:
+                        least, start = result.cost, arm
+            if not good:
+                return None, []
+            arms = sorted(good)
+        return None, arms
+
+    def _sample(self, booked: list[_Booked], survivors: list[int], rng: np.random.Generator) -> int:
+        rewards = {arm: [-b.cost for b in booked if b.arm == arm][-self.window if self.window else 0 :] for arm in survivors}
+        for i in rng.choice(len(survivors), len(survivors), replace=False):
+            arm = survivors[int(i)]
+            if len(rewards[arm]) < 2:
+                return arm
+        drawn = []
+        for arm in survivors:
+            values = np.asarray(rewards[arm])
+            drawn.append(rng.normal(values.mean(), math.sqrt(values.var() / len(values))))
+        return survivors[int(np.argmax(drawn))]
+
+    def _best_known(self, evidence: Evidence, booked: list[_Booked]) -> int:
+        reached = [b for b in booked if b.reached]
+        return min(reached, key=lambda b: b.cost).arm if reached else evidence.default
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultBatchSize:
+    """Always the default batch size, at the best power limit once that is profiled."""
+
+    @property
+    def name(self) -> str:
+        return "default-batch-size"
+
+    def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
+        limit = _best_limit(evidence, evidence.default, objective)
+        return Proposal(evidence.space.default, limit, stop_after_epochs=evidence.space.max_epochs, reason="the default batch size")
+
+    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+        return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
+
+
+def _next_of(results: Iterator[_Booked], arm: int) -> _Booked | None:
+    # Results of other batch sizes come from concurrent runs: they stay in the arms' histories and do not steer the pruning.
+    return next((result for result in results if result.arm == arm), None)
+
+
+def _least_cost(evidence: Evidence, objective: Objective) -> float:
+    """Least cost of a recurrence, failed tries included (Zeus' simulator does so too)."""
+    least, spent, recurrence = math.inf, 0.0, None
+    for run, local in zip(evidence.runs, evidence.local, strict=True):
+        if local:
+            if run.recurrence != recurrence:
+                spent, recurrence = 0.0, run.recurrence
+            spent += float(objective.cost(run.time_s, run.energy_j))
+            if run.state == "reached":
+                least = min(least, spent)
+    return least
+
+
+def _least_or_inf(costs: np.ndarray) -> np.ndarray:
+    return np.asarray(np.where(np.isnan(costs), np.inf, costs).min(axis=1))
+
+
+def _best_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
+    """The limit of the cheapest epoch, the higher one of equals; None where nothing is profiled."""
+    costs = evidence.epoch_costs(objective)[arm]
+    if not evidence.space.power_limits_w or np.isnan(costs).all():
+        return None
+    limits = np.asarray(evidence.space.power_limits_w)
+    order = np.argsort(-limits, kind="stable")
+    return float(limits[order[int(np.nanargmin(costs[order]))]])

@@ -1,0 +1,1 @@
+"""Searches over power limits and clocks of a running job."""

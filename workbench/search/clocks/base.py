@@ -1,0 +1,356 @@
+"""What every search over settings keeps: the probes told so far, their errors, and the bound on the slowdown.
+
+A probe is some whole iterations of the running job at one setting. Probes of a setting pool, so a second one at the reference sharpens
+everything that is relative to it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ...errors import MeasurementError, UsageError
+from ...records import Setting
+from ..objective import Energy, EnergyWithin, Objective, check_measured
+from ..space import SettingSpace
+from .power_profile import Done as Done
+
+PROBES = pl.Schema(
+    {
+        "power_limit_w": pl.Float64,  # null = left to the driver, as in `KNOBS`
+        "sm_clock_mhz": pl.Int64,
+        "mem_clock_mhz": pl.Int64,
+        "iterations": pl.Int64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,  # of all GPUs together
+        "energy_uncertainty_j": pl.Float64,  # 95 % half width
+        "iteration_s": pl.Float64,
+        "iteration_j": pl.Float64,
+    }
+)
+Z = 1.96
+SCATTER = 0.01  # of the length of iterations, until it is known
+BELIEVED = 8.0  # iterations that this first guess counts for
+FLOOR = 0.003  # temperature and the like: no probe tells more exactly what the next minutes will be
+EDGE_S = 0.025  # of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
+ERROR = 0.01  # relative 95 % error that a probe is made long enough for
+LONGEST_S = 15.0  # of a probe, but for one iteration that takes longer
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What to probe next: at least so many whole iterations, and at least so many seconds, at a setting."""
+
+    setting: Setting
+    iterations: int
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The setting that is best by what is known.
+
+    Attributes:
+        time_ratio, energy_ratio: Of an iteration, to the reference's.
+        time_sd, energy_sd: Their relative standard deviations.
+        p_allowed: Probability that it keeps the bound; 1 where there is none.
+        measured: Whether it was probed.
+    """
+
+    setting: Setting
+    time_ratio: float
+    energy_ratio: float
+    time_sd: float
+    energy_sd: float
+    p_allowed: float
+    measured: bool
+
+
+class Pooled(NamedTuple):
+    """All probes of one setting as one: an iteration's time and energy, and their relative standard errors."""
+
+    time_s: float
+    energy_j: float
+    time_error: float
+    energy_error: float
+
+
+class Probing:
+    """Bookkeeping of a search; `next` and `choice` are what differs from one to the other.
+
+    Args:
+        space: The settings.
+        objective: What is to be small. `EnergyWithin` brings its own bound, which `max_slowdown` then may not contradict.
+        max_slowdown: Allowed share of additional time of an iteration; None for no bound.
+        prior: A prediction made before any probe (`predictor.Prediction`).
+        counter_update_s: How often the energy counter moves.
+        gpus: That the energies are sums of.
+        rng: Where randomness comes from.
+    """
+
+    name = ""
+
+    def __init__(
+        self,
+        space: SettingSpace,
+        objective: Objective | None = None,
+        max_slowdown: float | None = 0.05,
+        *,
+        prior: object | None = None,
+        counter_update_s: float = 0.1,
+        gpus: int = 1,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.space = space
+        self.objective, self.max_slowdown = bounded(objective, max_slowdown)
+        self.prior = prior
+        self.counter_update_s = counter_update_s
+        self.gpus = gpus
+        self.rng = rng if rng is not None else np.random.default_rng(0)
+        self.unreachable: dict[Setting, str] = {}
+        self._told: list[tuple[int, int, float, float, float, float | None]] = []
+        if prior is not None and getattr(prior, "space", space).settings != space.settings:
+            raise UsageError("the prediction is for other settings than those of this search; predict for the same space")
+        if prior is not None and len(getattr(prior, "frame", ())) != len(space):
+            raise UsageError(
+                f"the prediction has {len(getattr(prior, 'frame', ()))} settings and this search {len(space)}; predict for the same space"
+            )
+
+    # what is known
+
+    @property
+    def probes(self) -> pl.DataFrame:
+        """Every probe told so far, in order."""
+        rows = []
+        for row, iterations, time_s, energy_j, uncertainty_j, _ in self._told:
+            each = self.space.settings[row]
+            rows.append(
+                (each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j, uncertainty_j,
+                 time_s / iterations, energy_j / iterations)
+            )  # fmt: skip
+        return pl.DataFrame(rows, schema=PROBES, orient="row")
+
+    def tell(
+        self,
+        setting: Setting,
+        iterations: int,
+        time_s: float,
+        energy_j: float,
+        energy_uncertainty_j: float = 0.0,
+        iteration_sd_s: float | None = None,
+    ) -> None:
+        """What a probe took and drew, all GPUs together.
+
+        Args:
+            setting: Where; any of the space, asked for or not, the reference as often as one likes.
+            iterations: Whole ones.
+            energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
+            iteration_sd_s: Scatter of single iterations; None where they were not timed.
+
+        Raises:
+            MeasurementError: numbers that cannot have been measured; nothing is changed.
+            UsageError: a setting that is not of this space.
+        """
+        check_measured(time_s, energy_j)
+        if iterations < 1 or not time_s > 0 or not energy_j > 0:
+            raise MeasurementError(
+                f"a probe of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure one whole iteration or more"
+            )
+        if not energy_uncertainty_j >= 0 or not math.isfinite(energy_uncertainty_j):
+            raise MeasurementError(f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J")
+        if iteration_sd_s is not None and not (iteration_sd_s >= 0 and math.isfinite(iteration_sd_s)):
+            raise MeasurementError(f"iterations scatter by 0 s or more, not by {iteration_sd_s:g} s")
+        row = self.space.row(setting)
+        self._told.append((row, int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j), iteration_sd_s))
+        self._changed(row)
+
+    def cannot(self, setting: Setting, reason: str) -> None:
+        """A setting that could not be set; it is left out from now on."""
+        self.unreachable.setdefault(self.space.settings[self.space.row(setting)], reason)
+
+    def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
+        """Whether a probe that still runs is beyond the bound for sure, so that it can be ended.
+
+        Args:
+            setting: Where it runs.
+            iterations: Whole ones that it has seen, in `time_s` seconds. 0: the first has lasted so long and has not ended.
+        """
+        reference = self.pooled(self.space.reference_row)
+        if self.max_slowdown is None or reference is None or self.space.row(setting) == self.space.reference_row or not time_s > 0:
+            return False
+        count = max(iterations, 1)
+        error = math.hypot(self.scatter / math.sqrt(count), reference.time_error)
+        return math.log(time_s / count / reference.time_s) > math.log1p(self.max_slowdown) + Z * error
+
+    # arithmetic that searches share
+
+    def _changed(self, row: int) -> None:
+        """Called after every probe told."""
+
+    @property
+    def scatter(self) -> float:
+        """Relative scatter of single iterations, from those that were timed and what is assumed before there are any."""
+        count, squares = BELIEVED, BELIEVED * SCATTER**2
+        for _, iterations, time_s, _, _, sd_s in self._told:
+            if sd_s is not None and iterations > 1:
+                count += iterations - 1
+                squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
+        return math.sqrt(squares / count)
+
+    def errors(self) -> np.ndarray:
+        """Relative standard errors of every probe's time and energy, (probes, 2)."""
+        scatter = self.scatter
+        rows = []
+        for _, iterations, _, energy_j, uncertainty_j, _ in self._told:
+            time_error = scatter / math.sqrt(iterations)
+            rows.append((math.hypot(time_error, FLOOR), math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, FLOOR)))
+        return np.array(rows).reshape(len(rows), 2)
+
+    def pooled(self, row: int) -> Pooled | None:
+        """All probes of a setting as one; None where it was not probed."""
+        mine = [(told, error) for told, error in zip(self._told, self.errors(), strict=True) if told[0] == row]
+        if not mine:
+            return None
+        parts = np.array([(math.log(told[2] / told[1]), math.log(told[3] / told[1])) for told, _ in mine])
+        weights = np.array([1 / error**2 for _, error in mine])
+        middle = (weights * parts).sum(axis=0) / weights.sum(axis=0)
+        spread = 1 / np.sqrt(weights.sum(axis=0))
+        return Pooled(math.exp(middle[0]), math.exp(middle[1]), float(spread[0]), float(spread[1]))
+
+    def trial(self, row: int, reason: str, error: float = ERROR) -> Trial:
+        """A probe long enough for a relative 95 % error of time and energy."""
+        iterations = math.ceil((Z * self.scatter / error) ** 2)
+        edge_s = EDGE_S * self.counter_update_s / 0.1
+        if self._told:  # an edge's error is joules, whatever the length of a window
+            edge_s = max(told[4] / (told[3] / told[2]) for told in self._told) or edge_s
+            iteration_s = self._told[-1][2] / self._told[-1][1]
+            iterations = max(1, min(iterations, math.ceil(LONGEST_S / iteration_s)))
+        seconds = min(max(edge_s / error, 2 * self.counter_update_s), LONGEST_S)
+        return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
+
+    def first(self) -> Trial | Done | None:
+        """The reference, if it was not probed yet; None once it was."""
+        if any(told[0] == self.space.reference_row for told in self._told):
+            return None
+        if self.space.reference in self.unreachable:
+            return Done(f"the reference cannot be set: {self.unreachable[self.space.reference]}")
+        return self.trial(self.space.reference_row, "the reference: what the GPU does when it is left alone")
+
+
+def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Objective, float | None]:
+    """The objective without a bound of its own, and the bound.
+
+    Raises:
+        UsageError: a bound below 0 or above 100 %.
+    """
+    mine = objective.slowdown - 1 if isinstance(objective, EnergyWithin) else None
+    for bound in (max_slowdown, mine):
+        if bound is not None and not 0 <= bound <= 1:
+            raise UsageError(f"the allowed slowdown is {100 * bound:g} %; give a share from 0 to 1 (0.05 is 5 %), or None for no bound")
+    if mine is not None:
+        return Energy(), mine if max_slowdown is None else min(mine, max_slowdown)
+    return objective if objective is not None else Energy(), max_slowdown
+
+
+class Measured(Probing):
+    """A search that believes its probes alone, and chooses the best of them."""
+
+    def belief(self) -> pl.DataFrame:
+        """One row a setting; null where it was not probed. Ratios and relative standard deviations are to the reference's."""
+        counts = np.bincount([told[0] for told in self._told], minlength=len(self.space))
+        choices = {row: self._told_of(row) for row in np.flatnonzero(counts).tolist()}
+        columns = {
+            name: [getattr(choices[row], name) if choices.get(row) else None for row in range(len(self.space))]
+            for name in ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
+        }
+        typed = {name: pl.Series(name, values, dtype=pl.Float64) for name, values in columns.items()}
+        return self.space.frame().with_columns(*typed.values(), probes=pl.Series(counts.astype(np.int64)))
+
+    def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
+        """The best probe, of any objective and bound; the one with the least slowdown if none keeps it.
+
+        Raises:
+            MeasurementError: nothing was probed yet.
+        """
+        objective, bound = bounded(objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown)
+        here = self.space.reference_row
+        if self.pooled(here) is None:
+            raise MeasurementError("nothing is known yet; probe the reference first")
+        rows = sorted({told[0] for told in self._told if told[0] == here or self.space.settings[told[0]] not in self.unreachable})
+        best = rows[0]
+        for row in rows[1:]:
+            if self.better(row, best, objective, bound):
+                best = row
+        found = self._told_of(best, bound)
+        assert found is not None
+        return found
+
+    def better(self, row: int, other: int, objective: Objective | None = None, bound: float | None = None) -> bool:
+        """GPOEO's rule: of two that keep the bound the cheaper, of two that do not the faster, else the one that does."""
+        objective = objective or self.objective
+        bound = self.max_slowdown if bound is None else bound
+        mine, theirs = self.slowdown(row), self.slowdown(other)
+        allowed = [bound is None or each <= bound for each in (mine, theirs)]
+        if allowed[0] != allowed[1]:
+            return allowed[0]
+        return self.reward(row, objective) < self.reward(other, objective) if allowed[0] else mine < theirs
+
+    def slowdown(self, row: int) -> float:
+        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
+        assert here is not None
+        assert reference is not None
+        return here.time_s / reference.time_s - 1
+
+    def reward(self, row: int, objective: Objective | None = None) -> float:
+        """Cost over the reference's, as probed."""
+        objective = objective or self.objective
+        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
+        assert here is not None
+        assert reference is not None
+        return float(objective.cost(here.time_s, here.energy_j) / objective.cost(reference.time_s, reference.energy_j))
+
+    def _told_of(self, row: int, bound: float | None = None) -> Choice | None:
+        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
+        if here is None or reference is None:
+            return None
+        bound = self.max_slowdown if bound is None else bound
+        same = row == self.space.reference_row
+        time_sd = 0.0 if same else math.hypot(here.time_error, reference.time_error)
+        energy_sd = 0.0 if same else math.hypot(here.energy_error, reference.energy_error)
+        ratio = here.time_s / reference.time_s
+        p_allowed = 1.0
+        if bound is not None and not same:
+            p_allowed = 0.5 * math.erfc((math.log(ratio) - math.log1p(bound)) / time_sd / math.sqrt(2))
+        return Choice(self.space.settings[row], ratio, here.energy_j / reference.energy_j, time_sd, energy_sd, p_allowed, True)
+
+
+def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
+    """The row that costs least by a prediction, or by physics where there is none: where searches that need a start begin."""
+    from ..surrogates.response_surface import fit
+
+    told = search._told
+    reference = search.pooled(search.space.reference_row)
+    response = fit(
+        search.space,
+        [each[0] for each in told],
+        [each[2] / each[1] for each in told],
+        [each[3] / each[1] for each in told],
+        search.errors(),
+        prior=search.prior,
+    )
+    scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
+    cost = np.asarray(search.objective.cost(response.time_ratio * scale_s, response.energy_ratio * scale_j), dtype=float)
+    if search.max_slowdown is not None:
+        cost = np.where(response.time_ratio <= 1 + search.max_slowdown, cost, np.inf)
+    open_ = np.array([each not in search.unreachable for each in search.space.settings])
+    if rows is not None:
+        mask = np.zeros(len(open_), bool)
+        mask[rows] = True
+        open_ &= mask
+    cost = np.where(open_, cost, np.inf)
+    return int(np.argmin(cost)) if np.isfinite(cost).any() else search.space.reference_row

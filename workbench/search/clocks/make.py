@@ -1,0 +1,134 @@
+"""Which setting to probe next in a running job, and which is best by what is known.
+
+    search = make_search("model-guided", space, Energy(), max_slowdown=0.05)
+    while isinstance(step := search.next(), Trial):
+        ...                        # set step.setting, let it settle, measure step.iterations whole iterations
+        search.tell(step.setting, iterations, time_s, energy_j, energy_uncertainty_j)
+    search.choice()                # of this objective and bound, or of any other
+
+    model-guided    every probe's time and energy with their errors, over all knobs at once (`model_guided`)
+    gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`golden`)
+    mf-gpoeo        MF-GPOEO's: feedback on the slowdown, no model (`feedback`)
+    tpe, gp         Optuna's samplers with the bound as a constraint; random (`sampled`)
+
+A search knows no device and no clock. The first probe of every search is the reference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from ...errors import UsageError
+from ...records import Setting
+from ..objective import Objective
+from ..space import SettingSpace
+from .base import PROBES, Choice, Done, Trial
+
+if TYPE_CHECKING:
+    from ..surrogates.predictor import Prediction
+
+__all__ = ["NAMES", "PROBES", "Choice", "ClockSearch", "Done", "Trial", "make_search"]
+
+NAMES = ("model-guided", "gpoeo", "mf-gpoeo", "tpe", "gp", "random")
+
+
+class ClockSearch(Protocol):
+    """What the tuner asks and tells."""
+
+    name: str
+    space: SettingSpace
+    objective: Objective
+    max_slowdown: float | None
+
+    @property
+    def probes(self) -> pl.DataFrame:
+        """Every probe told so far, in order (`PROBES`)."""
+        ...
+
+    def next(self) -> Trial | Done:
+        """The next probe, or why there is none. Asked again without being told, it says the same."""
+        ...
+
+    def tell(
+        self,
+        setting: Setting,
+        iterations: int,
+        time_s: float,
+        energy_j: float,
+        energy_uncertainty_j: float = 0.0,
+        iteration_sd_s: float | None = None,
+    ) -> None:
+        """What a probe took and drew; also of a setting that was not asked for, and of the reference again."""
+        ...
+
+    def cannot(self, setting: Setting, reason: str) -> None:
+        """A setting that could not be set."""
+        ...
+
+    def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
+        """The best by what is known now; re-scored for another objective or bound without a new probe."""
+        ...
+
+    def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
+        """Whether a probe that still runs is beyond the bound for sure."""
+        ...
+
+    def belief(self) -> pl.DataFrame:
+        """One row a setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
+        ...
+
+
+def make_search(
+    name: str,
+    space: SettingSpace,
+    objective: Objective | None = None,
+    max_slowdown: float | None = 0.05,
+    *,
+    prior: Prediction | Any = None,
+    counter_update_s: float = 0.1,
+    gpus: int = 1,
+    horizon_s: float | None = None,
+    wait_share: float | None = None,
+    learns_later: bool = False,
+    rng: np.random.Generator | None = None,
+) -> ClockSearch:
+    """A search by name.
+
+    Args:
+        name: One of `NAMES`.
+        space: The settings, and among them the reference.
+        objective: What is to be small; energy by default.
+        max_slowdown: Allowed share of additional time (0.05); None for no bound.
+        prior: A prediction for the settings of `space`, made before any probe.
+        counter_update_s: How often the energy counter moves; probes are made long enough for it.
+        gpus: That the energies are sums of.
+        horizon_s: How long the job goes on, where that is known; 10 minutes otherwise. Only model-guided weighs it.
+        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is known. Only for model-guided.
+        learns_later: The choice will be held and measured for longer than any probe, and the search told. Only for model-guided.
+        rng: Where randomness comes from.
+
+    Raises:
+        UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for other settings.
+    """
+    options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus, "rng": rng}
+    if name == "model-guided":
+        from .model_guided import HORIZON_S, ModelGuided
+
+        options |= {"horizon_s": horizon_s if horizon_s is not None else HORIZON_S, "wait_share": wait_share, "learns_later": learns_later}
+        return ModelGuided(space, objective, max_slowdown, **options)
+    if name == "gpoeo":
+        from .gpoeo import Golden
+
+        return Golden(space, objective, max_slowdown, **options)
+    if name == "mf-gpoeo":
+        from .mf_gpoeo import Feedback
+
+        return Feedback(space, objective, max_slowdown, **options)
+    if name in ("tpe", "gp", "random"):
+        from benchmarks.peers.optuna_samplers import Sampled
+
+        return Sampled(space, objective, max_slowdown, kind=name, **options)
+    raise UsageError(f"there is no search named '{name}'; choose {', '.join(NAMES)}")

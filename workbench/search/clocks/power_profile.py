@@ -1,0 +1,402 @@
+"""Which power limit next, and what was learned: just-in-time profiling inside a running job (Zeus, NSDI'23, section 4.2).
+
+    profile = PowerProfile(limits_w, objective)
+    while isinstance(step := profile.next_slice(), Slice):
+        ...                       # put the GPUs to step.limit_w, let it settle, measure step.iterations whole iterations
+        profile.tell(step.limit_w, iterations, time_s, energy_j, energy_uncertainty_j)
+    step.reason                   # why it is done
+    profile.optimum()             # of this objective, or of any other
+
+The first slice is at the highest limit, the next ones where the curve of known shape (`power_curve`) says that something is to be won:
+downwards in general, and up again where the optimum lies between two. It ends when no limit is worth a slice more, not when all were
+tried. Three limits at least are measured, unless there are fewer or a lower one cannot win whatever it draws: a curve fits any two points.
+Where limits follow no smooth curve more of them are measured, and where two that are cost nearly the same they are measured again.
+
+A profile knows no device. It is a frame (`slices`) and can be made from one, so an interruption loses the running slice only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from ...errors import MeasurementError, UsageError
+from ..objective import EnergyWithin, Objective, check_measured
+from ..surrogates.power_limit_curve import Curve, fit
+
+SLICES = pl.Schema(
+    {
+        "limit_w": pl.Float64,
+        "iterations": pl.Int64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,  # of all GPUs together
+        "energy_uncertainty_j": pl.Float64,  # 95 % half width
+        "iteration_sd_s": pl.Float64,  # scatter of single iterations; null where they were not timed
+    }
+)
+SETTLE_S = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
+WARM_UP = 5  # iterations before the first slice: caches, autotuning, allocators
+SCATTER = 0.01  # of the length of iterations, until it is known
+EDGE_S = 0.025  # of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
+Z = 1.96
+STRIDE = 0.65  # of the lowest limit that was measured: no slice far below it
+LEAST = 3  # limits that a curve is believed from
+AGAIN = 3  # slices at one limit that a stated error may take
+LONGEST_S = 15.0  # of a slice, but for one iteration that takes longer
+FLOOR = 0.05  # of the highest limit: no busy card draws less
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What to measure next: whole iterations at a power limit, at least so many and at least so many seconds.
+
+    Attributes:
+        settle_s: To wait after the limit was set, before the slice begins.
+        warm_up: Iterations to let pass before the slice begins.
+    """
+
+    limit_w: float
+    iterations: int
+    seconds: float
+    settle_s: float = SETTLE_S
+    warm_up: int = 1
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to measure, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The limit that costs least, and what an iteration takes there; energy and power are of all GPUs together.
+
+    Attributes:
+        probability: That it is within one step of the best limit.
+        measured: Whether it was measured itself, or only its neighbours were.
+    """
+
+    limit_w: float
+    iteration_s: float
+    iteration_j: float
+    cost: float
+    probability: float
+    measured: bool
+
+
+class PowerProfile:
+    """A profile of power limits at one batch size, in the making or done.
+
+    Args:
+        limits_w: Limits of one GPU that may be set.
+        objective: What is to be small; `EnergyWithin` is taken relative to the fastest limit of this profile.
+        error: Wanted relative error of a slice's time and energy, 95 %.
+        counter_update_s: How often the energy counter refreshes.
+        gpus: GPUs of the job: one limit for all, energies summed. The objective must be one for as many.
+        worth: A further limit is measured while that is expected to save such a share of the cost.
+        budget_s: Beyond so many seconds of slices only what three limits need is measured.
+        scatter: Of the length of iterations, relative, until it is known.
+        slices: Frame of an earlier profile to go on with.
+
+    Raises:
+        UsageError: no limits, limits or an error that are none, or a slice that is none of these limits.
+    """
+
+    def __init__(
+        self,
+        limits_w: Sequence[float],
+        objective: Objective,
+        *,
+        error: float = 0.01,
+        counter_update_s: float = 0.1,
+        gpus: int = 1,
+        worth: float = 0.0005,
+        budget_s: float = 120.0,
+        scatter: float = SCATTER,
+        slices: pl.DataFrame | None = None,
+    ) -> None:
+        limits = sorted({float(limit) for limit in limits_w}, reverse=True)
+        if not limits:
+            raise UsageError("no power limits to profile; give those that the card takes, for example range(100, 251, 25)")
+        if not all(limit > 0 and math.isfinite(limit) for limit in limits):
+            raise UsageError(f"power limits are watts above 0, not {', '.join(f'{limit:g}' for limit in limits)}")
+        if not 0 < error < 1:
+            raise UsageError(f"an error of {error:g} cannot be reached; it is a share between 0 and 1, for example 0.01 for 1 %")
+        if gpus < 1:
+            raise UsageError(f"a job has {gpus} GPUs; give 1 or more")
+        self.limits_w = np.array(limits)
+        self.objective, self.error, self.gpus, self.worth = objective, error, gpus, worth
+        self.counter_update_s, self.budget_s, self._prior_scatter = counter_update_s, budget_s, scatter
+        self.unreachable: dict[float, str] = {}
+        self._rows: list[tuple[float, int, float, float, float, float | None]] = []
+        self._curve: Curve | None = None
+        for row in slices.select(list(SLICES)).iter_rows() if slices is not None else ():
+            self.tell(*row)
+
+    # what is known
+
+    @property
+    def slices(self) -> pl.DataFrame:
+        """Every slice told so far; a profile made from it goes on where this one is."""
+        return pl.DataFrame(self._rows, schema=SLICES, orient="row")
+
+    @property
+    def time_s(self) -> float:
+        """What the slices took together."""
+        return sum(row[2] for row in self._rows)
+
+    @property
+    def energy_j(self) -> float:
+        """What the slices drew together."""
+        return sum(row[3] for row in self._rows)
+
+    def tell(
+        self,
+        limit_w: float,
+        iterations: int,
+        time_s: float,
+        energy_j: float,
+        energy_uncertainty_j: float = 0.0,
+        iteration_sd_s: float | None = None,
+    ) -> None:
+        """What a slice took and drew, all GPUs together. A second slice at a limit is added to the first.
+
+        Raises:
+            MeasurementError: numbers that cannot have been measured; nothing is changed.
+            UsageError: a limit that is not one of this profile's.
+        """
+        check_measured(time_s, energy_j)
+        if iterations < 1 or not time_s > 0 or not energy_j > 0:
+            raise MeasurementError(
+                f"a slice of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure one whole iteration or more"
+            )
+        if not energy_uncertainty_j >= 0 or not math.isfinite(energy_uncertainty_j):
+            raise MeasurementError(f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J")
+        column = self._column(limit_w)
+        self._rows.append(
+            (float(self.limits_w[column]), int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j), iteration_sd_s)
+        )
+        self._curve = None
+
+    def cannot(self, limit_w: float, reason: str) -> None:
+        """A limit that could not be set; it is left out from now on."""
+        self.unreachable.setdefault(float(self.limits_w[self._column(limit_w)]), reason)
+
+    @property
+    def curve(self) -> Curve:
+        """Time and power of an iteration against the limit, of one GPU.
+
+        Raises:
+            MeasurementError: no slice has been told yet.
+        """
+        if self._curve is None:
+            if not self._rows:
+                raise MeasurementError("no limit has been measured yet; run a slice first")
+            measured, time_s, power_w, errors = self._measured()
+            self._curve = fit(self.limits_w, measured, time_s, power_w / self.gpus, errors)
+        return self._curve
+
+    def frame(self) -> pl.DataFrame:
+        """The curve as a frame: limit_w, iteration_s, power_w and their relative standard deviations; energy and power of all GPUs."""
+        curve = self.curve
+        return pl.DataFrame(
+            {
+                "limit_w": curve.limits_w,
+                "iteration_s": curve.time_s,
+                "power_w": curve.power_w * self.gpus,
+                "iteration_j": curve.time_s * curve.power_w * self.gpus,
+                "time_sd": np.std(np.log(curve.times_s), axis=0),
+                "power_sd": np.std(np.log(curve.powers_w), axis=0),
+                "measured": [bool(each) for each in np.isin(np.arange(len(curve.limits_w)), self._measured()[0])],
+            }
+        )
+
+    def optimum(self, objective: Objective | None = None) -> Optimum:
+        """The limit that costs least by any objective; of equals the higher one."""
+        curve, objective = self.curve, self._scaled(objective or self.objective)
+        costs, drawn = self._costs(curve, objective)
+        best = int(np.argmin(costs))
+        winners = np.argmin(drawn, axis=1)
+        return Optimum(
+            float(curve.limits_w[best]),
+            float(curve.time_s[best]),
+            float(curve.time_s[best] * curve.power_w[best] * self.gpus),
+            float(costs[best]),
+            float(np.mean(np.abs(winners - best) <= 1)),
+            bool(np.isin(best, self._measured()[0])),
+        )
+
+    def drifted(self, limit_w: float, iteration_s: float, *, by: float = 0.05) -> bool:
+        """Whether iterations at a limit take another time than this profile says: the workload has changed; profile it anew."""
+        expected_s = float(self.curve.time_s[self._column(limit_w)])
+        return abs(math.log(iteration_s / expected_s)) > math.log1p(by) + Z * float(
+            np.std(np.log(self.curve.times_s[:, self._column(limit_w)]))
+        )
+
+    # what to do next
+
+    def next_slice(self) -> Slice | Done:
+        """The next slice, or why there is none."""
+        open_ = [i for i, limit in enumerate(self.limits_w) if float(limit) not in self.unreachable]
+        if not open_:
+            return Done(f"no limit can be set: {next(iter(self.unreachable.values()))}")
+        if not self._rows:
+            return self._slice(open_[0], "the highest limit", warm_up=WARM_UP)
+        measured = set(self._measured()[0].tolist())
+        last = self._column(self._rows[-1][0])
+        spent = self.time_s > self.budget_s
+        if not spent and self._error_at(last) > 1.25 * self.error and self._count(last) < AGAIN:
+            return self._slice(last, f"its error is {self._error_at(last):.1%}, and {self.error:.1%} is wanted")
+        left = [i for i in open_ if i not in measured]
+        if not left:
+            return self._once_more(measured, spent) or Done("all limits are measured")
+        if spent and len(measured) >= LEAST:
+            return Done(f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may take")
+        if len(measured) == 1:
+            if self._cannot_win(last):
+                return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
+            low, high = self.limits_w[left].min(), self.limits_w[list(measured)].max()
+            return self._slice(_nearest(self.limits_w, left, low + 0.45 * (high - low)), "the middle of the range")
+        return self._by_gain(left, measured)
+
+    def _by_gain(self, left: list[int], measured: set[int]) -> Slice | Done:
+        curve, objective = self.curve, self._scaled(self.objective)
+        costs, drawn = self._costs(curve, objective)
+        tried = np.array(sorted(measured))
+        best = int(tried[np.argmin(costs[tried])])
+        with np.errstate(invalid="ignore"):
+            gains = np.maximum(drawn[:, [best]] - drawn[:, left], 0.0)
+        gain = np.nan_to_num(gains, posinf=0.0).mean(axis=0) / costs[best]
+        pick = self._downwards(left[int(np.argmax(gain))], left, tried)
+        if len(measured) >= min(LEAST, len(measured) + len(left)) and gain.max() < self.worth:
+            return self._once_more(measured, False) or Done(self._why(left, best, costs))
+        if gain.max() < self.worth:  # the third point is a check of the shape: where it says most about the limits around the best
+            around = [i for i in left if abs(i - best) <= max(2, len(self.limits_w) // 4)] or left
+            energies = np.log(curve.times_s * curve.powers_w)
+            pick = max(around, key=lambda i: float(np.std(energies[:, i] - energies[:, best])))
+            return self._slice(pick, "a third limit, to check the shape of the curve")
+        return self._slice(pick, f"it may save {gain.max():.2%} of the cost")
+
+    def _once_more(self, measured: set[int], spent: bool) -> Slice | None:
+        """A further slice at a limit that may be the best or may not, where to know that is worth it."""
+        curve, objective = self.curve, self._scaled(self.objective)
+        costs, drawn = self._costs(curve, objective)
+        tried = np.array(sorted(measured))
+        best = int(tried[np.argmin(costs[tried])])
+        with np.errstate(invalid="ignore"):
+            gains = np.nan_to_num(np.maximum(drawn[:, [best]] - drawn[:, tried], 0.0), posinf=0.0)
+        gain = gains.mean(axis=0) / costs[best]
+        rival = int(tried[np.argmax(gain)])
+        # At a flat optimum the wrong neighbour costs next to nothing more: less than a slice is worth.
+        if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
+            return None
+        pick = max((i for i in (best, rival) if self._count(i) < AGAIN), key=lambda i: -self._count(i), default=None)
+        if pick is None:
+            return None
+        return self._slice(pick, f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W cost too nearly the same to tell")
+
+    def _downwards(self, pick: int, left: list[int], tried: np.ndarray) -> int:
+        """Not far below what is measured at once: there the model knows least, and a slice costs most."""
+        lowest_w = STRIDE * float(self.limits_w[tried].min())
+        near = [i for i in left if self.limits_w[i] >= lowest_w]
+        return pick if self.limits_w[pick] >= lowest_w or not near else max(near)
+
+    def _why(self, left: list[int], best: int, costs: np.ndarray) -> str:
+        lower = [i for i in left if i > best]
+        best_w = self.limits_w[best]
+        if lower and min(self.limits_w[lower]) < self.limits_w[self._measured()[0]].min():
+            least = float(np.min(costs[lower]) / costs[best] - 1)
+            more = (
+                f"at least {least:.1%} more"
+                if math.isfinite(least) and least > 0.001
+                else "no less"
+                if math.isfinite(least)
+                else "too much time"
+            )
+            return f"lower limits cannot win: they would cost {more} than {best_w:g} W"
+        return f"no other limit is expected to save {self.worth:.1%} against {best_w:g} W"
+
+    def _cannot_win(self, column: int) -> bool:
+        """Whether lower limits lose even if they were as fast and drew next to nothing."""
+        time_s, power_w = self.curve.time_s[column], self.curve.power_w[column]
+        objective = self._scaled(self.objective)
+        least_w = min(FLOOR * float(self.limits_w.max()), power_w)
+        now = float(objective.cost(time_s, time_s * power_w * self.gpus))
+        return float(objective.cost(time_s, time_s * least_w * self.gpus)) >= now * (1 - self.worth)
+
+    def _slice(self, column: int, reason: str, *, warm_up: int = 1) -> Slice:
+        _, scatter = self._scatter()
+        iterations = math.ceil((Z * scatter / self.error) ** 2)
+        edge_s = EDGE_S * self.counter_update_s / 0.1
+        if self._rows:  # an edge's error is joules, whatever the length of a window
+            edge_s = max(row[4] / (row[3] / row[2]) for row in self._rows)
+            iteration_s = self._rows[-1][2] / self._rows[-1][1]
+            iterations = max(1, min(iterations, math.ceil(LONGEST_S / iteration_s)))
+        seconds = max(edge_s / self.error, 2 * self.counter_update_s)
+        return Slice(float(self.limits_w[column]), max(iterations, 1), min(seconds, LONGEST_S), SETTLE_S, warm_up, reason)
+
+    # arithmetic
+
+    def _column(self, limit_w: float) -> int:
+        column = int(np.argmin(np.abs(self.limits_w - limit_w)))
+        if abs(self.limits_w[column] - limit_w) > 1.0:  # the driver rounds limits
+            raise UsageError(f"{limit_w:g} W is not one of the limits of this profile: {', '.join(f'{w:g}' for w in self.limits_w)}")
+        return column
+
+    def _count(self, column: int) -> int:
+        return sum(row[0] == self.limits_w[column] for row in self._rows)
+
+    def _scatter(self) -> tuple[float, float]:
+        """Iterations that were timed, and their relative scatter with what is assumed before there are any."""
+        count, squares = 8.0, 8.0 * self._prior_scatter**2
+        for _, iterations, time_s, _, _, sd_s in self._rows:
+            if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
+                count += iterations - 1
+                squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
+        return count, math.sqrt(squares / count)
+
+    def _pooled(self, column: int) -> tuple[int, float, float, float]:
+        mine = [row for row in self._rows if row[0] == self.limits_w[column]]
+        return sum(r[1] for r in mine), sum(r[2] for r in mine), sum(r[3] for r in mine), math.sqrt(sum(r[4] ** 2 for r in mine))
+
+    def _error_at(self, column: int) -> float:
+        """Relative 95 % error at a limit, the larger of time's and energy's."""
+        iterations, _, energy_j, uncertainty_j = self._pooled(column)
+        return max(Z * self._scatter()[1] / math.sqrt(iterations), uncertainty_j / energy_j)
+
+    def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Columns that were measured; time of an iteration, power of all GPUs, and their relative standard errors there."""
+        columns = np.array(sorted({self._column(row[0]) for row in self._rows}))
+        scatter = self._scatter()[1]
+        pooled = [self._pooled(int(column)) for column in columns]
+        time_s = np.array([seconds / iterations for iterations, seconds, _, _ in pooled])
+        power_w = np.array([energy_j / seconds for _, seconds, energy_j, _ in pooled])
+        errors = np.array([(scatter / math.sqrt(n), uncertainty_j / energy_j / Z) for n, _, energy_j, uncertainty_j in pooled])
+        return columns, time_s, power_w, np.maximum(errors, 1e-4)
+
+    def _scaled(self, objective: Objective) -> Objective:
+        if isinstance(objective, EnergyWithin):
+            return replace(objective, reference_time_s=float(self.curve.time_s.min()))
+        return objective
+
+    def _costs(self, curve: Curve, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
+        """Of an iteration at each limit; and of every draw, relative to nothing."""
+        costs = np.asarray(objective.cost(curve.time_s, curve.time_s * curve.power_w * self.gpus), dtype=float)
+        drawn = np.asarray(objective.cost(curve.times_s, curve.times_s * curve.powers_w * self.gpus), dtype=float)
+        out = np.array([float(limit) in self.unreachable for limit in curve.limits_w])
+        if isinstance(objective, EnergyWithin):  # a bound is kept where it is kept in half of what may be true
+            drawn = np.asarray(objective.cost(curve.times_s / curve.times_s.min(axis=1, keepdims=True) * objective.reference_time_s,
+                                              curve.times_s * curve.powers_w * self.gpus))  # fmt: skip
+            out |= np.isinf(drawn).mean(axis=0) > 0.5
+        return np.where(out, np.inf, costs), np.where(out[None, :], np.inf, drawn)
+
+
+def _nearest(limits_w: np.ndarray, among: list[int], wanted_w: float) -> int:
+    return min(among, key=lambda i: abs(limits_w[i] - wanted_w))

@@ -1,0 +1,1 @@
+"""Models of time and energy over settings, from few measurements."""

@@ -1,0 +1,269 @@
+"""How an iteration's time and energy answer to clocks and power limits: physics before any probe, corrected by every probe.
+
+Nobody knows the numbers of a running job, so many sets of them are drawn once from ranges that hold for any card (`iteration_physics`).
+A fit weighs the sets by what the probes say, moves them by an ensemble Kalman step where they are too few to fit (Evensen, 2003), and lets
+a smooth deviation explain the rest (Matheron's rule: every draw goes through the probes as closely as their errors ask). A prediction made
+elsewhere enters as soft probes with errors that are alike at settings that lie near each other; curves of other workloads of the card
+(`library`) enter as further sets. `power_curve` is a sibling for limits only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import logsumexp
+
+from ..space import SettingSpace
+from .clock_prior import bank
+
+DRAWS = 256  # of what a fit leaves open
+LEAST_EFFECTIVE = 48.0  # draws that weights must leave; below it they are tempered, and the Kalman step does the rest
+DEVIATION_TIME, DEVIATION_POWER = 0.003, 0.012  # standard deviation of log time and log power from the equations
+REACH = (0.35, 0.6, 0.35)  # over which part of ln SM clock, ln memory clock, ln limit a deviation is alike
+SCALES = ((0.5, -0.7), (1.0, 0.0), (2.0, -0.7), (4.0, -2.0))  # of the deviation, with the log of what is believed of each beforehand
+SOFT = 10  # settings at which a prediction is taken as a soft probe
+SOFT_REACH = 0.7  # over which part of a ln clock its errors are alike
+FREE = 3.0  # standard deviation of the log of the unknown time and energy at the reference
+OUTLIER = 3.0  # standard deviations beyond which a probe's stated error is not believed
+
+
+@dataclass(frozen=True)
+class Response:
+    """What is believed of every setting of a space, as equally likely draws.
+
+    Attributes:
+        log_times, log_energies: ln of time and energy of an iteration relative to the reference, (draws, settings).
+        log_time_s, log_energy_j: ln of time and energy of an iteration at the reference, (draws,).
+        deviation: How far the smooth deviation had to be widened, 1 where the equations fit as well as expected.
+    """
+
+    space: SettingSpace
+    log_times: np.ndarray
+    log_energies: np.ndarray
+    log_time_s: np.ndarray
+    log_energy_j: np.ndarray
+    deviation: float
+
+    @property
+    def time_ratio(self) -> np.ndarray:
+        """Best estimate per setting, relative to the reference (median in log)."""
+        return np.asarray(np.exp(self.log_times.mean(axis=0)))
+
+    @property
+    def energy_ratio(self) -> np.ndarray:
+        return np.asarray(np.exp(self.log_energies.mean(axis=0)))
+
+    @property
+    def time_sd(self) -> np.ndarray:
+        """Relative standard deviation per setting."""
+        return np.asarray(self.log_times.std(axis=0))
+
+    @property
+    def energy_sd(self) -> np.ndarray:
+        return np.asarray(self.log_energies.std(axis=0))
+
+
+def fit(
+    space: SettingSpace,
+    rows: Any,
+    time_s: Any,
+    energy_j: Any,
+    errors: Any,
+    *,
+    prior: Any = None,
+    power_share: float | None = None,
+    wait_share: float | None = None,
+) -> Response:
+    """What probes (and a prediction) say of every setting.
+
+    Args:
+        space: The settings.
+        rows: Row of the space that each probe was at; repeated probes pool. May be empty.
+        time_s, energy_j: Time and energy of an iteration in each probe.
+        errors: Relative standard errors, (probes, 2): of time and of energy.
+        prior: A prediction, or a `Library` of other workloads' curves. A prediction has `frame` with log_time, log_time_sd, log_energy and
+            log_energy_sd per setting, relative to the reference.
+        power_share: Mean power at the reference over the power limit in force there, where both are known. Else None.
+        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is known.
+    """
+    rows = np.asarray(rows, dtype=int).reshape(-1)
+    seen = np.log(np.column_stack([np.asarray(time_s, float).reshape(-1), np.asarray(energy_j, float).reshape(-1)]))
+    sigma = np.asarray(errors, float).reshape(len(rows), 2).copy()
+    waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
+    times, powers = bank(space, None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2), waits)
+    if hasattr(prior, "mixtures"):  # curves of other workloads: as many as of physics, and the probes decide between them
+        mixed_times, mixed_powers = prior.mixtures(times, powers)
+        times, powers = np.concatenate([times, mixed_times]), np.concatenate([powers, mixed_powers])
+        prior = None
+    middle = seen.mean(axis=0) if len(rows) else np.zeros(2)
+    soft = _soft(space, prior)
+    for again in (True, False):
+        fitted = _condition(space, times, powers, rows, seen - middle, sigma, soft)
+        worst = fitted[-1]
+        if not again or len(rows) < 4 or not np.any(worst > OUTLIER):
+            break
+        sigma *= np.maximum(worst / (0.5 * OUTLIER), 1.0)  # such a probe says little more than that something happened
+    log_times, log_energies, scale, deviation, _ = fitted
+    return Response(space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation)
+
+
+def prepare(space: SettingSpace) -> None:
+    """Work out beforehand what every fit over a space needs."""
+    _deviation(space)
+
+
+@dataclass(frozen=True)
+class _Soft:
+    """A prediction as soft probes: rows, (ln time, ln energy) there, covariance of its errors for either."""
+
+    rows: np.ndarray
+    values: np.ndarray
+    covariances: tuple[np.ndarray, np.ndarray]
+
+
+def _condition(
+    space: SettingSpace, times: np.ndarray, powers: np.ndarray, rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
+    rng = np.random.default_rng(0)  # the same luck for every call: what is compared differs in what was measured
+    n, hard = len(space), len(rows)
+    at = np.concatenate([rows, soft.rows]).astype(int) if soft is not None else rows
+    both = np.concatenate([at, at + n])  # in the state, ln times of all settings come first, then ln energies
+    count = len(at)
+    kernel, root = _deviation(space)
+    noise = np.zeros((2 * count, 2 * count))
+    target = np.zeros(2 * count)
+    for which in (0, 1):
+        start = which * count
+        noise[range(start, start + hard), range(start, start + hard)] = sigma[:, which] ** 2
+        noise[start : start + hard, start : start + hard] += FREE**2  # the reference itself is not known: common to all hard probes
+        target[start : start + hard] = seen[:, which]
+        if soft is not None:
+            noise[start + hard : start + count, start + hard : start + count] = soft.covariances[which]
+            target[start + hard : start + count] = soft.values[:, which]
+    said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
+    inner = kernel[np.ix_(at, at)]
+    unit = np.block([[DEVIATION_TIME**2 * inner] * 2, [DEVIATION_TIME**2 * inner, (DEVIATION_TIME**2 + DEVIATION_POWER**2) * inner]])
+    scale, likelihood = 1.0, np.zeros(len(times))
+    if count:
+        best = -np.inf
+        for each, believed in SCALES:
+            found = _likelihood(target - said, each**2 * unit + noise)
+            evidence = float(logsumexp(found)) + believed
+            if evidence > best:
+                best, scale, likelihood = evidence, each, found
+    beta, weights = _tempered(likelihood)
+    chosen = _systematic(weights, rng)
+    state = np.concatenate([times[chosen], times[chosen] + powers[chosen]], axis=1)
+    cover = scale**2 * unit + noise
+    if count and beta < 1:
+        anomalies = state - state.mean(axis=0)
+        reach = anomalies[:, both]
+        gain = anomalies.T @ reach / (len(state) - 1)
+        factor = cho_factor(reach.T @ reach / (len(state) - 1) + cover / (1 - beta))
+        slips = rng.standard_normal((len(state), 2 * count)) @ np.linalg.cholesky(cover / (1 - beta)).T
+        state = state + cho_solve(factor, (target + slips - state[:, both]).T).T @ gain.T
+    free_time = scale * DEVIATION_TIME * rng.standard_normal((len(state), root.shape[1])) @ root.T
+    free_power = scale * DEVIATION_POWER * rng.standard_normal((len(state), root.shape[1])) @ root.T
+    state = state + np.concatenate([free_time, free_time + free_power], axis=1)
+    scales = FREE * rng.standard_normal((len(state), 2))
+    worst = np.zeros((hard, 2))
+    if count:
+        plain = noise.copy()
+        lift = np.zeros((2 * count, 2))
+        for which in (0, 1):
+            start = which * count
+            plain[start : start + hard, start : start + hard] -= FREE**2
+            lift[start : start + hard, which] = 1.0
+        slips = rng.standard_normal((len(state), 2 * count)) @ np.linalg.cholesky(plain + 1e-12 * np.eye(2 * count)).T
+        factor = cho_factor(cover)
+        answer = cho_solve(factor, (target - slips - state[:, both] - scales @ lift.T).T).T
+        block = kernel[:, at] * scale**2
+        half_t, half_e = answer[:, :count], answer[:, count:]
+        shift_time = DEVIATION_TIME**2 * (half_t + half_e) @ block.T
+        shift_power = DEVIATION_POWER**2 * half_e @ block.T
+        state = state + np.concatenate([shift_time, shift_time + shift_power], axis=1)
+        scales = scales + FREE**2 * answer @ lift
+        inverse = np.diag(cho_solve(factor, np.eye(2 * count)))
+        left = cho_solve(factor, target - said[chosen].mean(axis=0))  # what each probe says against all the others
+        spread = np.var(said[chosen], axis=0)
+        odd = np.abs(left) / inverse / np.sqrt(1 / inverse + spread)
+        worst = np.column_stack([odd[:hard], odd[count : count + hard]])
+    here = space.reference_row
+    log_times, log_energies = state[:, :n] - state[:, [here]], state[:, n:] - state[:, [n + here]]
+    return log_times, log_energies, scales + state[:, [here, n + here]], scale, worst
+
+
+def _likelihood(rests: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Log likelihood of each row, up to nothing: scales are compared by it."""
+    lower = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(lower, rests.T)
+    return np.asarray(-0.5 * np.sum(white**2, axis=0) - np.sum(np.log(np.diag(lower))))
+
+
+def _tempered(likelihood: np.ndarray) -> tuple[float, np.ndarray]:
+    """The largest power of the likelihood, 1 at most, whose weights leave enough draws; and the weights."""
+
+    def weights(beta: float) -> np.ndarray:
+        powered = np.exp(beta * (likelihood - likelihood.max()))
+        return np.asarray(powered / powered.sum())
+
+    low, high = 0.0, 1.0
+    if 1 / np.sum(weights(1.0) ** 2) >= LEAST_EFFECTIVE:
+        return 1.0, weights(1.0)
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 / np.sum(weights(middle) ** 2) >= LEAST_EFFECTIVE else (low, middle)
+    return low, weights(low)
+
+
+def _systematic(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    places = (np.arange(DRAWS) + rng.random()) / DRAWS
+    return np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
+
+
+def _soft(space: SettingSpace, prior: Any) -> _Soft | None:
+    if prior is None:
+        return None
+    frame = prior.frame
+    values = np.column_stack([frame["log_time"].to_numpy(), frame["log_energy"].to_numpy()]).astype(float)
+    spreads = np.column_stack([frame["log_time_sd"].to_numpy(), frame["log_energy_sd"].to_numpy()]).astype(float)
+    good = np.isfinite(values).all(axis=1) & np.isfinite(spreads).all(axis=1) & (spreads > 1e-6).all(axis=1)
+    good[space.reference_row] = False
+    left = np.flatnonzero(good)
+    if not len(left):
+        return None
+    places = _places(space) / SOFT_REACH
+    rows, near = [], np.sum((places - places[space.reference_row]) ** 2, axis=1)
+    for _ in range(min(SOFT, len(left))):  # farthest first: they cover the space
+        pick = int(left[np.argmax(near[left])])
+        if near[pick] <= 1e-9:
+            break
+        rows.append(pick)
+        near = np.minimum(near, np.sum((places - places[pick]) ** 2, axis=1))
+    if not rows:
+        return None
+    chosen = np.array(rows)
+    apart = np.sum((places[chosen][:, None] - places[chosen][None, :]) ** 2, axis=2)
+    alike = 0.9 * np.exp(-0.5 * apart) + 0.1 * np.eye(len(chosen))
+    covariances = tuple(alike * np.outer(spreads[chosen, which], spreads[chosen, which]) for which in (0, 1))
+    return _Soft(chosen, values[chosen], (covariances[0], covariances[1]))
+
+
+def _places(space: SettingSpace) -> np.ndarray:
+    return np.asarray(np.log(np.column_stack([space.x, space.mu, space.limit])))
+
+
+@lru_cache(maxsize=8)
+def _deviation(space: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
+    """Covariance of a unit deviation relative to the reference, and a root of it with few columns."""
+    places = _places(space) / np.array(REACH)
+    kernel = np.exp(-0.5 * np.sum((places[:, None] - places[None, :]) ** 2, axis=2))
+    here = space.reference_row
+    kernel = kernel - kernel[[here]] - kernel[:, [here]] + 1.0
+    values, vectors = np.linalg.eigh(kernel)
+    keep = values > 1e-4 * max(values[-1], 1e-12)
+    return kernel + 1e-9 * np.eye(len(space)), vectors[:, keep] * np.sqrt(values[keep])

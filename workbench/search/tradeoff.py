@@ -1,0 +1,417 @@
+"""What was measured, pooled for a look at its frontier: the default to compare with, bounds, choices, and what a choice saves.
+
+    view = look(collect(frame).points)
+    chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
+
+Everything here is a pure function over frames with `time_s` and `energy_j` for the same work, as `search.pareto` reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ..errors import UsageError
+from ..measurement.report import J_PER_KWH, Tariff
+from ..records import Configuration, Setting
+from . import frontier as pareto
+from .frontier import KNOBS
+from .objective import ZeusCost
+
+_COLUMNS: dict[str, Any] = {
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,
+    "time_sd_s": pl.Float64,  # standard errors
+    "energy_sd_j": pl.Float64,
+    "repeats": pl.Int64,
+    "power_limit_w": pl.Float64,  # null leaves it to the driver
+    "sm_clock_mhz": pl.Int64,
+    "mem_clock_mhz": pl.Int64,
+    "batch_size": pl.Int64,
+    "gpu": pl.String,
+    "job": pl.String,
+    "measured": pl.Boolean,  # false: predicted
+    "measurements": pl.List(pl.String),  # ids in the log, oldest first
+}
+POINTS = pl.Schema(_COLUMNS)
+TOO_MANY = 2000  # points, from which on fewer draws tell how sure the frontier is
+Z95 = 1.96
+
+
+class Collected(NamedTuple):
+    """Points (`POINTS`, a row a configuration) and sentences about rows that could not be used."""
+
+    points: pl.DataFrame
+    said: tuple[str, ...] = ()
+
+
+def collect(frame: pl.DataFrame) -> Collected:
+    """Any frame with `time_s` and `energy_j` as pooled points; repeats become one row with their spread.
+
+    Rows without a usable time and energy are left out, and said. A prediction (`measured` false) gives way to a measurement.
+
+    Raises:
+        UsageError: a column that is missing or no number, or not one usable row; says what is wrong with the first.
+    """
+    for column in ("time_s", "energy_j"):
+        if column not in frame.columns:
+            pareto.check(frame)
+    usable, said = _usable(frame)
+    if usable.is_empty():
+        pareto.check(frame)
+    nameless = not any(name in usable.columns for name in KNOBS)
+    points = _typed(usable).with_columns(
+        pl.col("measured").fill_null(True), repeats=pl.when(pl.col("repeats") > 0).then(pl.col("repeats")).otherwise(1)
+    )
+    keys = [*KNOBS, "gpu", "job"]
+    if nameless:  # nothing tells them apart, so each is a configuration of its own
+        return Collected(points.with_columns(pl.col("time_sd_s", "energy_sd_j").fill_null(0.0)), said)
+    measured = _pooled(points.filter(pl.col("measured")), keys)
+    predicted = points.filter(~pl.col("measured"))
+    if not predicted.is_empty():
+        predicted = _pooled(predicted, keys).join(measured.select(keys), on=keys, how="anti", nulls_equal=True)
+        measured = pl.concat([measured, predicted])
+    return Collected(measured.select(POINTS.names()).cast(dict(POINTS)), said)  # type: ignore[arg-type]
+
+
+def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Rows with a finite time and energy above 0, and a sentence about the others."""
+    try:
+        numbers = frame.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64))
+    except pl.exceptions.PolarsError:
+        pareto.check(frame)
+        raise
+    good = numbers.select(
+        pl.all_horizontal(pl.col(name).is_not_null() & pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j"))
+    ).to_series()
+    if good.all() or not good.any():
+        return numbers.filter(good), ()
+    row = int(np.flatnonzero(~good.to_numpy())[0])
+    wrong = next(name for name in ("time_s", "energy_j") if not _sound(numbers[name][row]))
+    left = int((~good).sum())
+    value = numbers[wrong][row]
+    words = "no" if value is None else f"{value:g} as its"
+    return numbers.filter(good), (
+        f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for want of a finite time and energy above 0 "
+        f"(row {row} has {words} {wrong})",
+    )
+
+
+def _sound(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _typed(frame: pl.DataFrame) -> pl.DataFrame:
+    """With all columns of `POINTS`, null where the frame has none."""
+    columns = []
+    for name, kind in POINTS.items():
+        if name == "measurements" and name not in frame.columns and "measurement" in frame.columns:
+            columns.append(pl.concat_list(pl.col("measurement").cast(pl.String)).list.drop_nulls().alias(name))
+        elif name == "measurements" and frame.schema.get(name) == pl.String:  # as a CSV file has them
+            columns.append(pl.col(name).fill_null("").str.split(" ").list.filter(pl.element() != ""))
+        elif name in frame.columns:
+            columns.append(pl.col(name).cast(kind, strict=name in ("time_s", "energy_j")))
+        else:
+            columns.append(pl.lit([] if name == "measurements" else None, dtype=kind).alias(name))
+    return frame.select(columns)
+
+
+def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    if points.is_empty():
+        return points.select(POINTS.names())
+    counted = points.group_by(keys, maintain_order=True).agg(runs=pl.col("repeats").sum(), ids=pl.col("measurements").explode())
+    pooled = pareto.pool(points.drop("repeats", "measurements"), by=keys)
+    whole = pooled.join(counted, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls()).select(POINTS.names())
+
+
+# one piece of work
+
+
+@dataclass(frozen=True)
+class Look:
+    """Points of one piece of work, their frontier, and what they are compared with.
+
+    Attributes:
+        points: Rows of `POINTS`.
+        front: Rows of the frontier, fastest first.
+        chance: Of each point, the probability of lying on the frontier.
+        reference: Row of the GPU's default; None where none of the points is it.
+        why: How the reference was found, or why there is none.
+        max_power_w: What eta prices a second at.
+    """
+
+    points: pl.DataFrame
+    front: np.ndarray
+    chance: np.ndarray
+    reference: int | None
+    why: str
+    max_power_w: float
+
+    @property
+    def frontier(self) -> pl.DataFrame:
+        return self.points[self.front]
+
+    @property
+    def knee(self) -> int:
+        """Of the frontier's rows, where it bends most."""
+        return pareto.knee(self.frontier)
+
+    def allowed(self, max_slowdown: float | None) -> int:
+        """How many of the frontier's rows, the fastest first, are within a slowdown against the reference; at least one."""
+        if max_slowdown is None:
+            return len(self.front)
+        times = self.frontier["time_s"].to_numpy()
+        return max(1, int(np.searchsorted(times, self.reference_time_s * (1 + max_slowdown) * (1 + 1e-9), side="right")))
+
+    @property
+    def reference_time_s(self) -> float:
+        """The default's time; the fastest point's where there is no default."""
+        row = int(self.front[0]) if self.reference is None else self.reference
+        return float(self.points["time_s"][row])
+
+    def optimum(self, eta: float, max_slowdown: float | None = None) -> int:
+        """Of the frontier's rows within a slowdown, the one of least eta x energy + (1 - eta) x maximum power x time (Zeus, equation 2)."""
+        return pareto.best(self.frontier[: self.allowed(max_slowdown)], ZeusCost(eta, self.max_power_w))
+
+    def place(self, row: int) -> int | None:
+        """Where a point stands on the frontier; None where it is beaten."""
+        found = np.flatnonzero(self.front == row)
+        return int(found[0]) if len(found) else None
+
+
+def look(points: pl.DataFrame, *, default: Configuration | None = None, max_power_w: float | None = None) -> Look:
+    """The frontier of pooled points for the same work.
+
+    Args:
+        default: The configuration that others are compared with. Without it that is the one that leaves all to the driver, else the highest
+            limit and clocks, at the batch size that is fastest there.
+        max_power_w: Prices time for eta; the highest power limit, or the highest mean power, where None.
+
+    Raises:
+        UsageError: no points, a default that is none of them, a power that makes no sense.
+    """
+    points = pareto.check(points)
+    front = pareto.on_frontier(points["time_s"].to_numpy(), points["energy_j"].to_numpy())
+    chance = pareto.membership(points, draws=64 if len(points) > TOO_MANY else 256)
+    reference, why = _reference(points, default)
+    if max_power_w is None:
+        limits = points["power_limit_w"].drop_nulls()
+        drawn = float((points["energy_j"] / points["time_s"]).max())  # type: ignore[arg-type]
+        max_power_w = drawn if limits.is_empty() else float(limits.max())  # type: ignore[arg-type]
+    ZeusCost(0.5, max_power_w)  # which says what is wrong with it
+    return Look(points, front, chance, reference, why, max_power_w)
+
+
+def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int | None, str]:
+    rows = points.with_row_index("row")
+    if default is not None:
+        row = find(points, default)
+        if row is None:
+            raise UsageError(f"the default, {words(default)}, is none of the {len(points)} points; measure it, or name one of them")
+        return row, "as given"
+    knobs = [name for name in KNOBS if name != "batch_size"]
+    if not any(points[name].is_not_null().any() for name in KNOBS):
+        return None, "no point names its setting, so none is known to be the default"
+    free = rows.filter(pl.all_horizontal(pl.col(name).is_null() for name in knobs) & pl.col("measured"))
+    if free.is_empty():  # the highest of each knob that was turned; null is the driver's own, which is the highest
+        free = rows.filter(pl.col("measured"))
+        for name in knobs:
+            high = free[name].max()
+            kept = free.filter(pl.col(name).is_null()) if free[name].is_null().any() else free.filter(pl.col(name) == high)
+            free = free if kept.is_empty() else kept
+        why = "the highest setting measured"
+    else:
+        why = "the driver's own setting"
+    if free.is_empty():
+        return None, "nothing is measured yet"
+    best = free.sort("time_s")
+    several = best["batch_size"].n_unique() > 1
+    return int(best["row"][0]), why + (", at the batch size that is fastest there" if several else "")
+
+
+# configurations
+
+
+def configuration(points: pl.DataFrame, row: int) -> Configuration:
+    """What a point was measured at."""
+    values = points.row(row, named=True)
+    return Configuration(Setting(*(values[name] for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"))), values["batch_size"])
+
+
+def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
+    """The row of a configuration; a batch size of None is any, the fastest; None where there is none."""
+    knobs: Mapping[str, Any] = {name: getattr(wanted.setting, name) for name in KNOBS if name != "batch_size"}
+    rows = points.with_row_index("row").filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in knobs.items()))
+    exact = rows.filter(pl.col("batch_size").eq_missing(wanted.batch_size))
+    rows = exact if not exact.is_empty() or wanted.batch_size is not None else rows
+    return None if rows.is_empty() else int(rows.sort("time_s")["row"][0])
+
+
+def words(chosen: Configuration) -> str:
+    """A configuration as a person says it.
+
+    >>> words(Configuration(Setting(power_limit_w=150.0, sm_clock_mhz=1200), 64))
+    '150 W, SM 1200 MHz, batch size 64'
+    >>> words(Configuration())
+    "the driver's own setting"
+    """
+    setting = chosen.setting
+    parts = [] if setting.power_limit_w is None else [f"{setting.power_limit_w:g} W"]
+    parts += [] if setting.sm_clock_mhz is None else [f"SM {setting.sm_clock_mhz} MHz"]
+    parts += [] if setting.mem_clock_mhz is None else [f"memory {setting.mem_clock_mhz} MHz"]
+    if not parts:
+        parts = ["the driver's own setting"]
+    return ", ".join([*parts, *([] if chosen.batch_size is None else [f"batch size {chosen.batch_size}"])])
+
+
+def choose(
+    frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None, default: Configuration | None = None,
+    max_power_w: float | None = None,
+) -> Configuration:  # fmt: skip
+    """The configuration of a frame that is best for eta, or of least energy, within a slowdown against the default (0.05 is 5 %).
+
+    Raises:
+        UsageError: as `collect` and `look`; several jobs or GPUs in one frame; an eta or a slowdown that makes no sense.
+    """
+    points = collect(frame).points
+    for name in ("gpu", "job"):
+        if points[name].n_unique() > 1:
+            raise UsageError(f"the frame holds several {name}s ({', '.join(map(str, points[name].unique()[:4]))}); filter it to one")
+    check_slowdown(max_slowdown)
+    seen = look(points, default=default, max_power_w=max_power_w)
+    place = seen.allowed(max_slowdown) - 1 if eta is None else seen.optimum(eta, max_slowdown)
+    return configuration(points, int(seen.front[place]))
+
+
+def check_slowdown(max_slowdown: float | None) -> None:
+    if max_slowdown is not None and not (math.isfinite(max_slowdown) and max_slowdown >= 0):
+        raise UsageError(f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %, or None for any")
+
+
+def python(chosen: Configuration, rule: str = "") -> str:
+    """A line of Python that makes a configuration, with the rule that led to it.
+
+    >>> python(Configuration(Setting(power_limit_w=150.0), 64), "least energy at most 5 % slower")
+    'chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=150), batch_size=64)  # least energy at most 5 % slower'
+    """
+    setting = chosen.setting
+    named = [(name, getattr(setting, name)) for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")]
+    inside = ", ".join(f"{name}={value:.12g}" for name, value in named if value is not None)
+    batch = "" if chosen.batch_size is None else f", batch_size={chosen.batch_size}"
+    return f"chosen = workbench.records.Configuration(workbench.Setting({inside}){batch})" + (f"  # {rule}" if rule else "")
+
+
+# a choice when points change
+
+
+class Followed(NamedTuple):
+    """Where a choice is among new points, and a sentence where it had to move."""
+
+    row: int
+    said: str = ""
+
+
+def follow(before: Look, row: int, after: Look) -> Followed:
+    """A choice among new points: itself where it is still there and no worse off, else the nearest of the frontier."""
+    was = before.points.row(row, named=True)
+    keys = [*KNOBS, "gpu", "job"]
+    same = after.points.with_row_index("row").filter(pl.all_horizontal(pl.col(key).eq_missing(was[key]) for key in keys))
+    if any(was[name] is not None for name in KNOBS):
+        now = None if same.is_empty() else int(same["row"][0])
+    else:  # nothing names it but what it took
+        exact = same.filter((pl.col("time_s") == was["time_s"]) & (pl.col("energy_j") == was["energy_j"]))
+        now = None if exact.is_empty() else int(exact["row"][0])
+    stood = before.place(row) is not None
+    if now is not None and (after.place(now) is not None or not stood):
+        return Followed(now)
+    at = was if now is None else after.points.row(now, named=True)
+    to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
+    why = "is no longer among the points" if now is None else "is not on the frontier any more"
+    name, other = (words(configuration(frame, number)) for frame, number in ((before.points, row), (after.points, to)))
+    return Followed(to, f"{name} {why}; the choice has moved to the nearest, {other}")
+
+
+# what a choice saves
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What `time_s` and `energy_j` of a point are for, and how much of it an epoch and a job are.
+
+    Attributes:
+        unit: "sample", "iteration", "epoch", "job" or "run" (a job as well).
+        per_epoch: How many units an epoch has; None where that is not known. An epoch has one epoch.
+        epochs: How many epochs a job has.
+    """
+
+    unit: str = "run"
+    per_epoch: float | None = None
+    epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("sample", "iteration", "epoch", "job", "run"):
+            raise UsageError(f"the points are for one {self.unit!r}; that is a 'sample', 'iteration', 'epoch', 'job' or 'run'")
+        for name in ("per_epoch", "epochs"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name} is {value:g}; it is a number above 0, or None where it is not known")
+
+    def factors(self, reference_time_s: float) -> dict[str, float]:
+        """By how much a point is to be multiplied for the work that the default does in an hour, for an epoch, and for a job."""
+        found = {"hour": 3600.0 / reference_time_s}
+        whole = self.unit in ("job", "run")
+        epoch = 1.0 if self.unit == "epoch" else self.per_epoch
+        if whole:
+            epoch = None if self.epochs is None else 1.0 / self.epochs
+        if epoch is not None:
+            found["epoch"] = epoch
+        if whole:
+            found["job"] = 1.0
+        elif epoch is not None and self.epochs is not None:
+            found["job"] = epoch * self.epochs
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a choice saves against the default for the same work; below 0 it costs more.
+
+    Attributes:
+        per: "hour" (the work that the default does in an hour), "epoch" or "job".
+        energy_j, uncertainty_j: Joules, with the half width of their 95 % interval.
+        time_s: Seconds that it takes less; below 0 more.
+        money, co2_g: None where no tariff says.
+    """
+
+    per: str
+    energy_j: float
+    uncertainty_j: float
+    time_s: float
+    money: float | None
+    co2_g: float | None
+
+    @property
+    def kwh(self) -> float:
+        return self.energy_j / J_PER_KWH
+
+
+def savings(seen: Look, row: int, work: Work, tariff: Tariff) -> list[Saving]:
+    """What a point saves against the default; nothing without a default."""
+    if seen.reference is None:
+        return []
+    one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
+    saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
+    error_j = 0.0 if row == seen.reference else Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
+    rows = []
+    for per, factor in work.factors(other["time_s"]).items():
+        kwh = factor * saved_j / J_PER_KWH
+        money = None if tariff.price_per_kwh is None else kwh * tariff.price_per_kwh
+        co2_g = None if tariff.g_co2_per_kwh is None else kwh * tariff.g_co2_per_kwh
+        rows.append(Saving(per, factor * saved_j, factor * error_j, factor * saved_s, money, co2_g))
+    return rows

@@ -1,0 +1,139 @@
+"""What every stretch of a tuned job took, and what was saved: measured on both sides, tuning included.
+
+A stretch counts with its whole iterations, their time and their energy. What they would have taken at the default setting comes from
+baselines that are measured before and, now and then, in between. The saving is the difference; its error comes from the baselines'
+errors and the stretches' own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ..records import Setting
+from .probe import Reading
+from .results import Saved
+
+FLOOR = 0.002  # relative error of a baseline that no length of measuring takes away: what differs from time to time
+TUNING = ("baseline", "probe", "re-check")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number of iterations.
+
+    `common_sd` is the part of that error that all stretches at the setting share.
+    """
+
+    kind: str  # "baseline", "probe", "re-check", "paused" or "held"
+    setting: Setting
+    iterations: float
+    time_s: float
+    energy_j: float
+    energy_uncertainty_j: float = 0.0
+    count_sd: float = 0.0
+    common_sd: float = 0.0
+
+    @property
+    def iteration_s(self) -> float:
+        return self.time_s / self.iterations
+
+    @property
+    def power_w(self) -> float:
+        return self.energy_j / self.time_s
+
+
+@dataclass
+class Account:
+    """One workload: its baselines, and sums over its stretches."""
+
+    baselines: list[Reading] = field(default_factory=list)
+    iterations: float = 0.0
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    own_variance: float = 0.0  # of the stretches' energies
+    count_variance: float = 0.0  # of their numbers of iterations
+    common: float = 0.0  # iterations that all of them may be off by together
+
+    def baseline(self) -> tuple[float, float, float, float]:
+        """Time and energy of an iteration at the default setting, and their relative standard errors."""
+        times = [(r.iteration_s, max(r.sd_s / r.iteration_s, FLOOR)) for r in self.baselines]
+        energies = [(r.iteration_j, max(r.energy_sd, FLOOR)) for r in self.baselines]
+        return (*_pooled(times), *_pooled(energies))
+
+    def add(self, stretch: Stretch) -> None:
+        self.iterations += stretch.iterations
+        self.time_s += stretch.time_s
+        self.energy_j += stretch.energy_j
+        self.own_variance += (stretch.energy_uncertainty_j / 1.96) ** 2
+        self.count_variance += (stretch.count_sd * stretch.iterations) ** 2
+        if stretch.setting != Setting():  # at the default setting the baseline is off by as much
+            self.common += stretch.common_sd * stretch.iterations
+
+
+class Book:
+    """All workloads of one tuned job."""
+
+    def __init__(self) -> None:
+        self.accounts: list[Account] = []
+        self.spent_s = self.spent_j = 0.0
+        self.iterations = 0.0
+
+    def open(self, reading: Reading) -> None:
+        """A new workload, with its first baseline."""
+        self.accounts.append(Account([reading]))
+
+    def again(self, number: int, reading: Reading) -> None:
+        """Workload `number` is back; it goes on in its account."""
+        self.accounts.append(self.accounts.pop(number))
+        self.check(reading)
+
+    def forget(self) -> None:
+        """The present workload was none."""
+        self.accounts.pop()
+
+    def check(self, reading: Reading) -> None:
+        """Another baseline of the present workload."""
+        self.accounts[-1].baselines.append(reading)
+
+    def add(self, stretch: Stretch) -> None:
+        """A stretch of the present workload."""
+        self.iterations += stretch.iterations
+        if stretch.kind in TUNING:
+            self.spent_s += stretch.time_s
+            self.spent_j += stretch.energy_j
+        if self.accounts:
+            self.accounts[-1].add(stretch)
+
+    def saved(self) -> Saved | None:
+        """What was saved so far; None before any stretch has a baseline."""
+        would_j = would_s = took_j = took_s = variance = time_variance = iterations = 0.0
+        for account in self.accounts:
+            if not account.iterations:
+                continue
+            time_s, time_sd, energy_j, energy_sd = account.baseline()
+            would_j += account.iterations * energy_j
+            would_s += account.iterations * time_s
+            took_j += account.energy_j
+            took_s += account.time_s
+            iterations += account.iterations
+            counts = account.count_variance + account.common**2
+            variance += (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance + counts * energy_j**2
+            time_variance += (account.iterations * time_s * time_sd) ** 2 + counts * time_s**2
+        if not would_j > 0:
+            return None
+        uncertainty_j = 1.96 * math.sqrt(variance)
+        return Saved(would_j - took_j, uncertainty_j, 1.0 - took_j / would_j, uncertainty_j / would_j,
+                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s, iterations, took_s)  # fmt: skip
+
+
+def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
+    """A mean of measured values with their relative errors, weighted by them; the error grows where they do not agree."""
+    weights = [1.0 / (value * sd) ** 2 for value, sd in values]
+    total = sum(weights)
+    mean = sum(w * value for w, (value, _) in zip(weights, values, strict=True)) / total
+    variance = 1.0 / total
+    if len(values) > 1:
+        chi = sum(w * (value - mean) ** 2 for w, (value, _) in zip(weights, values, strict=True)) / (len(values) - 1)
+        variance *= max(1.0, chi)
+    return mean, math.sqrt(variance) / mean

@@ -1,0 +1,123 @@
+"""`workbench.tune`: a training tuned while it runs, in a script or a notebook."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..measurement import session
+from .driver import Driver
+from .options import check_objective, check_options, check_slowdown
+from .results import TuningResult, TuningView
+from .state_machine import Tuner
+
+if TYPE_CHECKING:
+    from ..search.objective import Objective
+
+
+class Tuning:
+    """A context manager that tunes what runs inside. `begin` and `end` do the same without a block.
+
+    Attributes:
+        tuner: The state machine; None before `begin`.
+        result: How it went, when it has ended.
+    """
+
+    def __init__(self, gpu: int | str | None = None, **options: Any) -> None:
+        self._gpu, self._options = gpu, options
+        self.tuner: Tuner | None = None
+        self._driver: Driver | None = None
+        self._ended: TuningResult | None = None
+
+    def begin(self) -> Tuning:
+        """Begin to tune what runs on the GPU."""
+        if self._driver is not None:
+            raise UsageError("this tuning has begun already; workbench.tune() makes another one")
+        from ..device.discovery import open_device
+
+        uuids = None
+        if self._gpu is not None:
+            uuids = [open_device(each.strip()).uuid for each in str(self._gpu).split(",")]
+        mine = session.current()
+        meter = mine.meter
+        if uuids is not None and (outside := [uuid for uuid in uuids if uuid not in {device.uuid for device in meter.devices}]):
+            raise UsageError(f"GPU {outside[0]} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it")
+        self.tuner = Tuner(meter, uuids=uuids, **self._options)
+        if not meter.devices:
+            self.tuner.refused = mine.why_no_gpu() or self.tuner.refused
+        self._driver = Driver(self.tuner)
+        return self
+
+    def end(self) -> TuningResult:
+        """End it: the GPU is as it was. May be called again."""
+        if self._driver is None or self.tuner is None:
+            raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
+        self._driver.end()
+        self._ended = self.tuner.end()
+        return self._ended
+
+    @property
+    def result(self) -> TuningResult:
+        """How it went; while it goes on, how it would be if it ended now."""
+        if self._ended is not None:
+            return self._ended
+        if self.tuner is None:
+            raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
+        return self.tuner.result
+
+    def view(self) -> TuningView:
+        """What is to be seen now."""
+        if self.tuner is None:
+            raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
+        return self.tuner.view()
+
+    def __enter__(self) -> Tuning:
+        return self.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        result = self.end()
+        if result.state == "refused" and error is None:
+            warnings.warn(result.words, RuntimeWarning, stacklevel=2)
+
+
+def tune(
+    max_slowdown: float | None = 0.05,
+    *,
+    objective: str | Objective = "energy",
+    over: str = "both",
+    gpu: int | str | None = None,
+    progress: Callable[[], float] | None = None,
+    search: str = "model-guided",
+    model: Any = None,
+    label: str = "",
+    **options: Any,
+) -> Tuning:
+    """Tune the GPU's power limit and clocks to a training while it runs.
+
+    with workbench.tune(max_slowdown=0.05) as tuning:
+        for batch in loader:
+            train(batch)
+            workbench.step()          # optional: iterations that are told need not be found
+    print(tuning.result)
+
+    Args:
+        max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no bound.
+        objective: What is to be small: a name of `workbench.tuning.OBJECTIVES`, or an objective of `workbench.search.objective`.
+        over: What may be set: "power" limits, "clocks" or "both".
+        gpu: Which GPU(s), as `open_device` takes them; those that work where None.
+        progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.
+        search: "model-guided" (ours), or a peer of `workbench.search.clocks.make`.
+        model: A model of this GPU or its file; the user's own where None, False for none.
+        label: For views.
+
+    Raises:
+        UsageError: a bound, objective, search or knob that makes no sense; at once, before anything runs.
+    """
+    check_slowdown(max_slowdown)
+    check_objective(objective)
+    check_options(over, search, options.get("watch", "model"), model, progress)
+    return Tuning(gpu, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search, model=model,
+                  label=label, **options)  # fmt: skip

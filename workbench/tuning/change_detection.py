@@ -1,0 +1,250 @@
+"""Whether the job is still the one that was tuned, whether it works at all, and whether it has the GPU to itself."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ..device.protocol import Device
+from ..errors import DeviceError
+from ..measurement.meter import _ours
+from ..measurement.recorder import Recorder
+from ..periods.online import aliasing
+from ..records import Process
+
+IDLE_S = 2.0
+LEAST_TIME_SD, LEAST_POWER_SD = 0.01, 0.015
+SLACK, LIMIT = 1.0, 8.0  # of the cumulative sums, in standard deviations
+DEAFEST = 16.0  # times, after false alarms
+FAR = 0.35  # logarithm of iteration times that needs no second look
+MOST = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
+PERIODIC, APERIODIC = 0.18, 0.30
+BACK_OFF = 32
+LEVEL_S, LASTS_S, STEP = 2.5, 7.0, 0.1  # of power: the mean over so long, for how long it must be another, by how much (logarithm)
+
+
+class Watch(Protocol):
+    """Told of every stretch at the held setting; answers with a sentence once the job is another."""
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing speaks for another job just now."""
+        ...
+
+    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str: ...
+
+
+@dataclass
+class ModelWatch:
+    """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page, Biometrika 41, 1954).
+
+    The expectation starts as what the search believes of the setting and is taken over by the first stretches; later it follows slowly,
+    so that a card that warms up is no new job.
+
+    Args:
+        iteration_s, power_w: Expected, or NaN where the first stretch is to tell.
+        tolerance: Times what stretches of a job differ by at least; more after alarms that were none.
+    """
+
+    iteration_s: float = math.nan
+    power_w: float = math.nan
+    tolerance: float = 1.0
+    _seen: int = 0
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
+    _spread: list[float] = field(default_factory=lambda: [LEAST_TIME_SD**2, LEAST_POWER_SD**2])
+
+    @property
+    def calm(self) -> bool:
+        return max(self._sums) == 0.0
+
+    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
+        now = (iteration_s, power_w)
+        expected = (self.iteration_s, self.power_w)
+        off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]
+        floors = (max(self.tolerance * LEAST_TIME_SD, time_sd), max(self.tolerance * LEAST_POWER_SD, time_sd))
+        first = self._seen < 2  # how much stretches differ is not known yet, nor is the setting's model exact
+        for k in range(2):
+            sd = max(floors[k], math.sqrt(self._spread[k]), 0.03 if first else 0.0)
+            z = off[k] / sd
+            for side, signed in ((2 * k, z), (2 * k + 1, -z)):
+                self._sums[side] = max(0.0, self._sums[side] + min(signed, MOST) - SLACK)
+        if abs(off[0]) > FAR and time_sd < 0.3 * FAR:  # whole iterations that are so much longer or shorter are those of another job
+            return f"an iteration takes {iteration_s:.4g} s, not {self.iteration_s:.4g} s"
+        worst = max(range(4), key=lambda side: self._sums[side])
+        if self._sums[worst] > LIMIT:
+            what, unit, k = (("an iteration takes", "s", 0), ("the power is", "W", 1))[worst // 2]
+            return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
+        self._seen += 1
+        gain = 1.0 / self._seen if self._seen <= 4 else 0.05
+        if max(self._sums) < 0.5 * LIMIT:
+            self.iteration_s = iteration_s if math.isnan(self.iteration_s) else self.iteration_s * math.exp(gain * off[0])
+            self.power_w = power_w if math.isnan(self.power_w) else self.power_w * math.exp(gain * off[1])
+            if not first:
+                for k in range(2):
+                    self._spread[k] += 0.1 * (min(off[k] ** 2, 9 * self._spread[k]) - self._spread[k])
+        return ""
+
+
+@dataclass
+class GpoeoWatch:
+    """GPOEO's rule (`PyEPOpt.py:514-586`): mean power over one period; a change where (max - min) / mean since the entry is above a bound.
+
+    Quiet looks become rarer: after the n-th, 2**(n-1) stretches are let pass, at most 32.
+
+    Args:
+        periodic: 0.18 for a job with iterations, else 0.30.
+    """
+
+    periodic: bool = True
+    _powers: list[float] = field(default_factory=list)
+    _skip: int = 0
+    _quiet: int = 0
+
+    @property
+    def calm(self) -> bool:
+        return True
+
+    def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str:
+        if self._skip > 0:
+            self._skip -= 1
+            return ""
+        self._powers = [min([*self._powers, power_w]), max([*self._powers, power_w])]
+        low, high = self._powers[0], self._powers[-1]
+        change = (high - low) / (0.5 * (high + low))
+        if change > (PERIODIC if self.periodic else APERIODIC):
+            return f"the power went between {low:.0f} and {high:.0f} W ({100 * change:.0f} %)"
+        self._quiet += 1
+        self._skip = min(2 ** (self._quiet - 1), BACK_OFF) - 1
+        return ""
+
+
+def make_watch(name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0) -> Watch:
+    """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the power of a steady job wander."""
+    return GpoeoWatch(periodic) if name == "gpoeo" else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, DEAFEST))
+
+
+class Company:
+    """Other processes on the GPUs, asked for now and then: some drivers take milliseconds to answer."""
+
+    def __init__(self, devices: Sequence[Device], every_s: float = 5.0) -> None:
+        self._devices, self._every_s = tuple(devices), every_s
+        self._due_s = -math.inf
+        self._last: deque[bool] = deque(maxlen=2)
+        self.processes: tuple[Process, ...] = ()
+
+    def look(self, now_s: float) -> bool:
+        """Whether others use the GPU too; looks at most every few seconds, and takes them for gone after two looks without."""
+        if now_s >= self._due_s:
+            self._due_s = now_s + self._every_s
+            found: list[Process] = []
+            for device in self._devices:
+                try:
+                    found += [each for each in device.processes() if each.name != "?" and not _ours(each.pid)]
+                except DeviceError:
+                    continue
+            self._last.append(bool(found))
+            if found or not any(self._last):
+                self.processes = tuple(found)
+        return any(self._last)
+
+    @property
+    def words(self) -> str:
+        names = ", ".join(f"{each.name} ({each.pid})" for each in self.processes[:3])
+        return f"other processes use this GPU ({names}), so its energy is not this job's alone"
+
+
+class Vitals:
+    """Since when the GPUs are at rest."""
+
+    def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
+        self._recorder, self._uuids = recorder, tuple(uuids)
+        self._looked_s = -math.inf
+        self._seen_s = math.nan  # when one was last seen at all: a sampling that stutters says nothing of the GPU
+        self.busy_s = math.nan  # when one was last seen working
+
+    def look(self, now_s: float) -> None:
+        if now_s < self._looked_s + 0.4:
+            return
+        for uuid in self._uuids:
+            rows = self._recorder.rows(uuid, max(self._looked_s, now_s - 3.0), now_s)
+            if len(rows):
+                self._seen_s = max(float(rows["time_s"][-1]), self._seen_s if self._seen_s == self._seen_s else -math.inf)
+            active = np.flatnonzero(~(rows["utilisation"] <= 0))  # a GPU that does not tell is taken to be busy
+            if len(active):
+                at_s = float(rows["time_s"][active[-1]])
+                self.busy_s = at_s if math.isnan(self.busy_s) else max(self.busy_s, at_s)
+        self._looked_s = now_s
+
+    @property
+    def idle_s(self) -> float:
+        """For how long; 0 while nothing was seen."""
+        idle_s = self._seen_s - self.busy_s
+        return max(0.0, idle_s) if idle_s == idle_s else 0.0
+
+
+class Level:
+    """The power of a job whose iterations nobody tells: a step of it that lasts is another job before its rhythm is known.
+
+    Evaluations and checkpoints draw another power too. So it must last, and longer each time that it was a false alarm.
+    """
+
+    def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
+        self._recorder, self._uuids = recorder, tuple(uuids)
+        self._off_s = math.nan  # since when it is another
+        self._looked_s = -math.inf
+        self.patience_s = LASTS_S
+
+    def false_alarm(self) -> None:
+        """It was the same job."""
+        self.patience_s = min(2.0 * self.patience_s, 120.0)
+
+    def begin(self, from_s: float) -> None:
+        """Another setting is in force from now on."""
+        self._off_s, self._looked_s = math.nan, from_s
+
+    def look(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
+        """A sentence, if the mean power over the last iterations has been another for long enough."""
+        window_s = max(LEVEL_S, 2.0 * iteration_s)
+        if now_s < self._looked_s + window_s:
+            return ""
+        self._looked_s = now_s - 0.75 * window_s
+        power_w = 0.0
+        for uuid in self._uuids:
+            mean_w = mean_power_w(self._recorder.rows(uuid, now_s - window_s, now_s))
+            if mean_w is None:
+                return ""
+            power_w += mean_w
+        if abs(math.log(power_w / expected_w)) < STEP + 3.0 * tolerance:
+            self._off_s = math.nan
+            return ""
+        self._off_s = now_s - window_s if math.isnan(self._off_s) else self._off_s
+        if now_s - self._off_s < max(self.patience_s, 1.5 * window_s):
+            return ""
+        return f"it draws {power_w:.0f} W, not {expected_w:.0f} W, for {now_s - self._off_s:.0f} s now"
+
+
+def mean_power_w(rows: np.ndarray) -> float | None:
+    """By the energy counter, which glimpses at an iteration cannot deceive; by readings where there is none. None for too few rows."""
+    counted = aliasing.refreshes(rows["tick_s"])
+    if len(counted) > 6 and np.isfinite(rows["energy_j"][counted]).all():
+        first, last = rows[counted[0]], rows[counted[-1]]
+        if last["energy_j"] > first["energy_j"]:
+            return float((last["energy_j"] - first["energy_j"]) / (last["tick_s"] - first["tick_s"]))
+    power_w = rows["power_w"][np.isfinite(rows["power_w"])]
+    return float(power_w.mean()) if len(power_w) >= 8 else None
+
+
+def busy_gpus(recorder: Recorder, devices: Sequence[Device], now_s: float) -> tuple[Device, ...]:
+    """GPUs that have been working for the last two seconds."""
+    found = []
+    for device in devices:
+        rows = recorder.rows(device.uuid, now_s - IDLE_S, now_s)
+        used = rows["utilisation"]
+        if len(rows) >= 3 and rows["time_s"][0] < now_s - 0.6 * IDLE_S and np.mean(~(used <= 0)) > 0.5:
+            found.append(device)
+    return tuple(found)

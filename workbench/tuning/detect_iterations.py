@@ -1,0 +1,193 @@
+"""Which iterations a running job has: told by marks or a counter, found in the power trace, or none, and then a rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..device.protocol import Device
+from ..measurement.follow import Following
+from ..measurement.recorder import Recorder
+from ..periods.online.search import main
+from .iteration_sources import UNIT_S, Counter, Marks, Rate, Source, Trace, busy_and_clock
+
+STEADY, STEADY_S = 6, 1.0  # iterations that are told, before they are believed
+WARM = 2  # the first ones compile, tune and fill caches
+UNSTEADY = 0.08  # by how much the medians of the older and the newer half may differ
+PATIENCE = 60  # iterations after which it is taken as it is
+HOPELESS_S, SHORT_S, SHORT = 75.0, 30.0, 2.5  # without a rhythm; sooner, where none longer than this is even a guess
+AGREED, AGREED_S, LIKELY = 4, 5.0, 0.25  # answers that name one doubtful rhythm, over how long, and how likely it must be
+RATE_S = 6.0  # of looking at a rate
+PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
+LEAST_S, LONGEST_S = 2.0, 12.0  # of a baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Iterations of a running job at the default setting.
+
+    Attributes:
+        source: Tells them from now on.
+        iteration_s: How long one takes.
+        variation: Standard deviation of that from one to the next, as a share.
+        from_s: Since when they have been steady: the baseline may begin there.
+        words: For the person.
+        doubtful: Whether the sensor alone could have made the rhythm: a change of the clock must show whether it belongs to the job.
+    """
+
+    source: Source
+    iteration_s: float
+    variation: float
+    from_s: float
+    words: str
+    doubtful: bool = False
+
+    @property
+    def iterations(self) -> int:
+        """Whole ones that a baseline takes."""
+        if self.source.name == "rate":
+            return round(3.0 / UNIT_S)
+        # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are worth no half per cent.
+        wanted = math.ceil((self.variation / PRECISION) ** 2)
+        longest = max(8, int(LONGEST_S / self.iteration_s))
+        return max(4, min(wanted, longest, 20))
+
+    @property
+    def least_s(self) -> float:
+        return LEAST_S if self.source.name != "power" else max(LEAST_S, 6.0 * self.iteration_s)
+
+
+class Finder:
+    """Looks for the iterations of whatever runs on some GPUs.
+
+    Args:
+        recorder, devices: What is watched, and which GPUs.
+        marks: Of this process.
+        counter: A user's, which then counts before everything else.
+        from_s: What came before belongs to another job.
+    """
+
+    def __init__(self, recorder: Recorder, devices: Sequence[Device], marks: Marks, counter: Counter | None, from_s: float) -> None:
+        self._recorder, self._devices, self._marks, self._counter, self.from_s = recorder, tuple(devices), marks, counter, from_s
+        self._following: Following | None = None
+        self._uuid = devices[0].uuid
+        self.only_rate = False
+        self.no_doubtful = False
+        self._answers: list[tuple[float, float, float]] = []  # when, seconds, confidence: of rhythms that the tracker does not believe
+        self._version = -1
+        self.words = "none was told yet"
+
+    def look(self, now_s: float) -> Found | None:
+        """The iterations, once they are known."""
+        if self._counter is not None and not self._counter.failed:
+            times, values = self._counter.seen
+            return self._told(times, values, self._counter, now_s)
+        moments = self._marks.since(self.from_s)
+        if len(moments) > WARM:
+            found = self._told(moments, np.arange(float(len(moments))), self._marks, now_s)
+            if found is not None or now_s - moments[-1] < max(10.0, 6.0 * float(np.median(np.diff(moments)))):
+                return found
+        if self.only_rate:
+            return self._rate(now_s)
+        return self._followed(now_s)
+
+    def _told(self, times: np.ndarray, values: np.ndarray, source: Source, now_s: float) -> Found | None:
+        keep = times >= self.from_s
+        times, values = times[keep], values[keep]
+        self.words = f"{len(times)} were told so far"
+        if len(times) < STEADY + WARM:
+            return None
+        # Of very many the newest tell enough.
+        times, values = times[WARM:][-4000:], values[WARM:][-4000:]
+        lengths = np.diff(times) / np.maximum(np.diff(values), 1e-9)
+        usual = float(np.median(lengths))
+        if times[-1] - times[0] < STEADY_S or not usual > 0:
+            return None
+        half = len(lengths) // 2
+        apart = abs(math.log(float(np.median(lengths[half:])) / float(np.median(lengths[:half]))))
+        fine = lengths[lengths < 3.0 * usual]
+        variation = float(np.std(fine)) / usual if len(fine) > 2 else 0.02
+        if apart > max(UNSTEADY, 2.0 * variation / math.sqrt(half)) and len(times) < PATIENCE:
+            self.words = "the iterations are not steady yet"
+            return None
+        first = 0 if apart <= UNSTEADY else half
+        from_s = max(float(times[first]), now_s - 60.0)
+        how = "marks of the training" if source.name == "marks" else "your counter"
+        return Found(source, usual, variation, from_s, f"one iteration takes {usual:.4g} s (by {how})")
+
+    def _followed(self, now_s: float) -> Found | None:
+        if self._following is None:
+            self._uuid = max(self._devices, key=lambda device: self._mean_w(device.uuid, now_s)).uuid
+            self._following = Following(self._recorder, self._uuid, self.from_s)
+        tracker = self._following.update()
+        self.words = tracker.words
+        level = main(tracker.periods)
+        if tracker.state == "locked" and tracker.periods.sure and level is not None:
+            return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
+                                f"one {level.name} takes {level.seconds:.4g} s (seen in the power trace)")  # fmt: skip
+        if tracker.version != self._version and level is not None:
+            self._version = tracker.version
+            if not self._answers or (level.seconds, level.confidence) != self._answers[-1][1:]:
+                self._answers = [*self._answers[-AGREED - 1 :], (now_s, level.seconds, level.confidence)]
+        seconds = self._agreed()
+        if seconds is not None and not self.no_doubtful:
+            words = f"iterations of {seconds:.4g} s, if the sensor does not deceive: a change of the clock will show"
+            return self._traced(seconds, self.from_s, now_s, words, True)
+        waited_s = now_s - self.from_s
+        short = level is None or level.seconds < SHORT
+        if tracker.state == "none" or waited_s > HOPELESS_S or (waited_s > SHORT_S and short):
+            return self._rate(now_s, tracker.periods.reason)
+        return None
+
+    def _traced(self, seconds: float, from_s: float, now_s: float, words: str, doubtful: bool = False) -> Found:
+        from_s = max(from_s, now_s - 60.0)
+        source = Trace(self._recorder, self._uuid, seconds)
+        source.learn(from_s, now_s, seconds)
+        return Found(source, seconds, source.variation, from_s, words, doubtful)
+
+    def _agreed(self) -> float | None:
+        """A doubtful rhythm that the last answers have in common."""
+        last = self._answers[-AGREED - 2 :]
+        if len(last) < AGREED or not last[-1][1] < SHORT:
+            return None
+        alike = [each for each in last if abs(math.log(each[1] / last[-1][1])) < 0.03]
+        if len(alike) < AGREED or alike[-1][0] - alike[0][0] < AGREED_S or float(np.mean([each[2] for each in alike])) < LIKELY:
+            return None
+        return float(np.median([each[1] for each in alike]))
+
+    def _rate(self, now_s: float, why: str = "") -> Found | None:
+        """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
+        from_s = max(self.from_s, now_s - 30.0)
+        if now_s - from_s < RATE_S:
+            self.words = "no iterations are seen; looking at the rate instead"
+            return None
+        from ..errors import NotSupported
+
+        rows = self._recorder.rows(self._uuid, from_s, now_s)
+        busy, clock_mhz = busy_and_clock(rows)
+        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
+        if not (busy > 0 and clock_mhz > 0):
+            what = "utilisation" if not busy > 0 else "SM clock"
+            raise NotSupported(
+                f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not tell its {what}, by which "
+                "a rate could be told; workbench.step() in the training's loop, or a counter, tells iterations"
+            )
+        source = Rate(self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan)
+        words = (
+            f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is told too high rather than too "
+            "low; workbench.step() in the training's loop would tell more"
+        )
+        return Found(source, UNIT_S, 0.01, now_s - RATE_S, words)
+
+    def _mean_w(self, uuid: str, now_s: float) -> float:
+        power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]
+        power_w = power_w[np.isfinite(power_w)]
+        return float(power_w.mean()) if len(power_w) else 0.0
+
+    def end(self) -> None:
+        if self._following is not None:
+            self._following.end()
+            self._following = None

@@ -1,0 +1,62 @@
+"""Who calls a tuner's `advance`: a thread beside the cell, or a stepped clock as it moves."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .state_machine import Tuner
+
+
+class Driver:
+    """Advances a tuner until `end`, which also ends the tuner.
+
+    On a clock that is stepped there is no thread: the tuner is advanced as the clock moves, and what runs in between takes no time.
+    """
+
+    def __init__(self, tuner: Tuner) -> None:
+        self.tuner = tuner
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._listener: Any = None
+        clock: Any = tuner.clock
+        if getattr(clock, "stepped", False):
+            alive, last_s = weakref.ref(tuner), [float("-inf")]
+
+            def listener(target_s: float) -> None:
+                tuner = alive()
+                if tuner is not None and clock() >= last_s[0] + tuner.pace_s - 1e-9:
+                    last_s[0] = clock()
+                    tuner.advance()
+
+            clock.on_step.append(listener)
+            self._listener = listener
+        else:
+            self._thread = threading.Thread(target=self._run, name="energy-tuner", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        scale = float(getattr(self.tuner.clock, "scale", 1.0))
+        while not self._stop.wait(max(self.tuner.pace_s / scale, 0.002)):
+            self.tuner.advance()
+            if self.tuner.ended:
+                return
+
+    def end(self) -> None:
+        """No more steps, and the GPU as it was. May be called again."""
+        self._stop.set()
+        self.tuner.end()
+        clock: Any = self.tuner.clock
+        if self._listener is not None:
+            if self._listener in clock.on_step:
+                clock.on_step.remove(self._listener)
+            self._listener = None
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=2.0)
+
+
+def in_background(tuner: Tuner) -> Driver:
+    """Advance a tuner beside whatever runs; `.end()` ends both."""
+    return Driver(tuner)

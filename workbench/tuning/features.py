@@ -1,0 +1,253 @@
+"""What a running job does to its GPU, in a few numbers: the features by which a model foretells other settings.
+
+    reader = FeatureReader(device, recorder)     # the best source that is there
+    reader.start()
+    ...                                          # the job runs, for an iteration or longer
+    found = reader.read()                        # found.values, found.source, and why the rest is missing
+
+Sources, best first:
+
+    gpm    the performance counters of Hopper and newer, through NVML
+    dcgm   the same through DCGM's profiling fields, where `dcgmi` and its host engine are there (Volta and newer)
+    nvml   utilisation, power and clocks, which every driver tells
+
+The first two contain what the third tells. Names are those of DCGM's fields in lower case. What a source does not tell is absent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..device import dcgm
+from ..device.protocol import Device
+from ..errors import DeviceError, GpuLost, MeasurementError, UsageError
+from ..records import Capability, Sample
+
+if TYPE_CHECKING:
+    from ..measurement.recorder import Recorder
+
+LOAD = ("gpu_utilisation", "memory_utilisation", "power_share", "sm_clock_ratio", "mem_clock_ratio")
+COUNTERS = ("sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active")
+TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
+NAMES = (*COUNTERS, *TRAFFIC, *LOAD)
+FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "dcgm": NAMES, "nvml": LOAD}  # best first
+
+SHORTEST_S = 0.1  # between two samples of GPM counters (nvml.h)
+LOOKS_BACK_S = 1.0  # utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before
+
+
+@dataclass(frozen=True)
+class Features:
+    """What was read.
+
+    Attributes:
+        values: By name, one of `NAMES`: shares 0..1, rates in bytes/s, ratios to the default power limit and the highest clocks.
+        source: Where from; a key of `FEATURE_SETS`.
+        seconds: How long it was looked at.
+        power_w: Mean power meanwhile; None where this GPU does not tell.
+        missing: Why features of this source, or better sources, are absent.
+    """
+
+    values: dict[str, float]
+    source: str
+    seconds: float
+    power_w: float | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def sources(device: Device) -> tuple[Capability, ...]:
+    """All sources, best first, each there or not with its reason. Asks `dcgmi` where it is installed, which takes a moment."""
+    return _sources(device, *dcgm.find(device))
+
+
+def _sources(device: Device, program: str, number: int) -> tuple[Capability, ...]:
+    reason = _no_counters(device)
+    found = [Capability("gpm", not reason, reason), Capability("dcgm", number >= 0, program if number < 0 else "")]
+    told = [name for name in ("utilisation", "power", "energy", "sm_clock") if device.can(name)]
+    found.append(Capability("nvml", bool(told), "" if told else f"{device.name} tells neither utilisation nor power nor clocks"))
+    return tuple(found)
+
+
+def best(available: tuple[Capability, ...]) -> str:
+    """The best source that is there.
+
+    Raises:
+        MeasurementError: none is.
+    """
+    for each in available:
+        if each.present:
+            return each.name
+    raise MeasurementError("; ".join(f"{each.name}: {each.reason}" for each in available) + ": there is nothing to read features from")
+
+
+class FeatureReader:
+    """Reads the features of what runs on a GPU between `start` and `read`. Does not wait; the caller says when.
+
+    Args:
+        device: Of which GPU.
+        recorder: What samples it; without one, utilisation and clocks are those of the two ends and of every `look` between them.
+        source: Which source to use; the best that is there where None.
+
+    Attributes:
+        sources: All of them, with the reasons of those that are not there.
+        source: The one in use.
+
+    Raises:
+        UsageError: a source that does not exist, or is not there.
+        MeasurementError: there is none.
+    """
+
+    def __init__(self, device: Device, recorder: Recorder | None = None, *, source: str | None = None) -> None:
+        if source is not None and source not in FEATURE_SETS:
+            raise UsageError(f"there is no source of features called {source!r}; there are {', '.join(FEATURE_SETS)}")
+        self.device, self.recorder = device, recorder
+        self._dcgmi = dcgm.find(device)
+        self.sources = _sources(device, *self._dcgmi)
+        wanted = next((each for each in self.sources if each.name == source), None)
+        if wanted is not None and not wanted.present:
+            others = ", ".join(each.name for each in self.sources if each.present) or "none"
+            raise UsageError(f"features cannot come from {wanted.name}: {wanted.reason}; what is there: {others}")
+        self.source = best(self.sources) if source is None else source
+        self._dmon: dcgm.Dmon | None = None
+        self._trouble: dict[str, str] = {}
+        self._counters: Any = None
+        self._looks: list[Sample] = []
+        self._start_s: float | None = None
+
+    def start(self) -> None:
+        """Begin to look; what was begun before is forgotten."""
+        self._trouble = {}
+        self._counters = None
+        if self.source == "gpm":
+            try:
+                self._counters = self.device.counters()  # type: ignore[attr-defined]
+            except GpuLost:
+                raise
+            except DeviceError as error:
+                self._trouble["gpm"] = str(error)
+        elif self.source == "dcgm" and (self._dmon is None or not self._dmon.running):
+            try:
+                self._dmon = dcgm.Dmon(*self._dcgmi, self.device.clock)
+            except OSError as error:
+                self._dmon = None
+                self._trouble["dcgm"] = f"{self._dcgmi[0]} could not be started: {error}"
+        self._looks = [self.device.sample()]
+        self._start_s = self.device.clock()
+
+    def look(self) -> None:
+        """One more look at utilisation, power and clocks, for a reader without a recorder."""
+        self._looks.append(self.device.sample())
+
+    def read(self) -> Features:
+        """The features since `start`; may be called again later, for a longer stretch.
+
+        Raises:
+            UsageError: before `start`.
+            MeasurementError: less than 0.1 s after it.
+            GpuLost: the GPU is gone.
+        """
+        if self._start_s is None:
+            raise UsageError("features are read after start(); nothing was started")
+        seconds = self.device.clock() - self._start_s
+        if seconds < SHORTEST_S:
+            raise MeasurementError(f"features need at least {SHORTEST_S:g} s of looking, and only {max(seconds, 0.0):.3f} s have passed")
+        missing = {each.name: each.reason for each in self.sources if not each.present} | self._trouble
+        values, power_w = self._load(seconds)
+        counted = self._counted(missing)
+        source = self.source if counted or self.source == "nvml" else "nvml"
+        if source != "nvml":
+            missing.update({name: f"{source} does not tell it here" for name in (*COUNTERS, *TRAFFIC) if name not in counted})
+        missing.update({name: "NVML does not tell it here" for name in LOAD if name not in values})
+        ordered = {name: both[name] for both in [counted | values] for name in NAMES if name in both}
+        return Features(ordered, source, seconds, power_w, missing)
+
+    def close(self) -> None:
+        """End what runs beside; `start` begins again."""
+        if self._dmon is not None:
+            self._dmon.stop()
+            self._dmon = None
+        self._counters = None
+
+    # what each source tells
+
+    def _counted(self, missing: dict[str, str]) -> dict[str, float]:
+        if self._counters is not None:
+            try:
+                found: dict[str, float] = self.device.counted(self._counters, self.device.counters())  # type: ignore[attr-defined]
+                return found
+            except GpuLost:
+                raise
+            except DeviceError as error:
+                missing["gpm"] = str(error)
+        if self._dmon is not None:
+            assert self._start_s is not None
+            if means := self._dmon.means(self._start_s):
+                return means
+            missing["dcgm"] = f"dcgmi gave no values in this time: {self._dmon.said or 'none has come yet'}"
+        return {}
+
+    def _load(self, seconds: float) -> tuple[dict[str, float], float | None]:
+        """What NVML tells, and mean power in watts."""
+        assert self._start_s is not None
+        self.look()
+        rows: Any = None
+        if self.recorder is not None:
+            rows = self.recorder.rows(self.device.uuid, self._start_s, self.device.clock())
+        if rows is not None and len(rows) >= 3:
+            later = rows[rows["time_s"] >= self._start_s + min(LOOKS_BACK_S, 0.5 * seconds)]
+            means = {name: _mean(later[name].tolist()) for name in ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")}
+            power_w = _by_counter(rows["tick_s"].tolist(), rows["energy_j"].tolist())
+            power_w = _mean(rows["power_w"].tolist()) if power_w is None else power_w
+        else:
+            looks = self._looks[1:]  # the first looks back at what was before
+            names = ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")
+            means = {name: _mean([getattr(look, name) for look in looks]) for name in names}
+            first, last = self._looks[0], self._looks[-1]
+            power_w = _by_counter([first.time_s, last.time_s], [first.energy_j, last.energy_j]) if seconds >= 1.0 else None
+            power_w = _mean([look.power_w for look in looks]) if power_w is None else power_w
+        limits = self.device.limits
+        full_w = limits.default_power_limit_w or limits.max_power_limit_w
+        top_sm = max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None)
+        top_mem = max(limits.sm_clocks_mhz, default=None)
+        found = {
+            "gpu_utilisation": means["utilisation"],
+            "memory_utilisation": means["memory_utilisation"],
+            "power_share": _ratio(power_w, full_w),
+            "sm_clock_ratio": _ratio(means["sm_clock_mhz"], top_sm),
+            "mem_clock_ratio": _ratio(means["mem_clock_mhz"], top_mem),
+        }
+        return {name: value for name, value in found.items() if value is not None}, power_w
+
+
+def _no_counters(device: Device) -> str:
+    """Why the performance counters of a GPU cannot be read; empty where they can."""
+    why = getattr(device, "why_not", None)
+    if not device.can("gpm"):
+        return str(why("gpm")) if why else "this device has no performance counters"
+    try:
+        device.counters()  # type: ignore[attr-defined]
+    except GpuLost:
+        raise
+    except DeviceError as error:  # a driver may know the question and refuse the answer, as for MIG
+        return str(error)
+    return ""
+
+
+def _mean(values: list[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _by_counter(times_s: list[float], energies_j: list[float]) -> float | None:
+    """Mean power between the first and the last reading of the energy counter; None where there are no two, or it went back."""
+    known = [(at, joules) for at, joules in zip(times_s, energies_j, strict=True) if math.isfinite(at) and math.isfinite(joules)]
+    if len(known) < 2:
+        return None
+    (from_s, from_j), (to_s, to_j) = known[0], known[-1]
+    return (to_j - from_j) / (to_s - from_s) if to_s > from_s and to_j >= from_j else None
+
+
+def _ratio(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None

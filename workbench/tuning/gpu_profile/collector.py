@@ -1,0 +1,261 @@
+"""Measures a GPU for its profile: built-in workloads at the default and at a handful of other settings, over whole iterations.
+
+A `Collector` is a generator of measurements, so a command, a button and a test can all step it. Each row is on disk before the next
+measurement begins; whatever ends it, the GPU is put back as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...device import lease
+from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
+from ...records import Limits, Setting
+from .rows import Rows
+
+if TYPE_CHECKING:
+    from ...measurement.meter import Meter
+    from ..features import FeatureReader
+    from .workloads import Graded, Step
+
+PAUSE_S = 0.5  # between two workloads, in which sampling finds its sensor's steps again if it has lost them
+WARM_S = 2.0  # before a workload's first measurement
+SETTLE_S = 0.6  # after a change; a power limit acts on about a second's average, and half of that is enough to be near
+READ_S = 0.3  # after a stretch: the sensors have refreshed, and its last edge is known
+LEAST = 5  # iterations of a stretch
+SM_CLOCKS, OTHER_SM_CLOCKS, MEM_CLOCKS, POWER_LIMITS = 8, 4, 4, 6
+LOWEST = 0.3  # of the highest SM clock: below, everything costs more
+
+
+# what to measure
+
+
+def settings_to_try(
+    limits: Limits, over: str = "both", *, lock_sm: bool = True, lock_memory: bool = True, set_limit: bool = True
+) -> list[Setting]:
+    """A handful of settings beside the default: SM clocks at the highest memory clock, fewer at lower ones, power limits.
+
+    Args:
+        limits: What the device says of itself.
+        over: "clocks", "power" or "both".
+        lock_sm, lock_memory, set_limit: Whether this GPU's clocks may be locked and its limit set.
+
+    Raises:
+        UsageError: another `over`.
+    """
+    if over not in ("clocks", "power", "both"):
+        raise UsageError(f"'{over}' is nothing to set; choose clocks, power or both")
+    found: list[Setting] = []
+    memories = [mem for mem in limits.mem_clocks_mhz if limits.sm_clocks_mhz[mem]]
+    if over != "power" and lock_sm and memories:
+        top = max(limits.sm_clocks_mhz[memories[0]])
+        several = lock_memory and len(memories) > 1
+        for number, mem in enumerate(_spread(memories, MEM_CLOCKS) if several else memories[:1]):
+            paired = [clock for clock in limits.sm_clocks_mhz[mem] if clock >= LOWEST * top] or [max(limits.sm_clocks_mhz[mem])]
+            chosen = _spread(sorted(paired, reverse=True), SM_CLOCKS if number == 0 else OTHER_SM_CLOCKS)
+            found += [Setting(sm_clock_mhz=clock, mem_clock_mhz=mem if several else None) for clock in chosen]
+    low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
+    if over != "clocks" and set_limit and low_w is not None and high_w is not None and high_w > low_w:
+        step_w = (high_w - low_w) / POWER_LIMITS
+        found += [Setting(power_limit_w=float(round(high_w - step_w * number))) for number in range(1, POWER_LIMITS)]
+        found.append(Setting(power_limit_w=low_w))
+    return found
+
+
+def _spread(values: Sequence[int], count: int) -> list[int]:
+    """At most so many of a list, both ends among them and the rest spread evenly."""
+    if len(values) <= count:
+        return list(values)
+    return [values[place] for place in sorted({round(number * (len(values) - 1) / (count - 1)) for number in range(count)})]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure on a GPU.
+
+    Attributes:
+        workloads: Which to run.
+        settings: At which settings beside the default.
+        seconds: Least length of a measured stretch.
+        seed: Of the order of the settings, which is another for each workload, so that a warming GPU does not look like a trend.
+    """
+
+    workloads: tuple[Graded, ...]
+    settings: tuple[Setting, ...]
+    seconds: float = 2.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.2 <= self.seconds <= 600:
+            raise UsageError(f"a stretch of {self.seconds:g} s cannot be measured well; choose 0.2 to 600 seconds")
+        if not self.settings:
+            raise UsageError("this GPU has neither clocks nor power limits that may be set: there is nothing to learn about it")
+
+    @property
+    def steps(self) -> int:
+        """Measurements of a workload: the default first and last, and each setting."""
+        return len(self.settings) + 2
+
+
+# measuring
+
+
+class Collector:
+    """Runs a plan on a GPU, a measurement at a time, and keeps each in a file.
+
+    Args:
+        meter: Of this one GPU, with a recorder.
+        plan: What to measure.
+        path: Where rows are kept; workloads that are there already are not measured again.
+
+    Attributes:
+        done: Measurements that there are, of `total`.
+        notes: What could not be measured, in words.
+
+    Raises:
+        UsageError: the file has measurements of another GPU, or is none of ours.
+    """
+
+    def __init__(self, meter: Meter, plan: Plan, path: Path) -> None:
+        (self.device,) = meter.devices
+        self.meter, self.plan = meter, plan
+        self.rows = Rows(path, self.device.name)
+        self.total = len(plan.workloads) * plan.steps
+        finished = self.rows.finished(plan.settings)
+        self._left = [each for each in plan.workloads if each.name not in finished]
+        self.done = self.total - len(self._left) * plan.steps
+        self.notes: list[str] = []
+        self._cannot: dict[Setting, str] = {}
+
+    def run(self) -> Generator[str, None, None]:
+        """Measure what is left; yields in words what comes next, before each measurement. Ends with the GPU as it was.
+
+        Raises:
+            NotPermitted, NotSupported, DeviceHeld: nothing may be changed here.
+            MeasurementError: other processes use the GPU.
+            GpuLost: rows that were measured are kept.
+        """
+        from ..features import FeatureReader
+
+        if not self._left:
+            return
+        self._alone()
+        with contextlib.ExitStack() as stack:
+            self._try_rights(stack)
+            reader = FeatureReader(self.device, self.meter.recorder)
+            stack.callback(reader.close)
+            for workload in self._left:
+                before = self.done
+                try:
+                    yield from self._workload(workload, reader)
+                except (MemoryError, RuntimeError) as error:
+                    if not _too_large(error):
+                        raise
+                    self.notes.append(f"{workload.name} does not fit this GPU's memory and was left out")
+                    self.done = before + self.plan.steps
+
+    def _workload(self, workload: Graded, reader: FeatureReader) -> Generator[str, None, None]:
+        """One pass: the reference, all settings in an order of its own, and the reference again."""
+        order: list[Setting | None] = list(self.plan.settings)
+        random.Random(f"{self.plan.seed} {workload.name}").shuffle(order)
+        number = time.time_ns() // 1_000_000
+        self.device.clock.sleep(PAUSE_S)
+        with workload.running() as step:
+            for place, setting in enumerate([None, *order, None]):
+                yield f"{workload.name}, {setting or 'default'}"
+                refused = self._cannot.get(setting, "") if setting else ""
+                values: dict[str, Any] = {"note": refused}
+                if setting is None:
+                    values = self._measured(step, reader if place == 0 else None)
+                    values["power_limit_w"] = self.device.limits.default_power_limit_w
+                elif not refused:
+                    try:
+                        with lease.applied(self.device, setting):
+                            values = self._measured(step)
+                    except (NotSupported, NotPermitted) as error:  # a pair that the card does not take after all
+                        self.notes.append(f"{setting} was left out: {error}")
+                        self._cannot[setting] = values["note"] = str(error)
+                self.rows.add(number, workload.name, workload.group, setting, values)
+                self.done += 1
+
+    def _measured(self, step: Step, reader: FeatureReader | None = None) -> dict[str, Any]:
+        """Time and energy of whole iterations of what runs, and with a reader its features."""
+        self._iterate(step, WARM_S if reader else SETTLE_S)
+        for _ in range(2):
+            values = self._stretch(step, reader)
+            if "note" not in values:
+                break
+            self.device.clock.sleep(PAUSE_S)
+        return values
+
+    def _stretch(self, step: Step, reader: FeatureReader | None) -> dict[str, Any]:
+        clock = self.device.clock
+        told: dict[str, Any] = {}
+        if reader:
+            reader.start()
+        begin_s = clock()
+        count = self._iterate(step, self.plan.seconds, LEAST)
+        end_s = clock()
+        if reader:
+            found = reader.read()
+            told = {**found.values, "feature_set": found.source}
+        self._iterate(step, READ_S)
+        ((_, _, seconds, energy_j, error_j),) = self.meter.energies([begin_s, end_s])
+        if energy_j is None or energy_j <= 0:
+            return told | {"note": "its energy was not seen"}
+        return told | {
+            "iteration_s": seconds / count, "power_w": energy_j / seconds, "iteration_j": energy_j / count,
+            "iterations": count, "time_s": seconds, "energy_j": energy_j, "energy_uncertainty_j": error_j,
+        }  # fmt: skip
+
+    def _iterate(self, step: Step, seconds: float, least: int = 0) -> int:
+        """Whole iterations for so long, and no fewer than `least`; how many."""
+        until_s, count = self.meter.clock() + seconds, 0
+        while self.meter.clock() < until_s or count < least:
+            step()
+            count += 1
+        return count
+
+    def _alone(self) -> None:
+        others = [each for each in self.device.processes() if each.pid != os.getpid() and each.name != "?"]
+        if others:
+            names = ", ".join(f"{each.name} ({each.pid})" for each in others[:3])
+            raise MeasurementError(f"other processes use {self.device.name}: {names}; their work would be measured too, so end them first")
+
+    def _try_rights(self, stack: contextlib.ExitStack) -> None:
+        """Learn which settings may be set before an hour is spent, and hold the GPU at its default limit all the while."""
+        device, default_w = self.device, self.device.limits.default_power_limit_w
+        refused: NotPermitted | NotSupported | None = None
+        if device.can("set_power_limit") and default_w is not None:
+            try:
+                stack.enter_context(lease.applied(device, Setting(power_limit_w=default_w)))
+            except (NotPermitted, NotSupported) as error:
+                refused = error
+        possible = False
+        for kind in ("sm_clock_mhz", "power_limit_w"):
+            of_kind = [each for each in self.plan.settings if getattr(each, kind) is not None]
+            if not of_kind:
+                continue
+            try:
+                with lease.applied(device, of_kind[-1]):
+                    possible = True
+            except (NotPermitted, NotSupported) as error:
+                refused = error
+                self._cannot.update(dict.fromkeys(of_kind, str(error)))
+                self.notes.append(f"{len(of_kind)} settings were left out: {error}")
+        if not possible:
+            assert refused is not None
+            raise refused
+
+
+def _too_large(error: Exception) -> bool:
+    """Whether a workload did not fit the GPU's memory; frameworks have errors of their own for it."""
+    said = f"{type(error).__name__} {error}".casefold().replace(" ", "")
+    return isinstance(error, MemoryError) or "outofmemory" in said

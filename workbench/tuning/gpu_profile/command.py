@@ -1,0 +1,167 @@
+"""`workbench profile-gpu`: learns how one's own GPU answers its clocks and power limits, for better first guesses when a cell is tuned.
+
+Built-in workloads of graded intensity (`graded`) run at the GPU's default and at a handful of other settings. Each is measured over whole
+iterations, with the energy counter; the features of a workload are read at the default (`features`). Rows go to a file one by one, so what
+was interrupted goes on where it was, workload by workload (`gpu_profile`). In the end a model for each set of features is trained and kept
+(`search.predictor`, `models`). The GPU is put back as it was, whatever happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import MeasurementError, UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ...measurement.session import Session
+    from ...search.surrogates.predictor import ClockModel
+    from .collector import Collector
+
+
+def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list[tuple[Path, ClockModel]]:
+    """Models of a GPU from its profile, one for each set of features that its workloads tell, kept where tuning looks for them.
+
+    Args:
+        notes: Is told which set too few workloads know, as where a source was there for a part of the profile only.
+
+    Raises:
+        UsageError: too few workloads for any, or none that was measured at the reference.
+    """
+    import polars as pl
+
+    from ...search.surrogates.predictor import ClockModel
+    from .. import model_store
+    from ..features import FEATURE_SETS
+
+    told = set(frame["feature_set"].drop_nulls().to_list())
+    made = []
+    for name in FEATURE_SETS:
+        if name not in told and name != "nvml":
+            continue
+        of_set = frame if name == "nvml" else frame.filter(pl.col("feature_set") == name)
+        try:
+            model = ClockModel.train(of_set, gpu=gpu, feature_set=name)
+        except UsageError as error:
+            if name == "nvml":  # which all workloads tell
+                raise
+            if notes is not None:
+                notes.append(f"no model from {name}: {error}")
+            continue
+        made.append((model.save(model_store.path(gpu, name)), model))
+    return made
+
+
+# the command
+
+
+def add_arguments(commands: Any) -> None:
+    """Add `profile-gpu` to the subcommands of the command line."""
+    parser = commands.add_parser("profile-gpu", help="learn how a GPU answers its clocks and limits, in half an hour")
+    parser.add_argument("--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)")
+    parser.add_argument("--simulate", metavar="CARD", help="profile a simulated GPU, by name: A100")
+    parser.add_argument("--over", choices=("clocks", "power", "both"), default="both", help="what to set (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="least length of one measurement (default: %(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where the measurements are kept (default: beside the models)")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, keeping an older file under another name")
+    parser.add_argument("--list", action="store_true", help="say what would be measured, and how long it takes, and measure nothing")
+    parser.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`workbench profile-gpu`; returns the exit status."""
+    from ...measurement import session
+
+    if arguments.simulate:
+        session.simulate(arguments.simulate, stepped=True)
+    mine = session.Session([arguments.gpu], sync=False)
+    try:
+        return _profile(mine, arguments)
+    finally:
+        mine.close()
+
+
+def _profile(mine: Session, arguments: argparse.Namespace) -> int:
+    from .. import model_store
+    from . import collector as collecting
+    from . import workloads
+
+    (device,) = mine.devices
+    for message in mine.messages:
+        print(f"workbench: {message}", file=sys.stderr)
+    if mine.recorder is None:
+        raise MeasurementError(f"{device.name} cannot be sampled, so nothing can be learnt about it")
+    tried = collecting.settings_to_try(
+        device.limits, arguments.over, lock_sm=device.can("lock_sm_clock"), lock_memory=device.can("lock_mem_clock"),
+        set_limit=device.can("set_power_limit"),
+    )  # fmt: skip
+    if not tried:
+        knob = "lock_sm_clock" if arguments.over == "clocks" else "set_power_limit"
+        why = f": {device.why_not(knob)}" if device.why_not(knob) else ""
+        raise UsageError(f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU")
+    plan = collecting.Plan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
+    path = arguments.output or model_store.directory() / f"{model_store.slug(device.name)}.profile.csv"
+    if arguments.fresh and path.exists():
+        kept = path.replace(path.with_suffix(time.strftime(".%Y%m%d-%H%M%S.csv")))
+        print(f"the older measurements are kept as {kept}")
+    collector = collecting.Collector(mine.meter, plan, path)
+    left = collector.total - collector.done
+    minutes = max(1, round(left * (collecting.SETTLE_S + arguments.seconds + collecting.READ_S) / 60))
+    about = f", which takes about {minutes} minutes" if left and not device.simulated else ""
+    print(f"{device.name}: {len(plan.workloads)} workloads at the default and {len(plan.settings)} other settings; "
+          f"{left} of {collector.total} measurements are to be made{about}", flush=True)  # fmt: skip
+    if arguments.list:
+        for workload in plan.workloads:
+            print(f"    {workload.name} ({workload.group})")
+        return 0
+    try:
+        if left:
+            show(collector)
+    except KeyboardInterrupt:
+        print(f"\nstopped: {collector.done} of {collector.total} measurements are in {path} and the GPU is as it was; "
+              "the same command goes on from there", file=sys.stderr)  # fmt: skip
+        return 130
+    made = train(collector.rows.frame(), device.name, collector.notes)
+    for note in collector.notes:
+        print(f"    {note}")
+    for file, model in made:
+        time_error, power_error = model.error
+        print(f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} features; held-out error "
+              f"{time_error:.1%} of time, {power_error:.1%} of power; kept as {file}")  # fmt: skip
+        top = model.importance().sort("time", descending=True).head(4)
+        print("    time hangs most on " + ", ".join(f"{name} {share:.0%}" for name, share in top.select("input", "time").rows()))
+    return 0
+
+
+def show(collector: Collector) -> None:
+    """Run a collector to its end behind a progress bar with the time that is left (tqdm where it is installed)."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        _plainly(collector)
+        return
+    on_screen = sys.stderr.isatty()
+    with tqdm(total=collector.total, initial=collector.done, unit="measurement", mininterval=0.2 if on_screen else 30.0,
+              dynamic_ncols=on_screen) as bar, contextlib.closing(collector.run()) as running:  # fmt: skip
+        for words in running:
+            bar.set_description_str(words, refresh=False)
+            bar.update(collector.done - bar.n)
+        bar.update(collector.done - bar.n)
+
+
+def _plainly(collector: Collector) -> None:
+    begun_s = told_s = time.monotonic()
+    first = collector.done
+    with contextlib.closing(collector.run()) as running:
+        for words in running:
+            now_s = time.monotonic()
+            if now_s - told_s >= 10.0 and collector.done > first:
+                left_s = (now_s - begun_s) / (collector.done - first) * (collector.total - collector.done)
+                print(f"{collector.done} of {collector.total}, {left_s / 60:.0f} minutes left: {words}", file=sys.stderr, flush=True)
+                told_s = now_s

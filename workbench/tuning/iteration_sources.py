@@ -1,0 +1,346 @@
+"""Where iterations come from: marks of the training, a counter of the user, the power trace, or a rate where nothing repeats.
+
+All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they begin and end. Any rhythm
+that belongs to the work will do: what is compared is its time and energy at one setting with its own at another.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..measurement import marks
+from ..measurement.recorder import Recorder
+from . import harmonic_fit
+
+Array = np.ndarray[Any, Any]
+
+LONG = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
+LEAST_SD = 0.002
+VARIATION, GUESSED = 0.02, 6.0  # of iterations that nobody has timed one by one, and for how many this guess counts
+UNIT_S = 0.1  # of work at the default setting: the "iteration" of a job that has none
+MOSTLY_WAITS = 0.6  # utilisation below which the waits tell how much longer the work takes
+TRACE_COMMON_SD = 0.005  # of the length of iterations in a power trace: what a shape that changes with the setting makes of it
+PERCENT_SD = 0.003  # of a mean utilisation that is told in whole percent
+MOST_MARKS = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Whole iterations in a row.
+
+    Attributes:
+        iterations: How many.
+        start_s, end_s: From when to when, on the device's clock.
+        sd_s: Standard error of the mean length of one.
+        common_sd: What all counts at this setting have in common of a relative error: more of them do not lower it.
+    """
+
+    iterations: int
+    start_s: float
+    end_s: float
+    sd_s: float
+    common_sd: float = 0.0
+
+    @property
+    def time_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def iteration_s(self) -> float:
+        return self.time_s / self.iterations
+
+
+class Guess(NamedTuple):
+    """How long an iteration should take: `sd` is the standard deviation of the logarithm, beyond `least_s`..`most_s` it cannot be."""
+
+    seconds: float
+    sd: float
+    least_s: float
+    most_s: float
+
+
+def guessed(seconds: float, sd: float) -> Guess:
+    """A guess that may be wrong by three standard deviations."""
+    reach = math.exp(min(max(3.0 * sd, 0.06), 0.3))
+    return Guess(seconds, sd, seconds / reach, seconds * reach)
+
+
+class Source(Protocol):
+    """Tells iterations."""
+
+    name: str
+
+    def sample(self, now_s: float) -> None:
+        """Look, where looking is needed: called whenever the tuner is."""
+
+    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+        """The most whole iterations in a row between two times.
+
+        Args:
+            guess: How long one should take at this setting.
+        """
+
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+        """All rows of whole iterations between two times."""
+
+    def end(self) -> None:
+        """No more is wanted."""
+
+
+class Marks(marks.Notebook):
+    """Iterations as `workbench.step()` tells them, of any loop in this process."""
+
+    name = "marks"
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._dropped = 0
+        marks.attach(self)
+
+    @property
+    def total(self) -> int:
+        """How many were told since it was made."""
+        return self._dropped + len(self.steps)
+
+    def sample(self, now_s: float) -> None:
+        if len(self.steps) > MOST_MARKS:
+            del self.steps[: MOST_MARKS // 2]
+            self._dropped += MOST_MARKS // 2
+
+    def last(self, count: int) -> Array:
+        """The newest moments."""
+        return np.array(self.steps[-count:])  # a copy: an array that somebody looks into cannot be appended to
+
+    def since(self, from_s: float, to_s: float = math.inf) -> Array:
+        steps = self.steps
+        low = bisect.bisect_left(steps, from_s)
+        return np.array(steps[low : bisect.bisect_right(steps, to_s, low)])
+
+    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+        return max(self.runs(from_s, to_s, guess), key=lambda run: run.iterations, default=None)
+
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+        moments = self.since(from_s, to_s)
+        phases = [phase for phase in self.phases[-32:] if phase.end_s > from_s]
+        return in_rows(moments, np.ones(max(len(moments) - 1, 0)), guess.seconds, phases)
+
+    def end(self) -> None:
+        marks.detach(self)
+
+
+class Counter:
+    """Iterations as a user's counter tells them: a number that grows, read whenever the tuner looks.
+
+    Raises nothing: a counter that fails, or is no number, is `failed` with the reason.
+    """
+
+    name = "counter"
+
+    def __init__(self, read: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._read, self._clock = read, clock
+        self._times, self._values = array("d"), array("d")
+        self._look_s = 0.1
+        self._looked_s = math.nan
+        self.failed = ""
+
+    def sample(self, now_s: float) -> None:
+        if self.failed:
+            return
+        try:
+            value = float(self._read())
+        except Exception as error:
+            self.failed = f"the counter of iterations failed: {type(error).__name__}: {error}"
+            return
+        if not math.isfinite(value) or (len(self._values) and value < self._values[-1]):
+            self.failed = f"the counter of iterations must be a number that grows, and is now {value:g}"
+            return
+        if not math.isnan(self._looked_s):
+            self._look_s += 0.1 * (now_s - self._looked_s - self._look_s)
+        if not len(self._values) or value > self._values[-1]:
+            # It has grown at some moment since the last look.
+            at_s = now_s if math.isnan(self._looked_s) else 0.5 * (now_s + self._looked_s)
+            self._times.append(at_s)
+            self._values.append(value)
+        self._looked_s = now_s
+
+    @property
+    def seen(self) -> tuple[Array, Array]:
+        """When it grew, and to what."""
+        return np.array(self._times), np.array(self._values)
+
+    def since(self, from_s: float, to_s: float = math.inf) -> Array:
+        """When it grew, between two times."""
+        low = bisect.bisect_left(self._times, from_s)
+        return np.array(self._times[low : bisect.bisect_right(self._times, to_s, low)])
+
+    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+        return max(self.runs(from_s, to_s, guess), key=lambda run: run.iterations, default=None)
+
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+        low, high = bisect.bisect_left(self._times, from_s), bisect.bisect_right(self._times, to_s)
+        times, values = np.array(self._times[low:high]), np.array(self._values[low:high])
+        found = in_rows(times, np.diff(values), guess.seconds, [])
+        looking_s = self._look_s / math.sqrt(6.0)  # either end may be off by half a look
+        return [Count(each.iterations, each.start_s, each.end_s, math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
+
+    def end(self) -> None:
+        return
+
+
+class Trace:
+    """Iterations as the power trace shows them, once a tracker has found how long one is.
+
+    Args:
+        recorder, uuid: Whose trace.
+        seconds: Length of an iteration at the default setting.
+
+    Attributes:
+        variation: How much iterations differ, as a share: a guess, and what was learnt since.
+    """
+
+    name = "power"
+
+    def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
+        self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
+        self._squares, self._seen = GUESSED * VARIATION**2, GUESSED
+        self.explained = 0.0
+
+    @property
+    def variation(self) -> float:
+        return math.sqrt(self._squares / self._seen)
+
+    def learn(self, from_s: float, to_s: float, seconds: float) -> None:
+        """How much iterations differ in a stretch at one setting."""
+        time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
+        if len(time_s) > 2 * harmonic_fit.LEAST_READINGS:
+            found = harmonic_fit.variation(time_s, power_w, seconds)
+            if found is not None:
+                count = min((to_s - from_s) / seconds, 40.0)
+                self._squares = 0.9 * self._squares + count * min(found, 0.3) ** 2
+                self._seen = 0.9 * self._seen + count
+
+    def sample(self, now_s: float) -> None:
+        return
+
+    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+        time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
+        if len(time_s) < harmonic_fit.LEAST_READINGS or time_s[-1] < from_s + 0.6 * (to_s - from_s):
+            return None
+        found = harmonic_fit.timed(time_s, power_w, guess.seconds, low=guess.least_s / guess.seconds, high=guess.most_s / guess.seconds,
+                             sd=max(guess.sd, 0.02), variation=self.variation)  # fmt: skip
+        if found is None:
+            return None
+        self.explained = found.explained
+        whole = int((to_s - from_s) / found.seconds)
+        return Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD) if whole >= 1 else None
+
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+        found = self.count(from_s, to_s, guess)
+        return [found] if found is not None else []
+
+    def end(self) -> None:
+        return
+
+
+class Rate:
+    """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
+
+    One iteration is what `UNIT_S` does at the default setting. Two things bound how much longer it takes elsewhere, both from above:
+
+    - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest not at all:
+      `busy0 * clock0 / clock + 1 - busy0`. It says nothing where the memory clock is lower too.
+    - what is not the GPU's part, the waits, takes as long as before, or less where it overlaps with the GPU's: `(1 - busy0) / (1 - busy)`.
+      It tells much where the GPU mostly waits, and next to nothing where it hardly does.
+
+    The lower of the two is taken. What is called a slowdown is then an upper bound of it.
+
+    Args:
+        recorder, uuid: Whose readings.
+        busy, clock_mhz, mem_clock_mhz: Mean utilisation and clocks at the default setting; a memory clock of NaN is not told.
+    """
+
+    name = "rate"
+
+    def __init__(self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan) -> None:
+        self._recorder, self._uuid, self.busy, self.clock_mhz, self._mem_clock_mhz = recorder, uuid, busy, clock_mhz, mem_clock_mhz
+
+    @property
+    def sees_memory(self) -> bool:
+        """Whether it can tell what a lower memory clock costs."""
+        return self.busy < MOSTLY_WAITS and self._mem_clock_mhz > 0
+
+    def sample(self, now_s: float) -> None:
+        return
+
+    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+        rows = self._recorder.rows(self._uuid, from_s, to_s)
+        busy, clock_mhz = busy_and_clock(rows)
+        if not clock_mhz > 0 or to_s - from_s < 5 * UNIT_S:
+            return None
+        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, 0.003
+        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
+        if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
+            ratio = math.inf
+        if self.busy < MOSTLY_WAITS and busy < 0.95:
+            waits_sd = math.hypot(PERCENT_SD, PERCENT_SD) / (1.0 - busy)
+            by_waits = (1.0 - self.busy) / (1.0 - busy) * (1.0 + waits_sd)
+            if by_waits < ratio:
+                ratio, sd = max(by_waits, 1.0), math.hypot(0.003, waits_sd)
+        if not math.isfinite(ratio):
+            return None
+        each_s = UNIT_S * ratio
+        whole = int((to_s - from_s) / each_s)
+        # An upper bound was taken; the least is that nothing became slower.
+        return Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96) if whole else None
+
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+        found = self.count(from_s, to_s, guess)
+        return [found] if found is not None else []
+
+    def end(self) -> None:
+        return
+
+
+def busy_and_clock(rows: Array) -> tuple[float, float]:
+    """Mean utilisation, and the mean SM clock while busy; NaN for what the rows do not tell."""
+    used = rows["utilisation"]
+    known = np.isfinite(used)
+    clocks = rows["sm_clock_mhz"][~(used <= 0)]
+    clocks = clocks[np.isfinite(clocks)]
+    return (float(used[known].mean()) if known.any() else math.nan), (float(clocks.mean()) if len(clocks) else math.nan)
+
+
+def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) -> list[Count]:
+    """Rows of iterations between moments, without what took far longer than usual or was told to be something else.
+
+    Args:
+        moments: When iterations ended.
+        counts: How many ended between a moment and the next.
+        guess_s: How long one should take; the median where that is longer.
+    """
+    if len(moments) < 2:
+        return []
+    lengths = np.diff(moments) / np.maximum(counts, 1.0)
+    usual_s = max(float(np.median(lengths)), guess_s if math.isfinite(guess_s) else 0.0)
+    fine = lengths < LONG * usual_s
+    for phase in phases:
+        fine &= ~((moments[:-1] < phase.end_s) & (moments[1:] > phase.start_s))
+    found: list[Count] = []
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], fine, [False]]).astype(np.int8)))
+    for first, last in edges.reshape(-1, 2):
+        whole = round(float(counts[first:last].sum()))
+        if whole < 1:
+            continue
+        each = lengths[first:last]
+        time_s = float(moments[last] - moments[first])
+        n = last - first
+        spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
+        found.append(Count(whole, float(moments[first]), float(moments[last]), max(spread, LEAST_SD * time_s / whole)))
+    return found

@@ -1,0 +1,386 @@
+"""Putting a GPU to a chosen configuration, for good or until it is undone; what is in force, and who has set it.
+
+    hand = workbench.tuning.manual.on()                 # the first GPU of this process's session
+    hand.apply(Setting(power_limit_w=150.0))       # read back; knobs that are None are given back to the driver
+    hand.undo()                                    # step by step
+    hand.restore_default()
+
+What is applied stays until it is undone or the process ends: a cell's end does not take it back, a kill does (the watchdog of
+`device.control`). Clocks that another program has locked NVML does not tell, so they are never touched unless a clock is chosen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..device import journal, lease, restore, settings
+from ..device.nvml import NvmlDevice
+from ..device.settings import Followed, Rights
+from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError
+from ..experiments.job import RecurringJob
+from ..measurement import session
+from ..records import Configuration, Process, Setting
+from . import selection
+
+if TYPE_CHECKING:
+    from .state_machine import Tuner as _Tuner
+
+CLOCKS = journal.KNOBS[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a GPU is put to now. `origin` is one of `in_force.ORIGINS`; `holder` who may change it, empty where nobody does."""
+
+    setting: Setting | None
+    origin: str
+    words: str
+    holder: str = ""
+    computing: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One change: from what to what, read back, when (the device's clock, and the wall's), and what there is to say of it."""
+
+    wanted: Configuration
+    before: Setting
+    after: Setting
+    at_s: float
+    at: str
+    words: tuple[str, ...]
+    chosen_before: Configuration | None = None
+    jobs: tuple[RecurringJob, ...] = ()
+
+
+class Hand:
+    """What changes one GPU by hand, and takes it back. Every call may come from any thread.
+
+    Args:
+        device: The GPU.
+    """
+
+    def __init__(self, device: NvmlDevice) -> None:
+        self.device = device
+        self.refused = ""  # why the last change was not permitted
+        self.left = ""  # what could not be put back
+        self._lock = threading.RLock()
+        self._way = lease.WayBack(device)
+        self._done: list[Applied] = []
+        self._found: Setting | None = None  # before the first of the changes that were undone last
+
+    # looking
+
+    @property
+    def history(self) -> tuple[Applied, ...]:
+        """The changes that can be undone, oldest first."""
+        with self._lock:
+            if self._done and not self._ours():
+                self._done = []  # everything this process held was restored, and ours with it
+            return tuple(self._done)
+
+    def in_force(self) -> InForce:
+        """What is in force, and whose it is. Never raises: a GPU that does not answer is said to be lost."""
+        device, words = self.device, settings.ORIGINS
+        holder = lease.holder(device.uuid)
+        try:
+            now = device.setting()
+            computing = device.processes()
+        except DeviceError as error:
+            return InForce(None, "lost", f"{words['lost']} ({error})", holder)
+        origin, more = self._origin(now, holder), ""
+        last = self.history[-1] if self.history else None
+        if origin == "applied" and last is not None:
+            more = f" at {last.at}"
+        elif origin == "process":
+            more = f": {holder}"
+        elif origin == "program" and last is not None:
+            more = f" (this workbench had set {last.after})"
+        return InForce(now, origin, words[origin] + more, holder, computing)
+
+    def _origin(self, now: Setting, holder: str) -> str:
+        uuid = self.device.uuid
+        if holder and holder != "this process":
+            return "process"
+        if any(tuner.has_set(uuid) for tuner in _tuners()):
+            return "tuner"
+        done = self.history
+        if done and settings.same(now, done[-1].after):
+            return "applied"
+        if (present := session.present()) is not None and present.has_set(uuid):
+            return "slider"
+        if holder and not done:
+            return "run"
+        default_w = self.device.limits.default_power_limit_w
+        usual = Setting(default_w if now.power_limit_w is not None else None)
+        return "default" if default_w is not None and settings.same(now, usual) else "default" if now == Setting() else "program"
+
+    def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
+        """What `apply` would change, in words; empty where nothing would."""
+        configuration = _configuration(wanted)
+        now = self.in_force().setting
+        return () if now is None else settings.difference(now, configuration.setting, self.device)
+
+    def rights(self, wanted: Configuration | Setting) -> Rights:
+        """What rights `apply` takes, and the command for who has them."""
+        configuration = _configuration(wanted)
+        now = self.in_force().setting or Setting()
+        return settings.rights(now, configuration.setting, self.device, refused=self.refused)
+
+    def follow(self, change: Applied | None = None) -> Followed | None:
+        """How the power has followed a change, the last one where None; None where nothing was changed or nothing is recorded."""
+        change = change or (self.history[-1] if self.history else None)
+        return self.power_around(change.at_s) if change is not None else None
+
+    def power_around(self, at_s: float) -> Followed | None:
+        """The recorded power around a moment of the device's clock; None where nothing is recorded."""
+        recorder = session.current().recorder
+        if recorder is None or self.device.uuid not in {each.uuid for each in session.current().devices}:
+            return None
+        rows = recorder.rows(self.device.uuid, at_s - settings.BEFORE_S, at_s + settings.AFTER_S)
+        update_s = recorder.update_s(self.device.uuid) or 0.1
+        return settings.followed(np.asarray(rows["time_s"], float), np.asarray(rows["power_w"], float), at_s, update_s=update_s)
+
+    # changing
+
+    def apply(self, wanted: Configuration | Setting, *, jobs: tuple[RecurringJob, ...] = ()) -> Applied:
+        """Put the GPU to a configuration, whole: knobs that are None are given back to the driver.
+
+        A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come first, so that a refusal
+        leaves what was. A batch size goes to `workbench.tuning.selection` and to the next recurrence of `jobs`.
+
+        Args:
+            wanted: What to apply.
+            jobs: Recurring jobs whose next recurrence takes the batch size.
+
+        Raises:
+            OutOfRange, NotSupported: the GPU does not take it; nothing was changed, nobody stopped.
+            DeviceHeld: another process is changing this GPU.
+            NotPermitted: this process has not the rights; `rights(wanted).command` is what an administrator types.
+            UsageError: a batch size that is none, or that one of the jobs has not; nothing was changed.
+        """
+        configuration = _configuration(wanted)
+        size = configuration.batch_size
+        if size is not None and size < 1:
+            raise UsageError(f"a batch size of {size} is none; it is 1 or more")
+        with self._lock:
+            if not self.history:
+                self._way = lease.WayBack(self.device)
+            target = settings.whole(configuration.setting, self.device)
+            settings.check(target, self.device)
+            for job in jobs:
+                if size is not None and size not in job.space.batch_sizes:
+                    have = ", ".join(str(each) for each in job.space.batch_sizes)
+                    raise UsageError(f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed")
+            words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
+            words += self._take_over()
+            before = self.device.setting()
+            try:
+                after = self._to(target, before)
+            except DeviceError as error:
+                if isinstance(error, NotPermitted):
+                    self.refused = str(error)
+                if not self._done:  # what was held for this change is held for nothing
+                    self._found, self.left = before, self._let_go() or self.left
+                raise
+            self.refused = self.left = ""
+            words += settings.difference(before, configuration.setting, self.device) or ("the GPU was at this setting already",)
+            words += self._choose(configuration, jobs)
+            at = time.strftime("%H:%M:%S")
+            theirs = jobs if size is not None else ()
+            done = Applied(configuration, before, after, self.device.clock(), at, words, selection.configuration, theirs)
+            selection.choose(configuration)
+            self._done.append(done)
+            return done
+
+    def undo(self) -> str:
+        """Take the last change back; returns a sentence on what is in force now, or on what is left.
+
+        Raises:
+            UsageError: there is nothing to undo.
+            DeviceError: it cannot be undone just now; it can be tried again.
+        """
+        with self._lock:
+            if not self.history:
+                if lease.owes(self.device.uuid):
+                    return self._settle()
+                raise UsageError("there is nothing to undo: nothing was applied from here, or it was put back since")
+            last = self._done[-1]
+            others = "power_limit_w" in settings.changed(self.device.setting(), last.after) if len(self._done) > 1 else False
+            if len(self._done) == 1:
+                self.left = self._back()
+            elif others:
+                now = self.device.setting()
+                self.left = f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was {last.after} before)"
+                self._to(replace(last.before, power_limit_w=now.power_limit_w), now)
+            else:
+                self._to(last.before, self.device.setting())
+                self.left = ""
+            self._done.pop()
+            self._unchoose(last)
+            return self.left or f"undone: {self.device.setting()} is in force again"
+
+    def undo_all(self) -> str:
+        """Everything that was applied from here taken back; returns a sentence if something is left."""
+        with self._lock:
+            if not self.history:
+                if lease.owes(self.device.uuid):
+                    self._settle()
+                return self.left
+            self.left = self._back()
+            first, self._done = self._done[0], []
+            self._unchoose(first)
+            return self.left
+
+    def restore_default(self) -> Applied:
+        """Give every knob back to the driver; a change like any other, which can be undone. Raises as `apply`."""
+        return self.apply(Configuration())
+
+    # how
+
+    def _ours(self) -> bool:
+        return bool(self._done) and self._way.holds
+
+    def _take_over(self) -> tuple[str, ...]:
+        """Nobody else of this process at this GPU any more; sentences on who was."""
+        words: tuple[str, ...] = ()
+        for tuner in _tuners():
+            if tuner.works_on(self.device.uuid):
+                tuner.stop()
+                words += (f"the tuner of '{tuner.label}' was told to stop" if tuner.label else "the tuner was told to stop",)
+        over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
+        if over is not None:
+            words += ("the limit slider of the live view handed over" + (f"; {over}" if over else ""),)
+        if lease.holder(self.device.uuid) == "this process" and not self._ours():
+            words += ("a run of this process holds the GPU too: when it ends, it puts the GPU back",)
+        return words
+
+    def _to(self, wanted: Setting, before: Setting) -> Setting:
+        """Put the GPU to a whole setting; a refusal leaves, or brings back, what was."""
+        knobs = settings.changed(before, wanted)
+        new = Setting(**{knob: getattr(wanted, knob) for knob in knobs})
+        freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
+        try:
+            # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
+            self._way.change(new)
+            if freed:
+                self.device.reset(freed)
+        except DeviceError:
+            self._as_before(before)
+            raise
+        after = self.device.setting()
+        wrong = [knob for knob in settings.changed(after, wanted) if knob != "power_limit_w" or wanted.power_limit_w is not None]
+        if wrong:
+            self._as_before(before)
+            raise DriverError(f"{self.device.name} was put to {wanted}, and shows {after}: another program is changing it too")
+        return after
+
+    def _as_before(self, before: Setting) -> None:
+        """After a refusal, which gives back clocks that were locked before, and may come when other knobs are changed already."""
+        if lease.holder(self.device.uuid) != "this process":
+            return  # the first change, and it was given up
+        try:
+            lost = settings.changed(self.device.setting(), before)
+            lease.change(self.device, Setting(**{knob: getattr(before, knob) for knob in lost}))
+            if freed := tuple(knob for knob in lost if knob in CLOCKS and getattr(before, knob) is None):
+                self.device.reset(freed)
+        except DeviceError as error:
+            self.left = f"{self.device.name} could not be put back to {before}: {error}"
+
+    def _back(self) -> str:
+        """The way back to before the first change."""
+        left = self._let_go()
+        first = self._found = self._done[0].before
+        lost = {knob: getattr(first, knob) for knob in CLOCKS if getattr(first, knob) is not None}
+        if not left and lost and lease.holder(self.device.uuid) == "this process" and self.device.locked() != first:
+            lease.change(self.device, Setting(**lost))  # a run's own lock, which we had given back to the driver
+        try:
+            now_w, first_w = self.device.setting().power_limit_w if not left else None, first.power_limit_w
+        except DeviceError as error:
+            return f"nothing that was set from here is left; what is in force cannot be told: {error}"
+        if now_w is not None and first_w is not None and abs(now_w - first_w) > restore.SAME_W:
+            left = f"left alone at {now_w:g} W: another program has set it meanwhile (it was {first_w:g} W before)"
+        return left
+
+    def _let_go(self) -> str:
+        """What was changed put back, and the GPU let go, also where nothing was new; a sentence if something is left."""
+        left, way = self._way.back(), self._way
+        if way.began and way.holds:
+            return lease.restore(self.device)
+        return left
+
+    def _settle(self) -> str:
+        """Try again to put back what could not be, which the journal knows."""
+        found = journal.of(self.device.uuid)
+        owed_w = self._found.power_limit_w if self._found is not None else found.before_w if found is not None else None
+        self.device.setting()  # raises while the GPU does not answer
+        way = lease.WayBack(self.device)
+        way.change(Setting())  # takes the journal up
+        self.left = way.back() or (lease.restore(self.device) if way.began else "")
+        now = self.device.setting()
+        if not self.left and owed_w is not None and now.power_limit_w is not None and abs(now.power_limit_w - owed_w) > restore.SAME_W:
+            self.left = f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was {owed_w:g} W before)"
+        self._found = None
+        return self.left or f"put back: {now} is in force again"
+
+    def _choose(self, configuration: Configuration, jobs: tuple[RecurringJob, ...]) -> tuple[str, ...]:
+        size = configuration.batch_size
+        if size is None:
+            return ()
+        for job in jobs:
+            limit_w = configuration.setting.power_limit_w
+            job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
+        words = f"batch size {size} cannot change inside a job that runs: it is in workbench.tuning.selection.batch_size"
+        if jobs:
+            words += ", and the next recurrence of " + " and ".join(f"'{job.name}'" for job in jobs) + " takes it"
+        return (words,)
+
+    def _unchoose(self, last: Applied) -> None:
+        selection.choose(last.chosen_before)
+        for job in last.jobs:
+            job.choose(None)
+
+
+def _configuration(wanted: Configuration | Setting) -> Configuration:
+    if isinstance(wanted, Setting):
+        return Configuration(wanted)
+    if isinstance(wanted, Configuration):
+        return wanted
+    raise UsageError(f"a Configuration or a Setting can be applied, not {type(wanted).__name__}; a frontier's panel has one in `chosen`")
+
+
+def _tuners() -> tuple[_Tuner, ...]:
+    from .state_machine import running
+
+    return running()
+
+
+_hands: dict[str, Hand] = {}
+_guard = threading.Lock()
+
+
+def on(gpu: NvmlDevice | str | int | None = None) -> Hand:
+    """The hand on a GPU of this process, always the same one for a GPU.
+
+    Args:
+        gpu: A device, a UUID, its place among the session's GPUs, or None for the first of them.
+
+    Raises:
+        NoDriver: the session measures no such GPU.
+    """
+    if not isinstance(gpu, NvmlDevice):
+        devices = session.current().devices
+        found = next((each for place, each in enumerate(devices) if gpu in (None, place, each.uuid)), None)
+        if found is None:
+            raise NoDriver(session.current().why_no_gpu() or f"this session does not measure GPU {gpu}")
+        gpu = found
+    with _guard:
+        known = _hands.get(gpu.uuid)
+        if known is None or (known.device is not gpu and not known.history):
+            known = _hands[gpu.uuid] = Hand(gpu)
+        return known

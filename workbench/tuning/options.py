@@ -1,0 +1,68 @@
+"""What is asked of a tuner: objectives and bounds, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..search.objective import Energy, EnergyDelay, Objective, Time, ZeusCost
+from .results import OBJECTIVES
+
+
+def check_slowdown(value: float | None) -> float | None:
+    """A bound on the slowdown as a share.
+
+    Raises:
+        UsageError: below 0, above 1, or no number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+        hint = f"; did you mean {value / 100:g} ({value:g} %)?" if isinstance(value, Real) and 1 < value <= 100 else ""
+        raise UsageError(f"a slowdown of {value!r} is not allowed for; give a share from 0 to 1 (0.05 is 5 %), or None for no bound{hint}")
+    return float(value)
+
+
+def check_objective(value: str | Objective) -> Objective:
+    """An objective by name. Raises UsageError with the names that there are."""
+    if not isinstance(value, str):
+        if not hasattr(value, "cost"):
+            raise UsageError(f"{value!r} is no objective; choose {', '.join(OBJECTIVES)}, or one of workbench.search.objective")
+        return value
+    if value not in OBJECTIVES:
+        raise UsageError(f"there is no objective named {value!r}; choose {', '.join(OBJECTIVES)}")
+    known: dict[str, Objective] = {
+        "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(), "zeus": ZeusCost(0.5, 1.0),
+    }  # fmt: skip
+    return known[value]
+
+
+def check_options(over: str, search: str, watch: str, model: Any, progress: Callable[[], float] | None) -> None:
+    """Raises UsageError with what there is to choose from."""
+    from ..search.clocks.make import NAMES
+
+    allowed = (("over", over, ("power", "clocks", "both")), ("search", search, NAMES), ("watch", watch, ("model", "gpoeo")))
+    for what, value, known in allowed:
+        if value not in known:
+            raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
+    if model is not None and model is not False and not isinstance(model, (str, Path)) and not hasattr(model, "predict"):
+        raise UsageError(f"model={model!r} is no model of a GPU; give the path of one, None for the user's own, or False for none")
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress={progress!r} cannot be called; give a function that returns how many iterations are done")
+
+
+def objective_name(value: Objective) -> str:
+    """Its name in `OBJECTIVES`, or its own."""
+    for name in OBJECTIVES:
+        known = check_objective(name)
+        if type(known) is type(value) and all(getattr(value, each, 0) == getattr(known, each, 0) for each in ("delay", "eta")):
+            return name
+    return f"Zeus' cost with eta {value.eta:g}" if isinstance(value, ZeusCost) else type(value).__name__
+
+
+def objective_words(value: Objective) -> str:
+    """What it asks for."""
+    return OBJECTIVES.get(objective_name(value), objective_name(value))

@@ -1,0 +1,164 @@
+"""One probe: let a setting settle, then measure whole iterations by the energy counter and the count of iterations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..measurement.meter import Meter
+from ..records import Setting
+from .interval_energy import energy
+from .iteration_sources import Count, Counter, Guess, Marks, Source
+
+READ_S, WAIT_S = 0.25, 2.5  # after a stretch's end: the sensors have refreshed, and its last edge is known
+LOOK = 0.25  # of an iteration, between looks at the power trace
+LEAST_LOOK_S = 0.3
+TRACE_SD = 0.012  # relative error of a length from the trace that ends a probe
+PATIENCE, BLIND = 6.0, 6.0  # iterations more than wanted, before a probe is given up; that show nothing
+MANY = 60  # iterations in a row, which will do where there is no longer one
+FAR = 1.15  # times what is too slow for sure, in a power trace that has shown two or three iterations
+ENDLESS = 1.6  # times what is too slow for sure: such an iteration need not end
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What whole iterations took at a setting.
+
+    `energy_uncertainty_j` is a 95 % half width, `sd_s` the standard error of the mean length of an iteration;
+    `common_sd` as in `sources.Count`.
+    """
+
+    setting: Setting
+    iterations: int
+    time_s: float
+    energy_j: float
+    energy_uncertainty_j: float
+    sd_s: float
+    start_s: float
+    end_s: float
+    early: bool = False
+    common_sd: float = 0.0
+
+    @property
+    def iteration_s(self) -> float:
+        return self.time_s / self.iterations
+
+    @property
+    def iteration_j(self) -> float:
+        return self.energy_j / self.iterations
+
+    @property
+    def power_w(self) -> float:
+        return self.energy_j / self.time_s
+
+    @property
+    def iteration_sd_s(self) -> float:
+        """Standard deviation of one iteration's length, such that the mean's error is `sd_s`."""
+        return self.sd_s * math.sqrt(self.iterations)
+
+    @property
+    def energy_sd(self) -> float:
+        """Relative standard error of the energy of an iteration."""
+        own = self.energy_uncertainty_j / 1.96 / self.energy_j
+        return math.hypot(own, self.sd_s / self.iteration_s)
+
+
+class Probe:
+    """A probe that is under way. `advance` it; it is over when there is a `reading` or `failed` says why there is none.
+
+    Args:
+        meter: Measures the energy.
+        source: Counts the iterations.
+        setting: What is in force.
+        from_s: When it has settled; may lie in the past.
+        iterations, seconds: Least that it measures.
+        guess: How long an iteration should take.
+        breaks: Whether so many iterations in so much time are sure to break the bound.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        source: Source,
+        setting: Setting,
+        from_s: float,
+        iterations: int,
+        seconds: float,
+        guess: Guess,
+        breaks: Callable[[int, float], bool] | None = None,
+    ) -> None:
+        self._meter, self._source, self.setting, self._breaks = meter, source, setting, breaks
+        self.from_s, self.iterations, self.seconds, self.guess = from_s, max(iterations, 1), seconds, guess
+        self.reading: Reading | None = None
+        self.failed = ""
+        self.early = False
+        self.count: Count | None = None
+        self._look_s = -math.inf
+        wanted_s = max(seconds, iterations * guess.seconds)
+        self.begun_s = meter.clock()
+        self._long_s = max(from_s, self.begun_s) + 1.3 * wanted_s
+        self._give_up_s = max(from_s, self.begun_s) + 2.5 * wanted_s + PATIENCE * guess.seconds + 5.0
+        # Three of the longest iterations that there can be would have shown a rhythm.
+        self._blind_s = max(from_s, self.begun_s) + max(seconds, min(3.0 * guess.most_s, BLIND * guess.seconds)) + 3.0
+
+    def whole(self) -> None:
+        """Do not end it early, whatever it shows."""
+        self._breaks = None
+
+    @property
+    def over(self) -> bool:
+        return self.reading is not None or bool(self.failed)
+
+    def advance(self, now_s: float) -> None:
+        """Look once."""
+        if self.over or now_s < self.from_s:
+            return
+        if self.count is None:
+            self._count(now_s)
+        elif now_s >= self.count.end_s + READ_S:
+            self._read(self.count, now_s)
+
+    def _count(self, now_s: float) -> None:
+        if now_s < self._look_s:
+            return
+        self._look_s = now_s + (0.0 if self._source.name in ("marks", "counter") else max(LEAST_LOOK_S, LOOK * self.guess.seconds))
+        found = self._source.count(self.from_s, now_s, self.guess)
+        if found is not None:
+            enough = found.iterations >= self.iterations and found.time_s >= self.seconds
+            if enough and self._source.name == "power":
+                long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
+                enough = found.sd_s <= TRACE_SD * found.iteration_s or found.time_s >= long_s
+            if isinstance(self._source, (Marks, Counter)) and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
+                enough = enough or found.iterations >= max(4, min(self.iterations / 3, MANY))  # checkpoints may leave no longer row
+            if enough:
+                self.count = found
+                return
+            # What is not sure of the time must not end a probe.
+            sure_s = found.time_s - 2.0 * found.sd_s * found.iterations
+            if self._source.name == "power" and found.iterations < 4:
+                sure_s = sure_s / FAR if found.iterations >= 2 else 0.0
+            if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
+                self.count, self.early = found, True
+                return
+        elif isinstance(self._source, (Marks, Counter)):
+            ended = self._source.since(self.from_s, now_s)
+            since_s = float(ended[-1]) if len(ended) else self.from_s
+            lasts_s = now_s - since_s  # the one that goes on: so long, or longer
+            if self._breaks is not None and lasts_s > 0 and self._breaks(0, lasts_s / ENDLESS):
+                self.count, self.early = Count(1, since_s, now_s, 0.2 * lasts_s), True
+                return
+        elif now_s > self._blind_s:
+            self.failed = f"no iteration is seen in {now_s - self.from_s:.0f} s"
+        if now_s > self._give_up_s and not self.over:
+            what = "no iteration ended" if found is None else f"{found.iterations} iterations ended"
+            self.failed = f"{what} in {now_s - self.from_s:.0f} s"
+
+    def _read(self, count: Count, now_s: float) -> None:
+        found = energy(self._meter, count.start_s, count.end_s)
+        if found is None:
+            if now_s > count.end_s + WAIT_S:
+                self.failed = "the energy could not be measured: its counter does not move, or too few readings fell around the probe"
+            return
+        self.reading = Reading(self.setting, count.iterations, count.time_s, found.energy_j, found.uncertainty_j, count.sd_s,
+                               count.start_s, count.end_s, self.early, count.common_sd)  # fmt: skip

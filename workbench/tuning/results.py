@@ -1,0 +1,168 @@
+"""What a tuner tells of itself: a view while it goes on, a result when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ..records import Setting
+
+if TYPE_CHECKING:
+    from ..search.clocks.make import Choice
+
+STATES = ("wait", "detect", "features", "baseline", "predict", "search", "hold", "watch", "re-tune", "done", "refused")
+OBJECTIVES: Mapping[str, str] = {
+    "energy": "the least energy within the allowed slowdown",
+    "edp": "energy x time (EDP)",
+    "ed2p": "energy x time squared (ED2P)",
+    "zeus": "half energy, half time at the highest power limit (Zeus' cost with eta 0.5)",
+    "time": "the least time",
+}
+PROBES = pl.Schema(
+    {
+        "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
+        "iterations": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
+        "time_ratio": pl.Float64, "energy_ratio": pl.Float64, "time_sd": pl.Float64, "energy_sd": pl.Float64,
+        "kind": pl.String, "outcome": pl.String, "reason": pl.String, "at_s": pl.Float64,
+        "cost_s": pl.Float64, "cost_j": pl.Float64,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What tuning has saved so far, all of tuning included; 95 % half widths.
+
+    The saving is the energy that the counted iterations would have taken at the default setting, less what they took. Time that belongs
+    to no iteration (evaluations, pauses, whatever came before the baseline) is on neither side.
+
+    Attributes:
+        energy_j: Saved; below zero where tuning has cost more than it gave.
+        uncertainty_j: Of it, from the errors of the baseline and of the stretches.
+        share: Of what the same iterations would have taken.
+        share_uncertainty: Of that share.
+        slowdown: Time that the counted iterations took over what they would have taken, less 1.
+        slowdown_uncertainty: Of it.
+        iterations: That are counted.
+        time_s: That they took.
+    """
+
+    energy_j: float
+    uncertainty_j: float
+    share: float
+    share_uncertainty: float
+    slowdown: float
+    slowdown_uncertainty: float
+    iterations: float
+    time_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class TuningView:
+    """A tuner at one moment. Frozen, and cheap to make.
+
+    Attributes:
+        state: One of `STATES`.
+        words: What goes on and what is next, one sentence.
+        paused: Whether the tuner waits to be resumed.
+        belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a search.
+        probes: A row a probe, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` what it took in all.
+        choice: The best setting by what is known.
+        current: What the GPU is put to.
+        period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
+        period_source: "marks", "power", "counter", "rate" or empty.
+        iterations: Counted since the tuner began.
+        spent_s, spent_j: Time and energy of tuning itself: settling, probes and baselines.
+        settled_s, settled_iterations: When the setting was first held, since the tuner began.
+        events: (seconds since the tuner began, words), newest last.
+        refused: Why not, where the state is "refused".
+    """
+
+    state: str
+    words: str
+    paused: bool = False
+    label: str = ""
+    gpu: str = ""
+    uuid: str = ""
+    index: int = 0
+    simulated: bool = False
+    over: str = "both"
+    objective: str = "energy"
+    max_slowdown: float | None = None
+    reference: Setting = field(default_factory=Setting)
+    current: Setting = field(default_factory=Setting)
+    choice: Choice | None = None
+    belief: pl.DataFrame | None = None
+    probes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROBES))
+    period_s: float | None = None
+    period_uncertainty_s: float | None = None
+    period_source: str = ""
+    elapsed_s: float = 0.0
+    iterations: int = 0
+    spent_s: float = 0.0
+    spent_j: float = 0.0
+    saved_j: float | None = None
+    saved_uncertainty_j: float | None = None
+    saved_share: float | None = None
+    saved_share_uncertainty: float | None = None
+    slowdown: float | None = None
+    slowdown_uncertainty: float | None = None
+    settled_s: float | None = None
+    settled_iterations: int | None = None
+    events: tuple[tuple[float, str], ...] = ()
+    refused: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """How a tuning ended.
+
+    Attributes:
+        state: In which state it was when the job ended.
+        setting: What was held last; None where nothing was.
+        saved: See `Saved`; None where no baseline was measured.
+        settled_s, settled_iterations: Until a setting was first held.
+        probes: How many were made, baselines and re-checks included.
+        spent_s, spent_j: Time and energy of tuning itself.
+        retuned: How often the job had changed.
+        reason: Why it was refused, or where it stood.
+        left: Sentences about what could not be put back.
+        remarks: Sentences about what was not as good as it could be: a knob that may not be set, a model that could not be used.
+    """
+
+    state: str
+    setting: Setting | None = None
+    saved: Saved | None = None
+    settled_s: float | None = None
+    settled_iterations: int | None = None
+    source: str = ""
+    probes: int = 0
+    spent_s: float = 0.0
+    spent_j: float = 0.0
+    retuned: int = 0
+    elapsed_s: float = 0.0
+    reason: str = ""
+    left: tuple[str, ...] = ()
+    events: tuple[tuple[float, str], ...] = ()
+    remarks: tuple[str, ...] = ()
+    simulated: bool = False
+
+    @property
+    def words(self) -> str:
+        """One sentence for the cell's report."""
+        from ..measurement.report import tuning_words
+
+        return tuning_words(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        from dataclasses import asdict
+
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return self.words
