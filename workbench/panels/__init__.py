@@ -1,9 +1,10 @@
 """What a person looks at and touches: live plots, sliders, buttons. Importing this loads no plotting library.
 
-`power` is the live view of a running cell, with its iterations (`rhythm`); `periods` looks at the iterations of a trace that was
-recorded; `recurring_job` looks at a recurring job and runs it; `clocks` looks at a tuner at work and steers it; `frontier` looks at
-energy against time and chooses a configuration; `apply` puts a GPU to it and back; `cluster` compares who shares a GPU on a simulated
-cluster; `open` has them all on tabs. Every panel stands on `base.LivePanel`; colours come from `theme`.
+`PowerView` is the live view of a running cell with its iterations; `period` shows the iterations of a recorded trace; `recurring` shows
+a recurring job and runs it; `clocks` shows a tuner at work and steers it; `frontier` shows energy against time and chooses a
+configuration; `apply` puts a GPU to it and back; `cluster` compares policies that let jobs share GPUs; `open` has them all on tabs.
+
+`_views` has a folder per panel, `_core` what all of them stand on.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ if TYPE_CHECKING:
 
 __all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "open", "period", "recurring"]
 
+_HOMES = {
+    "PowerView": ("_views.power.panel", "PowerView"),
+    "apply": ("_views.apply.panel", "apply"),
+    "clocks": ("_views.clocks.panel", "clocks"),
+    "cluster": ("_views.cluster.panel", "cluster"),
+    "frontier": ("_views.frontier.panel", "frontier"),
+    "open": ("tabs", "open_workbench"),
+    "period": ("_views.period.panel", "period"),
+    "recurring": ("_views.recurring.panel", "recurring"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "PowerView":
-        from ._views.power.panel import PowerView
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return PowerView
-    if name in ("apply", "clocks", "cluster", "frontier"):
-        from importlib import import_module
+    module, attribute = _HOMES[name]
+    return getattr(import_module(f".{module}", __name__), attribute)
 
-        return import_module(f".{name}", __name__)  # a module that can be called; see there
-    if name == "period":
-        from ._views.period.panel import period
 
-        return period
-    if name == "recurring":
-        from ._views.recurring.panel import recurring
-
-        return recurring
-    if name == "open":
-        from .tabs import open_workbench
-
-        return open_workbench
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

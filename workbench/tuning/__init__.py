@@ -1,21 +1,16 @@
-"""What the door `tuning` is made of: the loop that finds a running job's best setting, holds it, and watches.
+"""A running job's best power limit and clocks: found online, held and watched; or set by hand.
 
-    states, asking   what a tuner tells of itself: a view while it goes on, a result when it has ended; what it is asked
-    rhythm           how long an iteration takes in a few seconds of power readings, when its length is roughly known
-    sources          where iterations come from: marks, a user's counter, the power trace, or a rate for jobs without any
-    finding          which of them a running job has
-    putting          settings put to GPUs, and the way back
-    measuring        the energy of a stretch that has passed
-    probing, table   one probe: settle, then whole iterations; all of them as a frame
-    watching         whether the job is still the one that was tuned; whether it is alone
-    booking, ledger  what every stretch took, and what was saved
-    models           a model of the GPU, where there is one; features for it
-    believing        the search, its space, and questions to both
-    core             what every state needs
-    choosing         the best setting by what is known and what the job has in hand
-    holding          a setting that is held: learnt from, steered, checked
-    commands         what a person may ask while it works
-    machine          the states before, one after another
-    driving          who calls `advance`: a thread, or a stepped clock
-    context          `workbench.tune`
+    api, driver                       `workbench.tune`; who calls `advance`: a thread, or a stepped clock
+    state_machine, core, choice,      the loop: its states, what each needs, the best setting by what is known,
+    hold, commands, results           holding it, what a person may ask meanwhile, what it reports
+    iteration_sources,                where iterations come from: marks, a counter, the power trace, or a rate;
+    detect_iterations, harmonic_fit   which of them a job has; the period in a few seconds of power
+    probe, probe_table, actuator,     one probe; all of them as a frame; settings put to GPUs and taken back;
+    interval_energy                   the energy of a stretch of time
+    change_detection                  whether the job is still the one that was tuned, and alone
+    accounts, ledger                  what every stretch took, and what was saved
+    models, model_store, posterior,   models of this GPU; the search, its space, and questions to both
+    options, features
+    manual, selection                 a setting applied by hand, read back, undone; what was chosen last
+    gpu_profile                       `workbench profile-gpu`
 """

@@ -27,7 +27,7 @@ import anywidget
 
 from ...errors import WorkbenchError
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parents[1] / "static"
 UPDATE_S = 0.1
 UNWATCHED_S = 5.0
 GREET_AGAIN_S = 0.25

@@ -9,9 +9,7 @@ Apply, undo and default act while a cell runs. What is applied stays when the ce
 
 from __future__ import annotations
 
-import sys
 import time
-import types
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -221,15 +219,5 @@ def apply(
         NoDriver: there is no such GPU.
     """
     return ApplyPanel(wanted, gpu=gpu, jobs=jobs, live=live)
-
-
-class _Called(types.ModuleType):
-    """This module, which is called as its one function is: `workbench.panels.apply(...)`; see `clocks`."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> ApplyPanel:
-        return apply(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Called
 
 __all__ = ["ApplyPanel", "apply"]

@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import types
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -252,18 +250,5 @@ def clocks(tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
         UsageError: `tuner` is none.
     """
     return ClocksPanel(tuner, live=live)
-
-
-class _Called(types.ModuleType):
-    """This module, which is called as its one function is: `workbench.panels.clocks(...)`.
-
-    Importing a submodule puts it into its package under its own name, where a function of that name would be looked for.
-    """
-
-    def __call__(self, tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
-        return clocks(tuner, live=live)
-
-
-sys.modules[__name__].__class__ = _Called
 
 __all__ = ["ClocksPanel", "clocks"]

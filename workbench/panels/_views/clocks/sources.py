@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Tunable(Protocol):
-    """What the panel asks of a tuner; `tuning.Tuner` does it. Everything may be called from any thread and returns at once."""
+    """What the panel asks of a tuner; `tuning.state_machine.Tuner` does it. Everything may be called from any thread and returns at once."""
 
     def view(self) -> TuningView: ...
     def pause(self) -> None: ...
@@ -66,11 +66,11 @@ class Found:
         return latest()
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
-        from .... import tuning
+        from ....tuning import api, state_machine
 
-        if tuning.running():
+        if state_machine.running():
             raise UsageError("something is being tuned already; stop that first, or let it end")
-        self._own = tuning.tune(max_slowdown, objective=objective or "energy").begin()
+        self._own = api.tune(max_slowdown, objective=objective or "energy").begin()
 
     def end(self) -> None:
         """End what was begun from here."""

@@ -10,9 +10,7 @@ Runs go on in processes of their own, so neither the kernel nor a cell waits for
 
 from __future__ import annotations
 
-import sys
 import time
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -359,18 +357,5 @@ def cluster(
         given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
     )  # fmt: skip
     return ClusterPanel(comparison, live=live)
-
-
-class _Called(types.ModuleType):
-    """This module, which is called as its one function is: `workbench.panels.cluster(...)`.
-
-    Importing a submodule puts it into its package under its own name, where a function of that name would be looked for.
-    """
-
-    def __call__(self, *args: Any, **options: Any) -> ClusterPanel:
-        return cluster(*args, **options)
-
-
-sys.modules[__name__].__class__ = _Called
 
 __all__ = ["ClusterPanel", "cluster"]

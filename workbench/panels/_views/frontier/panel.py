@@ -10,9 +10,7 @@ and energy. The browser has all points and moves at once; the kernel hears what 
 
 from __future__ import annotations
 
-import sys
 import time
-import types
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
@@ -463,18 +461,5 @@ def frontier(
         given, default=default, max_power_w=max_power_w, work=work, tariff=tariff, eta=eta, max_slowdown=max_slowdown, relative=relative,
         store=store, live=live,
     )  # fmt: skip
-
-
-class _Called(types.ModuleType):
-    """This module, which is called as its one function is: `workbench.panels.frontier(...)`.
-
-    Importing a submodule puts it into its package under its own name, where a function of that name would be looked for.
-    """
-
-    def __call__(self, points: Any, **options: Any) -> FrontierPanel:
-        return frontier(points, **options)
-
-
-sys.modules[__name__].__class__ = _Called
 
 __all__ = ["FrontierPanel", "frontier"]
