@@ -5,7 +5,7 @@ VENV ?= .venv
 EXTRAS ?= test
 BIN = $(VENV)/bin
 
-.PHONY: lab test lint benchmarks lock clean
+.PHONY: lab test lint house benchmarks lock clean
 lab: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/workbench lab
 
@@ -15,6 +15,10 @@ test: $(VENV)/.installed-$(EXTRAS)
 lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The structure of the package in numbers; fails where one is beyond its limit.
+house:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tools.house
 
 benchmarks: $(VENV)/.installed-$(EXTRAS)
 	for name in measurement overhead simulator physics kills periods power_profile recurring clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done

@@ -30,8 +30,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.fixtures.library import Library, library_of
+from benchmarks.peers import make_search
 from workbench.errors import WorkbenchError
-from workbench.search.clocks.make import Trial, make_search
+from workbench.search.clocks.make import Trial
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
 from workbench.search.space import SettingSpace, space_of
 

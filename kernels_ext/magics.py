@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from workbench.measurement.recorder import Recorder
-    from workbench.measurement.report import Tariff
     from workbench.records import Measurement
+    from workbench.tariff import Tariff
 
 _LOG_OPTIONS = ("--export", "--compare", "--last", "--label")
 
@@ -184,7 +184,7 @@ class EnergyMagics(Magics):
 
     @property
     def tariff(self) -> Tariff:
-        from workbench.measurement.report import Tariff
+        from workbench.tariff import Tariff
 
         return Tariff(self.price_per_kwh, self.currency, self.g_co2_per_kwh)
 

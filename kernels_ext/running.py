@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .cells import Options
 
@@ -13,9 +13,29 @@ if TYPE_CHECKING:
     from workbench.records import Measurement, Window
     from workbench.tuning.driver import Driver
 
-    from .magics import EnergyMagics
+    from .state import State
 
 T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What the magics do for a running measurement: configure, say, show."""
+
+    state: State
+    shell: Any
+    sync: bool
+    quiet: bool
+    period: bool
+    live: bool
+
+    @property
+    def has_front_end(self) -> bool: ...
+    def say(self, sentence: str) -> None: ...
+    def chosen(self, gpus: str | None) -> tuple[str, ...] | None: ...
+    def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement: ...
+    def live_view(self, label: str, uuids: tuple[str, ...] | None, recorder: Any, *, period: bool = True) -> Any: ...
+    def tuning_view(self, tuner: Any) -> Any: ...
+    def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None: ...
 
 
 class Running:
@@ -30,7 +50,7 @@ class Running:
         cell: Whether it is a cell. It may have a live view then, and what was set through that is put back at its end.
     """
 
-    def __init__(self, magics: EnergyMagics, options: Options, label: str, *, cell: bool) -> None:
+    def __init__(self, magics: Host, options: Options, label: str, *, cell: bool) -> None:
         self._magics, self._options, self._label, self._cell = magics, options, label, cell
         self._view: Any = None
         self._window: Window | None = None

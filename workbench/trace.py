@@ -6,6 +6,7 @@ belongs, `power_tick_s` that of the power reading (null while they are not known
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from .errors import UsageError
@@ -27,6 +28,14 @@ SCHEMA = pl.Schema(
         "throttle": pl.UInt64,
     }
 )
+
+
+# What a recorder hands out, before it becomes a frame: `SCHEMA`, and the error of `tick_s`.
+ROWS = np.dtype(
+    [("time_s", "<f8"), ("tick_s", "<f8"), ("energy_j", "<f8"), ("power_tick_s", "<f8"), ("tick_error_s", "<f4"), ("power_w", "<f4"),
+     ("power_limit_w", "<f4"), ("sm_clock_mhz", "<f4"), ("mem_clock_mhz", "<f4"), ("utilisation", "<f4"),
+     ("memory_utilisation", "<f4"), ("temperature_c", "<f4"), ("throttle", "<u8")]
+)  # fmt: skip
 
 
 def duration_s(trace: pl.DataFrame) -> float:

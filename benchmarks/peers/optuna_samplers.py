@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.search.clocks.base import Done, Measured, Trial, predicted
 
+KINDS = ("tpe", "gp", "random")
 PATIENCE = 6  # probes without an improvement
 IMPROVES = 0.005  # of the cost
 MOST = 30

@@ -22,10 +22,10 @@ from workbench.cluster import Cluster, NodeType, Simulator, generate, summarise
 from workbench.cluster.comparison import Comparison
 from workbench.cluster.joblogs import BUSIEST, BUSIEST_DAY, MEDIAN, WHOLE, parts, read, trim
 from workbench.cluster.policies import POLICIES, Eaco, Frugal
-from workbench.cluster.runs import Cancelled, Channel, Outcome, Runs, processes, timeline_step_s, work
+from workbench.cluster.runs import Cancelled, Channel, Runs, processes, timeline_step_s, work
 from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepared, takes, tasks
 from workbench.cluster.sources import sources
-from workbench.cluster.views import course, distribution, distributions, frame, notable, per_job, rows
+from workbench.cluster.views import Outcome, course, distribution, distributions, frame, notable, per_job, rows
 from workbench.errors import UsageError
 from workbench.experiments.executors import HereExecutor
 

@@ -18,11 +18,11 @@ import pytest
 
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError
-from workbench.measurement.recorder import KEEP_S, ROWS, Recorder
+from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.simulation.machine import Machine, shared_directory
 from workbench.simulation.state import alive
-from workbench.trace import SCHEMA
+from workbench.trace import ROWS, SCHEMA
 
 Simulated = Callable[..., Machine]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from workbench.measurement import report
-from workbench.measurement.report import MIME, Report, Tariff
+from workbench.measurement.report import MIME, Report
 from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
+from workbench.tariff import Tariff
 
 GPU = GpuMeasurement("Tesla V100", "GPU-1", 123.4321, 1.8342, "counter", True, mean_power_w=12.41, peak_power_w=30.0,
                      idle_share=0.25, setting=Setting(200.0), power_limit_w=200.0, sm_clock_mhz=1380.0,

@@ -16,13 +16,13 @@ import workbench.panels
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
-from workbench.measurement.report import Tariff
 from workbench.measurement.store import Store, as_frame
 from workbench.panels._views.frontier.model import COLUMNS
 from workbench.panels._views.frontier.panel import FrontierPanel
 from workbench.panels._views.frontier.sources import of_attempts
 from workbench.panels._views.frontier.traces import traces
 from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting
+from workbench.tariff import Tariff
 from workbench.trace import SCHEMA
 
 POINTS = pl.DataFrame(

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from workbench.measurement.recorder import ROWS
 from workbench.periods.online import aliasing, buffer
+from workbench.trace import ROWS
 
 STEP_S = 0.1
 

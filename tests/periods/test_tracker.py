@@ -13,12 +13,13 @@ import pytest
 from benchmarks.tracking import time_to_sure
 from workbench.device.discovery import open_device
 from workbench.measurement.follow import Following, follow
-from workbench.measurement.recorder import ROWS, Recorder, as_rows
+from workbench.measurement.recorder import Recorder, as_rows
 from workbench.periods.detect import find_periods
 from workbench.periods.tracker import PeriodTracker
 from workbench.records import Level, Periods, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
+from workbench.trace import ROWS
 
 Simulated = Callable[..., Machine]
 Rows = np.ndarray

@@ -17,7 +17,7 @@ from workbench.experiments.history.csv import write_csv
 from workbench.experiments.history.outlook import attempts_paid, break_even, look, recurrences
 from workbench.experiments.history.replay import Recorded, space_of
 from workbench.search.batch_size.history import Space
-from workbench.search.batch_size.policy import make_policy
+from workbench.search.batch_size.make import make_policy
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 
 LIMITS = (150.0, 250.0)

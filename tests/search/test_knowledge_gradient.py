@@ -13,7 +13,8 @@ from workbench.search.batch_size import knowledge_gradient
 from workbench.search.batch_size.epochs import EpochPrior, believe, forecast
 from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
-from workbench.search.batch_size.policy import Progress, Proposal, ask, make_policy
+from workbench.search.batch_size.make import make_policy
+from workbench.search.batch_size.policy import Progress, Proposal, ask
 from workbench.search.objective import EnergyDelay, EnergyWithin, Objective, ZeusCost
 
 SIZES = (16, 32, 64, 128, 256, 512)

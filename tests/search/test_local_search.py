@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -19,14 +18,7 @@ from workbench.search.space import SettingSpace, space_from, space_of
 
 CLOCKS = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 4500, 1000)}), "clocks")
 LIMITS = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=10)
-NEEDS = {"tpe": "optuna", "random": "optuna", "gp": "torch"}
-METHODS = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(importlib.util.find_spec(NEEDS.get(name, "numpy")) is None, reason=f"no {NEEDS.get(name)} here")
-    )
-    for name in NAMES
-]
-QUICK = [each for each in METHODS if each.values[0] != "gp"]  # whose fits take seconds
+METHODS = NAMES
 
 
 class World:
@@ -85,7 +77,7 @@ def test_a_search_begins_with_the_reference_ends_by_itself_and_keeps_the_bound(n
     assert choice.energy_ratio <= 1.0
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", METHODS)
 def test_asked_twice_it_says_the_same(name: str) -> None:
     world, search = World(CLOCKS), searching(name)
     for _ in range(3):
@@ -95,7 +87,7 @@ def test_asked_twice_it_says_the_same(name: str) -> None:
             world.tell(search, first.setting)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", METHODS)
 def test_what_cannot_be_set_is_not_asked_for_again_nor_chosen(name: str) -> None:
     world, search = World(CLOCKS), searching(name)
     refused: set[Setting] = set()
@@ -113,7 +105,7 @@ def test_what_cannot_be_set_is_not_asked_for_again_nor_chosen(name: str) -> None
     assert search.choice().setting not in refused
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", METHODS)
 def test_what_was_probed_and_cannot_be_set_any_more_is_not_chosen(name: str) -> None:
     world, search = World(CLOCKS), searching(name)
     world.tell(search, CLOCKS.reference)
@@ -125,7 +117,7 @@ def test_what_was_probed_and_cannot_be_set_any_more_is_not_chosen(name: str) -> 
     assert search.choice().setting != good
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", METHODS)
 def test_power_limits_are_searched_alike(name: str) -> None:
     world, search = World(LIMITS), searching(name, LIMITS)
     world.run(search)
@@ -134,7 +126,7 @@ def test_power_limits_are_searched_alike(name: str) -> None:
     assert world.energy_j[chosen] <= world.energy_j[world.here]
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", METHODS)
 def test_a_reference_that_cannot_be_set_ends_it_with_the_reason(name: str) -> None:
     search = searching(name)
     search.cannot(CLOCKS.reference, "no rights")

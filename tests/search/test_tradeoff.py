@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.measurement.report import Tariff
 from workbench.records import Configuration, Setting
 from workbench.search.tradeoff import Look, Work, choose, collect, configuration, find, follow, look, python, savings, words
+from workbench.tariff import Tariff
 
 LIMITS = pl.DataFrame(
     {

@@ -19,7 +19,6 @@ import workbench
 from workbench.device import lease
 from workbench.errors import Transient, UsageError
 from workbench.measurement import session as sessions
-from workbench.measurement.report import tuning_words
 from workbench.records import Setting
 from workbench.search.objective import EnergyDelay, ZeusCost
 from workbench.simulation.machine import Machine
@@ -32,7 +31,7 @@ from workbench.tuning.driver import in_background
 from workbench.tuning.iteration_sources import Counter, in_rows
 from workbench.tuning.options import check_slowdown, objective_words
 from workbench.tuning.probe import Reading
-from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
+from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult, tuning_words
 from workbench.tuning.state_machine import Tuner, latest, running
 
 Simulated = Callable[..., Machine]
@@ -242,7 +241,7 @@ def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[.
     assert here.as_found
 
 
-@pytest.mark.parametrize("search", ["gpoeo", "mf-gpoeo", "random"])
+@pytest.mark.parametrize("search", ["gpoeo", "mf-gpoeo"])
 def test_the_searches_of_others_run_in_the_same_loop(lab: Callable[..., Lab], search: str) -> None:
     here = lab()
     tuner = here.tuner(search=search, over="clocks")

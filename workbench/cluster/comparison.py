@@ -14,10 +14,10 @@ from .joblogs import WHOLE
 from .jobs import check
 from .power import NodeType
 from .recording import Record
-from .runs import MOST_WATCHED, Outcome, Runs, processes
+from .runs import MOST_WATCHED, Runs, processes
 from .scenario import KINDS, Scenario, prepared, tasks
 from .sources import Pieces, Source, by_name, of_path
-from .views import frame
+from .views import Outcome, frame
 
 MOST_RUNS = 500
 POOL_IDLE_S = 120.0  # after which processes that have nothing to do are ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .simulator import Simulator
+from .policy import ClusterControl
 from .state import STANDBY, Gpu, Job, Node
 
 
@@ -15,7 +15,7 @@ class FreeNodes:
     node's free GPUs or its state have changed.
     """
 
-    def __init__(self, cluster: Simulator) -> None:
+    def __init__(self, cluster: ClusterControl) -> None:
         self._types: list[_Type] = [_Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
         self._where: list[dict[int, Node]] = []
         for node in cluster.nodes:

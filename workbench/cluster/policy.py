@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..errors import SimulationError
-from .state import QUEUED
-
-if TYPE_CHECKING:
-    from .simulator import Simulator
-    from .state import Gpu, Job, Node
+from .colocation import Mixes, Profile
+from .power import Cluster
+from .state import QUEUED, Gpu, Job, Node
 
 
 class IllegalPlacement(SimulationError):
@@ -40,6 +38,52 @@ def refusal(policy: str, name: str, job: Job, gpus: Sequence[Gpu]) -> str:
     return f"{who} on nodes {nodes}; a job stays on the fewest nodes of one type that hold it"
 
 
+class ClusterControl(Protocol):
+    """What a policy sees of a running simulation, and may do to it. `Simulator` is one.
+
+    Attributes:
+        now_s: Simulated time.
+        nodes: In order of their index, with their GPUs and jobs.
+        awake: How many nodes are awake.
+        cluster: What the cluster is made of.
+        profiles, mixes: Groups of alike jobs in the log, and what is known of sharing between them.
+        checkpoint_s, restart_s: What it costs a job to be stopped, and to begin again.
+    """
+
+    now_s: float
+    nodes: list[Node]
+    awake: int
+    cluster: Cluster
+    profiles: list[Profile]
+    mixes: Mixes
+    checkpoint_s: float
+    restart_s: float
+
+    def name(self, job: Job) -> str:
+        """The job's id in the log."""
+
+    def excess(self, job: Job) -> float:
+        """Slowdown - 1 of a running job, on its slowest GPU now."""
+
+    def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
+        """Put a queued job on these GPUs; a node in standby wakes for it. Raises IllegalPlacement."""
+
+    def stop(self, job: Job, *, undo: bool = False) -> None:
+        """Have a running job write its checkpoint and leave; `Policy.stopped` follows."""
+
+    def notify(self, job: Job, work_s: float) -> None:
+        """Have `Policy.reached` called when that much more work of a running job is done."""
+
+    def at(self, time_s: float, payload: object) -> None:
+        """Have `Policy.timer` called with this payload at that moment."""
+
+    def sleep(self, node: Node) -> None:
+        """Put an empty awake node to standby now."""
+
+    def cap(self, node: Node, index: int) -> None:
+        """Set the node's GPUs to one of its type's power limits; -1 for none."""
+
+
 class Policy(Protocol):
     """Decides who runs where. One object serves one simulation.
 
@@ -50,7 +94,7 @@ class Policy(Protocol):
     name: str
     sleep_after_s: float | None
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         """Once, before the first event: keep `cluster`, build what indices it takes."""
 
     def arrived(self, job: Job) -> None:
@@ -80,9 +124,9 @@ class BasePolicy:
 
     name = "base"
     sleep_after_s: float | None = 300.0
-    cluster: Simulator
+    cluster: ClusterControl
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
 
     def arrived(self, job: Job) -> None:

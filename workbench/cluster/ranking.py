@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .policy import ClusterControl
 from .power import UNIT
-from .simulator import Simulator
 from .state import Job, Node
 
 _FULL = np.iinfo(np.int64).max
@@ -23,7 +23,7 @@ class Ranking:
         max_jobs: On one GPU.
     """
 
-    def __init__(self, cluster: Simulator, *, max_jobs: int) -> None:
+    def __init__(self, cluster: ClusterControl, *, max_jobs: int) -> None:
         self.nodes, self._most = cluster.nodes, max_jobs
         count = len(self.nodes)
         self._used = np.zeros(count, dtype=np.int64)

@@ -20,16 +20,15 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from ..errors import SimulationError, UsageError, WorkbenchError
-from .recording import Record, Watched
+from .recording import Watched
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
-from .views import Seen, seen
+from .views import Outcome, seen
 
 SLICE_S = 0.05  # between two looks at whether it is to end
 FIRST_SLICE = 500  # events
@@ -40,17 +39,6 @@ DONE = 1.0
 
 class Cancelled(WorkbenchError):
     """The run was ended before its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one task: its row; where it was kept what is drawn of it, and of logs that are not too large what is looked into."""
-
-    task: Task
-    row: dict[str, Any]
-    cpu_s: float
-    seen: Seen | None
-    record: Record | None
 
 
 @dataclass(frozen=True, slots=True)

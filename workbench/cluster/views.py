@@ -9,16 +9,14 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from .recording import Record
 from .result import Result
-from .scenario import Scenario
-
-if TYPE_CHECKING:
-    from .runs import Outcome
+from .scenario import Scenario, Task
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 POINTS = 400
@@ -55,6 +53,17 @@ class Row:
     deadlines: int
     figures: dict[str, Spread]
     energy_ratio: Spread | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one task: its row; where it was kept what is drawn of it, and of logs that are not too large what is looked into."""
+
+    task: Task
+    row: dict[str, Any]
+    cpu_s: float
+    seen: Seen | None
+    record: Record | None
 
 
 def rows(scenario: Scenario, outcomes: Iterable[Outcome]) -> list[Row]:

@@ -6,24 +6,38 @@ import math
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..device.lease import WayBack
 from ..errors import DeviceError, UsageError
 from ..measurement import marks
+from ..measurement.meter import Meter
 from ..records import Configuration, Measurement, Setting, Window
+from ..search.batch_size.history import Space
 from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import SCATTER, Optimum, PowerProfile
-from ..search.objective import Time
+from ..search.objective import Objective, Time
 from .history.attempts import Attempt
+from .history.study import JobStudy
 from .power_profiling import JustInTime, Limiter
-
-if TYPE_CHECKING:
-    from .job import RecurringJob
 
 LEVELS = 20  # of the metric, below the target, that runs are compared by
 EPOCH_SCATTER = 0.005
 BEAT_S = 60.0  # between signs of life
+
+
+class JobContext(Protocol):
+    """What a recurrence takes from its job; `RecurringJob` is one."""
+
+    name: str
+    meter: Meter
+    study: JobStudy
+    space: Space
+    notes: list[str]
+    higher_is_better: bool
+
+    @property
+    def objective(self) -> Objective: ...
 
 
 class Recurrence:
@@ -37,7 +51,7 @@ class Recurrence:
         measurement: Of the whole attempt, profiling included, when it has ended.
     """
 
-    def __init__(self, job: RecurringJob, attempt: Attempt) -> None:
+    def __init__(self, job: JobContext, attempt: Attempt) -> None:
         self.job, self.attempt = job, attempt
         self.batch_size, self.reason, self.purpose = attempt.batch_size, attempt.reason, attempt.purpose
         self.entered = self.reached = False

@@ -23,16 +23,12 @@ import numpy as np
 from .. import child
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
+from ..trace import ROWS
 from .sampler import LOST, RUNNING, Ring, Sampler
 
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS = np.dtype(
-    [("time_s", "<f8"), ("tick_s", "<f8"), ("energy_j", "<f8"), ("power_tick_s", "<f8"), ("tick_error_s", "<f4"), ("power_w", "<f4"),
-     ("power_limit_w", "<f4"), ("sm_clock_mhz", "<f4"), ("mem_clock_mhz", "<f4"), ("utilisation", "<f4"),
-     ("memory_utilisation", "<f4"), ("temperature_c", "<f4"), ("throttle", "<u8")]
-)  # fmt: skip
 KEEP_S = 1800.0
 DRAIN_EVERY_S = 20.0
 

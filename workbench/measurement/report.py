@@ -5,40 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 from ..records import GpuMeasurement, IterationSummary, Measurement
-
-if TYPE_CHECKING:
-    from ..tuning.results import TuningResult
+from ..tariff import NO_TARIFF, Tariff, significant
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
-J_PER_KWH = 3.6e6
-
-
-@dataclass(frozen=True, slots=True)
-class Tariff:
-    """What energy is worth; parts that are None are not shown."""
-
-    price_per_kwh: float | None = None
-    currency: str = "EUR"
-    g_co2_per_kwh: float | None = None
-
-    def words(self, energy_j: float | None) -> str:
-        """Money and CO2 of an energy, as far as they are configured."""
-        if energy_j is None:
-            return ""
-        kwh, parts = energy_j / J_PER_KWH, []
-        if self.price_per_kwh is not None:
-            parts.append(f"{_significant(kwh * self.price_per_kwh)} {self.currency}")
-        if self.g_co2_per_kwh is not None:
-            parts.append(f"{_significant(kwh * self.g_co2_per_kwh)} gCO2")
-        return ", ".join(parts)
-
-
-NO_TARIFF = Tariff()
 
 
 def energy_words(energy_j: float | None, uncertainty_j: float | None) -> str:
@@ -52,7 +26,7 @@ def energy_words(energy_j: float | None, uncertainty_j: float | None) -> str:
     scale, unit = (1e6, "MJ") if energy_j >= 1e6 else (1e3, "kJ") if energy_j >= 1e4 else (1.0, "J")
     value = energy_j / scale
     if uncertainty_j is None:
-        return f"{_significant(value, 4)} {unit}"
+        return f"{significant(value, 4)} {unit}"
     error = max(uncertainty_j / scale, 1e-9)
     decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
     return f"{value:.{decimals}f} ± {error:.{decimals}f} {unit}"
@@ -80,9 +54,9 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         return f"{label}{time_words(m.time_s)}, no energy: {why}"
     parts = [energy_words(m.energy_j, m.energy_uncertainty_j), time_words(m.time_s)]
     if m.mean_power_w is not None:
-        parts.append(f"{_significant(m.mean_power_w)} W")
+        parts.append(f"{significant(m.mean_power_w)} W")
     if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
-        parts.append(f"mean of {m.repeats} runs (sd {_significant(m.energy_sd_j, 2)} J, {_significant(m.time_sd_s, 2)} s)")
+        parts.append(f"mean of {m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J, {significant(m.time_sd_s, 2)} s)")
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
     if worth := tariff.words(m.energy_j):
@@ -125,7 +99,7 @@ def _seconds(seconds: float, uncertainty_s: float | None) -> str:
     """
     scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
     if uncertainty_s is None:
-        return f"{_significant(scale * seconds)} {unit}"
+        return f"{significant(scale * seconds)} {unit}"
     error = max(scale * uncertainty_s, 1e-3)
     decimals = max(0, min(6, 1 - math.floor(math.log10(error))))
     return f"{scale * seconds:.{decimals}f} ± {error:.{decimals}f} {unit}"
@@ -142,46 +116,11 @@ def _count(every: float) -> str:
     return f"{number}{ending}"
 
 
-COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
-
-
-def tuning_words(tuned: TuningResult) -> str:
-    """What tuning has saved, or why it has not: one sentence."""
-    left = "".join(f"; {each}" for each in (*tuned.remarks, *tuned.left) if each not in tuned.reason)
-    ending = ", simulated" if tuned.simulated else ""
-    if tuned.state == "refused" and tuned.saved is None:
-        return f"not tuned: {tuned.reason}{left}"
-    if tuned.settled_s is None:
-        return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
-    counted = "" if tuned.settled_iterations is None or tuned.source == "rate" else f" / {tuned.settled_iterations} iterations"
-    settled = f"settled after {time_words(tuned.settled_s)}{counted}"
-    at = "" if tuned.setting is None else f" at {tuned.setting}"
-    again = "" if not tuned.retuned else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
-    early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
-    saved = tuned.saved
-    if saved is None:
-        return f"tuned, saving not measured; {settled}{at}{again}{early}{left}"
-    what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
-    if abs(saved.share) <= saved.share_uncertainty:
-        what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
-    elif saved.share < 0:
-        what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
-    joules = "" if saved.energy_j <= 0 else f", {energy_words(saved.energy_j, saved.uncertainty_j)}"
-    if 0.0 < saved.time_s < COUNTED * tuned.elapsed_s:  # the share is of that alone
-        counted_s, whole_s = time_words(saved.time_s), time_words(tuned.elapsed_s)
-        joules += f", counted over {counted_s} of {whole_s}"
-    bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
-    return (
-        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
-        f"{settled}{at}{again}{early}{ending}{left}"
-    )
-
-
 def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The line, with a table per GPU behind a fold. Plain HTML: no script, colours inherited, readable in any theme."""
     rows = "".join(_row(gpu) for gpu in m.gpus)
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
-    host = [f"{name} {_significant(value)} J" for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j))
+    host = [f"{name} {significant(value)} J" for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j))
             if value is not None]  # fmt: skip
     if host:
         notes.append(", ".join(host) + " (RAPL)")
@@ -280,17 +219,5 @@ def compare_words(a: Measurement, b: Measurement) -> str:
     return f"{names}: energy {span}, {times}; {verdict}{caveat}"
 
 
-def _significant(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits and no exponent.
-
-    >>> _significant(12.412), _significant(0.00012345), _significant(251234.0)
-    ('12.4', '0.000123', '251234')
-    """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(decimals, 9)}f}"
-
-
 def _unit(value: float | None, unit: str, digits: int = 3) -> str:
-    return "" if value is None else f"{_significant(value, digits)} {unit}"
+    return "" if value is None else f"{significant(value, digits)} {unit}"

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from ..errors import UsageError
-from ..measurement.report import J_PER_KWH, Tariff
 from ..records import Configuration, Setting
+from ..tariff import J_PER_KWH, Tariff
 from . import frontier as pareto
 from .frontier import KNOBS
 from .objective import ZeusCost

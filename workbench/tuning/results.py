@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ..measurement.report import energy_words, time_words
 from ..records import Setting
 
 if TYPE_CHECKING:
@@ -154,8 +155,6 @@ class TuningResult:
     @property
     def words(self) -> str:
         """One sentence for the cell's report."""
-        from ..measurement.report import tuning_words
-
         return tuning_words(self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -166,3 +165,37 @@ class TuningResult:
 
     def __repr__(self) -> str:
         return self.words
+
+COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
+
+
+def tuning_words(tuned: TuningResult) -> str:
+    """What tuning has saved, or why it has not: one sentence."""
+    left = "".join(f"; {each}" for each in (*tuned.remarks, *tuned.left) if each not in tuned.reason)
+    ending = ", simulated" if tuned.simulated else ""
+    if tuned.state == "refused" and tuned.saved is None:
+        return f"not tuned: {tuned.reason}{left}"
+    if tuned.settled_s is None:
+        return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
+    counted = "" if tuned.settled_iterations is None or tuned.source == "rate" else f" / {tuned.settled_iterations} iterations"
+    settled = f"settled after {time_words(tuned.settled_s)}{counted}"
+    at = "" if tuned.setting is None else f" at {tuned.setting}"
+    again = "" if not tuned.retuned else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
+    early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
+    saved = tuned.saved
+    if saved is None:
+        return f"tuned, saving not measured; {settled}{at}{again}{early}{left}"
+    what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
+    if abs(saved.share) <= saved.share_uncertainty:
+        what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
+    elif saved.share < 0:
+        what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
+    joules = "" if saved.energy_j <= 0 else f", {energy_words(saved.energy_j, saved.uncertainty_j)}"
+    if 0.0 < saved.time_s < COUNTED * tuned.elapsed_s:  # the share is of that alone
+        counted_s, whole_s = time_words(saved.time_s), time_words(tuned.elapsed_s)
+        joules += f", counted over {counted_s} of {whole_s}"
+    bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
+    return (
+        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
+        f"{settled}{at}{again}{early}{ending}{left}"
+    )

@@ -22,9 +22,8 @@ from collections.abc import Iterable, Sequence
 from ..capacity_index import REFUSED_S, Openings
 from ..colocation import Colocation, History, Mix
 from ..placement import FreeNodes
-from ..policy import BasePolicy
+from ..policy import BasePolicy, ClusterControl
 from ..power import UNIT
-from ..simulator import Simulator
 from ..state import LEAVING, STANDBY, Gpu, Job, Node
 
 WINDOW = 8  # of jobs of one class whose own deadline forbids a placement, so many are looked at per retry
@@ -65,7 +64,7 @@ class Eaco(BasePolicy):
         self.start, self.sleep_after_s = start, sleep_after_s
         self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.openings = Openings()

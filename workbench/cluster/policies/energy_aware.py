@@ -24,10 +24,9 @@ from collections.abc import Iterable, Sequence
 
 from ..colocation import Colocation, History, Mix
 from ..placement import FreeNodes
-from ..policy import BasePolicy
+from ..policy import BasePolicy, ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
-from ..simulator import Simulator
 from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
 
 LOOKS = 64  # nodes without a free GPU that are asked for one job at most, which bounds what a job costs on a large cluster
@@ -93,7 +92,7 @@ class Frugal(BasePolicy):
         self.capped = capped
         self.name = "workbench" + (" with caps" if capped else "") + ("" if review_s is not None else ", no moves")
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.history = History(cluster.profiles, self.start)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 
 from ..placement import FreeNodes
-from ..policy import BasePolicy
-from ..simulator import Simulator
+from ..policy import BasePolicy, ClusterControl
 from ..state import Gpu, Job, Node
 
 
@@ -23,7 +22,7 @@ class Fifo(BasePolicy):
         how = "spread" if spread else "best-fit"
         self.name = f"FIFO {how}" + ("" if sleep_after_s is not None else ", always on")
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.queue: list[tuple[int, int, Job]] = []

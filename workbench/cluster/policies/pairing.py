@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 from ..colocation import Colocation, History
 from ..placement import FreeNodes
-from ..policy import BasePolicy
+from ..policy import BasePolicy, ClusterControl
 from ..power import UNIT
-from ..simulator import Simulator
 from ..state import LEAVING, RUNNING, Gpu, Job, Node
 
 
@@ -31,7 +30,7 @@ class Pairing(BasePolicy):
     ) -> None:
         self.spread, self.memory_threshold, self.start, self.sleep_after_s = spread, memory_threshold, start, sleep_after_s
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.history = History(cluster.profiles, self.start)

@@ -6,8 +6,7 @@ import heapq
 from collections.abc import Iterable
 
 from ..placement import FreeNodes
-from ..policy import BasePolicy
-from ..simulator import Simulator
+from ..policy import BasePolicy, ClusterControl
 from ..state import AWAKE, RUNNING, Gpu, Job, Node
 
 
@@ -24,7 +23,7 @@ class Sjf(BasePolicy):
         self.backfill, self.sleep_after_s = backfill, sleep_after_s
         self.name = "SJF"
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.queue: list[tuple[float, int, Job]] = []
@@ -85,7 +84,7 @@ class Srtf(Sjf):
         self.gain = gain
         self.name = "SRTF"
 
-    def begin(self, cluster: Simulator) -> None:
+    def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
         self.claims: dict[Node, tuple[Job, set[Job]]] = {}
 

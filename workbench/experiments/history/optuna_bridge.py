@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...search.batch_size.history import Evidence, Space
-from ...search.batch_size.policy import Policy, Proposal, make_policy
+from ...search.batch_size.make import make_policy
+from ...search.batch_size.policy import Policy, Proposal
 from ...search.objective import Energy, Objective, check_measured
 from .attempts import Attempt, Bars, count, without
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from ...errors import UsageError
 from ...search.batch_size.history import History, Space
-from ...search.batch_size.policy import Policy, make_policy
+from ...search.batch_size.make import make_policy
+from ...search.batch_size.policy import Policy
 from ...search.objective import Energy, Objective
 from .attempts import Attempt
 from .csv import missing, read_csv

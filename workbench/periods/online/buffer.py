@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...measurement.recorder import ROWS
+from ...trace import ROWS
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,6 +1,6 @@
 """The one interface of the policies that choose a batch size for every recurrence of a job.
 
-    policy = make_policy("knowledge-gradient")
+    policy = make.make_policy("knowledge-gradient")
     evidence = Evidence.of(history, space)                 # or kept, and told with `evidence.add(...)`
     proposal = policy.ask(evidence, objective, rng)        # what to run now
     reason = policy.watch(evidence, objective, proposal, progress)   # inside the run, after each epoch: None, or why to stop
@@ -20,7 +20,6 @@ from typing import Protocol
 
 import numpy as np
 
-from ...errors import UsageError
 from ..objective import Objective
 from .history import Evidence, History, Space
 
@@ -75,25 +74,4 @@ def ask(policy: Policy, history: History, space: Space, objective: Objective, rn
     return policy.ask(history.evidence(space), objective, rng)
 
 
-def make_policy(name: str = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0, window: int = 0) -> Policy:
-    """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power limit, no search).
-
-    Args:
-        name: Which.
-        safe: Ours only: never let the sum of all costs rise above what the default would have cost.
-        beta: The paper's only: a run is stopped at beta x the least cost seen.
-        window: The paper's only: results per batch size that count; 0 is all.
-    """
-    from .knowledge_gradient import KnowledgeGradient
-    from .zeus import DefaultBatchSize, ZeusPolicy
-
-    if name == "knowledge-gradient":
-        return KnowledgeGradient(safe=safe)
-    if name == "zeus":
-        return ZeusPolicy(beta=beta, window=window)
-    if name == "default-batch-size":
-        return DefaultBatchSize()
-    raise UsageError(f"there is no policy '{name}'; choose knowledge-gradient, zeus or default-batch-size")
-
-
-__all__ = ["Evidence", "History", "Policy", "Progress", "Proposal", "Space", "ask", "make_policy"]
+__all__ = ["Evidence", "History", "Policy", "Progress", "Proposal", "Space", "ask"]

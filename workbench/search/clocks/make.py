@@ -7,9 +7,8 @@
     search.choice()                # of this objective and bound, or of any other
 
     model-guided    every probe's time and energy with their errors, over all knobs at once (`model_guided`)
-    gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`golden`)
-    mf-gpoeo        MF-GPOEO's: feedback on the slowdown, no model (`feedback`)
-    tpe, gp         Optuna's samplers with the bound as a constraint; random (`sampled`)
+    gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`gpoeo`)
+    mf-gpoeo        MF-GPOEO's: feedback on the slowdown, no model (`mf_gpoeo`)
 
 A search knows no device and no clock. The first probe of every search is the reference.
 """
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "PROBES", "Choice", "ClockSearch", "Done", "Trial", "make_search"]
 
-NAMES = ("model-guided", "gpoeo", "mf-gpoeo", "tpe", "gp", "random")
+NAMES = ("model-guided", "gpoeo", "mf-gpoeo")
 
 
 class ClockSearch(Protocol):
@@ -127,8 +126,4 @@ def make_search(
         from .mf_gpoeo import Feedback
 
         return Feedback(space, objective, max_slowdown, **options)
-    if name in ("tpe", "gp", "random"):
-        from benchmarks.peers.optuna_samplers import Sampled
-
-        return Sampled(space, objective, max_slowdown, kind=name, **options)
     raise UsageError(f"there is no search named '{name}'; choose {', '.join(NAMES)}")

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ....cluster.runs import Outcome
 from ....cluster.scenario import LABELS, UNITS, Scenario, label
-from ....cluster.views import DISTRIBUTIONS, Row, Spread, rounded, rows
+from ....cluster.views import DISTRIBUTIONS, Outcome, Row, Spread, rounded, rows
 
 COURSES = ("hours", "hosting", "awake", "power_kw", "running", "queued")
 HEADS: tuple[tuple[str, str], ...] = (

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ....measurement.report import J_PER_KWH, Tariff, energy_words, time_words
+from ....measurement.report import energy_words, time_words
 from ....search import frontier
 from ....search.tradeoff import Z95, Look, Saving, Work, configuration, savings, words
+from ....tariff import J_PER_KWH, Tariff
 
 COLUMNS = ("time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured", "repeats", "traces")
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ....errors import StoreError, UsageError
-from ....measurement.report import NO_TARIFF, Tariff
 from ....records import Configuration
 from ....search import frontier as pareto
 from ....search.tradeoff import Collected, Look, Work, check_slowdown, configuration, find, follow, look, python, words
+from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
 from ..._core.live import Message, kernel, module, resting
 from ..._core.persistent import StandingPanel

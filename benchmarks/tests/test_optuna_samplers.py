@@ -1,0 +1,30 @@
+"""The peers keep the promises of the product's searches."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from benchmarks import peers
+from tests.search import test_local_search as contract
+
+NEEDS = {"tpe": "optuna", "random": "optuna", "gp": "torch"}
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        contract.test_a_search_begins_with_the_reference_ends_by_itself_and_keeps_the_bound,
+        contract.test_asked_twice_it_says_the_same,
+        contract.test_what_cannot_be_set_is_not_asked_for_again_nor_chosen,
+        contract.test_a_reference_that_cannot_be_set_ends_it_with_the_reason,
+    ],
+    ids=lambda promise: promise.__name__,
+)
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_peer_keeps_the_promise(name: str, promise: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"no {NEEDS[name]} here")
+    monkeypatch.setattr(contract, "make_search", peers.make_search)
+    promise(name)  # type: ignore[operator]

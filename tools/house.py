@@ -1,0 +1,275 @@
+"""The structure of the package in numbers: `make house`, or `python -m tools.house`.
+
+Counts entries of `workbench/`, floors (the longest path of imports from room to room), circles among modules (imports inside
+functions and for type checkers count too), the largest class with its own bases, class names that exist twice, the longest
+JavaScript function, lines. Exits with 1 where one is beyond its limit.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMITS = {"entries": 22, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0}
+WIDTH = 110
+
+# Which rooms a room may import. Ground files are for all; a room may use what its rooms may use.
+GROUND = {"records", "errors", "clock", "trace", "tariff", "_paths", "_processes"}
+ROOMS: dict[str, set[str]] = {
+    "simulation": set(),
+    "search": set(),
+    "cluster": set(),
+    "periods": set(),
+    "device": {"simulation"},
+    "measurement": {"device", "periods"},
+    "experiments": {"measurement", "search"},
+    "sharing": {"measurement", "cluster"},
+    "tuning": {"experiments"},
+    "panels": {"tuning", "sharing"},
+}
+EVERYTHING = {"__init__", "cli", "kernels_ext"}  # may import every room
+
+
+class Import(NamedTuple):
+    """One imported module or name: where, and whether it happens when the module is loaded."""
+
+    source: Path
+    module: str
+    target: str
+    line: int
+    at_load: bool
+
+    def __str__(self) -> str:
+        return f"{self.source.relative_to(ROOT)}:{self.line} imports {self.target}"
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every Python file of the product."""
+    found = [path for base in ("workbench", "kernels_ext") for path in (ROOT / base).rglob("*.py")]
+    return tuple(sorted(path for path in found if "_notebooks" not in path.parts))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def modules() -> frozenset[str]:
+    return frozenset(module_name(path) for path in files())
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Every import of every file, with absolute names: a module where the name is one, else `module.name`."""
+    return tuple(each for path in files() for each in _imports(path))
+
+
+def _imports(path: Path) -> Iterator[Import]:
+    mine = module_name(path)
+    package = mine.split(".") if path.name == "__init__.py" else mine.split(".")[:-1]
+
+    def visit(node: ast.AST, at_load: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(path, mine, alias.name, child.lineno, at_load)
+            elif isinstance(child, ast.ImportFrom):
+                stem = package[: len(package) - child.level + 1] if child.level else []
+                base = ".".join([*stem, *([child.module] if child.module else [])])
+                for alias in child.names:
+                    yield Import(path, mine, f"{base}.{alias.name}", child.lineno, at_load)
+            lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or (
+                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+            )
+            yield from visit(child, at_load and not lazy)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")), True)
+
+
+def room(name: str) -> str | None:
+    """The room of a dotted name; None for what is not ours."""
+    parts = name.split(".")
+    if parts[0] == "kernels_ext":
+        return "kernels_ext"
+    if parts[0] != "workbench":
+        return None
+    if len(parts) > 1 and (parts[1] in ROOMS or parts[1] in GROUND or parts[1] == "cli"):
+        return parts[1]
+    return "__init__"
+
+
+def allowed(name: str) -> set[str]:
+    """The rooms that a room may import, directly or because one of its own may."""
+    if name in EVERYTHING:
+        return {*ROOMS, *GROUND, *EVERYTHING}
+    if name in GROUND:
+        return set(GROUND)
+    found, waiting = set(GROUND), list(ROOMS[name])
+    while waiting:
+        other = waiting.pop()
+        found.add(other)
+        waiting += ROOMS[other]
+    return found
+
+
+def upward() -> list[str]:
+    """Imports of a room that the plan does not allow."""
+    found = []
+    for each in imports():
+        mine, other = room(each.module), room(each.target)
+        if mine is not None and other is not None and other != mine and other not in allowed(mine):
+            found.append(str(each))
+    return found
+
+
+def circles() -> list[list[str]]:
+    """Modules that import one another, directly or round several; a package and its own modules are none."""
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for each in imports():
+        for target in (each.target, each.target.rpartition(".")[0]):
+            if target in graph:
+                graph[each.module].add(target)
+                break
+    found = [part for part in _components(graph) if len(part) > 1]
+    return [part for part in found if not all(name == part[0] or name.startswith(part[0] + ".") for name in part)]
+
+
+def floors() -> int:
+    """Rooms on the longest path of imports between rooms."""
+    graph: dict[str, set[str]] = {}
+    for each in imports():
+        mine, other = room(each.module), room(each.target)
+        if mine and other and mine != other and mine not in EVERYTHING and other not in EVERYTHING:
+            graph.setdefault(_floor(mine), set()).add(_floor(other))
+
+    @cache
+    def height(name: str) -> int:
+        return 1 + max((height(other) for other in graph.get(name, ()) if other != name), default=0)
+
+    return max(map(height, list(graph)), default=0) + 1  # and those who may import everything
+
+
+def _floor(name: str) -> str:
+    return "ground" if name in GROUND else name
+
+
+def _components(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Strongly connected parts of a graph, each sorted (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(graph[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            cut = stack.index(name)
+            found.append(sorted(stack[cut:]))
+            del stack[cut:]
+
+    sys.setrecursionlimit(10_000)
+    for name in sorted(graph):
+        if name not in index:
+            visit(name)
+    return found
+
+
+def classes() -> tuple[Counter[str], str, int]:
+    """How often each class name is defined; the largest class with its bases of our own, and its lines."""
+    count: Counter[str] = Counter()
+    bases: dict[str, list[str]] = {}
+    size: dict[str, int] = {}
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                count[node.name] += 1
+                bases[node.name] = [base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases]
+                size[node.name] = max(size.get(node.name, 0), (node.end_lineno or node.lineno) - node.lineno + 1)
+
+    def tower(name: str, seen: tuple[str, ...] = ()) -> int:
+        own = [base for base in bases.get(name, []) if base in size and base not in seen and base != name]
+        return size.get(name, 0) + sum(tower(base, (*seen, name)) for base in own)
+
+    largest = max(size, key=tower)
+    return count, largest, tower(largest)
+
+
+def longest_javascript() -> tuple[str, int, int]:
+    """The longest top-level function or class of the views, its lines, and the lines of all JavaScript."""
+    begins = re.compile(
+        r"^(export\s+)?(default\s+)?(async\s+)?(function|class)\b|^(export\s+)?const \w+ = (async )?(\(|function)"
+    )
+    where, most, total = "", 0, 0
+    for path in sorted((ROOT / "workbench").rglob("*.js")):
+        if {"node_modules", "dist"} & set(path.parts):
+            continue
+        lines = path.read_text(encoding="utf-8").splitlines()
+        total += len(lines)
+        for first, line in enumerate(lines):
+            if begins.match(line):
+                depth, last = 0, first
+                while last < len(lines):
+                    depth += lines[last].count("{") - lines[last].count("}")
+                    if depth <= 0 and last > first:
+                        break
+                    last += 1
+                if last - first + 1 > most:
+                    where, most = f"{path.name}:{first + 1}", last - first + 1
+    return where, most, total
+
+
+def facts() -> dict[str, int | str]:
+    """All counts by name."""
+    count, largest, tower = classes()
+    function, longest, javascript = longest_javascript()
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in files()]
+    entries = [
+        path for path in (ROOT / "workbench").iterdir()
+        if path.name not in ("__pycache__", "py.typed") and not path.name.startswith("_notebooks")
+    ]
+    return {
+        "entries": len(entries),
+        "floors": floors(),
+        "circles": len(circles()),
+        "upward_imports": len(upward()),
+        "equal_class_names": sum(times > 1 for times in count.values()),
+        "tower": tower,
+        "largest_class": largest,
+        "longest_js": longest,
+        "longest_js_function": function,
+        "python_lines": sum(map(len, texts)),
+        "js_lines": javascript,
+        "lines_over_110": sum(len(line) > WIDTH for lines in texts for line in lines),
+    }
+
+
+def main() -> int:
+    found = facts()
+    print(json.dumps(found))
+    for circle in circles():
+        print("circle:", " ".join(circle))
+    print(*upward(), sep="\n", end="\n" if upward() else "")
+    beyond = {name: limit for name, limit in LIMITS.items() if int(found[name]) > limit}
+    for name, limit in beyond.items():
+        print(f"{name}: {found[name]}, at most {limit}")
+    return bool(beyond)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,26 @@
+"""Policies that choose batch sizes, by name."""
+
+from __future__ import annotations
+
+from ...errors import UsageError
+from .knowledge_gradient import KnowledgeGradient
+from .policy import Policy
+from .zeus import DefaultBatchSize, ZeusPolicy
+
+
+def make_policy(name: str = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0, window: int = 0) -> Policy:
+    """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power limit, no search).
+
+    Args:
+        name: Which.
+        safe: Ours only: never let the sum of all costs rise above what the default would have cost.
+        beta: The paper's only: a run is stopped at beta x the least cost seen.
+        window: The paper's only: results per batch size that count; 0 is all.
+    """
+    if name == "knowledge-gradient":
+        return KnowledgeGradient(safe=safe)
+    if name == "zeus":
+        return ZeusPolicy(beta=beta, window=window)
+    if name == "default-batch-size":
+        return DefaultBatchSize()
+    raise UsageError(f"there is no policy '{name}'; choose knowledge-gradient, zeus or default-batch-size")

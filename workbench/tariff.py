@@ -1,0 +1,42 @@
+"""What energy is worth: its price and its carbon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """What energy is worth; parts that are None are not shown."""
+
+    price_per_kwh: float | None = None
+    currency: str = "EUR"
+    g_co2_per_kwh: float | None = None
+
+    def words(self, energy_j: float | None) -> str:
+        """Money and CO2 of an energy, as far as they are configured."""
+        if energy_j is None:
+            return ""
+        kwh, parts = energy_j / J_PER_KWH, []
+        if self.price_per_kwh is not None:
+            parts.append(f"{significant(kwh * self.price_per_kwh)} {self.currency}")
+        if self.g_co2_per_kwh is not None:
+            parts.append(f"{significant(kwh * self.g_co2_per_kwh)} gCO2")
+        return ", ".join(parts)
+
+NO_TARIFF = Tariff()
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits and no exponent.
+
+    >>> significant(12.412), significant(0.00012345), significant(251234.0)
+    ('12.4', '0.000123', '251234')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 9)}f}"
