@@ -32,10 +32,11 @@ class JobContext(Protocol):
     name: str
     meter: Meter
     study: JobStudy
-    space: Space
     notes: list[str]
     higher_is_better: bool
 
+    @property
+    def space(self) -> Space: ...
     @property
     def objective(self) -> Objective: ...
 
