@@ -1,4 +1,6 @@
-"""Whether a process of this machine still runs, and not another one under its number. Standard library only.
+"""Processes: whether one still runs (and not another under its number), and how this package starts its own.
+
+Standard library only.
 
 A process id means nothing in another PID namespace (a container). There a file that its owner keeps locked
 shows whether the owner lives.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -87,3 +90,19 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def child_command(module: str, function: str, *arguments: str) -> list[str]:
+    """The command line of a process that calls a function of this package with a list of arguments.
+
+    The user's directories come last on its path: a `random.py` in one of them must not be taken for Python's.
+    """
+    paths = [
+        str(Path(__file__).resolve().parent.parent),
+        *(path for path in sys.path if path and os.path.isdir(path)),
+    ]
+    code = (
+        f"import sys; sys.path += sys.argv[1].split('\\n'); from {module} import {function}; "
+        f"{function}(sys.argv[2:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", code, "\n".join(paths), *arguments]

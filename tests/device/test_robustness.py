@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench import _paths, _processes, child
+from workbench import _paths, _processes
 from workbench.device import journal, lease, locks, restore, watchdog
 from workbench.device.discovery import devices, open_device
 from workbench.device.journal import Journal
@@ -171,7 +171,7 @@ def test_a_module_named_like_pythons_does_not_keep_the_watchdog_from_restoring(
 ) -> None:
     left_changed(machine)
     monkeypatch.setattr(sys, "path", [str(named_like(tmp_path / "src", name)), *sys.path])
-    command = child.command("workbench.device.watchdog", "watch", str(dead_pid()), "1")
+    command = _processes.child_command("workbench.device.watchdog", "watch", str(dead_pid()), "1")
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert (ended.stdout, ended.returncode, limit_w(machine)) == (b".", 0, 250.0), ended.stderr
 
@@ -206,14 +206,14 @@ def test_without_a_sign_of_life_of_the_watchdog_nothing_is_changed(
 ) -> None:
     device = open_device()
     monkeypatch.setattr(
-        child, "command", lambda *_: [sys.executable, "-c", "raise ImportError('no such thing')"]
+        _processes, "child_command", lambda *_: [sys.executable, "-c", "raise ImportError('no such thing')"]
     )
     with pytest.raises(
         DeviceError,
         match=r"no GPU is changed: the process .* ended at its start \(ImportError: no such thing\)",
     ):
         lease.change(device, Setting(power_limit_w=150.0))
-    monkeypatch.setattr(child, "command", lambda *_: ["/no/such/program"])
+    monkeypatch.setattr(_processes, "child_command", lambda *_: ["/no/such/program"])
     with pytest.raises(DeviceError, match=r"cannot be started: .*No such file"):
         lease.change(device, Setting(power_limit_w=150.0))
     assert (limit_w(machine), journals(), lease.holder(device.uuid), watchdog.pid()) == (

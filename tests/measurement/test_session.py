@@ -234,7 +234,7 @@ def test_where_the_samples_have_no_place_the_counter_alone_measures(simulated: S
     def full(*_: object) -> Path:
         raise OSError("4 KB of shared memory fit neither here nor there")
 
-    monkeypatch.setattr("workbench.shared_file.create", full)
+    monkeypatch.setattr("workbench._shared_memory.create", full)
     mine = sessions.current()
     m = mine.meter.measure(mine.meter.close(mine.meter.open()))
     assert mine.recorder is None

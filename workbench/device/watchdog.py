@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from .. import _paths, _processes, child
+from .. import _paths, _processes
 from ..errors import DeviceError
 from .journal import load
 from .restore import recover
@@ -28,7 +28,7 @@ def start() -> None:
     if _watchdog is not None and _watchdog.poll() is None:
         return
     mine = os.getpid()
-    command = child.command("workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine))
+    command = _processes.child_command("workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine))
     try:
         # A session of its own: whoever kills the kernel's process group must not take the watchdog along.
         # The home is passed on, for it may be one that no other process would find.

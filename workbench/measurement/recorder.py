@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import child
+from .. import _processes
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
 from ..trace import ROWS
@@ -74,7 +74,7 @@ class Recorder:
     # starting and stopping
 
     def _start_process(self) -> None:
-        command = child.command("workbench.measurement.sampler", "main", str(self._path), *self._numbers)
+        command = _processes.child_command("workbench.measurement.sampler", "main", str(self._path), *self._numbers)
         try:
             # A session of its own: the interrupt that stops a cell must not stop the sampling too.
             self._process = subprocess.Popen(

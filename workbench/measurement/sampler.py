@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .. import _processes, shared_file
+from .. import _processes, _shared_memory
 from ..clock import Clock
 from ..device.protocol import Device
 from ..errors import DeviceError, GpuLost, MeasurementError, NoDriver, Transient
@@ -69,7 +69,7 @@ class Ring:
         """
         size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
         try:
-            made = shared_file.create(path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
+            made = _shared_memory.create(path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
         except OSError as error:
             raise MeasurementError(f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}") from error
         ring = cls(made)

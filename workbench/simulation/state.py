@@ -26,7 +26,7 @@ try:
 except ImportError:  # Windows: one process at a time
     fcntl = None  # type: ignore[assignment]
 
-from .. import shared_file
+from .. import _shared_memory
 from .._processes import hold
 from ..errors import SimulationError
 
@@ -201,7 +201,7 @@ class State:
         """
         size_bytes = HEADER_BYTES + count * (GPU_BYTES + TENANT_SLOTS * TENANT_BYTES)
         try:
-            return cls(shared_file.create(path, size_bytes, struct.pack("<8sII", MAGIC, VERSION, count)))
+            return cls(_shared_memory.create(path, size_bytes, struct.pack("<8sII", MAGIC, VERSION, count)))
         except OSError as error:
             raise SimulationError(f"there is no place for {count} simulated GPU{'s' * (count != 1)}: {error}") from error
 
