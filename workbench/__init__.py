@@ -21,6 +21,9 @@ In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script:
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,11 +90,29 @@ _MODULES = {  # that a person uses by name
 }
 
 
+class _Aliases:
+    """`import workbench.readers` and the like, which pickled callbacks do too, lead to where the module is."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package, _, module = name.rpartition(".")
+        moved = package == __name__ and _MODULES.get(module, module) != module
+        return ModuleSpec(name, self) if moved else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        name = module.__name__
+        sys.modules[name] = import_module(f".{_MODULES[name.rpartition('.')[2]]}", __name__)
+
+
+if not any(type(finder).__qualname__ == _Aliases.__qualname__ for finder in sys.meta_path):
+    sys.meta_path.append(_Aliases())
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
-    from importlib import import_module
-
     if name in _MODULES:
         return import_module(f".{_MODULES[name]}", __name__)
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
@@ -100,7 +121,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted({*__all__, *_MODULES, "__version__", "load_ipython_extension", "unload_ipython_extension"})
 
 
 def load_ipython_extension(shell: Any) -> None:

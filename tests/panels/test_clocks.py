@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import workbench.panels.clocks
+import workbench.panels
 
 import workbench.panels
 import workbench.tuning

@@ -117,6 +117,7 @@ def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
         (gzip.compress(b"{"), "cannot be read"),
         (gzip.compress(json.dumps({"features": ["other"]}).encode()), "made for other features"),
     ],
+    ids=["no gzip file", "no JSON", "other features"],
 )
 def test_a_damaged_or_foreign_model_file_is_refused_with_the_way_out(tmp_path, monkeypatch, content: bytes, said: str) -> None:
     (tmp_path / ranker.FILE).write_bytes(content)
