@@ -99,17 +99,27 @@ def test_a_killed_command_gives_the_status_that_a_shell_would(no_gpu: None, numb
     assert main(["run", "--", PYTHON, "-c", f"import os; os.kill(os.getpid(), {int(number)})"]) == 128 + number
 
 
+def run_in_the_foreground(label: str, code: str, number: signal.Signals) -> subprocess.Popen[str]:
+    """Start `workbench run` with a signal's default, which `nohup` or a shell's `&` may have taken from these tests."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        run = [PYTHON, "-m", "workbench.cli", "run", "--simulate", "V100", "--label", label]
+        return subprocess.Popen(
+            [*run, "--", PYTHON, "-c", code],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+    finally:
+        signal.signal(number, before)
+
+
 def test_an_interrupted_command_is_measured_all_the_same() -> None:
-    code = "import time\nprint('started', flush=True)\ntime.sleep(30)"
-    process = subprocess.Popen(
-        [PYTHON, "-m", "workbench.cli", "run", "--simulate", "V100", "--label", "stopped", "--", PYTHON, "-c", code],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    code = "import time\nprint('started', flush=True)\ntime.sleep(200)"
+    process = run_in_the_foreground("stopped", code, signal.SIGINT)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=20)
+    _, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "stopped: " in told
     assert "interrupted, simulated" in told
@@ -118,17 +128,12 @@ def test_an_interrupted_command_is_measured_all_the_same() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_the_command_and_what_it_cost_is_kept(number: signal.Signals) -> None:
-    if signal.getsignal(number) == signal.SIG_IGN:
-        pytest.skip("this process ignores the signal, as one under nohup does, and so do its children")
-    code = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(30)"
-    process = subprocess.Popen(
-        [PYTHON, "-m", "workbench.cli", "run", "--simulate", "V100", "--label", "ended", "--", PYTHON, "-c", code],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    code = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(200)"
+    process = run_in_the_foreground("ended", code, number)
     assert process.stdout is not None
     child = int(process.stdout.readline())
     process.send_signal(number)
-    _, told = process.communicate(timeout=20)
+    _, told = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert not alive(child)
     assert "interrupted, simulated" in told
@@ -139,12 +144,14 @@ def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
     no_gpu: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code = "import signal; print([signal.getsignal(n) == signal.SIG_IGN for n in (signal.SIGHUP, signal.SIGINT)])"
         assert main(["run", "--", PYTHON, "-c", code]) == 0
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGINT, interrupt)
     assert capfd.readouterr().out == "[True, False]\n"
 
 

@@ -376,8 +376,11 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_dask_does_runs_too() -> None:
+def test_dask_does_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
+    nvml = pytest.importorskip("distributed.diagnostics.nvml")
+    # It looks for GPUs once in a process; what it found may have been the simulated machine of another test.
+    monkeypatch.setattr(nvml, "NVML_STATE", nvml.NVMLState.DISABLED_CONFIG)
     with (
         distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="inproc://"

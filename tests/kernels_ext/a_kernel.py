@@ -14,7 +14,7 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 MEASUREMENT = "application/vnd.gpu-energy-workbench.measurement+json"
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Kernel:
         self.client.stop_channels()
 
 
-def gone(path: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+def gone(path: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     deadline = time.monotonic() + timeout_s
     while path() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -155,9 +155,10 @@ from workbench.records import GpuMeasurement, Measurement
 from workbench.measurement.store import Store
 store = Store(Path(sys.argv[1]))
 m = Measurement("", "w", 0.0, 1.0, (GpuMeasurement("A100", "GPU-1", 1.0, 0.1, "counter", True, notes=("x" * 20000,)),))
-print("ready", flush=True)
 for number in range(int(sys.argv[3])):
     store.save(replace(m, id=f"{sys.argv[2]}-{number:04d}", started_unix_s=float(number)))
+    if number == 1:
+        print("ready", flush=True)
 """
 
 

@@ -409,12 +409,12 @@ def test_jobs_see_the_gpu_or_the_part_of_it_that_was_asked_for(
 
 
 def test_a_terminal_that_is_closed_interrupts_as_ctrl_c_does() -> None:
-    before = signal.getsignal(signal.SIGHUP)
-    with pytest.raises(KeyboardInterrupt), sharing.interruptible():
-        signal.raise_signal(signal.SIGHUP)
-    assert signal.getsignal(signal.SIGHUP) == before
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the test itself may run under `nohup`
     try:
+        with pytest.raises(KeyboardInterrupt), sharing.interruptible():
+            signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with sharing.interruptible():
             signal.raise_signal(signal.SIGHUP)  # `nohup` is left in force
     finally:
@@ -710,7 +710,7 @@ def test_all_processes_of_a_job_are_paused_continued_and_killed(shape: str, tmp_
     child.start()
 
     def goes_on() -> bool:
-        have, until = child.count(), time.monotonic() + 20
+        have, until = child.count(), time.monotonic() + 60
         while child.count() < have + 3 and time.monotonic() < until:
             time.sleep(0.01)
         return child.count() >= have + 3
@@ -756,7 +756,7 @@ def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(tmp_path: Path, mon
         with pytest.raises(MeasurementError, match="job cannot be paused: it keeps the simulated machine to itself"):
             child.pause()
         have = child.count()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while child.count() < have + 3 and time.monotonic() < until:
             time.sleep(0.01)
         assert child.count() >= have + 3
@@ -779,8 +779,8 @@ def test_a_job_is_asked_to_end_also_where_interrupts_were_ignored(tmp_path: Path
 
 
 def _left(pids: list[int]) -> list[int]:
-    """Of these processes those that are there after ten seconds."""
-    deadline = time.monotonic() + 10
+    """Of these processes those that are there after a minute."""
+    deadline = time.monotonic() + 60
     while (left := [pid for pid in pids if not _gone(pid)]) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
@@ -791,7 +791,7 @@ def test_paused_jobs_die_with_whoever_paused_them(lab: Machine, tmp_path: Path, 
     """Killed outright, nothing can be tidied up: a stopped job would hold its memory for ever."""
     code = f"import workbench\nworkbench.share(*[{SHAPES[shape]!r}] * 2, labels=['a', 'b'], seconds=1.0, rounds=100, say=None)\n"
     parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
-    deadline, pids = time.monotonic() + 30, []
+    deadline, pids = time.monotonic() + 120, []
     many = 2 if shape == "alone" else 4  # the first job is paused when the second one runs
     while time.monotonic() < deadline and len(pids) < many and parent.poll() is None:
         time.sleep(0.02)
@@ -866,7 +866,7 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
     )
     child = Child("deaf", [sys.executable, "-c", deaf], tmp_path, dict(os.environ))
     child.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not child.tail() and time.monotonic() < until:
         time.sleep(0.01)
     child.pause()

@@ -259,7 +259,7 @@ def dcgmi(simulated: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def waited(reader: FeatureReader, until: Callable[[Features], bool]) -> Features:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     found = None
     while time.monotonic() < deadline:
         time.sleep(0.02)

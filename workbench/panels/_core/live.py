@@ -234,6 +234,7 @@ class LivePanel(anywidget.AnyWidget):
             answer, buffers = self.greeting()
             state = "running" if self.running else "done"
             self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
+            self._greeted[view] = time.monotonic()  # a busy kernel may have taken long to answer
             self._watched.set()
 
     # troubles
