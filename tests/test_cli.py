@@ -100,7 +100,7 @@ def test_a_killed_command_gives_the_status_that_a_shell_would(no_gpu: None, numb
 
 
 def run_in_the_foreground(label: str, code: str, number: signal.Signals) -> subprocess.Popen[str]:
-    """Start `workbench run` with a signal's default, which `nohup` or a shell's `&` may have taken from these tests."""
+    """Start `workbench run` with the default action of a signal, which `nohup` may have taken from us."""
     before = signal.signal(number, signal.SIG_DFL)
     try:
         run = [PYTHON, "-m", "workbench.cli", "run", "--simulate", "V100", "--label", label]
