@@ -36,6 +36,15 @@ export function element(tag, name = "", ...children) {
   return made;
 }
 
+/**
+ * Keep a key from the notebook around a panel: in command mode `b` adds a cell, `x` cuts one, arrows go to another.
+ * JupyterLab and Notebook 7 listen on the document, after the controls have had the key. Saving stays theirs.
+ */
+function keepKey(event) {
+  const saves = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "s";
+  if (!saves) event.stopPropagation();
+}
+
 /** The colours of the page's theme: {what: [variable, on light, on dark]} -> {what: colour}. */
 export function readTheme(variables) {
   const dark = document.body.dataset.jpThemeLight === "false";
@@ -73,6 +82,7 @@ export function livePanel(build) {
     const trouble = element("div", "workbench-problem");
     trouble.setAttribute("role", "status");
     el.append(root, trouble);
+    el.addEventListener("keydown", keepKey);
 
     const waiting = new Map(); // number of a message -> when it was sent
     let sent = 0;
@@ -127,6 +137,7 @@ export function livePanel(build) {
       if (!page.bokeh) return;
       running = message.state === "running";
       greeted = true;
+      el.closest(".workbench-tabs")?.addEventListener("keydown", keepKey); // the tabs' titles; the same one adds nothing
       trouble.textContent = message.problem;
       panel.greeting(message, buffers, page.bokeh);
       pending = null;

@@ -236,7 +236,6 @@ function cluster({ root, post }) {
     row(runIt, cancel, atOnce, element("span", "", "compared with"), base, progress, announced, stale), bars, results, note,
   );
   root.classList.add("workbench-cluster");
-  root.addEventListener("keydown", (event) => event.stopPropagation()); // arrow keys are the sliders', not the notebook's
   let plots = null;
   let about = null;
   let settings = null;

@@ -192,7 +192,6 @@ function frontier({ root, post }) {
     element("div", "workbench-controls", element("span", "workbench-faint", "save as"), ...exports), traces,
   );
   root.classList.add("workbench-frontier");
-  root.dataset.lmSuppressShortcuts = "true"; // the notebook's own arrow keys go from cell to cell
   badge.hidden = true;
   let plot = null;
   let about = null;
@@ -247,7 +246,6 @@ function frontier({ root, post }) {
     event.preventDefault();
     walk(by);
   });
-  root.addEventListener("keydown", (event) => event.stopPropagation());
 
   // showing
 
