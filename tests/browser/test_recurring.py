@@ -68,7 +68,9 @@ def slide(notebook: Notebook, share: float) -> None:
 
 @pytest.fixture
 def opened(notebook: Make) -> Notebook:
-    made = notebook([SET_UP, "workbench.panels.recurring(job, run=train)", "import time\nfor _ in range(40): time.sleep(0.5)"])
+    show = "panel = workbench.panels.recurring(job, run=train)\npanel"
+    busy = "import time\nfor _ in range(40): time.sleep(0.5)"
+    made = notebook([SET_UP, show, busy, "panel.run(2)", "panel.set_eta(0.97)", "panel"])
     made.run(0)
     made.finish(0)
     made.run(1)
@@ -130,3 +132,26 @@ def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook)
     page.locator(".workbench-run-many").last.click()
     wrong = seen(opened, "it.problem !== ''")
     assert wrong["problem"] == "5000 recurrences cannot be run at once; choose 1 to 1000"
+
+
+ETAS = """() => [...document.querySelectorAll('.workbench-panel')].filter((each) => each.workbench?.view).map((root) => {
+  const of = (selector) => root.querySelector(selector);
+  return {
+    eta: of('.workbench-eta').value, words: of('.workbench-eta-words').textContent,
+    headline: of('.workbench-next').textContent, best: root.workbench.plots.best.data.x[0],
+  };
+})"""
+
+
+def test_set_eta_from_python_moves_the_slider_and_the_marked_point_in_every_view(opened: Notebook) -> None:
+    for cell in (3, 5):
+        opened.run(cell)
+        opened.finish(cell, 60)
+    opened.wait(f"() => ({ETAS})().filter((it) => it.eta === '0.5' && it.best).length === 2", 30)
+    before = opened.page.evaluate(ETAS)
+    opened.run(4)
+    opened.finish(4)
+    opened.wait(f"() => ({ETAS})().every((it) => it.eta === '0.97' && it.words.startsWith('eta 0.97'))", 10)
+    one, other = opened.page.evaluate(ETAS)
+    assert one == other
+    assert one["best"] < before[0]["best"]  # more energy saved: a lower limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -182,6 +183,28 @@ def test_a_job_runs_by_the_eta_that_was_chosen(study: JobStudy) -> None:
     study.objective = Energy()
     panel.set_eta(0.2)  # the highest limit that may be set stands for the card's
     assert study.objective == ZeusCost(0.2, 250.0)
+
+
+def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path) -> None:
+    finish(study)
+    panel, other = recurring(study), recurring(study)
+    said, beside = Said(panel), Said(other)
+    panel.set_eta(0.9)
+    assert said.last("news")["view"]["eta"] == 0.9  # at once, to every view of this panel
+    for each in (panel, other):
+        each._heard_s = time.monotonic()
+        each._read_s = -math.inf
+    assert panel.news() is None
+    message = other.news()
+    assert message is not None
+    assert message[0]["view"]["eta"] == 0.9
+    assert not beside.messages
+    finish(study)
+    assert panel.outlook.recurrences.height == 2  # read from Python, it is still to be shown
+    panel._read_s = -math.inf
+    message = panel.news()
+    assert message is not None
+    assert len(message[0]["view"]["rows"]["recurrence"]) == 2
 
 
 def test_an_eta_that_is_none_is_said_and_nothing_changes() -> None:

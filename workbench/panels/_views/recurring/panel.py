@@ -53,6 +53,7 @@ class RecurringPanel(StandingPanel):
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
         self._view: View | None = None
+        self._sent: View | None = None  # to the browser
         self._read_s = self._heard_s = time.monotonic()
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences that are still to be run
@@ -75,7 +76,7 @@ class RecurringPanel(StandingPanel):
         """Weigh energy (1) against time (0) anew: for what is shown, and for what runs next."""
         with self._lock:
             self.source.set_eta(float(eta))
-            self.refresh()
+            self._tell()
 
     def run(self, count: int = 1) -> None:
         """Run so many recurrences, or play them again; returns when they are done. After an interrupt no further one begins."""
@@ -103,7 +104,7 @@ class RecurringPanel(StandingPanel):
         """Add an exported history; returns how many attempts of it were new."""
         with self._lock:
             count = self.source.add(Path(path).read_text(encoding="utf-8"))
-            self.refresh()
+            self._tell()
             return count
 
     def refresh(self) -> bool:
@@ -159,7 +160,9 @@ class RecurringPanel(StandingPanel):
     def news(self) -> Message | None:
         if resting(self._read_s, self._heard_s, POLL_S):
             return None
-        return self._news() if self.refresh() else None
+        self.refresh()
+        # Not what `refresh` returns: a call from Python may have taken it in, and the browser does not know it.
+        return None if self._sent is self._view else self._news()
 
     def _received(self, widget: Any, content: Any, buffers: Any) -> None:
         self._heard_s = time.monotonic()
@@ -171,7 +174,8 @@ class RecurringPanel(StandingPanel):
         with self._lock:
             if kind == "eta":
                 try:
-                    self.set_eta(float(content["eta"]))
+                    self.source.set_eta(float(content["eta"]))
+                    self.refresh()
                 finally:
                     self._say(*self._news(asked=content.get("asked")))
             elif kind == "run":
@@ -196,6 +200,7 @@ class RecurringPanel(StandingPanel):
         return {"left": self._left, "note": self._note}
 
     def _news(self, **more: Any) -> Message:
+        self._sent = self._view
         return {"kind": "news", "view": self._told(), **self._state(), **more}, []
 
     def _tell(self) -> None:
