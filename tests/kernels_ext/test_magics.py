@@ -573,3 +573,11 @@ def test_a_kernel_that_ends_takes_everything_with_it(start: Callable[..., Kernel
     kernel.manager.shutdown_kernel(now=False)
     assert gone(lambda: alive(sampler))
     assert gone(lambda: bool(list(shared_directory().glob(f"workbench-*-{pid}-*"))))
+
+
+def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..., Kernel]) -> None:
+    kernel = start(WORKBENCH_SIMULATED_GPUS="/dev/shm/workbench-gpus-1-gone")
+    kernel("%load_ext workbench")
+    assert "`%gpu simulate A100` in a notebook" in (kernel("%gpu").error or "")
+    assert "GPU 0: NVIDIA A100" in kernel("%gpu simulate A100").text
+    assert kernel("%gpu").text.startswith("GPU 0: NVIDIA A100")

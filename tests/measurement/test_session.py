@@ -96,6 +96,17 @@ def test_an_unknown_card_is_told_and_the_old_ones_stay(simulated: Simulated) -> 
     assert [device.name.split()[1][:4] for device in sessions.current().devices] == ["V100"]
 
 
+def test_a_simulated_machine_whose_file_is_gone_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As after a logout that empties /dev/shm: later kernels of that server have the name in their environment."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
+    with pytest.raises(SimulationError, match=r"GPUs of this process are gone: .*workbench.simulate\('A100'\), makes new"):
+        _ = sessions.current().devices
+    mine = simulate("A100", scale=10.0)
+    assert [device.name for device in mine.devices] == ["NVIDIA A100-SXM4-80GB (simulated)"]
+    assert mine.meter.measure(mine.meter.close(mine.meter.open())).outcome == "ok"
+    assert os.environ[ENVIRONMENT_VARIABLE] != str(tmp_path / "gone")
+
+
 def test_real_and_simulated_gpus_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.device.nvml.real_library_loaded", lambda: True)
     with pytest.raises(SimulationError, match="restart the kernel and choose the simulated GPUs first"):

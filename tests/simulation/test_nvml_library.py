@@ -228,7 +228,7 @@ def test_a_child_finds_the_machine_through_the_environment(simulated: Callable[.
 
 def test_a_machine_that_is_gone_says_how_to_get_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(SimulationError, match=r"are not there .*%gpu simulate A100.*unset the variable"):
+    with pytest.raises(SimulationError, match=r"are gone: .*/gone cannot be opened .*%gpu simulate A100.*makes new"):
         machines.attached()
 
 

@@ -222,7 +222,10 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = 
         )
     session = current()
     session.close()
-    present = machine.attached()
+    try:
+        present = machine.attached()
+    except SimulationError:  # its file is gone, and the new machine takes its place
+        present = None
     made = machine.simulate(cards, scale=scale, stepped=stepped)
     atexit.unregister(session.close)
     atexit.register(session.close)  # before the machine goes, which was registered after it

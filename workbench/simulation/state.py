@@ -176,8 +176,8 @@ class State:
             self._file = open(self.path, "r+b")  # noqa: SIM115 - lives as long as the mapping
         except OSError as error:
             raise SimulationError(
-                f"the simulated GPUs named by {ENVIRONMENT_VARIABLE} are not there ({self.path}: {error.strerror}); "
-                f"start them anew with `%gpu simulate A100`, or unset the variable"
+                f"the simulated GPUs of this process are gone: {self.path} cannot be opened ({error.strerror}). "
+                "`%gpu simulate A100` in a notebook, or workbench.simulate('A100'), makes new ones"
             ) from error
         with self._file:
             size = os.fstat(self._file.fileno()).st_size
