@@ -210,6 +210,77 @@ def test_work_that_fails_once_is_tried_again(stepped: session.Session) -> None:
     assert done.trials["outcome"].to_list() == ["error", "ok"]
 
 
+TWELVE = {"batch_size": [64, 256], "power_limit_w": [100.0, 125.0, 150.0, 175.0, 200.0, 250.0]}
+
+
+def misread(configuration: Any) -> float:
+    return train(configuration.batch_size)  # it is the batch size itself
+
+
+@pytest.mark.parametrize(("order", "most"), [("grid", 4), ("frontier", 4)])
+def test_work_that_fails_everywhere_ends_the_sweep_and_its_line_is_told(
+    stepped: session.Session, capsys: pytest.CaptureFixture[str], order: Any, most: int
+) -> None:
+    done = sweep(misread, TWELVE, executor=HereExecutor(), order=order)
+    assert len(done.trials) <= most
+    assert done.points.is_empty()
+    line = misread.__code__.co_firstlineno + 1
+    error = "AttributeError: 'int' object has no attribute 'batch_size'"
+    words = f"misread({done.trials['batch_size'][0]}) raised {error} ({__file__}:{line}: "
+    assert words in done.reason
+    assert f"{len(done.trials)} trials in a row failed in the same way" in done.reason
+    assert repr(done).startswith("Sweep: 0 configurations measured: ")
+    assert words in repr(done)
+    assert words in capsys.readouterr().err
+
+
+def test_a_function_that_takes_no_batch_size_is_named_by_its_first_line(two: session.Session) -> None:
+    def work() -> None:
+        raise AssertionError
+
+    done = sweep(work, TWELVE, order="grid", progress=False)  # in processes of their own
+    assert len(done.trials) <= 6
+    assert "raised TypeError: " in done.reason
+    assert f"({__file__}:{work.__code__.co_firstlineno}: `def work() -> None:`)" in done.reason
+
+
+def test_a_batch_size_that_always_fails_costs_no_other_one(stepped: session.Session) -> None:
+    def work(batch_size: int | None) -> float:
+        if batch_size == 64:
+            raise ValueError(f"no data for {batch_size}")
+        return train(batch_size, 3)
+
+    done = here(work, TWELVE, order="grid")
+    assert done.trials["outcome"].to_list() == ["error"] * 3 + ["ok"] * 6
+    assert "6 configurations measured" in repr(done)
+    assert "; 3 trials failed, the first one: work(64) raised ValueError: no data for 64 (" in repr(done)
+
+
+def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(stepped: session.Session) -> None:
+    calls: list[int] = []
+
+    def work(batch_size: int | None) -> float:
+        calls.append(1)
+        if 2 < len(calls) < 20:
+            raise OSError("the data is gone")
+        return train(batch_size, 3)
+
+    done = here(work, SPACE, order="grid", name="night")
+    assert len(done.points) == 2
+    assert "failed in the same way: work(" in done.reason
+    calls += [1] * 20
+    again = here(work, SPACE, order="grid", name="night")
+    assert len(again.points) == 6
+    assert (again.reason, again.failure) == ("all configurations are measured", "")
+
+
+def test_a_sweep_kept_before_failures_had_a_line_is_read(stepped: session.Session) -> None:
+    first = here(budget=1, name="old")
+    assert first.path is not None
+    first.trials.drop("raised_at").write_parquet(first.path)
+    assert len(here(budget=1, name="old").trials) == 1
+
+
 @pytest.mark.parametrize(
     ("space", "options", "words"),
     [

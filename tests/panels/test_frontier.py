@@ -324,6 +324,26 @@ def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions()
     assert "1 configurations measured, 1 predicted; 2 on the frontier" in panel.summary()
 
 
+def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
+    sweep = Sweep(lambda batch_size: 1.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
+    panel = FrontierPanel(workbench.panels.frontier_sources.source(sweep), live=True)  # type: ignore[attr-defined]
+    failed = {"outcome": "error", "reason": "ValueError: no data", "raised_at": "/home/me/train.py:3",
+              "power_limit_w": 150.0}  # fmt: skip
+    for number, batch_size in enumerate((32, 32, 32, 64)):
+        sweep._take({**dict.fromkeys(sweep.trials.columns), **failed, "batch_size": batch_size})
+        panel._read_s = -math.inf
+        message = panel.news()
+        assert message is not None
+        assert "raised ValueError: no data (/home/me/train.py:3)" in message[0]["said"], number
+    assert "4 trials in a row failed in the same way" in panel.summary()
+    ok = {**failed, "outcome": "ok", "reason": "", "time_s": 1.0, "energy_j": 2.0, "gpu": "A card", "samples": 1.0,
+          "simulated": True, "measurement": "m"}  # fmt: skip
+    sweep._take({**dict.fromkeys(sweep.trials.columns), **ok, "batch_size": 64})
+    panel.refresh()
+    assert panel.chosen is not None
+    assert "raised ValueError: no data" in panel.summary()
+
+
 def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() -> None:
     sweep = Sweep(lambda batch_size: 1000.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
     panel = FrontierPanel(workbench.panels._views.frontier.sources.source(sweep), live=True)  # type: ignore[attr-defined]

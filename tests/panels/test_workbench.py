@@ -44,7 +44,7 @@ def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pyte
 
 
 class Sweep:
-    done, budget, remaining_s, cancelled, reason = 12, 40, 180.0, False, ""
+    done, budget, remaining_s, cancelled, reason, failure = 12, 40, 180.0, False, "", ""
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -101,6 +101,15 @@ def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
     assert "&lt;epoch&gt;" in picture
     assert "<script" not in picture
     assert "1 measurements" in opened.summary()
+
+
+def test_a_sweep_tab_names_the_first_failure() -> None:
+    sweep: Any = Sweep()
+    sweep.failure = "work(64) raised ValueError: no data (train.py:3)"
+    words = f"12 of 40 configurations; the first failure: {sweep.failure}, 3 min 0 s left"
+    assert progress_words(sweep) == words
+    sweep.reason = f"4 trials in a row failed in the same way: {sweep.failure}"
+    assert progress_words(sweep) == f"12 of 40 configurations; ended: {sweep.reason}"
 
 
 def test_the_log_tab_sends_only_what_is_new(machine: Machine, tmp_path: Path) -> None:

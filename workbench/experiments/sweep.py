@@ -10,6 +10,7 @@ drive it. With a name its rows are kept on disk, and a sweep of that name goes o
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import re
 import sys
@@ -34,6 +35,8 @@ from .trial import KNOBS, TRIALS, Work
 
 AXES = ("batch_size", *KNOBS)
 REPEATED = 2  # a trial that failed is tried once more
+FAILED = ("error", "lost", "held")  # outcomes that another try may mend
+ALIKE = 3  # equal failures in a row: this batch size is given up, and if another one fails so too, the sweep
 
 
 class Sweep:
@@ -79,6 +82,8 @@ class Sweep:
         self._given, self._gpus = executor, gpus
         self._rows: list[dict[str, Any]] = []
         self._failed: dict[int, int] = {}
+        self._alike: list[dict[str, Any]] = []  # the last trials, where they failed in the same way
+        self._given_up = False
         self._out: set[int] = set()
         self._began: float | None = None
         self._run_here = 0
@@ -86,7 +91,11 @@ class Sweep:
         self.reason = ""  # why it ended
         self._keys = {self._key(row): i for i, row in enumerate(self.space.iter_rows(named=True))}
         for row in self._stored():
-            self._take(row)
+            if row["outcome"] in FAILED:
+                self._rows.append(row)  # the work may be mended since, so it is tried again
+            else:
+                self._take(row)
+        self._earlier = len(self._rows)
 
     # what is known
 
@@ -111,6 +120,25 @@ class Sweep:
         return len(self._search.measured) + len(self._out)
 
     @property
+    def failure(self) -> str:
+        """The first failure of this run, with its line; empty where no trial has failed."""
+        first = next((row for row in self._rows[self._earlier :] if row["outcome"] in FAILED), None)
+        return "" if first is None else self._describe(first)
+
+    def summary(self) -> str:
+        """What was measured, why the sweep ended, and the first failure."""
+        words = f"{len(self.points)} configurations measured"
+        if self.reason:
+            words += f": {self.reason}"
+        if self.failure and self.failure not in self.reason:
+            count = sum(row["outcome"] in FAILED for row in self._rows[self._earlier :])
+            words += f"; {count} trial{'s' * (count != 1)} failed, the first one: {self.failure}"
+        return words
+
+    def __repr__(self) -> str:
+        return f"Sweep: {self.summary()}"
+
+    @property
     def remaining_s(self) -> float | None:
         """Seconds that the rest of the budget will take; None before the first trial has ended."""
         if self._began is None or not self._run_here:
@@ -128,6 +156,7 @@ class Sweep:
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
         under_way: dict[Future[dict[str, Any]], int] = {}
         self._began, self.reason = time.monotonic(), ""
+        self._given_up, self._alike = False, []
         try:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
@@ -151,6 +180,8 @@ class Sweep:
     def _next(self, running: int) -> int | None:
         if self.cancelled:
             self.reason = self.reason or "it was cancelled"
+            return None
+        if self._given_up:
             return None
         if len(self._search.measured) + running >= self.budget:
             self.reason = "the budget is spent" if self.budget < len(self.space) else "all configurations are measured"
@@ -186,6 +217,7 @@ class Sweep:
             return  # of an earlier space
         outcome, reason = told["outcome"], told["reason"]
         if outcome == "ok":
+            self._alike = []
             self._search.tell(row, told["time_s"], told["energy_j"])
             return
         self._bar(row, reason)
@@ -197,11 +229,40 @@ class Sweep:
             for other in self.space.with_row_index("row").filter(pl.any_horizontal(pl.col(knobs).is_not_null()))["row"]:
                 self._bar(other, reason)
             self.reason = reason
-        if outcome in ("error", "lost", "held"):
+        if outcome in FAILED:
             self._failed[row] = self._failed.get(row, 0) + 1
             if self._failed[row] < REPEATED:
                 self._search.allow(row)
                 self._out.discard(row)
+            self._give_up(told)
+
+    def _give_up(self, told: dict[str, Any]) -> None:
+        """Measure no more at a batch size with `ALIKE` equal failures in a row; end where another goes on with them.
+
+        The batch size is all that the work is given, so other settings do not mend it.
+        """
+        if self._alike and _way(self._alike[0]) != _way(told):
+            self._alike = []
+        self._alike.append(told)
+        if len(self._alike) < ALIKE:
+            return
+        sizes: list[int | None] = [None] * len(self.space)
+        if "batch_size" in self.space.columns:
+            sizes = self.space["batch_size"].to_list()
+        for other, size in enumerate(sizes):
+            if size == told["batch_size"]:
+                self._bar(other, told["reason"])
+        if len({row["batch_size"] for row in self._alike}) > 1 or len(set(sizes)) == 1:
+            self._given_up = True
+            first = self._describe(self._alike[0])
+            self.reason = f"{len(self._alike)} trials in a row failed in the same way: {first}"
+
+    def _describe(self, told: dict[str, Any]) -> str:
+        """A failed trial in words."""
+        if not told["raised_at"]:
+            return str(told["reason"])
+        name = getattr(getattr(self.work, "func", self.work), "__name__", "the work")
+        return f"{name}({told['batch_size']}) raised {told['reason']} ({_place(told['raised_at'])})"
 
     def _bar(self, row: int, reason: str) -> None:
         if row not in self._search.measured:
@@ -235,6 +296,8 @@ class Sweep:
             return []
         try:
             frame = pl.read_parquet(path)
+            if "raised_at" not in frame.columns:  # written before there was such a column
+                frame = frame.with_columns(raised_at=pl.lit(None, pl.String))
             return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(
@@ -271,8 +334,9 @@ def sweep(
             if tell is not None:
                 tell(running)
     finally:
+        running.reason = running.reason or "interrupted"
         if progress is True:
-            print(f"\r{len(running.points)} configurations measured: {running.reason or 'interrupted'}".ljust(79), file=sys.stderr)
+            print(f"\r{running.summary()}".ljust(79), file=sys.stderr)
     return running
 
 
@@ -314,6 +378,23 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
         if len(wrong):
             raise UsageError(f"{rule}: {name} cannot be {wrong[0]:g}")
     return typed.unique(maintain_order=True)
+
+
+def _way(told: dict[str, Any]) -> tuple[str, ...]:
+    """How a trial failed: failures with the same answer are alike, whatever numbers their messages name."""
+    if told["outcome"] == "lost":
+        return ("lost",)
+    if told["raised_at"]:
+        return ("error", told["raised_at"], told["reason"].partition(":")[0])
+    return (told["outcome"], told["reason"])
+
+
+def _place(raised_at: str) -> str:
+    """A line of code for people: where it is and what stands there."""
+    file, _, line = raised_at.rpartition(":")
+    cell = Path(file).parent.name.startswith("ipykernel_") or file.startswith("<ipython-input")
+    text = linecache.getline(file, int(line)).strip()
+    return (f"line {line} of the notebook cell" if cell else raised_at) + (f": `{text}`" if text else "")
 
 
 def _all_gpus() -> list[str]:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -37,6 +40,7 @@ TRIALS = pl.Schema(
         "restored_w": pl.Float64,  # read back after the GPU was put back
         "outcome": pl.String,  # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
         "reason": pl.String,
+        "raised_at": pl.String,  # "file:line" of the work where it failed
         "time_s": pl.Float64,  # a sample, or the whole piece where samples are not told
         "energy_j": pl.Float64,
         "time_sd_s": pl.Float64,  # standard errors
@@ -84,7 +88,7 @@ def run(
             samples = work(configuration.batch_size)
             row["outcome"] = "ok"
         except Exception as error:
-            row |= failure(error)
+            row |= failure(error) | {"raised_at": raised_at(error, work)}
         finally:
             window = meter.close(window)
         measurement = meter.measure(window, outcome="ok" if row["outcome"] == "ok" else "error")
@@ -120,6 +124,21 @@ def failure(error: BaseException) -> dict[str, Any]:
     if "OutOfMemory" in type(error).__name__ or "out of memory" in words.lower():
         return {"outcome": "out of memory", "reason": words}
     return {"outcome": "error", "reason": f"{type(error).__name__}: {words}"}
+
+
+def raised_at(error: BaseException, work: Work) -> str | None:
+    """The line of the user's code ("file:line") that an error comes from, not that of a library that it called.
+
+    Where the work could not even be called, it is the line that defines the work; None where neither is known.
+    """
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    libraries = (*installed, str(Path(__file__).parent), "<frozen ")
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    code = getattr(getattr(work, "func", work), "__code__", None)  # `functools.partial` has a function
+    if code is not None:
+        lines.insert(0, (code.co_filename, code.co_firstlineno))
+    own = [f"{file}:{line}" for file, line in lines if not file.startswith(libraries)]
+    return own[-1] if own else None
 
 
 def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:

@@ -87,6 +87,8 @@ def progress_words(sweep: Sweep) -> str:
     """How far a sweep is: "12 of 40 configurations, 3 min left"."""
     words = f"{sweep.done} of {sweep.budget} configurations"
     left_s = sweep.remaining_s
+    if sweep.failure and sweep.failure not in sweep.reason:
+        words += f"; the first failure: {sweep.failure}"
     if sweep.reason:
         return f"{words}; ended: {sweep.reason}"
     if sweep.cancelled:

@@ -230,6 +230,7 @@ class FrontierPanel(StandingPanel):
         """Filter, look, and bring the choice along."""
         points = self._collected.points
         if points.is_empty():
+            self._told = ". ".join(self._collected.said)
             self._version += 1
             return
         before = self.look

@@ -84,16 +84,19 @@ class Swept:
         return bool(self._sweep.points["simulated"].any()) if self._simulated is None else self._simulated
 
     def read(self) -> Hashable:
-        return len(self._sweep._rows)
+        return len(self._sweep._rows), self._sweep.reason
 
     def points(self) -> Collected:
         measured = self._sweep.points
         if measured.is_empty():
-            return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
+            words = (self._sweep.summary(),) if self._sweep.failure else ()
+            return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)), words)
         believed = self._sweep.belief.filter(~pl.col("measured"))
         if measured["gpu"].n_unique() == 1:
             believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
-        return collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
+        collected = collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
+        words = (self._sweep.summary(),) if self._sweep.failure else ()
+        return collected._replace(said=collected.said + words)
 
 
 class Recurred:
