@@ -105,8 +105,8 @@ def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(no
 
 EVERYTHING = """
 from workbench.panels.workbench_parts import sweep_sheet
-from workbench.recurring import RecurringJob
-from workbench.sweeping import Sweep
+from workbench.experiments.job import RecurringJob
+from workbench.experiments.sweep import Sweep
 session = workbench.simulate("V100,V100", stepped=True)
 points = pl.DataFrame({"time_s": [10.0, 11.0], "energy_j": [2500.0, 2100.0], "power_limit_w": [250.0, 200.0]})
 job = RecurringJob("nightly", [64, 128], 128, target=0.6, storage="runs.db", max_epochs=60)

@@ -111,8 +111,9 @@ def test_magics_and_commands_inside_work(kernel: Kernel) -> None:
 
 STEPS = """
 import workbench
+from workbench.measurement import session
 for number in range(6):
-    workbench.session.current().meter.clock.sleep(0.05)
+    session.current().meter.clock.sleep(0.05)
     workbench.step()
 """
 
@@ -528,7 +529,7 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
 
 def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Callable[..., Kernel]) -> None:
     kernel = start()
-    kernel("import workbench.measurement.session, workbench.device.discovery\nworkbench.session.devices = list\n"
+    kernel("import workbench.measurement.session, workbench.device.discovery\nworkbench.measurement.session.devices = list\n"
            "workbench.measurement.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'")  # fmt: skip
     kernel("%load_ext kernels_ext")
     ran = kernel("%%energy train\n7")
