@@ -21,7 +21,7 @@ from benchmarks.clocks_grids import Grid, grids, whole_iterations
 from benchmarks.fixtures.tables import Measured, Point, measured_card, measured_workload
 from workbench.records import Setting
 from workbench.simulation import catalogue
-from workbench.simulation.catalogue import Phase, Workload
+from workbench.simulation.catalogue import Workload, WorkloadPhase
 from workbench.simulation.machine import SENSORS, Machine
 from workbench.simulation.physics import Card, operate
 from workbench.simulation.training import GAP_JITTER, ITERATION_JITTER, TrainingJob
@@ -179,7 +179,7 @@ def _sweep(grid: Grid) -> Measured:
 # what is true
 
 
-def cost(card: Card, phases: Sequence[Phase], setting: Setting) -> Cost:
+def cost(card: Card, phases: Sequence[WorkloadPhase], setting: Setting) -> Cost:
     """An iteration at a setting, as the card's equations or tables have it."""
     limit_w = card.power_limit_w[1] if setting.power_limit_w is None else setting.power_limit_w
     sm = setting.sm_clock_mhz
@@ -211,7 +211,7 @@ def all_settings(card: Card, over: str) -> list[Setting]:
     return limits if over == "power" else clocks + limits
 
 
-def best(card: Card, phases: Sequence[Phase], over: str, max_slowdown: float) -> tuple[Setting, Cost, Cost]:
+def best(card: Card, phases: Sequence[WorkloadPhase], over: str, max_slowdown: float) -> tuple[Setting, Cost, Cost]:
     """The setting of least energy an iteration whose time keeps the bound, its cost, and the default's."""
     default = cost(card, phases, Setting())
     found, least = Setting(), default

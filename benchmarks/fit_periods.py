@@ -25,10 +25,10 @@ from scipy.optimize import isotonic_regression
 
 from benchmarks.fixtures.traces import APERIODIC, PERIODIC, Case, random_case
 from workbench.periods.detect import _readings, precisely
-from workbench.periods.estimators.candidates import View
+from workbench.periods.estimators.candidates import SignalView
 from workbench.periods.estimators.features import NAMES, describe
 from workbench.periods.estimators.ranker import ERROR, FILE, STAGES, rivals
-from workbench.periods.estimators.signals import Grid, on_grid
+from workbench.periods.estimators.signals import SignalGrid, on_grid
 
 Array = np.ndarray[Any, Any]
 SEED = 31
@@ -115,7 +115,7 @@ def drawn(task: tuple[int, int, int]) -> list[tuple[Any, ...]]:
     return found
 
 
-def off(case: Case, grid: Grid, views: list[View], periods_s: Array, iteration: Array) -> list[float]:
+def off(case: Case, grid: SignalGrid, views: list[SignalView], periods_s: Array, iteration: Array) -> list[float]:
     """How far the iteration of a case is off once it is made precise, after what that depends on; empty where it is no candidate."""
     if not (case.truth.observable and iteration.any()):
         return []

@@ -132,7 +132,7 @@ def _wanted(rng: np.random.Generator) -> Configuration:
 def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> tuple[str, list[str]]:
     session = sessions.current()
     device = next(each for each in session.devices if each.index == 0)
-    hand = manual.Hand(device)
+    hand = manual.ManualControl(device)
     found_w, story, said = FOUND_W, list[str](), list[str]()
     for _ in range(int(rng.integers(2, 11))):
         act = str(rng.choice(ACTS, p=WEIGHTS))
@@ -166,7 +166,7 @@ def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> 
     return _end(machine, hand, found_w, said), story
 
 
-def _end(machine: Machine, hand: manual.Hand, found_w: float, words: list[str]) -> str:
+def _end(machine: Machine, hand: manual.ManualControl, found_w: float, words: list[str]) -> str:
     """Undo everything, in the trouble that there is; then without it, where something is said to be left."""
     words += sessions.current().restore()
     said = ""

@@ -53,7 +53,7 @@ STEP = """async (count) => {
     await painted;
     await frame();
     drawn.push(performance.now() - began);
-    while (!root.workbench.heard() && performance.now() - began < 20_000) await new Promise((resolve) => setTimeout(resolve, 2));
+    while (!root.workbench.on_message() && performance.now() - began < 20_000) await new Promise((resolve) => setTimeout(resolve, 2));
     heard.push(performance.now() - began);
   }
   return { drawn, heard, front: model.front.length, count: model.count };

@@ -84,7 +84,7 @@ def cell():
 
 def tune():
     if rng.random() < 0.1:
-        way.back()
+        way.restore()
     for _ in range(rng.randrange(2, 12)):
         way.change(drawn())
         print("changed", flush=True)
@@ -239,11 +239,11 @@ class Trial:
     def run(self) -> Outcome:
         """The whole trial; nothing of it is left afterwards."""
         from workbench.simulation import machine
-        from workbench.simulation.state import State
+        from workbench.simulation.state import MachineState
 
         path = self.directory / "gpus"
         machine.create(["A100"] * self.surrounding.gpus, path, seed=self.number)
-        self.state = State(path)
+        self.state = MachineState(path)
         self._found = self._settings()
         try:
             self._run()

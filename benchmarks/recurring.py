@@ -22,7 +22,7 @@ import numpy as np
 
 from workbench.search.batch_size.history import Evidence, Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
-from workbench.search.batch_size.policy import Policy
+from workbench.search.batch_size.policy import BatchSizePolicy
 from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 from workbench.search.objective import ZeusCost
 
@@ -35,7 +35,7 @@ from .replay_tuning import CHOSEN, leave_one_out, tuned
 CHECKPOINTS = (5, 10, 20, 40)
 TPE_SEEDS, GP_SEEDS = 5, 1  # Optuna's samplers take tens of times as long for a decision
 
-Make = Callable[[int, str], Policy]  # of a seed and a workload
+Make = Callable[[int, str], BatchSizePolicy]  # of a seed and a workload
 
 
 def contestants(chosen: dict[str, str], left_out: dict[str, str] | None = None) -> dict[str, Make]:
@@ -187,7 +187,7 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
     """Seconds per decision with so many recorded recurrences: frames counted first, the same frames asked again, and kept evidence."""
     import polars as pl
 
-    from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, History
+    from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, RunHistory
     from workbench.search.batch_size.policy import ask
 
     rng = np.random.default_rng(0)
@@ -198,7 +198,7 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
     frame = frame.with_columns(epochs=pl.Series(rng.integers(18, 25, runs).astype(float)), time_s=pl.lit(100.0), energy_j=pl.lit(2e4))
     frame = pl.concat([pl.DataFrame(schema=RUNS), frame], how="diagonal_relaxed")
     profiles = [(None, int(size), limit, 5 + 200 / size, 0.9 * limit, None) for size in sizes for limit in space.power_limits_w]
-    history = History(frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES))
+    history = RunHistory(frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES))
     objective, policy = ZeusCost(0.5, 250), KnowledgeGradient()
     evidence = Evidence.of(history, space)
 

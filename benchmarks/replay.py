@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from workbench.search.batch_size.history import Evidence, Run, Space
-from workbench.search.batch_size.policy import Policy, Progress, Proposal
+from workbench.search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from workbench.search.objective import Objective, ZeusCost
 
 # What counts as reached, and how many epochs a run may take (Zeus, NSDI'23, table 1, and its artifact).
@@ -146,7 +146,7 @@ class Bill:
 
 
 def replay(
-    policy: Policy,
+    policy: BatchSizePolicy,
     job: Job,
     objective: Objective,
     seed: int,
@@ -210,7 +210,7 @@ def _slice(world: World, evidence: Evidence, arm: int, column: int) -> None:
     evidence.add_profile(arm, limit, time_s * world.noise[0, arm, column], power_w * world.noise[1, arm, column])
 
 
-def _run(world: World, evidence: Evidence, policy: Policy, objective: Objective, proposal: Proposal, by_epoch: bool) -> tuple[Run, int]:
+def _run(world: World, evidence: Evidence, policy: BatchSizePolicy, objective: Objective, proposal: Proposal, by_epoch: bool) -> tuple[Run, int]:
     job = world.job
     arm = evidence.index[proposal.batch_size]
     path = world.path(arm)

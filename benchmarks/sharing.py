@@ -35,7 +35,7 @@ SETS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
 
 
 @dataclass
-class Teller:
+class MarkWriter:
     """A job that is known by its marks, which the run of a simulated one has left."""
 
     label: str
@@ -54,11 +54,11 @@ class Teller:
 def workload(number: int, busy_s: float, gap_s: float, busy_w: float, card: str = "V100") -> Any:
     """A job of one busy phase and one gap on that card."""
     from workbench.simulation import catalogue
-    from workbench.simulation.catalogue import Phase, Workload
+    from workbench.simulation.catalogue import Workload, WorkloadPhase
     from workbench.simulation.physics import Load
 
     load = Load(0.5, 0.3, busy_w - catalogue.CARDS[card].static_w)
-    phases = (Phase("kernels", "forward", busy_s, load, 1.0, 0.4), Phase("waiting", "data", gap_s, None, 0.0, 0.0))
+    phases = (WorkloadPhase("kernels", "forward", busy_s, load, 1.0, 0.4), WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0))
     return Workload(
         key=f"job {number + 1}", title=f"job {number + 1}", network="none", dataset="none", samples=1 << 40, evaluation_samples=0,
         default_batch_size=1, batch_sizes=(1,), fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0, phases=phases, card=card,
@@ -127,7 +127,7 @@ def comparison(shape: Sequence[tuple[float, float, float, float]], seed: int, se
         machine.step(4.0)
         meter = Meter([device], recorder, sync=False, zones=())
         idle_from_s = machine.clock() - 2.0
-        tellers = [Teller(f"job {number + 1}") for number in range(len(shape))]
+        tellers = [MarkWriter(f"job {number + 1}") for number in range(len(shape))]
         watcher = Watcher(meter, tellers)
         everyone = tuple(range(len(shape)))
         idle_w = watcher.mean_power_w(idle_from_s, machine.clock() - 0.2) or 0.0

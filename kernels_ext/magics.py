@@ -14,7 +14,7 @@ from traitlets import Bool, Float, Unicode
 
 from .cells import BadOptions, parse, parser
 from .running import Running
-from .state import State
+from .state import KernelState
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,7 +40,7 @@ class EnergyMagics(Magics):
 
     def __init__(self, shell: Any, **options: Any) -> None:
         super().__init__(shell, **options)
-        self.state = State()
+        self.state = KernelState()
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
             self.say("the GPUs of this kernel are simulated (chosen by name before it started); %gpu lists them")
 
@@ -112,10 +112,10 @@ class EnergyMagics(Magics):
         arguments = _log_arguments(line)
         try:
             if arguments.compare:
-                from workbench.measurement.report import compare_words
+                from workbench.measurement.report import describe_comparison
 
                 a, b = (self.state.store.find(name) for name in arguments.compare)
-                self.say(compare_words(a, b))
+                self.say(describe_comparison(a, b))
                 return None
             import polars as pl
 

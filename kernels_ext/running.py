@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from .cells import Options
 
 if TYPE_CHECKING:
-    from workbench.periods.segment import Found
+    from workbench.periods.segment import SegmentedIterations
     from workbench.records import Measurement, Window
-    from workbench.tuning.driver import Driver
+    from workbench.tuning.driver import TunerThread
 
-    from .state import State
+    from .state import KernelState
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Host(Protocol):
     """What the magics do for a running measurement: configure, say, show."""
 
-    state: State
+    state: KernelState
     shell: Any
     sync: bool
     quiet: bool
@@ -62,7 +62,7 @@ class Running:
         self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
         self._look = options.period if options.period is not None or magics.period else False
         self._hold: Any = None  # of the trace, until it was stored
-        self._tuning: Driver | None = None
+        self._tuning: TunerThread | None = None
         self._must_tell = False  # that a GPU could not be put back, also to who wants to see nothing
         self._clocks: Any = None  # the view of the tuning
 
@@ -178,10 +178,10 @@ class Running:
         )
         return self._magics.only(measurement, self._uuids)
 
-    def _count(self, windows: list[Window], measured: list[Measurement], remarks: list[str]) -> Found | None:
+    def _count(self, windows: list[Window], measured: list[Measurement], remarks: list[str]) -> SegmentedIterations | None:
         """The iterations of all runs. What goes wrong here costs them, and not the measurement."""
 
-        def act() -> Found | None:
+        def act() -> SegmentedIterations | None:
             from workbench.measurement.iterations import pooled
 
             found = [self._meter.count(window, m, look=self._look) for window, m in zip(windows, measured, strict=True)]
@@ -223,7 +223,7 @@ class Running:
 
         return self._insist(act, act)
 
-    def _keep(self, whole: Measurement, window: Window, found: Found | None) -> list[str]:
+    def _keep(self, whole: Measurement, window: Window, found: SegmentedIterations | None) -> list[str]:
         def act() -> list[str]:
             frame = found.frame if found is not None and found.summary.count else None
             return self._magics.state.keep(whole, window, self._meter.recorder, frame)

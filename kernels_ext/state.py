@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workbench.records import Measurement, Window
 
 
-class State:
+class KernelState:
     """One per kernel. Everything is made on first use."""
 
     def __init__(self) -> None:

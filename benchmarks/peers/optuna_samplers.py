@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.clocks.base import Done, Measured, Trial, predicted
+from workbench.search.clocks.base import Done, ProbedSearch, Trial, predicted
 
 KINDS = ("tpe", "gp", "random")
 PATIENCE = 6  # probes without an improvement
@@ -21,7 +21,7 @@ MOST = 30
 STARTUP = 5  # random probes of TPE and of the Gaussian process
 
 
-class Sampled(Measured):
+class Sampled(ProbedSearch):
     """See the module. `kind`: "tpe", "gp" or "random"."""
 
     def __init__(self, *args: Any, kind: str = "tpe", **options: Any) -> None:

@@ -70,13 +70,13 @@ def test_what_is_too_wide_too_short_or_too_long_is_left_out_or_capped() -> None:
 
 @pytest.mark.parametrize(
     ("change", "holds"),
-    [({}, True), ({"energy_kwh": 93.0}, False), ({"jtt_p95_h": 5.1}, False), ({"runtime_inflation": 0.06}, False), ({"misses": 11}, False)],
+    [({}, True), ({"energy_kwh": 93.0}, False), ({"jct_p95_h": 5.1}, False), ({"runtime_inflation": 0.06}, False), ({"misses": 11}, False)],
 )
 def test_ours_holds_only_if_every_figure_does(change: dict[str, float], holds: bool) -> None:
     base: dict[str, Any] = {
         "energy_kwh": 100.0,
-        "jtt_h": 2.0,
-        "jtt_p95_h": 5.0,
+        "jct_h": 2.0,
+        "jct_p95_h": 5.0,
         "runtime_inflation": 0.05,
         "mean_job_inflation": 0.05,
         "misses": 10,

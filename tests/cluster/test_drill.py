@@ -14,7 +14,7 @@ from workbench.cluster.drill import companions, facts, job_history, node_history
 from workbench.cluster.policies import Eaco, Fifo
 from workbench.cluster.policy import Policy
 from workbench.cluster.power import V100_NODE
-from workbench.cluster.recording import Record, Watched
+from workbench.cluster.recording import RecordingSimulator, RunRecord
 from workbench.cluster.scenario import CHOICES, Scenario
 from workbench.errors import UsageError
 
@@ -22,8 +22,8 @@ RESTART_S = 30.0
 BUSY = generate(400, gpus=32, seed=5, load=1.1, mean_s=4000.0)
 
 
-def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> Record:
-    run = Watched(jobs, Cluster.of(nodes, kind), policy, colocation=Colocation({}), restart_s=RESTART_S, **options)
+def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> RunRecord:
+    run = RecordingSimulator(jobs, Cluster.of(nodes, kind), policy, colocation=Colocation({}), restart_s=RESTART_S, **options)
     run.run()
     return run.record()
 
@@ -31,7 +31,7 @@ def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options)
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_nodes_power_over_time_is_its_energy_and_a_jobs_speed_over_time_is_its_work(name: str) -> None:
     scenario = Scenario(nodes=4, policies=(name,))
-    run = Watched(BUSY, scenario.cluster_of(name), scenario.maker(name)())
+    run = RecordingSimulator(BUSY, scenario.cluster_of(name), scenario.maker(name)())
     run.run()
     found = run.record()
     for node, energy_j in found.result.nodes.select("node", "energy_j").iter_rows():
@@ -81,7 +81,7 @@ def test_a_waiting_job_is_told_to_wait_and_its_facts_add_up() -> None:
 
 def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
     scenario = Scenario(nodes=4, policies=("ours-capped",))
-    run = Watched(draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)), scenario.cluster_of("ours-capped"), scenario.maker("ours-capped")())
+    run = RecordingSimulator(draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)), scenario.cluster_of("ours-capped"), scenario.maker("ours-capped")())
     run.run()
     found = run.record()
     speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
@@ -103,7 +103,7 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
 
 def test_nodes_of_several_types_are_told_apart() -> None:
     jobs = log({"gpu_type": "V100"}, {"gpu_type": "T"})
-    run = Watched(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo())
+    run = RecordingSimulator(jobs, Cluster(((TINY, 1), (V100_NODE, 2))), Fifo())
     run.run()
     found = run.record()
     assert [node_kind(found, node).name for node in range(3)] == ["tiny", "8x V100", "8x V100"]

@@ -19,7 +19,7 @@ from test_laws import jobs
 from benchmarks.fixtures.cluster_compare import compare, runs
 from workbench.cluster.colocation import Colocation
 from workbench.cluster.generator import draw, generate
-from workbench.cluster.policies import POLICIES, Eaco, Fifo, Frugal, Gandiva, Lucid, Sjf, Srtf, Tiresias
+from workbench.cluster.policies import POLICIES, Eaco, EnergyAwarePolicy, Fifo, Gandiva, Lucid, Sjf, Srtf, Tiresias
 from workbench.cluster.policies.pairing import FifoPacked
 from workbench.cluster.policy import Policy
 from workbench.cluster.power import V100_NODE, CapLevel, Cluster
@@ -27,7 +27,7 @@ from workbench.cluster.simulator import Simulator
 from workbench.cluster.summary import summarise
 
 CAPS = (CapLevel(200.0, 0.978, 0.866), CapLevel(150.0, 0.931, 0.667))
-EVERY = {**POLICIES, "ours, no moves": partial(Frugal, review_s=None), "ours, restless": partial(Frugal, review_s=1.0, capped=True)}
+EVERY = {**POLICIES, "ours, no moves": partial(EnergyAwarePolicy, review_s=None), "ours, restless": partial(EnergyAwarePolicy, review_s=1.0, capped=True)}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -109,10 +109,10 @@ def test_lucid_never_pairs_two_jobs_that_are_both_large() -> None:
 
 def test_ours_takes_a_free_gpu_of_an_awake_node_before_it_shares_and_shares_before_it_wakes() -> None:
     calm = {"utilisation": 0.3, "memory_bytes": 100, "duration_s": 4000.0}
-    _, four = run(log(*(calm for _ in range(4))), 2, Frugal())
+    _, four = run(log(*(calm for _ in range(4))), 2, EnergyAwarePolicy())
     assert four.jobs["run_s"].to_list() == [4000.0] * 4
     assert four.nodes["hosting_s"].sum() == 4005.0
-    _, six = run(log(*(calm for _ in range(6))), 2, Frugal())
+    _, six = run(log(*(calm for _ in range(6))), 2, EnergyAwarePolicy())
     assert six.nodes["wakes"].sum() == 1
 
 
@@ -121,15 +121,15 @@ def test_ours_empties_a_node_that_one_long_job_keeps_awake() -> None:
     frame = log(
         *(short for _ in range(3)), long, *({**short, "submit_s": 1.0} for _ in range(3)), {**long, "submit_s": 2.0}, {"submit_s": 3000.0}
     )
-    _, moved = run(frame, 2, Frugal(review_s=100.0))
-    _, kept = run(frame, 2, Frugal(review_s=None))
+    _, moved = run(frame, 2, EnergyAwarePolicy(review_s=100.0))
+    _, kept = run(frame, 2, EnergyAwarePolicy(review_s=None))
     assert moved.jobs["moves"].sum() <= 2
     assert moved.energy_j <= kept.energy_j
 
 
 def test_policies_are_compared_here_and_on_an_executor_alike() -> None:
     frame = generate(100, gpus=16, seed=2, load=1.0, mean_s=1000.0)
-    chosen = {"fifo": Fifo, "eaco": partial(Eaco, max_jobs=2), "ours": Frugal}
+    chosen = {"fifo": Fifo, "eaco": partial(Eaco, max_jobs=2), "ours": EnergyAwarePolicy}
     here = compare(frame, Cluster.of(2), chosen)
     assert here["run"].to_list() == ["fifo", "eaco", "ours"]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # a fork would copy the locks of running threads
@@ -141,7 +141,7 @@ def test_sharing_saves_energy_over_best_fit_and_ours_over_eaco() -> None:
     frame = draw(generate(1500, gpus=96, seed=21, load=0.9).select("job_id", "submit_s", "duration_s", "num_gpus"), 3)
     energy = {
         name: float(summarise(Simulator(frame, Cluster.of(12), make()).run())["energy_kwh"])
-        for name, make in (("spread", partial(Fifo, spread=True, sleep_after_s=None)), ("fit", Fifo), ("eaco", Eaco), ("ours", Frugal))
+        for name, make in (("spread", partial(Fifo, spread=True, sleep_after_s=None)), ("fit", Fifo), ("eaco", Eaco), ("ours", EnergyAwarePolicy))
     }
     assert energy["spread"] > energy["fit"] > energy["eaco"] > energy["ours"]
     assert energy["ours"] < 0.92 * energy["eaco"]

@@ -19,13 +19,13 @@ import pytest
 
 from benchmarks import cluster_logs as benchmark
 from workbench.cluster import Cluster, NodeType, Simulator, generate, summarise
-from workbench.cluster.comparison import Comparison
+from workbench.cluster.comparison import PolicyComparison
 from workbench.cluster.joblogs import BUSIEST, BUSIEST_DAY, MEDIAN, WHOLE, parts, read, trim
-from workbench.cluster.policies import POLICIES, Eaco, Frugal
+from workbench.cluster.policies import POLICIES, Eaco, EnergyAwarePolicy
 from workbench.cluster.runs import Cancelled, Channel, Runs, processes, timeline_step_s, work
 from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepared, takes, tasks
 from workbench.cluster.sources import sources
-from workbench.cluster.views import Outcome, course, distribution, distributions, frame, notable, per_job, rows
+from workbench.cluster.views import RunOutcome, course, distribution, distributions, frame, notable, per_job, rows
 from workbench.errors import UsageError
 from workbench.experiments.executors import HereExecutor
 
@@ -33,7 +33,7 @@ JOBS = generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0).drop("model", "ut
 FOUR = Scenario(nodes=4, policies=("fifo-spread-always-on", "eaco", "ours"))
 
 
-def done(scenario: Scenario, jobs: pl.DataFrame = JOBS) -> list[Outcome]:
+def done(scenario: Scenario, jobs: pl.DataFrame = JOBS) -> list[RunOutcome]:
     return [work(jobs, task) for task in tasks(scenario)]
 
 
@@ -134,7 +134,7 @@ def test_what_is_set_reaches_the_policies_that_take_it_and_no_other() -> None:
     assert isinstance(fixed, Eaco)
     assert (fixed.max_jobs, fixed.limit, fixed.sleep_after_s) == (3, 10_000, 90.0)
     ours = scenario.maker("ours")()
-    assert isinstance(ours, Frugal)
+    assert isinstance(ours, EnergyAwarePolicy)
     assert (ours.max_jobs, ours.limit) == (2, 7000)
     assert scenario.maker("fifo-spread-always-on")().sleep_after_s is None
     assert scenario.maker("gandiva")().sleep_after_s is None
@@ -316,7 +316,7 @@ def test_one_run_that_fails_does_not_take_the_others_with_it() -> None:
 
 
 def test_a_process_that_dies_is_told_and_the_next_run_has_new_ones() -> None:
-    comparison = Comparison(sources(generate(40_000, gpus=256, seed=1)), Scenario(nodes=32, policies=("ours",)), workers=1, trimmed=False)
+    comparison = PolicyComparison(sources(generate(40_000, gpus=256, seed=1)), Scenario(nodes=32, policies=("ours",)), workers=1, trimmed=False)
     try:
         runs = comparison.begin()
         until(lambda: runs.progress[0] > 0, 60)
@@ -387,7 +387,7 @@ def test_dask_does_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        comparison = Comparison(sources(JOBS), FOUR, executor=client, trimmed=False)
+        comparison = PolicyComparison(sources(JOBS), FOUR, executor=client, trimmed=False)
         runs = comparison.begin()
         assert runs.wait(60)
         assert runs.errors == {}
@@ -406,7 +406,7 @@ def until(condition: object, timeout_s: float) -> None:
 
 
 def test_a_choice_that_makes_no_sense_changes_nothing() -> None:
-    comparison = Comparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
+    comparison = PolicyComparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
     before = comparison.choice
     for wrong, sentence in (
         ({"log": "other"}, "there is no log 'other'; there are jobs"),
@@ -419,11 +419,11 @@ def test_a_choice_that_makes_no_sense_changes_nothing() -> None:
             comparison.set(**wrong)
         assert comparison.choice == before
     with pytest.raises(UsageError, match="workers is 0"):
-        Comparison(sources(JOBS), FOUR, workers=0)
+        PolicyComparison(sources(JOBS), FOUR, workers=0)
 
 
 def test_what_was_run_is_told_apart_from_what_is_chosen() -> None:
-    comparison = Comparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
+    comparison = PolicyComparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
     assert (comparison.state, comparison.stale) == ("idle", False)
     with pytest.raises(UsageError, match="there is no run of 'ours' to look into: run it first"):
         comparison.record("ours")
@@ -438,7 +438,7 @@ def test_what_was_run_is_told_apart_from_what_is_chosen() -> None:
 
 
 def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) -> None:
-    comparison = Comparison(sources(JOBS), FOUR, executor=HereExecutor())
+    comparison = PolicyComparison(sources(JOBS), FOUR, executor=HereExecutor())
     JOBS.head(50).write_csv(tmp_path / "more.csv")
     (tmp_path / "wrong.csv").write_text("a,b\n1,2\n")
     comparison.open(str(tmp_path / "more.csv"))
@@ -449,7 +449,7 @@ def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) 
 
 
 def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_known_to_be_of_that(tmp_path: Path) -> None:
-    comparison = Comparison(sources(JOBS), FOUR, executor=HereExecutor(), trimmed=False)
+    comparison = PolicyComparison(sources(JOBS), FOUR, executor=HereExecutor(), trimmed=False)
     comparison.begin().wait(60)
     JOBS.head(50).write_csv(tmp_path / "jobs.csv")
     comparison.open(str(tmp_path / "jobs.csv"))
@@ -463,7 +463,7 @@ def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_know
 def test_a_log_that_cannot_be_simulated_leaves_what_is_under_way_alone() -> None:
     given = {"large": generate(60_000, gpus=256, seed=1), "empty": JOBS.clear()}
     with ThreadPoolExecutor(1) as pool:
-        comparison = Comparison(sources(given), Scenario(nodes=32, policies=("ours",)), executor=pool, trimmed=False)
+        comparison = PolicyComparison(sources(given), Scenario(nodes=32, policies=("ours",)), executor=pool, trimmed=False)
         runs = comparison.begin()
         comparison.set(log="empty")
         with pytest.raises(UsageError, match="empty has 0 jobs"):
@@ -477,7 +477,7 @@ def test_a_file_that_cannot_be_read_is_read_once(tmp_path: Path, monkeypatch: py
     path = tmp_path / "jobs.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="no job log that is known here"):
-        Comparison(sources(path), FOUR)
+        PolicyComparison(sources(path), FOUR)
     (found,) = sources(path).values()
     times: list[object] = []
     load = found.load
@@ -496,7 +496,7 @@ def test_words_in_place_of_numbers_are_told_by_row_and_can_be_passed_over() -> N
     with pytest.raises(UsageError, match=sentence):
         read(log)
     assert read(log, keep_valid=True)["duration_s"].to_list() == [60.0, None, 70.0]
-    comparison = Comparison(sources(log), FOUR, executor=HereExecutor(), trimmed=False)
+    comparison = PolicyComparison(sources(log), FOUR, executor=HereExecutor(), trimmed=False)
     with pytest.raises(UsageError, match=sentence):
         comparison.begin()
     comparison.set(keep_valid=True)
@@ -516,10 +516,10 @@ def test_a_log_in_another_unit_has_no_days() -> None:
 
 
 def test_too_many_runs_and_empty_logs_are_refused() -> None:
-    comparison = Comparison(sources(JOBS), replace(FOUR, draws=50, sweep="nodes", values=(4.0, 5.0, 6.0, 7.0)), trimmed=False)
+    comparison = PolicyComparison(sources(JOBS), replace(FOUR, draws=50, sweep="nodes", values=(4.0, 5.0, 6.0, 7.0)), trimmed=False)
     with pytest.raises(UsageError, match="that would be 600 runs; at most 500"):
         comparison.begin()
-    empty = Comparison(sources(JOBS.clear()), FOUR, trimmed=False)
+    empty = PolicyComparison(sources(JOBS.clear()), FOUR, trimmed=False)
     with pytest.raises(UsageError, match="jobs has 0 jobs; there is nothing to simulate"):
         empty.begin()
 
@@ -587,7 +587,7 @@ def test_what_is_told_of_jobs_is_worked_out_from_their_times() -> None:
          "end_s": [10800.0, 1800.0], "run_s": [5400.0, 1800.0], "energy_j": [5.0, 7.0], "undos": [0, 0], "moves": [1, 0]}
     )  # fmt: skip
     told = per_job(jobs)
-    assert told.select("wait_h", "jtt_h", "slowdown", "inflation", "missed").rows() == [
+    assert told.select("wait_h", "jct_h", "slowdown", "inflation", "missed").rows() == [
         (1.5, 3.0, 3.0, 0.5, True),
         (0.0, 0.5, 1.0, 0.0, False),
     ]

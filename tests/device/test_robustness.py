@@ -29,7 +29,7 @@ from workbench.measurement.sampler import Ring
 from workbench.records import Setting
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
-from workbench.simulation.state import State
+from workbench.simulation.state import MachineState
 
 Simulated = Callable[..., Machine]
 # Modules of Python that the watchdog and the sampler need, or that what they need does.
@@ -261,7 +261,7 @@ def test_one_gpu_that_fails_keeps_no_other_from_being_restored(
     )
     real = restore.put_back
 
-    def put_back(device: object, found: Journal) -> restore.Outcome:
+    def put_back(device: object, found: Journal) -> restore.RestoreOutcome:
         if found.uuid == uuids[0]:
             raise TypeError("a bug")
         return real(device, found)  # type: ignore[arg-type]
@@ -582,7 +582,7 @@ def test_what_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch)
     pid, folder = dead_pid(), machines.shared_directory()
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"
     try:
-        state, samples = State.create(gpus, 1), Ring.create(ring, ["GPU-1"], capacity=16)
+        state, samples = MachineState.create(gpus, 1), Ring.create(ring, ["GPU-1"], capacity=16)
         monkeypatch.setattr(machines, "FRESH_S", -1.0)
         machines.sweep()
         assert gpus.exists()

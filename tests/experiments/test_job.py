@@ -258,7 +258,7 @@ def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine) -> None:
     assert [a.batch_size for a in nightly.study.attempts if a.oom] == [8192]
     assert {run.batch_size for run in runs} <= {512, 1024}
     assert nightly.study.barred() == {8192: "batch size 8192 ran out of memory"}
-    nightly.pardon(8192)
+    nightly.unblock(8192)
     assert nightly.study.barred() == {}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.measurement import callbacks, marks
-from workbench.measurement.marks import Notebook
+from workbench.measurement.marks import MarkRecorder
 from workbench.records import Phase
 
 
@@ -25,9 +25,9 @@ class Clock:
 
 
 @pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[MarkRecorder]:
     monkeypatch.setattr(marks, "_open", ())
-    made = Notebook(Clock())
+    made = MarkRecorder(Clock())
     marks.attach(made)
     yield made
     marks.detach(made)
@@ -55,11 +55,11 @@ def double(monkeypatch: pytest.MonkeyPatch, module: str, attribute: str) -> None
     setattr(sys.modules[module], attribute, Base)
 
 
-def at(notebook: Notebook, now_s: float) -> None:
+def at(notebook: MarkRecorder, now_s: float) -> None:
     notebook.clock.now_s = now_s  # type: ignore[attr-defined]
 
 
-def test_hugging_face_steps_evaluates_and_saves_in_this_order(monkeypatch: pytest.MonkeyPatch, notebook: Notebook) -> None:
+def test_hugging_face_steps_evaluates_and_saves_in_this_order(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
     double(monkeypatch, "transformers", "TrainerCallback")
     hook = callbacks.HuggingFaceCallback()
     call = (SimpleNamespace(), SimpleNamespace(), SimpleNamespace())
@@ -77,7 +77,7 @@ def test_hugging_face_steps_evaluates_and_saves_in_this_order(monkeypatch: pytes
     assert hook.on_train_begin() == "the framework's own"
 
 
-def test_lightning_counts_optimizer_steps_and_not_micro_steps(monkeypatch: pytest.MonkeyPatch, notebook: Notebook) -> None:
+def test_lightning_counts_optimizer_steps_and_not_micro_steps(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
     double(monkeypatch, "lightning.pytorch", "Callback")
     hook = callbacks.LightningCallback()
     trainer = SimpleNamespace(global_step=0)
@@ -93,7 +93,7 @@ def test_lightning_counts_optimizer_steps_and_not_micro_steps(monkeypatch: pytes
     assert notebook.phases == [Phase("evaluation", 4.0, 7.0)]
 
 
-def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, notebook: Notebook) -> None:
+def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
     double(monkeypatch, "keras.callbacks", "Callback")
     hook = callbacks.KerasCallback()
     for batch in range(2):
@@ -107,7 +107,7 @@ def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, not
     assert notebook.phases == [Phase("evaluation", 1.0, 3.0)]
 
 
-def test_an_evaluation_that_failed_ends_where_the_next_one_begins(monkeypatch: pytest.MonkeyPatch, notebook: Notebook) -> None:
+def test_an_evaluation_that_failed_ends_where_the_next_one_begins(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
     double(monkeypatch, "keras.callbacks", "Callback")
     hook = callbacks.KerasCallback()
     hook.on_test_begin()
@@ -265,7 +265,7 @@ def test_keras_calls_what_we_hook_into(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, notebook: Notebook) -> None:
+def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, notebook: MarkRecorder) -> None:
     torch, library = pytest.importorskip("torch"), pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
 
@@ -294,7 +294,7 @@ def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, no
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("steps", [float("inf"), 3])
-def test_a_trainer_of_lightning_tells_its_epochs_and_stops(tmp_path: Path, notebook: Notebook, steps: float) -> None:
+def test_a_trainer_of_lightning_tells_its_epochs_and_stops(tmp_path: Path, notebook: MarkRecorder, steps: float) -> None:
     torch, library = pytest.importorskip("torch"), pytest.importorskip("lightning.pytorch")
     said = iter((0.2, 0.5, 0.9, 1.0))
 
@@ -328,7 +328,7 @@ def test_a_trainer_of_lightning_tells_its_epochs_and_stops(tmp_path: Path, noteb
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("steps", [float("inf"), 3])
-def test_a_fit_of_keras_tells_its_epochs_and_stops(monkeypatch: pytest.MonkeyPatch, notebook: Notebook, steps: float) -> None:
+def test_a_fit_of_keras_tells_its_epochs_and_stops(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder, steps: float) -> None:
     pytest.importorskip("torch")  # any backend would do
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     library = pytest.importorskip("keras")

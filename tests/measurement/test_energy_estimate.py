@@ -9,21 +9,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from workbench.measurement.energy_estimate import Estimate, Steps, window_energy
+from workbench.measurement.energy_estimate import EnergyEstimate, SensorUpdates, window_energy
 
 NAN = math.nan
 Power = Callable[[float], float]
 
 
 def steps_of(energy_at: Power, *, period_s: float = 0.1, window_s: float = 0.1, end_s: float = 10.0, counted: bool = True,
-             read: bool = True, tick_error_s: float = 1e-5) -> Steps:  # fmt: skip
+             read: bool = True, tick_error_s: float = 1e-5) -> SensorUpdates:  # fmt: skip
     """What a noiseless sensor says about a GPU whose energy up to a moment is known."""
     ticks = np.arange(0, round(end_s / period_s) + 1) * period_s
     energy = np.array([energy_at(t) for t in ticks])
     power = np.array([(energy_at(t) - energy_at(t - window_s)) / window_s for t in ticks])
     nothing = np.full(len(ticks), NAN)
     power = power if read else nothing
-    return Steps(ticks, energy if counted else nothing, power, ticks if read else nothing, window_s, period_s, tick_error_s)
+    return SensorUpdates(ticks, energy if counted else nothing, power, ticks if read else nothing, window_s, period_s, tick_error_s)
 
 
 def constant(power_w: float) -> Power:
@@ -35,7 +35,7 @@ def jump(at_s: float, low_w: float, high_w: float) -> Power:
     return lambda t: low_w * t + (high_w - low_w) * max(0.0, t - at_s)
 
 
-def covers(found: Estimate, true_j: float) -> bool:
+def covers(found: EnergyEstimate, true_j: float) -> bool:
     return abs(found.energy_j - true_j) <= found.uncertainty_j
 
 
@@ -51,7 +51,7 @@ def test_constant_power_is_exact(window_s: float, start_s: float, end_s: float) 
 def test_between_two_steps_the_counter_alone_speaks() -> None:
     rng = np.random.default_rng(5)
     energy = np.concatenate([[0.0], np.cumsum(rng.uniform(2.0, 30.0, 100))])
-    steps = Steps(np.arange(101) * 0.1, energy, np.full(101, NAN), np.full(101, NAN), 0.1, 0.1, 0.0)
+    steps = SensorUpdates(np.arange(101) * 0.1, energy, np.full(101, NAN), np.full(101, NAN), 0.1, 0.1, 0.0)
     found = window_energy(steps, float(steps.tick_s[20]), float(steps.tick_s[70]))
     assert found.energy_j == pytest.approx(energy[70] - energy[20], abs=1e-9)
     assert found.uncertainty_j < 1e-3
@@ -130,6 +130,6 @@ def test_bad_input_is_told_in_a_sentence() -> None:
     steps = steps_of(constant(200.0))
     with pytest.raises(ValueError, match=re.escape("the window ends 2 s before it starts")):
         window_energy(steps, 5.0, 3.0)
-    one = Steps(*(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w, steps.power_tick_s)), 0.1, 0.1, 0.0)
+    one = SensorUpdates(*(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w, steps.power_tick_s)), 0.1, 0.1, 0.0)
     with pytest.raises(ValueError, match="1 refreshes of the sensor are too few"):
         window_energy(one, 0.0, 1.0)

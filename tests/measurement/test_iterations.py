@@ -14,7 +14,7 @@ from workbench.errors import MeasurementError, UsageError
 from workbench.measurement import iterations as counting
 from workbench.measurement import session as sessions
 from workbench.measurement.iterations import count, from_stored, look_at, pooled
-from workbench.measurement.meter import Meter, Result
+from workbench.measurement.meter import BlockResult, Meter
 from workbench.measurement.store import Store
 from workbench.periods import detect
 from workbench.records import Level, Measurement, Periods, Window
@@ -47,7 +47,7 @@ def sure(seconds: float, phase_s: float) -> Periods:
     return Periods((Level("iteration", seconds, 0.01 * seconds, 0.95, phase_s, 0.8),), sure=True)
 
 
-def trained(machine: Machine, *, iterations: int = 30, marked: bool = False, **options: object) -> tuple[Result, TrainingJob]:
+def trained(machine: Machine, *, iterations: int = 30, marked: bool = False, **options: object) -> tuple[BlockResult, TrainingJob]:
     job = TrainingJob("imagenet", 128, iterations=iterations, machine=machine, **options)  # type: ignore[arg-type]
     with workbench.measure("train") as result:
         for _ in job:

@@ -10,7 +10,7 @@ import pytest
 
 import workbench
 from workbench.measurement import marks
-from workbench.measurement.marks import Notebook
+from workbench.measurement.marks import MarkRecorder
 from workbench.measurement.meter import Meter
 from workbench.records import Marks, Phase
 
@@ -34,14 +34,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def notebook(clock: Clock) -> Iterator[Notebook]:
-    made = Notebook(clock)
+def notebook(clock: Clock) -> Iterator[MarkRecorder]:
+    made = MarkRecorder(clock)
     marks.attach(made)
     yield made
     marks.detach(made)
 
 
-def test_a_step_is_noted_where_a_window_is_open_and_nowhere_else(clock: Clock, notebook: Notebook) -> None:
+def test_a_step_is_noted_where_a_window_is_open_and_nowhere_else(clock: Clock, notebook: MarkRecorder) -> None:
     for clock.now_s in (1.0, 2.0, 3.5):
         workbench.step()
     marks.detach(notebook)
@@ -50,8 +50,8 @@ def test_a_step_is_noted_where_a_window_is_open_and_nowhere_else(clock: Clock, n
     assert notebook.marks(0.0, 10.0).count == 2
 
 
-def test_windows_inside_of_windows_note_the_same_steps(clock: Clock, notebook: Notebook) -> None:
-    inner = Notebook(clock)
+def test_windows_inside_of_windows_note_the_same_steps(clock: Clock, notebook: MarkRecorder) -> None:
+    inner = MarkRecorder(clock)
     workbench.step()
     marks.attach(inner)
     clock.now_s = 1.0
@@ -61,7 +61,7 @@ def test_windows_inside_of_windows_note_the_same_steps(clock: Clock, notebook: N
     assert (list(notebook.steps), list(inner.steps)) == ([0.0, 1.0], [1.0])
 
 
-def test_steps_of_many_threads_are_all_noted(notebook: Notebook) -> None:
+def test_steps_of_many_threads_are_all_noted(notebook: MarkRecorder) -> None:
     threads = [threading.Thread(target=lambda: [workbench.step() for _ in range(500)]) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -77,12 +77,12 @@ def test_a_step_without_a_window_does_nothing_but_look() -> None:
     assert names == {"_open", "step", "Exception", "detach"}  # no clock, no lock, no import on the way
 
 
-def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook: Notebook) -> None:
+def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook: MarkRecorder) -> None:
     def gone() -> float:
         raise ValueError("mmap closed or invalid")
 
     for note in (workbench.step, lambda: marks.since_last("evaluation"), lambda: workbench.phase("evaluation").__enter__()):
-        stale = Notebook(gone)
+        stale = MarkRecorder(gone)
         marks.attach(stale)
         note()
         assert marks._open == (notebook,)
@@ -107,7 +107,7 @@ def test_many_windows_that_were_never_closed_do_not_make_steps_slow() -> None:
     assert meter.close(windows[-1], sync=False).marks.runs == ()  # one step is no iteration
 
 
-def test_a_phase_has_a_beginning_and_an_end_also_when_it_fails(clock: Clock, notebook: Notebook) -> None:
+def test_a_phase_has_a_beginning_and_an_end_also_when_it_fails(clock: Clock, notebook: MarkRecorder) -> None:
     with pytest.raises(KeyError), workbench.phase("evaluation"):  # noqa: PT012
         clock.now_s = 2.0
         raise KeyError("x")
@@ -116,7 +116,7 @@ def test_a_phase_has_a_beginning_and_an_end_also_when_it_fails(clock: Clock, not
     assert notebook.phases == [Phase("evaluation", 0.0, 2.0)]
 
 
-def test_what_is_told_at_its_end_only_began_with_the_last_step_or_phase(clock: Clock, notebook: Notebook) -> None:
+def test_what_is_told_at_its_end_only_began_with_the_last_step_or_phase(clock: Clock, notebook: MarkRecorder) -> None:
     marks.since_last("evaluation")  # before any step: nobody knows when it began
     clock.now_s = 1.0
     workbench.step()
@@ -127,14 +127,14 @@ def test_what_is_told_at_its_end_only_began_with_the_last_step_or_phase(clock: C
     assert notebook.phases == [Phase("evaluation", 1.0, 3.0), Phase("checkpoint", 3.0, 3.5)]
 
 
-def test_only_what_lies_inside_the_window_counts(clock: Clock, notebook: Notebook) -> None:
+def test_only_what_lies_inside_the_window_counts(clock: Clock, notebook: MarkRecorder) -> None:
     for clock.now_s in range(10):
         workbench.step()
     notebook.phases.append(Phase("evaluation", 1.0, 4.5))
     assert notebook.marks(2.5, 6.0) == Marks(((3.0, 4.0, 5.0, 6.0),), edges=True)
 
 
-def test_the_inner_loop_has_the_iterations_and_steps_outweigh_loops(notebook: Notebook) -> None:
+def test_the_inner_loop_has_the_iterations_and_steps_outweigh_loops(notebook: MarkRecorder) -> None:
     epochs, first, second = [0.0, 10.0, 20.0], [1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 13.0]
     for loop in (epochs, first, second):
         marks.loop(loop)
@@ -143,14 +143,14 @@ def test_the_inner_loop_has_the_iterations_and_steps_outweigh_loops(notebook: No
     assert notebook.marks(0.0, 20.0).runs == ((5.0, 6.0, 7.0),)
 
 
-def test_a_loop_that_has_not_ended_counts_as_far_as_it_has_come(notebook: Notebook) -> None:
+def test_a_loop_that_has_not_ended_counts_as_far_as_it_has_come(notebook: MarkRecorder) -> None:
     running = [0.0]
     marks.loop(running)
     running += [1.0, 2.0]
     assert notebook.marks(0.0, 5.0).runs == ((0.0, 1.0, 2.0),)
 
 
-def test_memory_has_an_end(clock: Clock, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_has_an_end(clock: Clock, notebook: MarkRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "MOST", 3)
     for _ in range(5):
         workbench.step()

@@ -61,7 +61,7 @@ def test_several_gpus_and_several_runs_are_said() -> None:
     ],
 )
 def test_joules_are_rounded_to_what_their_error_allows(energy_j: float | None, bar_j: float | None, words: str) -> None:
-    assert report.energy_words(energy_j, bar_j) == words
+    assert report.format_energy(energy_j, bar_j) == words
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_joules_are_rounded_to_what_their_error_allows(energy_j: float | None, b
      (5999.0, "99 min 59 s"), (6000.0, "1 h 40 min"), (86400.0, "24 h 0 min")],
 )  # fmt: skip
 def test_durations_are_said_as_people_do(seconds: float, words: str) -> None:
-    assert report.time_words(seconds) == words
+    assert report.format_duration(seconds) == words
 
 
 def test_money_and_carbon_are_shown_only_when_they_are_set() -> None:
@@ -152,29 +152,29 @@ def a(energy_j: float | None, bar_j: float | None, time_s: float = 1.0, uuid: st
 
 
 def test_a_comparison_has_the_ratio_with_its_interval() -> None:
-    assert report.compare_words(a(100.0, 3.0, 2.0), a(80.0, 4.0, 3.0, label="b")) == (
+    assert report.describe_comparison(a(100.0, 3.0, 2.0), a(80.0, 4.0, 3.0, label="b")) == (
         "b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less"
     )
-    assert report.compare_words(a(100.0, 3.0), a(120.0, 4.0)).endswith("20.0 ± 5.0 J more")
+    assert report.describe_comparison(a(100.0, 3.0), a(120.0, 4.0)).endswith("20.0 ± 5.0 J more")
 
 
 def test_a_difference_within_the_error_is_none() -> None:
-    assert "no sure difference" in report.compare_words(a(100.0, 3.0), a(104.0, 4.0))
+    assert "no sure difference" in report.describe_comparison(a(100.0, 3.0), a(104.0, 4.0))
 
 
 def test_what_cannot_be_compared_is_not() -> None:
     for one, two in ((a(None, None), a(80.0, 4.0)), (a(80.0, 4.0), a(None, None)), (a(0.0, 0.1), a(80.0, 4.0))):
-        words = report.compare_words(one, two)
+        words = report.describe_comparison(one, two)
         assert "the energies cannot be compared (one of them is missing or zero)" in words
         assert "time 1.000" in words
 
 
 def test_a_comparison_with_a_window_without_length_gives_no_ratio_of_times() -> None:
-    assert "time" in report.compare_words(a(1.0, 0.1, 0.0), a(1.0, 0.1, 1.0))
+    assert "time" in report.describe_comparison(a(1.0, 0.1, 0.0), a(1.0, 0.1, 1.0))
 
 
 def test_a_comparison_across_cards_warns_of_their_calibration() -> None:
-    assert "on different GPUs, whose calibrations may differ by 10 %" in report.compare_words(
+    assert "on different GPUs, whose calibrations may differ by 10 %" in report.describe_comparison(
         a(100.0, 3.0), a(80.0, 4.0, uuid="other")
     )
 
@@ -193,14 +193,14 @@ def test_the_line_tells_what_an_iteration_costs() -> None:
     alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
     assert report.line(replace(M, iterations=alone)).endswith("; 412 ms and 96.04 J an iteration, 1 iteration (detected)")
     without = replace(FOUND, energy_j=None, energy_uncertainty_j=None, levels=())
-    assert report.iteration_words(without) == "412.3 ± 3.1 ms an iteration, 24 iterations (detected)"
+    assert report.describe_iterations(without) == "412.3 ± 3.1 ms an iteration, 24 iterations (detected)"
 
 
 def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
     none = IterationSummary(0, sure=False, reason="flat: the power hardly changes")
     assert report.line(replace(M, iterations=none)).endswith("; no iterations found (flat: the power hardly changes)")
     unsure = replace(none, reason="too short: 3.1 s", detected_s=0.412)
-    assert report.iteration_words(unsure) == "iterations of perhaps 0.412 s, not sure (too short: 3.1 s)"
+    assert report.describe_iterations(unsure) == "iterations of perhaps 0.412 s, not sure (too short: 3.1 s)"
     assert "iteration" not in report.line(M)
 
 

@@ -170,18 +170,18 @@ def test_the_power_is_watched_and_drawn(machine: Machine) -> None:
 
 def test_a_page_has_all_that_it_needs_and_only_news_is_sent(machine: Machine) -> None:
     panel = ApplyPanel(Setting(150.0))
-    content, _ = panel.greeting()
+    content, _ = panel.snapshot()
     assert content["knobs"]["limits"] == [100.0, 250.0, 250.0]
     assert content["knobs"]["sm"][0] == 1380
     assert content["knobs"]["memory"] == []  # the V100 has one memory clock
     assert content["gpus"] == [[panel.hand.device.uuid, f"0: {panel.hand.device.name}"]]
     panel._read_s = -1e9
-    assert panel.news() is not None
+    assert panel.changes() is not None
     panel._read_s = -1e9
-    assert panel.news() is None
+    assert panel.changes() is None
     machine.state.change_setting(0, limit_w=180.0)
     panel._read_s = -1e9
-    news = panel.news()
+    news = panel.changes()
     assert news is not None
     assert news[0]["view"]["force"] == "180 W"
     panel.end()
@@ -189,7 +189,7 @@ def test_a_page_has_all_that_it_needs_and_only_news_is_sent(machine: Machine) ->
 
 def test_the_picture_escapes_and_needs_no_script(machine: Machine) -> None:
     panel = ApplyPanel(Setting(150.0))
-    panel.complain("<script>")
+    panel.report_error("<script>")
     assert "<script" not in panel.html()
     assert "&lt;script&gt;" in panel.html()
     assert "text/html" in panel._repr_mimebundle_()

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import workbench.panels
 
 import workbench.panels
 import workbench.tuning
@@ -323,25 +322,25 @@ def test_at_its_end_it_leaves_the_last_words_and_once_only(capsys: pytest.Captur
 def test_a_view_that_says_hello_is_told_everything_and_then_only_what_is_new() -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
-    about, buffers = panel.greeting()
+    about, buffers = panel.snapshot()
     assert (about["simulated"], about["begins"]) == (True, False)
     assert list(about["objectives"]) == list(OBJECTIVES)
     assert np.frombuffer(buffers[0], np.float32).reshape(-1, 8).shape == (8, 8)
 
     panel._read_s = -math.inf
-    _, buffers = panel.news() or ({}, [])
+    _, buffers = panel.changes() or ({}, [])
     assert buffers == []
     tuner.seen = replace(tuner.seen, words="Measuring", spent_s=36.0)
     panel._read_s = -math.inf
-    content, buffers = panel.news() or ({}, [])
+    content, buffers = panel.changes() or ({}, [])
     assert content["words"]["headline"] == "Measuring"
     assert ("drawing" in content, buffers) == (False, [])
     panel._read_s = -math.inf
-    assert panel.news() is None  # nothing is new
+    assert panel.changes() is None  # nothing is new
 
     tuner.seen = replace(tuner.seen, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
     panel._read_s = -math.inf
-    content, buffers = panel.news() or ({}, [])
+    content, buffers = panel.changes() or ({}, [])
     assert content["drawing"]["probes"]["n"] == [None, 1, 2, 3]
     assert len(buffers[0]) == 8 * 8 * 4
     panel.end()
@@ -472,10 +471,10 @@ def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(capsys: p
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
     panel._display_id = "shown"
-    panel.collect()
+    panel.drain()
     assert panel.running
     tuner.stop()
-    panel.collect()  # nobody calls finish
+    panel.drain()  # nobody calls finish
     assert not panel.running
     assert "Stopped" in capsys.readouterr().out
 

@@ -20,7 +20,7 @@ from workbench.cluster.drill import node_history
 from workbench.cluster.views import notable
 from workbench.errors import SimulationError, UsageError
 from workbench.experiments.executors import HereExecutor
-from workbench.measurement.report import time_words
+from workbench.measurement.report import format_duration
 from workbench.panels._views.cluster import drill
 from workbench.panels._views.cluster.model import HEADS
 from workbench.panels._views.cluster.panel import ClusterPanel
@@ -176,12 +176,12 @@ BAD_LOGS = {
 def test_whatever_a_file_holds_the_view_comes_and_says_what_is_wrong(name: str, trim: bool) -> None:
     log, sentence = BAD_LOGS[name]
     panel = made({name: log}, trim=trim)
-    content, _ = panel.greeting()
+    content, _ = panel.snapshot()
     assert content["settings"]["log"] == name
     panel.html()
     with pytest.raises(UsageError, match=sentence):
         panel.run()
-    panel.greeting()
+    panel.snapshot()
     panel.end()
 
 
@@ -269,7 +269,7 @@ def test_what_the_browser_asks_wrongly_is_a_sentence_and_changes_nothing() -> No
 
 
 def test_a_view_is_drawn_from_its_greeting_alone(ran: ClusterPanel) -> None:
-    content, (table,) = ran.greeting()
+    content, (table,) = ran.snapshot()
     columns = np.frombuffer(table, np.float32)
     curves = content["drawn"]["curves"]
     assert [curve["policy"] for curve in curves] == list(POLICIES)
@@ -291,7 +291,7 @@ def test_a_view_is_drawn_from_its_greeting_alone(ran: ClusterPanel) -> None:
 def test_however_large_the_log_what_is_sent_is_small() -> None:
     panel = made(generate(6000, gpus=64, seed=1), nodes=8, policies=("fifo-best-fit",))
     panel.run()
-    content, buffers = panel.greeting()
+    content, buffers = panel.snapshot()
     assert sum(map(len, buffers)) < 30_000
     assert len(str(content)) < 15_000
     node = panel.node("fifo-best-fit", 0)
@@ -315,7 +315,7 @@ def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.M
     monkeypatch.setattr("workbench.cluster.comparison.MOST_WATCHED", 200)
     panel = made(policies=("fifo-best-fit",))
     panel.run()
-    content, (table,) = panel.greeting()
+    content, (table,) = panel.snapshot()
     (curve,) = content["drawn"]["curves"]
     assert not curve["open"]
     assert len(table) > 1000
@@ -325,11 +325,11 @@ def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.M
 
 
 def test_news_come_only_when_there_is_something_new(ran: ClusterPanel) -> None:
-    ran.greeting()
+    ran.snapshot()
     ran._read_s = -math.inf
-    ran.news()
+    ran.changes()
     ran._read_s = -math.inf
-    assert ran.news() is None
+    assert ran.changes() is None
 
 
 def test_progress_and_results_come_while_it_runs() -> None:
@@ -339,7 +339,7 @@ def test_progress_and_results_come_while_it_runs() -> None:
     assert panel.comparison.runs is not None
     assert panel.comparison.runs.wait(60)
     panel._read_s = -math.inf
-    news = panel.news()
+    news = panel.changes()
     assert news is not None
     content, buffers = news
     assert len(content["drawn"]["lines"]) == 3
@@ -374,7 +374,7 @@ def test_a_sweep_over_nodes_and_draws_has_its_spread() -> None:
         ("fifo-best-fit", 0, 4.0), ("ours", 0, 4.0), ("fifo-best-fit", 0, 8.0), ("ours", 0, 8.0),
         ("fifo-best-fit", 1, 4.0), ("ours", 1, 4.0), ("fifo-best-fit", 1, 8.0), ("ours", 1, 8.0),
     ]  # fmt: skip
-    content, _ = panel.greeting()
+    content, _ = panel.snapshot()
     assert [line["values"] for line in content["drawn"]["sweptLines"]] == [(4.0, 8.0), (4.0, 8.0)]
     assert all(error > 0 for line in content["drawn"]["sweptLines"] for error in line["error"])
     assert "workbench · nodes 8" in panel.summary()
@@ -425,7 +425,7 @@ def test_runs_that_were_cancelled_are_no_results_that_a_cell_can_take_for_all() 
 
 def test_a_panel_that_has_ended_refuses_to_run_and_leaves_no_thread() -> None:
     panel = made()
-    panel.greeting()
+    panel.snapshot()
     thread = panel._thread
     assert thread is not None
     assert thread.is_alive()
@@ -442,7 +442,7 @@ def test_a_parameter_that_varies_to_never_is_sent_without_an_infinite_number() -
     ask(panel, "set", settings={"sweep": "sleep_after_s", "values": [60, "never"]})
     assert panel.comparison.scenario.values == (60, math.inf)
     panel.run()
-    content, _ = panel.greeting()
+    content, _ = panel.snapshot()
     json.dumps(content, allow_nan=False)
     assert content["settings"]["values"] == [60, None]
     assert [line["value"] for line in content["drawn"]["lines"]] == [60, None]
@@ -499,7 +499,7 @@ def test_a_job_on_several_gpus_of_a_node_was_there_once(ran: ClusterPanel) -> No
     stay = record.result.stays.filter(pl.col("job_id") == wide)
     told = dict(ran.node("fifo-spread-always-on", stay["node"][0]).jobs)
     seconds = stay["to_s"][0] - stay["from_s"][0]
-    assert told[wide] == time_words(seconds)
+    assert told[wide] == format_duration(seconds)
     assert all(each in ran.node("fifo-spread-always-on", stay["node"][0]).picture for each in (f'data-job="{wide}"', "GPU 7"))
 
 
@@ -546,7 +546,7 @@ def test_the_picture_has_every_policy_and_no_script(ran: ClusterPanel) -> None:
     assert bundle["text/html"].count("<tr>") == 4
 
 
-@pytest.mark.parametrize("name", ["wait_h", "jtt_h", "slowdown", "inflation"])
+@pytest.mark.parametrize("name", ["wait_h", "jct_h", "slowdown", "inflation"])
 def test_every_distribution_can_be_drawn(ran: ClusterPanel, name: str) -> None:
     ask(ran, "distribution", name=name)
     ElementTree.fromstring(ran.svg())

@@ -332,7 +332,7 @@ def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
     for number, batch_size in enumerate((32, 32, 32, 64)):
         sweep._take({**dict.fromkeys(sweep.trials.columns), **failed, "batch_size": batch_size})
         panel._read_s = -math.inf
-        message = panel.news()
+        message = panel.changes()
         assert message is not None
         assert "raised ValueError: no data (/home/me/train.py:3)" in message[0]["said"], number
     assert "4 trials in a row failed in the same way" in panel.summary()
@@ -366,7 +366,7 @@ def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() 
     for batch_size, time_s in ((64, 0.01), (32, 0.012)):
         sweep._take({**dict.fromkeys(sweep.trials.columns), **told, "batch_size": batch_size, "time_s": time_s, "energy_j": 2.0})
     panel._read_s = -math.inf
-    message = panel.news()
+    message = panel.changes()
     assert message is not None
     assert message[0]["view"]["count"] == 6  # two measured, four believed
     assert message[0]["hollow"]
@@ -375,7 +375,7 @@ def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() 
     assert sweep._search._rng.bit_generator.state == before  # a look does not change where the sweep goes
     assert not said.messages
     panel._read_s = -math.inf
-    assert panel.news() is None  # nothing new
+    assert panel.changes() is None  # nothing new
 
 
 def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_traces_of_all_repeats_are_drawn_from_their_own_start(tmp_path: Path) ->
 
 
 def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) -> None:
-    content, (buffer,) = panel.greeting()
+    content, (buffer,) = panel.snapshot()
     view = content["view"]
     columns = np.frombuffer(buffer, np.float32).reshape(len(COLUMNS), view["count"])
     assert panel.look is not None

@@ -21,12 +21,12 @@ from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
 from workbench.measurement.store import Store
-from workbench.panels._views.period.follower import PACE_S, WINDOW_S, Rhythm
+from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
 from workbench.panels._views.period.model import look, seconds_words
 from workbench.panels._views.period.panel import PeriodPanel, Picture, has_widgets, period
 from workbench.panels._views.period.svg import rhythm
 from workbench.panels._views.power.panel import PowerView
-from workbench.periods.segment import Found, from_marks, iterations, per_iteration
+from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
 from workbench.records import Level, Marks, Periods
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -70,11 +70,11 @@ class Following:
 
 
 @pytest.fixture
-def watched(simulated: Callable[..., Machine]) -> Iterator[Callable[..., tuple[Rhythm, Machine, list[Following]]]]:
+def watched(simulated: Callable[..., Machine]) -> Iterator[Callable[..., tuple[PeriodFollower, Machine, list[Following]]]]:
     """A rhythm of a stepped machine, what it follows, and a processor that takes no time."""
     made: list[Recorder] = []
 
-    def make(cards: str = "V100", **more: Any) -> tuple[Rhythm, Machine, list[Following]]:
+    def make(cards: str = "V100", **more: Any) -> tuple[PeriodFollower, Machine, list[Following]]:
         machine = simulated(cards, stepped=True)
         gpus = devices()
         recorder = Recorder(gpus)
@@ -86,7 +86,7 @@ def watched(simulated: Callable[..., Machine]) -> Iterator[Callable[..., tuple[R
             return followed[-1]
 
         more = {"follow": follow, "cost_clock": lambda: 0.0, **more}
-        return Rhythm(recorder, gpus, recorder.clock(), **more), machine, followed
+        return PeriodFollower(recorder, gpus, recorder.clock(), **more), machine, followed
 
     yield make
     for recorder in made:
@@ -184,7 +184,7 @@ def test_a_fast_long_trace_stays_a_small_message() -> None:
 def test_marks_beat_what_the_power_says() -> None:
     trace, at = square(), tuple(np.arange(1.5, 19.0))
     frame = from_marks([trace], Marks((at,)), within_s=(0.0, 20.0))
-    known = Found(frame, per_iteration(frame, source="marks"), SURE)
+    known = SegmentedIterations(frame, per_iteration(frame, source="marks"), SURE)
     seen = look(trace, Periods(reason="too short"), known=known)
     assert seen.sure
     assert seen.headline.endswith(", by its marks")
@@ -295,7 +295,7 @@ def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -
     trace = rhythm.recorder.trace(rhythm.devices[0].uuid, rhythm.start_s, machine.clock())
     periods = periods_of(job)
     frame = iterations(trace, periods)
-    rhythm.conclude(machine.clock(), Found(frame, per_iteration(frame, periods=periods), periods))
+    rhythm.conclude(machine.clock(), SegmentedIterations(frame, per_iteration(frame, periods=periods), periods))
     assert rhythm.look.level == periods.iteration
     assert rhythm.look.details[0].startswith("12 iterations") or rhythm.look.details[0].startswith("11 iterations")
 
@@ -324,7 +324,7 @@ def view(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> 
         shown.followed.append(Following(*arguments))
         return shown.followed[-1]
 
-    shown._rhythm = Rhythm(recorder, gpus, shown.start_s, follow=follow, cost_clock=lambda: 0.0)
+    shown._rhythm = PeriodFollower(recorder, gpus, shown.start_s, follow=follow, cost_clock=lambda: 0.0)
     shown.send = lambda content, buffers=None: shown.sent.append((content, buffers or []))
     shown.machine = machine
     monkeypatch.setattr(counting, "look_at", lambda trace: shown.followed[0].tracker.periods)
@@ -341,7 +341,7 @@ def watch(view: Any, iterations: int) -> list[Any]:
     for batch in job:
         if batch.iteration == 5:
             view.followed[0].tracker.find(periods_of(job))
-        messages.append(view.news())
+        messages.append(view.changes())
     return messages
 
 
@@ -377,7 +377,7 @@ def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_
         assert view.sent[-1][0]["kind"] == "greeting"
     assert view.sent[-1][0]["problem"] == "the iterations are not followed any more: ZeroDivisionError: division by zero"
     view.machine.step(1.0)
-    assert sum(view.news()[0]["counts"]) > 30
+    assert sum(view.changes()[0]["counts"]) > 30
     assert "Power (W)" in view.svg()
 
 
@@ -413,8 +413,8 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
     recorder = Recorder(devices())
     shown: Any = PowerView(recorder, devices(), period=False)
     machine.step(3.0)
-    assert not shown.greeting()[0]["follows"]
-    assert "period" not in shown.news()[0]
+    assert not shown.snapshot()[0]["follows"]
+    assert "period" not in shown.changes()[0]
     assert "Spectrum of the power" not in texts(shown.svg())
     shown.end()
     recorder.stop()

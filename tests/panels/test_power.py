@@ -102,20 +102,20 @@ def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) ->
     hello(view)
     before = table(sent[-1])
     view.machine.step(3.0)
-    message = view.news()
+    message = view.changes()
     assert message is not None
     assert message[0]["counts"] == pytest.approx([150, 150], abs=10)
     first, second = np.split(table(message), [message[0]["counts"][0]])
     assert first[0, 0] > before[: len(before) // 2, 0].max()
     assert abs(first[-1, 0] - second[-1, 0]) < 0.1
-    assert view.news()[0]["counts"] == [0, 0]  # type: ignore[index]
+    assert view.changes()[0]["counts"] == [0, 0]  # type: ignore[index]
 
 
 def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
     view, sent = make()
     for _ in range(3):
         view.machine.step(1.0)
-        view.news()
+        view.changes()
     view.mark(view.start_s + 1.5, "200 W")
     hello(view, view="one")
     hello(view, view="two")
@@ -135,7 +135,7 @@ def test_an_answer_that_took_long_is_not_given_again_to_what_was_repeated_meanwh
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view, sent = make()
-    now_s, greeting = [100.0], view.greeting
+    now_s, greeting = [100.0], view.snapshot
 
     def slow() -> tuple[dict[str, Any], list[bytes]]:
         now_s[0] += 2 * base.GREET_AGAIN_S
@@ -170,7 +170,7 @@ def test_nothing_is_sent_to_nobody(make: Make) -> None:
     view.machine.step(1.0)
     view.mark(view.start_s, "here")
     time.sleep(0.3)
-    view.complain("nobody hears this")
+    view.report_error("nobody hears this")
     view.finish("done")
     assert sent == []
 
@@ -202,12 +202,12 @@ def test_a_hole_in_the_sampling_reaches_the_browser_as_a_gap(make: Make) -> None
     hello(view)
     view.machine.lose(0)
     view.machine.step(2.5)
-    view.news()
+    view.changes()
     assert sent[-1][0]["kind"] == "problem"
     assert sent[-1][0]["text"].startswith("GPU 0: ")
     view.machine.lose(0, 0)
     view.machine.step(2.5)
-    rows = table(view.news())  # type: ignore[arg-type]
+    rows = table(view.changes())  # type: ignore[arg-type]
     assert sent[-1][0] == {"kind": "problem", "text": ""}
     assert np.flatnonzero(np.isnan(rows[:, 1:]).all(axis=1)).tolist() == [0]
     assert 1.0 < rows[0, 0] < 3.4 < rows[1, 0]
@@ -227,7 +227,7 @@ def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> Non
     view._received(view, {"kind": "limit", "n": 2, "uuids": [uuid], "watts": 200}, [])
     assert asked == [(uuid, 200.0)]
     assert sent[-1][0] == {"kind": "limit", "asked": 200.0, "applied": {uuid: 199.0}}
-    assert view.news()[0]["marks"] == [[0, 1.0, "199 W"]]  # type: ignore[index]
+    assert view.changes()[0]["marks"] == [[0, 1.0, "199 W"]]  # type: ignore[index]
 
 
 def test_a_drag_leaves_one_mark(make: Make) -> None:
@@ -237,12 +237,12 @@ def test_a_drag_leaves_one_mark(make: Make) -> None:
     for watts in (240, 230, 220):
         view.machine.step(0.3)
         view._received(view, {"kind": "limit", "n": 2, "uuids": both, "watts": watts}, [])
-        told = view.news()
+        told = view.changes()
     assert told is not None
     assert [mark[::2] for mark in told[0]["marks"]] == [[0, "all GPUs 220 W"]]
     view.machine.step(5.0)
     view._received(view, {"kind": "limit", "n": 3, "uuids": both[1:], "watts": 150}, [])
-    told = view.news()
+    told = view.changes()
     assert told is not None
     assert [mark[::2] for mark in told[0]["marks"]] == [[1, "GPU 1 150 W"]]
 
@@ -326,7 +326,7 @@ def test_a_gpu_that_cannot_be_set_says_why(simulated: Callable[..., Machine]) ->
     gpus = devices()
     recorder = Recorder(gpus)
     view = PowerView(recorder, gpus, set_power_limit=lambda uuid, watts: watts)
-    about = view.greeting()[0]["gpus"][0]
+    about = view.snapshot()[0]["gpus"][0]
     assert about["reason"] != ""
     assert about["low"] is None
     recorder.stop()
@@ -339,7 +339,7 @@ def test_the_window_ends_where_the_caller_says(make: Make) -> None:
     view.machine.step(2.0)
     end_s = view.recorder.clock()
     view.machine.step(2.0)
-    view.news()
+    view.changes()
     view.finish("done", end_s=end_s)
     hello(view, view="later")
     assert table(sent[-1])[-1, 0] <= 2.0
@@ -371,7 +371,7 @@ def test_the_picture_says_what_it_shows_and_needs_nothing(make: Make) -> None:
 def test_a_gap_lifts_the_pen(make: Make) -> None:
     view, _ = make()
     view.machine.step(1.0)
-    view.collect()
+    view.drain()
     lines_before = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
     with view._lock:
         view._series[0].append(view._series[0].rows[-20:] + np.float32([[3, 0, 0, 0, 0]]))
@@ -465,4 +465,4 @@ def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
     view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}
     view.machine.step(1.0)
-    assert table(view.news())[-1, 2] == 150.0  # type: ignore[arg-type]
+    assert table(view.changes())[-1, 2] == 150.0  # type: ignore[arg-type]

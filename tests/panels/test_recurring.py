@@ -171,7 +171,7 @@ def test_200_recurrences_are_scored_anew_at_once() -> None:
     taken_s = []
     for eta in np.linspace(0.0, 1.0, 11):
         start_s = clock()
-        panel.heard("eta", {"eta": float(eta), "asked": 1})
+        panel.on_message("eta", {"eta": float(eta), "asked": 1})
         taken_s.append(clock() - start_s)
     assert sorted(taken_s)[5] < 0.1
 
@@ -194,15 +194,15 @@ def test_what_python_changes_reaches_the_browser(study: JobStudy, tmp_path: Path
     for each in (panel, other):
         each._heard_s = time.monotonic()
         each._read_s = -math.inf
-    assert panel.news() is None
-    message = other.news()
+    assert panel.changes() is None
+    message = other.changes()
     assert message is not None
     assert message[0]["view"]["eta"] == 0.9
     assert not beside.messages
     finish(study)
     assert panel.outlook.recurrences.height == 2  # read from Python, it is still to be shown
     panel._read_s = -math.inf
-    message = panel.news()
+    message = panel.changes()
     assert message is not None
     assert len(message[0]["view"]["rows"]["recurrence"]) == 2
 
@@ -286,10 +286,10 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
         finish(given)
 
     panel = recurring(study, run)
-    panel.heard("run", {"count": 1})
+    panel.on_message("run", {"count": 1})
     assert began.wait(10)
     with pytest.raises(UsageError, match="a recurrence runs already"):
-        panel.heard("run", {"count": 1})
+        panel.on_message("run", {"count": 1})
     panel.set_eta(0.8)  # answered meanwhile
     may_end.set()
     assert panel._worker is not None
@@ -401,7 +401,7 @@ def test_outside_of_a_front_end_it_is_a_picture_and_never_a_widget() -> None:
 
 def test_a_view_that_says_hello_is_told_everything() -> None:
     panel = panel_of(many(700), live=True)
-    about, buffers = panel.greeting()
+    about, buffers = panel.snapshot()
     panel.end()
     assert (about["simulated"], about["replayed"], about["whyNot"], buffers) == (True, True, "", [])
     assert about["view"]["profile_of"] == 64

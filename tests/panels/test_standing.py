@@ -9,7 +9,7 @@ import IPython.display
 import pytest
 
 from workbench.panels._core import persistent
-from workbench.panels._core.persistent import Shown
+from workbench.panels._core.persistent import DisplayHandle
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 PICTURE = {"text/html": "<svg></svg>", "text/plain": "a picture"}
@@ -37,7 +37,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
 
 def test_the_picture_stands_above_the_live_view_and_comes_with_the_style_that_hides_it(cells: dict[str, dict[str, Any]]) -> None:
-    Shown(True).display(PICTURE, WIDGET)
+    DisplayHandle(True).display(PICTURE, WIDGET)
     above, below = cells.values()
     assert above["text/html"].startswith("<style>")
     assert "<svg></svg></div>" in above["text/html"]
@@ -47,7 +47,7 @@ def test_the_picture_stands_above_the_live_view_and_comes_with_the_style_that_hi
 
 def test_a_front_end_without_that_style_gets_both_as_one_output(cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSCODE_PID", "1")
-    shown = Shown(True)
+    shown = DisplayHandle(True)
     shown.display(PICTURE, WIDGET)
     assert list(cells.values()) == [{**PICTURE, **WIDGET}]
     shown.leave({"text/html": "last"})
@@ -55,13 +55,13 @@ def test_a_front_end_without_that_style_gets_both_as_one_output(cells: dict[str,
 
 
 def test_where_no_widget_is_drawn_there_is_a_picture_only(cells: dict[str, dict[str, Any]]) -> None:
-    Shown(False).display(PICTURE, WIDGET)
+    DisplayHandle(False).display(PICTURE, WIDGET)
     assert list(cells.values()) == [PICTURE]
 
 
 def test_the_picture_is_drawn_once_when_the_choice_rests(cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(persistent, "REST_S", 0.05)
-    shown, drawn, done = Shown(True), list[int](), threading.Event()
+    shown, drawn, done = DisplayHandle(True), list[int](), threading.Event()
 
     def draw() -> dict[str, Any]:
         drawn.append(len(drawn))
@@ -81,7 +81,7 @@ def test_the_picture_is_drawn_once_when_the_choice_rests(cells: dict[str, dict[s
 
 
 def test_at_the_end_the_last_picture_is_alone_and_stays(cells: dict[str, dict[str, Any]]) -> None:
-    shown = Shown(True)
+    shown = DisplayHandle(True)
     shown.display(PICTURE, WIDGET)
     shown.changed(lambda: PICTURE)
     shown.leave({"text/html": "last", "text/plain": ""})
@@ -93,6 +93,6 @@ def test_at_the_end_the_last_picture_is_alone_and_stays(cells: dict[str, dict[st
 
 def test_outside_of_a_notebook_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IPython.display, "display", lambda *_, **__: pytest.fail("there is no notebook"))
-    shown = Shown(True)
+    shown = DisplayHandle(True)
     shown.display(PICTURE, WIDGET)
     shown.leave(PICTURE)

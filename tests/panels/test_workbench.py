@@ -115,9 +115,9 @@ def test_a_sweep_tab_names_the_first_failure() -> None:
 def test_the_log_tab_sends_only_what_is_new(machine: Machine, tmp_path: Path) -> None:
     sheet = log_sheet(Store(tmp_path))
     sheet._looked_s = -1e9
-    assert sheet.news() is not None
+    assert sheet.changes() is not None
     sheet._looked_s = -1e9
-    assert sheet.news() is None
+    assert sheet.changes() is None
     sheet.end()
 
 

@@ -34,29 +34,29 @@ def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, seen_s: float
     seen = aliasing.testimony(sensed(true_s), seen_s)
     assert seen is not None
     assert seen.share == pytest.approx(share, rel=0.12, abs=0.01)
-    believed = aliasing.verdict(sensed(true_s), seen_s)
+    believed = aliasing.check_aliasing(sensed(true_s), seen_s)
     assert (believed == "") is (true_s == seen_s)
 
 
 def test_a_beat_that_the_sensor_itself_averages_is_told_by_its_weakness() -> None:
-    weak = aliasing.verdict(sensed(0.104, window_s=STEP_S), 2.6)
+    weak = aliasing.check_aliasing(sensed(0.104, window_s=STEP_S), 2.6)
     assert weak is not None
     assert weak.startswith("aliasing suspected: readings swing by ")
-    assert aliasing.verdict(sensed(2.6, window_s=STEP_S), 2.6) == ""
+    assert aliasing.check_aliasing(sensed(2.6, window_s=STEP_S), 2.6) == ""
 
 
 def test_without_a_counter_there_is_no_testimony() -> None:
     assert aliasing.testimony(sensed(3.0, counter=False), 3.0) is None
-    assert aliasing.verdict(sensed(3.0, counter=False), 3.0) == ""
-    near = aliasing.verdict(sensed(0.35, counter=False), 0.35)
+    assert aliasing.check_aliasing(sensed(3.0, counter=False), 3.0) == ""
+    near = aliasing.check_aliasing(sensed(0.35, counter=False), 0.35)
     assert near == "aliasing suspected: 0.35 s is too near the 0.1 s at which this sensor refreshes, and there is no second witness"
-    assert aliasing.verdict(sensed(0.35, counter=False), 0.35, guarded=False) == ""
+    assert aliasing.check_aliasing(sensed(0.35, counter=False), 0.35, guarded=False) == ""
 
 
 def test_where_the_polling_is_what_is_slow_another_one_would_tell() -> None:
     rows = sensed(0.35, counter=False)
     rows["power_tick_s"] = math.nan
-    assert aliasing.verdict(rows, 0.35) is None
+    assert aliasing.check_aliasing(rows, 0.35) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from workbench.errors import WorkbenchError
 from workbench.periods.estimators import ranker
-from workbench.periods.estimators.candidates import look, propose, refine
+from workbench.periods.estimators.candidates import propose, refine, signal_view
 from workbench.periods.estimators.correlation import parabola, pyramid
 from workbench.periods.estimators.features import NAMES, describe
 from workbench.periods.estimators.precise import precise
@@ -62,7 +62,7 @@ def test_a_reading_that_changes_every_fifth_poll_refreshes_every_fifth_poll() ->
 
 def test_a_sine_is_proposed_and_refined_to_a_thousandth() -> None:
     grid = on_grid(*sine(2.013))
-    view = look(grid.signals[0], grid.step_s)
+    view = signal_view(grid.signals[0], grid.step_s)
     proposed = [one.period_s for one in propose(grid, [view])]
     nearest = min(proposed, key=lambda period_s: abs(period_s - 2.013))
     assert nearest == pytest.approx(2.013, rel=0.03)

@@ -63,7 +63,7 @@ def test_all_iterations_lie_over_one_another() -> None:
 
 
 def test_the_ruler_lays_whole_periods_from_the_phase() -> None:
-    ruler = fold.ruler(square(length_s=3.2), Level("iteration", 1.0, 0.01, 0.9, 7.25, 0.9))
+    ruler = fold.uniform_grid(square(length_s=3.2), Level("iteration", 1.0, 0.01, 0.9, 7.25, 0.9))
     assert ruler.rows() == [pytest.approx((0.25, 1.25)), pytest.approx((1.25, 2.25))]
 
 
@@ -106,7 +106,7 @@ def test_nothing_to_fold_is_an_empty_frame() -> None:
 
 def test_impossible_questions_get_a_sentence() -> None:
     with pytest.raises(UsageError, match="positive number of seconds, not 0"):
-        fold.ruler(square(), Level("iteration", 0.0, 0.0, 0.0, 0.0, 0.0))
+        fold.uniform_grid(square(), Level("iteration", 0.0, 0.0, 0.0, 0.0, 0.0))
     with pytest.raises(UsageError, match="at least one bin, not 0"):
         fold.shape(fold.fold(square(), ONE), ONE, bins=0)
 

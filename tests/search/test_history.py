@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
+from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def run(number: int, batch_size: int, state: str, **other: object) -> dict[str, 
 
 def history(
     *rows: dict[str, object], profiles: list[tuple[object, ...]] | None = None, milestones: list[tuple[object, ...]] | None = None
-) -> History:
-    return History(
+) -> RunHistory:
+    return RunHistory(
         pl.DataFrame(list(rows), schema=RUNS),
         pl.DataFrame(profiles or [], schema=PROFILES, orient="row"),
         pl.DataFrame(milestones or [], schema=MILESTONES, orient="row"),

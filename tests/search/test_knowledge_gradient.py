@@ -11,7 +11,7 @@ import pytest
 from workbench.errors import UsageError
 from workbench.search.batch_size import knowledge_gradient
 from workbench.search.batch_size.epochs import EpochPrior, believe, forecast
-from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
+from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
 from workbench.search.batch_size.make import make_policy
 from workbench.search.batch_size.policy import Progress, Proposal, ask
@@ -231,7 +231,7 @@ def test_safe_mode_still_finds_what_pays() -> None:
     assert set(machine.chosen[-5:]) <= {64, 128}
 
 
-def frames(evidence: Evidence) -> History:
+def frames(evidence: Evidence) -> RunHistory:
     """The history that a store would hold."""
     runs = [
         (n, r.recurrence, SIZES[r.arm], r.power_limit_w, r.state, r.epochs, r.time_s - r.profile_time_s, r.energy_j - r.profile_energy_j,
@@ -242,7 +242,7 @@ def frames(evidence: Evidence) -> History:
         for arm in range(len(SIZES)) for c in range(3) if not np.isnan(evidence.epoch_time_s[arm, c])
     ]  # fmt: skip
     milestones = [(n, level, epoch) for n, r in enumerate(evidence.runs) for level, epoch in r.milestones.items()]
-    return History(
+    return RunHistory(
         pl.DataFrame(runs, schema=RUNS, orient="row"),
         pl.DataFrame(profiles, schema=PROFILES, orient="row"),
         pl.DataFrame(milestones, schema=MILESTONES, orient="row"),
@@ -273,7 +273,7 @@ def test_epochs_seen_on_another_card_are_evidence_and_its_times_are_not() -> Non
     machine = Machine()
     machine.recur(KnowledgeGradient(), 30)
     there = frames(machine.evidence)
-    other = History(there.runs.with_columns(gpu=pl.lit("B")), there.profiles.with_columns(gpu=pl.lit("B")), there.milestones)
+    other = RunHistory(there.runs.with_columns(gpu=pl.lit("B")), there.profiles.with_columns(gpu=pl.lit("B")), there.milestones)
     evidence = Evidence.of(other, space)
     assert evidence.count.sum() == 30
     assert not evidence.in_profile.any()

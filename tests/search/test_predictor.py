@@ -19,7 +19,7 @@ from workbench.errors import UsageError
 from workbench.records import Setting
 from workbench.search.space import SettingSpace, space_of
 from workbench.search.surrogates.prediction import choice
-from workbench.search.surrogates.prediction.belief import Belief
+from workbench.search.surrogates.prediction.belief import GaussianPosterior
 from workbench.search.surrogates.prediction.card import folds_of, ordered
 from workbench.search.surrogates.prediction.curves import Nodes, curves_of
 from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
@@ -172,10 +172,10 @@ def test_a_probe_of_two_numbers_by_hand() -> None:
     """Two settings, unit variances, correlation one half: a time probe of 1 at one moves the other by one half."""
     factor = np.zeros((4, 3))
     factor[0, 0], factor[1, :2], factor[2:, 2] = 1.0, (0.5, np.sqrt(0.75)), 1.0
-    after = Belief(np.zeros(4), factor).after([0], np.array([1.0]), np.array([0.0]), np.zeros((1, 2)))
+    after = GaussianPosterior(np.zeros(4), factor).after([0], np.array([1.0]), np.array([0.0]), np.zeros((1, 2)))
     assert after.mean[:2] == pytest.approx([1.0, 0.5], abs=1e-6)
     assert after.sd[:2] == pytest.approx([0.0, np.sqrt(0.75)], abs=1e-3)
-    assert Belief(np.zeros(4), factor).left_over(0) == pytest.approx(after.sd, abs=1e-3)
+    assert GaussianPosterior(np.zeros(4), factor).left_over(0) == pytest.approx(after.sd, abs=1e-3)
 
 
 def test_draws_scatter_as_the_standard_deviations_say(model: ClockModel) -> None:
@@ -392,15 +392,15 @@ def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> Non
 def test_the_choice_stays_where_a_saving_is_not_worth_the_risk() -> None:
     # Reference, a setting that surely keeps the bound and saves 5 %, one that saves 20 % but probably breaks it.
     mean = np.array([0.0, 0.02, 0.08, 0.0, np.log(0.95), np.log(0.8)])
-    sure = Belief(mean, np.diag([0.0, 0.001, 0.001, 0.0, 0.01, 0.01]))
+    sure = GaussianPosterior(mean, np.diag([0.0, 0.001, 0.001, 0.0, 0.01, 0.01]))
     assert choice.chosen(sure, 0, np.log(1.05)) == 1
     assert choice.chosen(sure, 0, np.log(1.10)) == 2
-    assert choice.chosen(Belief(mean, np.diag([0.0, 0.1, 0.1, 0.0, 0.01, 0.01])), 0, np.log(1.01), sure=0.9) == 0
+    assert choice.chosen(GaussianPosterior(mean, np.diag([0.0, 0.1, 0.1, 0.0, 0.01, 0.01])), 0, np.log(1.01), sure=0.9) == 0
 
 
 def test_the_next_probe_is_where_it_may_change_the_choice() -> None:
     # The third setting saves most and may or may not keep the bound; nothing else is in doubt.
-    belief = Belief(np.array([0.0, 0.02, 0.05, 0.5, 0.0, -0.05, -0.3, -0.5]), np.diag([0.0, 0.001, 0.03, 0.001, 0.0, 0.001, 0.02, 0.001]))
+    belief = GaussianPosterior(np.array([0.0, 0.02, 0.05, 0.5, 0.0, -0.05, -0.3, -0.5]), np.diag([0.0, 0.001, 0.03, 0.001, 0.0, 0.001, 0.02, 0.001]))
     assert choice.next_probe(belief, 0, float(np.log(1.05)), rng=np.random.default_rng(0)) == 2
 
 

@@ -25,7 +25,7 @@ from workbench.errors import MeasurementError, StoreError, UsageError
 from workbench.experiments.history import owners
 from workbench.experiments.history.attempts import Attempt, Bars, without
 from workbench.experiments.history.csv import missing, read_csv, write_csv
-from workbench.experiments.history.optuna_bridge import KEY, Ledger, propose, record, samplers
+from workbench.experiments.history.optuna_bridge import KEY, AttemptLedger, propose, record, samplers
 from workbench.experiments.history.study import JobStudy
 from workbench.search.batch_size.history import Evidence, Space
 from workbench.search.batch_size.policy import Progress
@@ -156,7 +156,7 @@ def test_running_out_of_memory_bars_all_that_is_not_smaller(make: Callable[..., 
     study.add(Attempt(-1, 256, state="crashed", oom=True))
     assert study.barred() == {256: "batch size 256 ran out of memory"}
     assert 256 not in {a.batch_size for a in recur(study, 12)}
-    study.pardon(256)
+    study.unblock(256)
     assert study.barred() == {}
 
 
@@ -298,12 +298,12 @@ def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(make: Calla
 
 
 def test_an_attempt_of_another_machine_is_waited_for_a_day() -> None:
-    mine, elsewhere = owners.me(), {**owners.me(), "host": f"not-{socket.gethostname()}"}
-    assert owners.gone(mine, 0.0) == ""
-    assert "is gone" in owners.gone({**mine, "started": "1"}, time.time())  # another process has its number now
-    assert owners.gone(elsewhere, 0.0, now_unix_s=3600.0) == ""
-    assert "for 25 hours" in owners.gone(elsewhere, 0.0, now_unix_s=25 * 3600.0)
-    assert "restarted" in owners.gone({**mine, "boot": "another"}, time.time())
+    mine, elsewhere = owners.current_owner(), {**owners.current_owner(), "host": f"not-{socket.gethostname()}"}
+    assert owners.is_abandoned(mine, 0.0) == ""
+    assert "is gone" in owners.is_abandoned({**mine, "started": "1"}, time.time())  # another process has its number now
+    assert owners.is_abandoned(elsewhere, 0.0, now_unix_s=3600.0) == ""
+    assert "for 25 hours" in owners.is_abandoned(elsewhere, 0.0, now_unix_s=25 * 3600.0)
+    assert "restarted" in owners.is_abandoned({**mine, "boot": "another"}, time.time())
 
 
 def test_a_late_result_counts_in_place_of_what_was_given_up(make: Callable[..., JobStudy]) -> None:
@@ -441,7 +441,7 @@ def test_a_row_that_cannot_be_is_named(tmp_path: Path, line: str, sentence: str)
 
 def test_what_is_read_again_is_what_is_new(make: Callable[..., JobStudy]) -> None:
     """Ten thousand attempts are counted once; a decision after that sees two."""
-    ledger, rng = Ledger(SPACE), np.random.default_rng(0)
+    ledger, rng = AttemptLedger(SPACE), np.random.default_rng(0)
     trials = [
         _trial(number, Attempt(number, 64, number, state="reached", epochs=10.0, time_s=1e4, energy_j=1e6, profile=profile(64)))
         for number in range(10_000)

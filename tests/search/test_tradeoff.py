@@ -9,7 +9,19 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.records import Configuration, Setting
-from workbench.search.tradeoff import Look, Work, choose, collect, configuration, find, follow, look, python, savings, words
+from workbench.search.tradeoff import (
+    FrontierAnalysis,
+    Work,
+    analyse_frontier,
+    choose,
+    collect,
+    configuration,
+    find,
+    follow,
+    python,
+    savings,
+    words,
+)
 from workbench.tariff import Tariff
 
 LIMITS = pl.DataFrame(
@@ -21,8 +33,8 @@ LIMITS = pl.DataFrame(
 )
 
 
-def seen(frame: pl.DataFrame = LIMITS) -> Look:
-    return look(collect(frame).points)
+def seen(frame: pl.DataFrame = LIMITS) -> FrontierAnalysis:
+    return analyse_frontier(collect(frame).points)
 
 
 def at(limit_w: float | None, batch_size: int | None = None) -> Configuration:
@@ -92,10 +104,10 @@ def test_the_default_is_the_drivers_own_setting_or_the_highest_at_its_fastest_ba
     assert found.reference is not None
     assert configuration(found.points, found.reference) == at(300.0, 128)
     assert found.why == "the highest setting measured, at the batch size that is fastest there"
-    given = look(collect(batches).points, default=at(250.0, 64))
+    given = analyse_frontier(collect(batches).points, default=at(250.0, 64))
     assert given.reference_time_s == 20.8
     with pytest.raises(UsageError, match="the default, 260 W, is none of the 4 points"):
-        look(collect(LIMITS).points, default=at(260.0))
+        analyse_frontier(collect(LIMITS).points, default=at(260.0))
 
 
 def test_without_knobs_nothing_is_known_to_be_the_default_and_nothing_is_saved() -> None:
@@ -109,7 +121,7 @@ def test_the_bound_is_against_the_default_and_always_leaves_the_fastest() -> Non
     found = seen()
     assert found.front.tolist() == [0, 1, 2]
     assert [found.allowed(bound) for bound in (None, 0.0, 0.04, 0.05, 0.2)] == [3, 1, 2, 2, 3]
-    assert look(collect(LIMITS).points, default=at(150.0)).allowed(0.0) == 3
+    assert analyse_frontier(collect(LIMITS).points, default=at(150.0)).allowed(0.0) == 3
 
 
 def test_eta_goes_from_the_fastest_to_the_least_energy() -> None:

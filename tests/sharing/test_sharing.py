@@ -28,14 +28,14 @@ from workbench.cluster.colocation import Colocation, Profile
 from workbench.errors import MeasurementError, NoDriver, UsageError
 from workbench.measurement import marks
 from workbench.sharing import children, comparing, mps, period_separation, result, stages
-from workbench.sharing.children import Child
-from workbench.sharing.comparing import Comparison, Estimate, Stage, compare
+from workbench.sharing.children import JobProcess
+from workbench.sharing.comparing import ConfidenceInterval, SharingEffect, Stage, compare
 from workbench.sharing.picture import COLOURS, picture
 from workbench.sharing.result import Shared, decide
 from workbench.simulation import catalogue, tenants
 from workbench.simulation.machine import Machine
 
-EXACT = Estimate(0.0, 0.0)
+EXACT = ConfidenceInterval(0.0, 0.0)
 
 
 def stage(member: tuple[int, ...], seconds: float, watts: float, counts: tuple[float, ...], blocks: int = 5, **more: Any) -> Stage:
@@ -47,13 +47,13 @@ def stage(member: tuple[int, ...], seconds: float, watts: float, counts: tuple[f
 
 
 @pytest.fixture
-def on_paper() -> Comparison:
+def on_paper() -> SharingEffect:
     """A: 0.5 s and 100 J an iteration alone; B: 1 s and 100 J. Together at 240 W, 0.6 s and 1.25 s, above an idle card of 40 W."""
     a, b = stage((0,), 1.0, 200.0, (2.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0))
     return compare([a, b], stage((0, 1), 3.0, 240.0, (5.0, 2.4)), idle_w=40.0)
 
 
-def test_slowdown_and_saving_are_those_of_the_same_work(on_paper: Comparison) -> None:
+def test_slowdown_and_saving_are_those_of_the_same_work(on_paper: SharingEffect) -> None:
     assert [each.value for each in on_paper.slowdown] == pytest.approx([1.2, 1.25])
     # In 3 s: 5 iterations of A and 2.4 of B cost 720 J together; one after the other they cost 500 + 240 J.
     assert on_paper.saving.value == pytest.approx(1 - 720 / 740)
@@ -62,7 +62,7 @@ def test_slowdown_and_saving_are_those_of_the_same_work(on_paper: Comparison) ->
     assert [each.error for each in on_paper.slowdown] == pytest.approx([0.0, 0.0], abs=1e-12)
 
 
-def test_attributed_energies_add_up_to_the_boards(on_paper: Comparison) -> None:
+def test_attributed_energies_add_up_to_the_boards(on_paper: SharingEffect) -> None:
     """120 J idle in halves; the 600 J above it by 5 * (100 - 20) = 400 of A and 2.4 * (100 - 40) = 144 of B."""
     assert on_paper.board_j == pytest.approx(5 * 720.0)
     assert on_paper.parts_j == pytest.approx((5 * (60 + 600 * 400 / 544), 5 * (60 + 600 * 144 / 544)))
@@ -129,14 +129,14 @@ def test_blocks_lie_where_every_job_is_known_to_iterate_and_phases_are_left_out(
 # the verdict
 
 
-def verdict(slowdown: tuple[Estimate, ...], saving: Estimate, bound: float = 1.2) -> tuple[str, str]:
+def verdict(slowdown: tuple[ConfidenceInterval, ...], saving: ConfidenceInterval, bound: float = 1.2) -> tuple[str, str]:
     n = len(slowdown)
-    found = Comparison((EXACT,) * n, (EXACT,) * n, slowdown, (EXACT,) * n, (EXACT,) * n, saving, EXACT, EXACT, 0.0, (0.0,) * n)
+    found = SharingEffect((EXACT,) * n, (EXACT,) * n, slowdown, (EXACT,) * n, (EXACT,) * n, saving, EXACT, EXACT, 0.0, (0.0,) * n)
     return decide(found, ("A", "B", "C")[:n], bound, 10.0)
 
 
 def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
-    decision, words = verdict((Estimate(1.06, 0.011), Estimate(1.09, 0.02)), Estimate(0.24, 0.031))
+    decision, words = verdict((ConfidenceInterval(1.06, 0.011), ConfidenceInterval(1.09, 0.02)), ConfidenceInterval(0.24, 0.031))
     assert decision == "share"
     assert words == "sharing saves 24 % ± 3.1 % of the energy, slows A by 6.0 % ± 1.1 %, B by 9.0 % ± 2.0 %; share them"
 
@@ -154,12 +154,12 @@ def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
 def test_a_verdict_is_no_surer_than_its_errors(
     slowdown: tuple[float, float], saving: tuple[float, float], decision: str, words: str
 ) -> None:
-    found, said = verdict((Estimate(*slowdown), Estimate(1.0, 0.01)), Estimate(*saving))
+    found, said = verdict((ConfidenceInterval(*slowdown), ConfidenceInterval(1.0, 0.01)), ConfidenceInterval(*saving))
     assert found == decision
     assert words in said
 
 
-def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: Comparison) -> None:
+def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: SharingEffect) -> None:
     jobs = tuple(sharing.Job(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>"))
     shared = Shared("GPU", "GPU-1", True, jobs, on_paper, *decide(on_paper, ("A", "B<script>"), 1.3, 10.0), 1.3, mode="time slicing",
                     memory_used_bytes=30 << 30, memory_bytes=32 << 30, idle_w=40.0)  # fmt: skip
@@ -224,7 +224,7 @@ def test_a_rhythm_that_is_not_there_is_not_made_up() -> None:
 @pytest.mark.parametrize(("others_s", "alike"), [(0.5, True), (1.01, True), (0.25, True), (0.7, False), (4.0, False)])
 def test_a_strong_rhythm_is_not_taken_for_two(others_s: float, alike: bool) -> None:
     with pytest.raises(MeasurementError, match="of B cannot be told from those of A") if alike else contextlib.nullcontext():
-        period_separation.told_apart("B", 0.5, [("A", others_s)])
+        period_separation.require_distinct("B", 0.5, [("A", others_s)])
 
 
 # MPS
@@ -252,7 +252,7 @@ def test_marks_of_a_process_are_told_to_whoever_started_it(tmp_path: Path) -> No
         "with workbench.phase('mine'): pass\nwith workbench.phase('step'): pass\n"
         "from workbench.measurement import marks\nmarks.since_last('checkpoint')\n"
     )
-    child = Child("job", [sys.executable, "-c", code], tmp_path, dict(os.environ))
+    child = JobProcess("job", [sys.executable, "-c", code], tmp_path, dict(os.environ))
     before_s = time.monotonic()
     child.start()
     while child.running:
@@ -269,7 +269,7 @@ def test_marks_of_a_process_are_told_to_whoever_started_it(tmp_path: Path) -> No
 def test_a_mark_that_nobody_can_read_stops_no_training(tmp_path: Path) -> None:
     path = tmp_path / "marks"
     path.touch()
-    teller = marks.Teller(str(path))
+    teller = marks.MarkWriter(str(path))
     marks.attach(teller)
     os.close(teller._file)
     marks.step()
@@ -287,9 +287,9 @@ class SGD:
 """
 
 
-def trained(tmp_path: Path, code: str, environment: dict[str, str]) -> Child:
+def trained(tmp_path: Path, code: str, environment: dict[str, str]) -> JobProcess:
     """A job that has run to its end."""
-    child = Child("job", [sys.executable, "-c", code], tmp_path, environment)
+    child = JobProcess("job", [sys.executable, "-c", code], tmp_path, environment)
     child.start()
     while child.running:
         time.sleep(0.01)
@@ -706,7 +706,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_processes_of_a_job_are_paused_continued_and_killed(shape: str, tmp_path: Path) -> None:
-    child = Child("job", SHAPES[shape], tmp_path, dict(os.environ))
+    child = JobProcess("job", SHAPES[shape], tmp_path, dict(os.environ))
     child.start()
 
     def goes_on() -> bool:
@@ -733,7 +733,7 @@ def test_all_processes_of_a_job_are_paused_continued_and_killed(shape: str, tmp_
 
 def test_what_a_job_leaves_stopped_is_ended(tmp_path: Path) -> None:
     """Its leader was killed by somebody else, while it was paused."""
-    child = Child("job", SHAPES["under a shell"], tmp_path, dict(os.environ))
+    child = JobProcess("job", SHAPES["under a shell"], tmp_path, dict(os.environ))
     child.start()
     while child.count() < 3:
         time.sleep(0.01)
@@ -747,7 +747,7 @@ def test_what_a_job_leaves_stopped_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = Child("job", ENDLESS, tmp_path, dict(os.environ), writer=lambda: child.pid)
+    child = JobProcess("job", ENDLESS, tmp_path, dict(os.environ), writer=lambda: child.pid)
     monkeypatch.setattr(children, "PAUSE_S", 0.05)
     child.start()
     try:
@@ -766,7 +766,7 @@ def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(tmp_path: Path, mon
 
 def test_a_job_is_asked_to_end_also_where_interrupts_were_ignored(tmp_path: Path) -> None:
     """As they are for what a shell starts in the background."""
-    child = Child("job", ENDLESS, tmp_path, dict(os.environ))
+    child = JobProcess("job", ENDLESS, tmp_path, dict(os.environ))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         child.start()
@@ -864,7 +864,7 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
         "import signal, time\nfor each in (signal.SIGINT, signal.SIGTERM): signal.signal(each, signal.SIG_IGN)\n"
         "print('on', flush=True)\ntime.sleep(1000)"
     )
-    child = Child("deaf", [sys.executable, "-c", deaf], tmp_path, dict(os.environ))
+    child = JobProcess("deaf", [sys.executable, "-c", deaf], tmp_path, dict(os.environ))
     child.start()
     until = time.monotonic() + 60
     while not child.tail() and time.monotonic() < until:

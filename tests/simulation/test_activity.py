@@ -16,9 +16,9 @@ from workbench.simulation.training import TrainingJob
 CARD = CARDS["H100"]
 
 
-def seen(load: Load | None, mix: activity.Mix | None = None, **knobs: int) -> counters.Activity:
+def seen(load: Load | None, mix: activity.KernelMix | None = None, **knobs: int) -> counters.Activity:
     point = operate(CARD, load, power_limit_w=700.0, **knobs)
-    return activity.activity(CARD, mix or activity.Mix(tensor=0.5, fp32=0.2), load, point)
+    return activity.activity(CARD, mix or activity.KernelMix(tensor=0.5, fp32=0.2), load, point)
 
 
 def test_a_waiting_gpu_does_nothing_but_receive() -> None:

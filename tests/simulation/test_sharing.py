@@ -20,11 +20,11 @@ from benchmarks.fixtures.together import together
 from workbench.device import nvml
 from workbench.errors import SimulationError, UsageError
 from workbench.simulation import catalogue, counters, tenants, training
-from workbench.simulation.catalogue import Phase, Workload
+from workbench.simulation.catalogue import Workload, WorkloadPhase
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load
 from workbench.simulation.state import RING
-from workbench.simulation.tenants import Demand, Row, Tenant
+from workbench.simulation.tenants import Demand, Tenant, TimelineStretch
 from workbench.simulation.training import OutOfMemory, TrainingJob
 
 NAMES = {"J1": "AlexNet", "J2": "ResNet-18", "J3": "ResNet-50", "J4": "VGG-16"}
@@ -51,8 +51,8 @@ def one(key: str, busy_s: float, gap_s: float, busy_w: float, memory_gib: float 
     """A job of one busy phase at that power on that card, and one gap."""
     static_w = catalogue.CARDS[card].static_w
     phases = (
-        Phase("kernels", "forward", busy_s, Load(0.5, 0.3, busy_w - static_w), 1.0, 0.4),
-        Phase("waiting", "data", gap_s, None, 0.0, 0.0),
+        WorkloadPhase("kernels", "forward", busy_s, Load(0.5, 0.3, busy_w - static_w), 1.0, 0.4),
+        WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0),
     )
     return Workload(
         key=key, title=key, network="none", dataset="none", samples=1 << 40, evaluation_samples=0, default_batch_size=1, batch_sizes=(1,),
@@ -158,12 +158,12 @@ def test_power_is_concave_in_utilisation() -> None:
     assert (shares[0], shares[-1]) == (0.0, 1.0)
 
 
-def rows(begin_s: float, end_s: float, busy_s: float, gap_s: float, demand: Demand) -> tuple[Row, ...]:
+def rows(begin_s: float, end_s: float, busy_s: float, gap_s: float, demand: Demand) -> tuple[TimelineStretch, ...]:
     """A timeline of busy phases and gaps."""
     out, at_s = [], begin_s
     while at_s < end_s:
-        out += [Row(at_s, demand.resident_w + demand.peak_w, 1380, 877, 1.0, 0.4, 0)]
-        out += [Row(at_s + busy_s, demand.resident_w, 1380, 877, 0.0, 0.0, 0)]
+        out += [TimelineStretch(at_s, demand.resident_w + demand.peak_w, 1380, 877, 1.0, 0.4, 0)]
+        out += [TimelineStretch(at_s + busy_s, demand.resident_w, 1380, 877, 0.0, 0.0, 0)]
         at_s += busy_s + gap_s
     return tuple(out)
 
@@ -208,7 +208,7 @@ def test_a_timeline_too_long_for_its_slot_keeps_its_energy() -> None:
 def test_counters_of_jobs_add_up_to_no_more_than_all_there_is() -> None:
     busy = counters.pack(counters.Activity(sm_active=0.8, dram_active=0.3, pcie_rx_mib_per_s=64.0))
     demand = Demand(0.5, 90.0, 180.0, 38.0)
-    pair = [Tenant(slot, 1, slot, 1, demand, 1.0, (Row(0.0, 200.0, 1380, 877, 1.0, 0.4, busy | 4),)) for slot in (0, 1)]
+    pair = [Tenant(slot, 1, slot, 1, demand, 1.0, (TimelineStretch(0.0, 200.0, 1380, 877, 1.0, 0.4, busy | 4),)) for slot in (0, 1)]
     plan = tenants.compose(pair, 0.0, (26.0, 135, 877, 0.0, 0.0, 1))
     seen = counters.unpack(plan[0][6])
     assert (seen.sm_active, plan[0][6] & counters.REASONS) == (1.0, 4)

@@ -26,7 +26,7 @@ from workbench.simulation.state import (
     SEGMENT,
     SEQUENCE_AT,
     SM_CLOCKS_AT,
-    State,
+    MachineState,
     alive,
 )
 
@@ -36,7 +36,7 @@ BUSY = (1500, 877, 1.0, 0.5, 0)
 REST = (IDLE_W, 135, 877, 0.0, 0.0, 1)
 
 
-def child(program: str, state: State, *arguments: object) -> subprocess.Popen[str]:
+def child(program: str, state: MachineState, *arguments: object) -> subprocess.Popen[str]:
     """Another process with the same memory: `state` is open in it, `arguments` are in `args`."""
     lines = f"import sys, os, time\nfrom workbench.simulation.state import State\nstate = State({str(state.path)!r})\n"
     return subprocess.Popen([sys.executable, "-c", f"{lines}args = {arguments!r}\n{program}"], text=True,
@@ -77,9 +77,9 @@ def test_a_file_that_is_no_machine_is_refused(tmp_path: Path) -> None:
     short.write_bytes(b"WBSIMGPU")
     other.write_bytes(bytes(8192))
     with pytest.raises(SimulationError, match=r"is no file of simulated GPUs \(8 bytes\)"):
-        State(short)
+        MachineState(short)
     with pytest.raises(SimulationError, match="of this version"):
-        State(other)
+        MachineState(other)
 
 
 # energy

@@ -16,7 +16,7 @@ import pytest
 
 from workbench.errors import SimulationError, UsageError
 from workbench.simulation import catalogue, training
-from workbench.simulation.catalogue import Phase
+from workbench.simulation.catalogue import WorkloadPhase
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Card, operate
 from workbench.simulation.training import AHEAD_S, OutOfMemory, TrainingJob
@@ -24,7 +24,7 @@ from workbench.simulation.training import AHEAD_S, OutOfMemory, TrainingJob
 GAP = "data"
 
 
-def phases(card: Card, batch_size: int = 256) -> tuple[Phase, ...]:
+def phases(card: Card, batch_size: int = 256) -> tuple[WorkloadPhase, ...]:
     """An iteration of ResNet-50 on a card."""
     return catalogue.iteration(card, catalogue.WORKLOADS["imagenet"], batch_size)
 

@@ -188,7 +188,7 @@ def test_a_lost_gpu_is_lost_here_too(simulated: Make) -> None:
 def test_a_later_reading_is_of_a_longer_stretch_and_a_start_forgets(simulated: Make) -> None:
     machine = simulated("H100", stepped=True)
     card, load = machine.card(0), Load(1.0, 0.0, 300.0)
-    bits = activity.packed(card, activity.Mix(), load, operate(card, load, power_limit_w=700.0))
+    bits = activity.packed(card, activity.KernelMix(), load, operate(card, load, power_limit_w=700.0))
     machine.state.publish(0, 0.0, [(1.0, 300.0, 1980, 2619, 1.0, 0.2, bits)], (116.0, 1980, 2619, 0.0, 0.0, 0))
     reader = FeatureReader(open_device())
     reader.start()

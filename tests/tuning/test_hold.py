@@ -12,7 +12,7 @@ import pytest
 from workbench.records import Limits, Setting
 from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_from
-from workbench.tuning.accounts import Book, Stretch
+from workbench.tuning.accounts import SavingsAccounts, Stretch
 from workbench.tuning.choice import HORIZON_S, MOST_IN_HAND, Choosing
 from workbench.tuning.hold import Holding
 from workbench.tuning.iteration_sources import Count, Rate, guessed
@@ -119,14 +119,14 @@ def reading(iteration_s: float = 1.0, iteration_j: float = 100.0) -> Reading:
 
 def test_an_error_that_all_stretches_share_does_not_become_less_with_their_number() -> None:
     """A hundred stretches of ten iterations, each off by the same 1 %: 1.96 % of what they would have taken."""
-    book = Book()
+    book = SavingsAccounts()
     book.open(reading())
     for _ in range(100):
         book.add(Stretch("held", Setting(sm_clock_mhz=900), 10, 10.3, 900.0, common_sd=0.01))
     saved = book.saved()
     assert saved is not None
     assert saved.uncertainty_j == pytest.approx(1.96 * math.hypot(0.01, 0.002) * 100_000, rel=0.01)
-    at_default = Book()
+    at_default = SavingsAccounts()
     at_default.open(reading())
     at_default.add(Stretch("baseline", Setting(), 1000, 1000.0, 100_000.0, common_sd=0.01))  # the baseline is off by as much
     assert (at_default.saved() or saved).uncertainty_j < 0.3 * saved.uncertainty_j
@@ -143,7 +143,7 @@ def test_stretches_are_told_in_portions_that_double() -> None:
 
 
 def in_hand(iterations: float, slowdown: float, bound: float = 0.05) -> float:
-    book = Book()
+    book = SavingsAccounts()
     book.open(reading())
     book.add(Stretch("held", Setting(sm_clock_mhz=900), iterations, iterations * (1 + slowdown), 90.0 * iterations))
     return Choosing._in_hand(SimpleNamespace(book=book, max_slowdown=bound))  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slo
     assert in_hand(100, 0.04) == pytest.approx((0.01 - 0.5 * 1.96 * 0.002) * 100 / HORIZON_S)
     assert in_hand(100, 0.06) == pytest.approx(-0.01 * 100 / 90.0)
     assert in_hand(1000, 0.0) == MOST_IN_HAND
-    assert Choosing._in_hand(SimpleNamespace(book=Book(), max_slowdown=0.05)) == 0.0  # type: ignore[arg-type]
+    assert Choosing._in_hand(SimpleNamespace(book=SavingsAccounts(), max_slowdown=0.05)) == 0.0  # type: ignore[arg-type]
 
 
 def reconsidered(*, gain: float, near: bool, keeps: float = 0.9, faster: bool = False, more: int = 0) -> Any:
@@ -166,7 +166,7 @@ def reconsidered(*, gain: float, near: bool, keeps: float = 0.9, faster: bool = 
         near=lambda setting, step: near,
         about=lambda setting: SimpleNamespace(setting=setting),
     )
-    book = Book()
+    book = SavingsAccounts()
     book.open(reading())
     tuner = SimpleNamespace(
         _belief=belief, _choice=SimpleNamespace(setting=before), book=book, state="watch", cuts=[], _more=more, _calm_s=-math.inf,

@@ -21,7 +21,7 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning import manual
 from workbench.tuning.driver import in_background
-from workbench.tuning.manual import Hand
+from workbench.tuning.manual import ManualControl
 from workbench.tuning.state_machine import Tuner
 
 Simulated = Callable[..., Machine]
@@ -54,8 +54,8 @@ def machine(simulated: Simulated) -> Iterator[Machine]:
 
 
 @pytest.fixture
-def hand(machine: Machine) -> Hand:
-    return manual.on()
+def hand(machine: Machine) -> ManualControl:
+    return manual.control()
 
 
 def truth(machine: Machine) -> tuple[float, int]:
@@ -65,42 +65,42 @@ def truth(machine: Machine) -> tuple[float, int]:
 # what is in force
 
 
-def test_a_gpu_that_nobody_touched_is_at_the_drivers_default(hand: Hand) -> None:
-    now = hand.in_force()
+def test_a_gpu_that_nobody_touched_is_at_the_drivers_default(hand: ManualControl) -> None:
+    now = hand.active()
     assert (now.setting, now.origin, now.holder) == (Setting(250.0), "default", "")
-    assert manual.on(hand.device.uuid) is hand is manual.on(0)
+    assert manual.control(hand.device.uuid) is hand is manual.control(0)
 
 
-def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: Hand) -> None:
+def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: ManualControl) -> None:
     with pytest.raises(NoDriver, match="does not measure GPU 7"):
-        manual.on(7)
+        manual.control(7)
 
 
-def test_it_says_whose_setting_is_in_force(machine: Machine, hand: Hand) -> None:
+def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl) -> None:
     machine.state.change_setting(0, limit_w=200.0)
-    assert hand.in_force().origin == "program"
+    assert hand.active().origin == "program"
     applied = hand.apply(Setting(150.0))
-    assert hand.in_force().origin == "applied"
-    assert hand.in_force().words == f"applied from this workbench at {applied.at}"
+    assert hand.active().origin == "applied"
+    assert hand.active().words == f"applied from this workbench at {applied.at}"
     machine.state.change_setting(0, limit_w=180.0)
-    assert hand.in_force().words == "another program, or an administrator (this workbench had set 150 W)"
+    assert hand.active().words == "another program, or an administrator (this workbench had set 150 W)"
     machine.lose(0, LOST)
-    lost = hand.in_force()
+    lost = hand.active()
     assert (lost.setting, lost.origin) == (None, "lost")
     assert hand.difference(Setting(150.0)) == ()
     machine.lose(0, 0)
     hand.undo_all()
     sessions.current().set_power_limit(hand.device.uuid, 170.0)
-    assert hand.in_force().origin == "slider"
+    assert hand.active().origin == "slider"
     sessions.current().restore()
     with lease.applied(hand.device, Setting(160.0)):
-        assert hand.in_force().origin == "run"
+        assert hand.active().origin == "run"
 
 
 # apply
 
 
-def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: Hand) -> None:
+def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: ManualControl) -> None:
     first = hand.apply(Setting(150.0, 1005))
     assert (first.before, first.after, truth(machine)) == (Setting(250.0), Setting(150.0, 1005), (150.0, 1005))
     assert first.words == ("power limit 250 W (default) → 150 W", "SM clock left to the driver → 1005 MHz")
@@ -114,7 +114,7 @@ def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: 
         hand.apply(150)  # type: ignore[arg-type]
 
 
-def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Hand) -> None:
+def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: ManualControl) -> None:
     machine.state.change_setting(0, limit_w=200.0)
     hand.apply(Setting(150.0, 1005))
     hand.apply(Setting(sm_clock_mhz=900))
@@ -136,7 +136,7 @@ def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Hand
      (Setting(mem_clock_mhz=877), NotSupported), (Configuration(Setting(150.0), 0), UsageError)],
 )  # fmt: skip
 def test_what_the_card_does_not_take_leaves_what_was(
-    machine: Machine, hand: Hand, wanted: Setting | Configuration, error: type[Exception]
+    machine: Machine, hand: ManualControl, wanted: Setting | Configuration, error: type[Exception]
 ) -> None:
     hand.apply(Setting(200.0, 1005))
     with pytest.raises(error):
@@ -146,7 +146,7 @@ def test_what_the_card_does_not_take_leaves_what_was(
 
 
 @pytest.mark.parametrize("function", [SET_LIMIT, LOCK_SM])
-def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(machine: Machine, hand: Hand, function: str) -> None:
+def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(machine: Machine, hand: ManualControl, function: str) -> None:
     hand.apply(Setting(200.0, 1005))
     machine.inject(function, NO_PERMISSION, times=1)
     with pytest.raises(NotPermitted):
@@ -161,7 +161,7 @@ def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(machine
     assert hand.refused == ""
 
 
-def test_a_lock_that_cannot_be_given_back_leaves_what_was(machine: Machine, hand: Hand) -> None:
+def test_a_lock_that_cannot_be_given_back_leaves_what_was(machine: Machine, hand: ManualControl) -> None:
     hand.apply(Setting(200.0, 1005))
     machine.inject(RESET_SM, NO_PERMISSION, times=1)
     with pytest.raises(NotPermitted):
@@ -174,7 +174,7 @@ def test_a_lock_that_cannot_be_given_back_leaves_what_was(machine: Machine, hand
 # others
 
 
-def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand: Hand) -> None:
+def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand: ManualControl) -> None:
     session = sessions.current()
     session.set_power_limit(hand.device.uuid, 170.0)
     applied = hand.apply(Setting(150.0))
@@ -183,14 +183,14 @@ def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand:
     session.restore()
     assert truth(machine) == (150.0, 0)
     session.set_power_limit(hand.device.uuid, 170.0)
-    assert hand.in_force().origin == "slider"
+    assert hand.active().origin == "slider"
     session.restore()
     assert truth(machine) == (150.0, 0)
     hand.undo()
     assert truth(machine) == (250.0, 0)
 
 
-def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, hand: Hand) -> None:
+def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, hand: ManualControl) -> None:
     with lease.applied(hand.device, Setting(200.0)):
         assert hand.apply(Setting(150.0)).words[0].startswith("a run of this process holds the GPU too")
         hand.undo()
@@ -200,12 +200,12 @@ def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, han
     assert hand.history == ()
 
 
-def test_a_tuner_at_work_is_stopped(machine: Machine, hand: Hand) -> None:
+def test_a_tuner_at_work_is_stopped(machine: Machine, hand: ManualControl) -> None:
     tuner = Tuner(sessions.current().meter, label="train", model=False)
     driver = in_background(tuner)
     for _ in TrainingJob("imagenet", 256, machine=machine, iterations=40, evaluate=False):
         workbench.step()
-        if hand.in_force().origin == "tuner":
+        if hand.active().origin == "tuner":
             break
     else:
         pytest.fail("the tuner never held the GPU")
@@ -216,20 +216,20 @@ def test_a_tuner_at_work_is_stopped(machine: Machine, hand: Hand) -> None:
     assert truth(machine) == (150.0, 0)
 
 
-def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: ManualControl, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys; from workbench.device.locks import take; take(*sys.argv[1:]); print(flush=True); input()"
     command = [sys.executable, "-c", code, hand.device.uuid, hand.device.name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        assert hand.in_force().origin == "process"
+        assert hand.active().origin == "process"
         with pytest.raises(DeviceHeld, match="is being changed by process"):
             hand.apply(Setting(150.0))
         other.communicate("\n")
     assert truth(machine) == (250.0, 0)
 
 
-def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine, hand: Hand) -> None:
+def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine, hand: ManualControl) -> None:
     hand.apply(Setting(200.0))
     hand.apply(Setting(150.0, 1005))
     machine.state.change_setting(0, limit_w=180.0)
@@ -239,7 +239,7 @@ def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: 
     assert "left alone at 190 W" in hand.undo_all()
 
 
-def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine, hand: Hand) -> None:
+def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine, hand: ManualControl) -> None:
     hand.apply(Setting(150.0, 1005))
     machine.lose(0, LOST)
     with pytest.raises(GpuLost):
@@ -272,7 +272,7 @@ def test_random_sequences_with_faults_end_restored_or_say_what_is_left(own_locks
 # batch sizes
 
 
-def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: Hand) -> None:
+def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: ManualControl) -> None:
     job = RecurringJob("nightly", [32, 64, 128], 128, target=0.6, seed=1)
     assert job.next().batch_size == 128
     applied = hand.apply(Configuration(Setting(200.0), 64), jobs=(job,))
@@ -294,7 +294,7 @@ def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: Hand) -> Non
 # the power follows
 
 
-def test_the_power_follows_the_limit(machine: Machine, hand: Hand) -> None:
+def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> None:
     done: list[manual.Applied] = []
     for number, _ in enumerate(TrainingJob("imagenet", 256, machine=machine, iterations=60, evaluate=False)):
         if number == 25:
@@ -318,7 +318,7 @@ def test_what_is_said_of_the_power(power: np.ndarray, words: str) -> None:
     assert settings.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).words == words
 
 
-def test_the_zeus_daemons_rights_are_said_to_be_lent(hand: Hand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_zeus_daemons_rights_are_said_to_be_lent(hand: ManualControl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hand.device, "simulated", False)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert hand.rights(Setting(150.0)).who == ""

@@ -31,7 +31,7 @@ from workbench.tuning import model_store
 from workbench.tuning.features import LOAD, NAMES
 from workbench.tuning.gpu_profile import command
 from workbench.tuning.gpu_profile import workloads as graded
-from workbench.tuning.gpu_profile.collector import Collector, Plan, settings_to_try
+from workbench.tuning.gpu_profile.collector import Collector, ProfilePlan, settings_to_try
 from workbench.tuning.gpu_profile.rows import KNOBS, Rows
 
 SLOW = Setting(sm_clock_mhz=705)
@@ -52,7 +52,7 @@ def bench(simulated: Callable[..., Machine]) -> Iterator[Callable[..., Collector
         (device,) = sessions[-1].devices
         every = graded.workloads(device)
         chosen = tuple(every[:: len(every) // workloads][:workloads])
-        return Collector(sessions[-1].meter, Plan(chosen, settings, **{"seconds": 0.4, **plan}), path)  # type: ignore[arg-type]
+        return Collector(sessions[-1].meter, ProfilePlan(chosen, settings, **{"seconds": 0.4, **plan}), path)  # type: ignore[arg-type]
 
     yield collector
     for each in sessions:
@@ -309,9 +309,9 @@ def test_a_gpu_that_another_process_changes_is_left_alone(
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), 1e9])
 def test_a_plan_that_cannot_be_measured_is_refused(seconds: float) -> None:
     with pytest.raises(UsageError, match=r"choose 0\.2 to 600 seconds"):
-        Plan((), (SLOW,), seconds)
+        ProfilePlan((), (SLOW,), seconds)
     with pytest.raises(UsageError, match="nothing to learn"):
-        Plan((), ())
+        ProfilePlan((), ())
 
 
 def test_a_workload_that_does_not_fit_is_left_out_and_said(bench: Callable[..., Collector], tmp_path: Path) -> None:

@@ -24,14 +24,14 @@ from workbench.search.objective import EnergyDelay, ZeusCost
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning import harmonic_fit
-from workbench.tuning.accounts import Book, Stretch
-from workbench.tuning.actuator import Putting
+from workbench.tuning.accounts import SavingsAccounts, Stretch
+from workbench.tuning.actuator import Actuator
 from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
 from workbench.tuning.driver import in_background
 from workbench.tuning.iteration_sources import Counter, in_rows
 from workbench.tuning.options import check_slowdown, objective_words
 from workbench.tuning.probe import Reading
-from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult, tuning_words
+from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult, describe_tuning
 from workbench.tuning.state_machine import Tuner, latest, running
 
 Simulated = Callable[..., Machine]
@@ -693,7 +693,7 @@ def reading(iterations: int, iteration_s: float, iteration_j: float, *, sd: floa
 
 
 def test_a_book_adds_up() -> None:
-    book = Book()
+    book = SavingsAccounts()
     assert book.saved() is None
     book.open(reading(10, 1.0, 100.0))
     book.add(Stretch("baseline", Setting(), 10, 10.0, 1000.0))
@@ -762,10 +762,10 @@ def test_a_bound_is_a_share() -> None:
 
 def test_a_result_says_no_more_than_it_knows() -> None:
     saved = Saved(5.0, 40.0, 0.001, 0.008, 0.01, 0.008, 100.0)
-    words = tuning_words(TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks"))
+    words = describe_tuning(TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks"))
     assert words.startswith("saved nothing that can be told from the errors (0.1 ± 0.8 %)")
     assert "settled after 12 s / 30 iterations at SM 1200 MHz" in words
-    assert tuning_words(TuningResult("detect", reason="no iterations")) == "not tuned: no iterations"
+    assert describe_tuning(TuningResult("detect", reason="no iterations")) == "not tuned: no iterations"
 
 
 # what may go wrong beside it
@@ -911,7 +911,7 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
 
 def test_what_a_result_lacks_is_said_with_it() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
-    words = tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",)))
+    words = describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",)))
     assert words.endswith("; the model is of another card")
 
 
@@ -937,7 +937,7 @@ def test_one_gpu_that_does_not_answer_does_not_keep_the_others_changed() -> None
             self.changed = False
             return ""
 
-    putting = Putting(())
+    putting = Actuator(())
     ways = [Way(broken=True), Way(broken=False)]
     putting._ways = ways[::-1]  # type: ignore[assignment]
     with pytest.raises(Transient):
@@ -992,7 +992,7 @@ def test_a_bound_may_be_any_number() -> None:
 
 def test_a_job_that_was_made_worse_is_said_to_be() -> None:
     saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
-    assert tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith("spent 12.0 ± 3.0 % more (tuning included)")
+    assert describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith("spent 12.0 ± 3.0 % more (tuning included)")
 
 
 def test_a_long_stretch_takes_little_memory() -> None:
@@ -1009,8 +1009,8 @@ def test_a_long_stretch_takes_little_memory() -> None:
 
 def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
-    assert ", counted over 40 s of 100 s)" in tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0))
-    assert "counted" not in tuning_words(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0))
+    assert ", counted over 40 s of 100 s)" in describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0))
+    assert "counted" not in describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0))
 
 
 def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> None:

@@ -27,7 +27,7 @@ class Bucket:
         self.live = 0
 
 
-class Openings:
+class CapacityIndex:
     """All open GPUs. A GPU that refuses a profile is not asked by that profile again before it has changed, or before the moment that it
     named.
 

@@ -13,18 +13,18 @@ from ..errors import UsageError, WorkbenchError
 from .joblogs import WHOLE
 from .jobs import check
 from .power import NodeType
-from .recording import Record
+from .recording import RunRecord
 from .runs import MOST_WATCHED, Runs, processes
 from .scenario import KINDS, Scenario, prepared, tasks
-from .sources import Pieces, Source, by_name, of_path
-from .views import Outcome, frame
+from .sources import LogSource, Pieces, by_name, of_path
+from .views import RunOutcome, frame
 
 MOST_RUNS = 500
 POOL_IDLE_S = 120.0  # after which processes that have nothing to do are ended
 
 
 @dataclass(frozen=True)
-class Choice:
+class RunSelection:
     """What is to be run: the scenario, the log by name, its part, whether it is trimmed, whether wrong rows are left out."""
 
     scenario: Scenario
@@ -34,13 +34,13 @@ class Choice:
     keep_valid: bool
 
 
-class Comparison:
+class PolicyComparison:
     """A choice, and the runs of what was chosen when they began.
 
     Args:
         given: Logs by name.
         scenario: Cluster and policies.
-        part, trimmed, keep_valid: As of `Choice`.
+        part, trimmed, keep_valid: As of `RunSelection`.
         executor: Where runs are done, a `concurrent.futures.Executor` or a Dask client; None: processes of this machine, kept for a while.
         workers: How many of those.
 
@@ -50,7 +50,7 @@ class Comparison:
 
     def __init__(
         self,
-        given: dict[str, Source],
+        given: dict[str, LogSource],
         scenario: Scenario,
         *,
         part: str | None = None,
@@ -62,8 +62,8 @@ class Comparison:
         if workers is not None and workers < 1:
             raise UsageError(f"workers is {workers}; at least 1 is needed")
         self.sources = dict(given)
-        self.choice = Choice(scenario, next(iter(given)), WHOLE, trimmed, keep_valid)
-        self.ran: Choice | None = None  # what the results are of
+        self.choice = RunSelection(scenario, next(iter(given)), WHOLE, trimmed, keep_valid)
+        self.ran: RunSelection | None = None  # what the results are of
         self.ran_jobs: pl.DataFrame | None = None
         self.runs: Runs | None = None
         self._executor, self._workers = executor, workers
@@ -127,7 +127,7 @@ class Comparison:
             if part is not None and part not in pieces:
                 raise UsageError(f"{log} has no part {part!r}; it has {', '.join(pieces)}")
             part = part or (choice.part if choice.part in pieces else WHOLE)
-        self.choice = Choice(scenario, log, part or choice.part, trimmed, keep_valid)
+        self.choice = RunSelection(scenario, log, part or choice.part, trimmed, keep_valid)
 
     def open(self, path: str) -> None:
         """Offer the log of a file, or those of a directory, and choose the first, whole. One of a name that is taken gets a number.
@@ -144,7 +144,7 @@ class Comparison:
             self.sources, self.choice = before, choice
             raise
 
-    def _pieces(self, choice: Choice) -> Pieces:
+    def _pieces(self, choice: RunSelection) -> Pieces:
         return self.sources[choice.log].pieces(choice.trimmed, choice.keep_valid)
 
     # what is run
@@ -202,7 +202,7 @@ class Comparison:
     # what came of it
 
     @property
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RunOutcome]:
         """Of the runs that have ended, in the order of the tasks."""
         return [] if self.runs is None else [outcome for _, outcome in sorted(self.runs.outcomes.items())]
 
@@ -211,7 +211,7 @@ class Comparison:
         """A row per run that has ended: policy, seed, value of what is swept, everything that `summary.summarise` tells."""
         return frame(self.outcomes)
 
-    def record(self, policy: str) -> Record:
+    def record(self, policy: str) -> RunRecord:
         """The run of a policy that can be looked into: the first draw's, at the first value of what is swept.
 
         Raises:

@@ -16,7 +16,7 @@ import polars as pl
 from ..errors import UsageError
 from .colocation import Colocation, Profile
 from .power import UNIT, CapLevel, NodeType
-from .recording import STANDBY, Record
+from .recording import STANDBY, RunRecord
 
 STATES = ("standby", "waking", "awake")
 NODE_SCHEMA: dict[str, Any] = {
@@ -29,7 +29,7 @@ JOB_SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def node_kind(record: Record, node: int) -> NodeType:
+def node_kind(record: RunRecord, node: int) -> NodeType:
     """The type of a node. Raises UsageError where there is no such node."""
     if not 0 <= node < record.result.cluster.size:
         raise UsageError(f"there is no node {node}; the cluster has nodes 0 to {record.result.cluster.size - 1}")
@@ -41,13 +41,13 @@ def node_kind(record: Record, node: int) -> NodeType:
     raise AssertionError("a cluster's size is the sum of its counts")
 
 
-def residents(record: Record, node: int) -> pl.DataFrame:
+def residents(record: RunRecord, node: int) -> pl.DataFrame:
     """Who was on which GPU of a node from when to when, by GPU and coming."""
     node_kind(record, node)
     return record.result.stays.filter((pl.col("node") == node) & (pl.col("to_s") > pl.col("from_s"))).sort("gpu", "from_s", "job_id")
 
 
-def node_history(record: Record, log: pl.DataFrame, node: int) -> pl.DataFrame:
+def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFrame:
     """A node from the run's beginning to its end, in stretches of one state: seats taken, utilisation, power limit, power.
 
     `jobs` counts jobs on GPUs: one on four GPUs counts four times. `power_limit_w` is null where there is none, `utilisation` where the
@@ -83,7 +83,7 @@ def node_history(record: Record, log: pl.DataFrame, node: int) -> pl.DataFrame:
     return _joined(pl.DataFrame(made, orient="row", schema=NODE_SCHEMA))
 
 
-def job_history(record: Record, log: pl.DataFrame, job_id: str, colocation: Colocation | None = None) -> pl.DataFrame:
+def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: Colocation | None = None) -> pl.DataFrame:
     """A job from its submission to its end, in stretches: waiting, waking (a node that comes up for it), running, stopping (a checkpoint).
 
     `beside` are the jobs on any of its GPUs, `excess` by how much an iteration takes longer there for this job, `speed` its progress in
@@ -159,7 +159,7 @@ def companions(history: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def facts(record: Record, job_id: str) -> dict[str, Any]:
+def facts(record: RunRecord, job_id: str) -> dict[str, Any]:
     """What a run tells of a job: its row of the result, waiting, running, deadline, and its share of what nobody owned."""
     from .views import per_job
 
@@ -173,7 +173,7 @@ def facts(record: Record, job_id: str) -> dict[str, Any]:
 class _States:
     """When a node was awake, waking or in standby, and under which limit."""
 
-    def __init__(self, record: Record, node: int, kind: NodeType, comings_s: Sequence[float]) -> None:
+    def __init__(self, record: RunRecord, node: int, kind: NodeType, comings_s: Sequence[float]) -> None:
         marks = record.marks.filter(pl.col("node") == node)
         sleeps = marks.filter(pl.col("cap") == STANDBY)["time_s"].to_list()
         limits = marks.filter(pl.col("cap") != STANDBY)

@@ -18,7 +18,7 @@ from .state import Node
 STANDBY = -2  # in the column `cap` of the marks; -1 is no limit, 0 and above the limit of that index
 
 
-class Watched(Simulator):
+class RecordingSimulator(Simulator):
     """A simulator whose nodes' states can be told afterwards; `record` has what came of it."""
 
     def __init__(self, log: pl.DataFrame, cluster: Cluster, policy: Policy, **options: Any) -> None:
@@ -33,15 +33,15 @@ class Watched(Simulator):
         super().cap(node, index)
         self._marked.extend((self.now_s, node.index, index))
 
-    def record(self) -> Record:
+    def record(self) -> RunRecord:
         """The result and what drilling into it needs. Raises SimulationError while jobs are left."""
         table = np.frombuffer(self._marked).reshape(-1, 3) if self._marked else np.zeros((0, 3))
         marks = pl.DataFrame(table, schema=["time_s", "node", "cap"], orient="row").with_columns(pl.col("node", "cap").cast(pl.Int64))
-        return Record(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
+        return RunRecord(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """A run to look into: its result, `marks` (time_s, node, cap; `STANDBY` where it went to standby), whether nodes began in standby."""
 
     result: Result

@@ -24,11 +24,11 @@ from pathlib import Path
 import polars as pl
 
 from ..errors import SimulationError, UsageError, WorkbenchError
-from .recording import Watched
+from .recording import RecordingSimulator
 from .scenario import Task, prepared
 from .simulator import Simulator
 from .summary import summarise
-from .views import Outcome, seen
+from .views import RunOutcome, seen
 
 SLICE_S = 0.05  # between two looks at whether it is to end
 FIRST_SLICE = 500  # events
@@ -61,13 +61,13 @@ class Channel:
             return True
 
 
-def work(jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_valid: bool = False) -> Outcome:
+def work(jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_valid: bool = False) -> RunOutcome:
     """Do one task, in slices between which it can be ended. Raises Cancelled."""
     began_s = time.process_time()
     _go_on(channel, 0.0)
     log = prepared(jobs, task.scenario, task.seed)
     keep = task.keep and log.height <= MOST_WATCHED
-    make = Watched if keep else Simulator
+    make = RecordingSimulator if keep else Simulator
     cluster, policy = task.scenario.cluster_of(task.policy), task.scenario.maker(task.policy)()
     run = make(log, cluster, policy, timeline_s=timeline_step_s(log, cluster.gpus), keep_valid=keep_valid)
     events = FIRST_SLICE
@@ -79,13 +79,13 @@ def work(jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_va
             break
         _go_on(channel, run.progress)
         events = max(50, min(4 * events, int(events * SLICE_S / max(took_s, 1e-4))))
-    record = run.record() if isinstance(run, Watched) else None
+    record = run.record() if isinstance(run, RecordingSimulator) else None
     result = run.result() if record is None else record.result
     row = summarise(result)
     if channel is not None:
         channel.tell(DONE)
     drawn = seen(result) if task.keep else None
-    return Outcome(task, row, time.process_time() - began_s, drawn, record)
+    return RunOutcome(task, row, time.process_time() - began_s, drawn, record)
 
 
 def _go_on(channel: Channel | None, progress: float) -> None:
@@ -176,7 +176,7 @@ class Runs:
         if not tasks:
             raise UsageError("there is nothing to run; choose a policy")
         self.tasks = tuple(tasks)
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, RunOutcome] = {}
         self.errors: dict[int, str] = {}
         self.cancelled = self.broken = False
         self.began_s = time.monotonic()
@@ -185,7 +185,7 @@ class Runs:
         self._directory = tempfile.TemporaryDirectory(prefix="workbench-runs-")
         self._path = Path(self._directory.name) / "progress"
         self._path.write_bytes(bytes(8 * len(self.tasks) + 1))
-        self._futures: dict[Future[Outcome], int] = {}
+        self._futures: dict[Future[RunOutcome], int] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="cluster runs", daemon=True)
         _under_way.add(self)
@@ -202,8 +202,8 @@ class Runs:
             told = self._path.read_bytes()
         except OSError:
             told = b""
-        said = [struct.unpack_from("d", told, 8 * n)[0] if len(told) >= 8 * n + 8 else 0.0 for n in range(len(self.tasks))]
-        return [1.0 if n in self.outcomes else value for n, value in enumerate(said)]
+        describe_error = [struct.unpack_from("d", told, 8 * n)[0] if len(told) >= 8 * n + 8 else 0.0 for n in range(len(self.tasks))]
+        return [1.0 if n in self.outcomes else value for n, value in enumerate(describe_error)]
 
     @property
     def seconds(self) -> float:
@@ -235,7 +235,7 @@ class Runs:
                 self._submit()
             except Exception as error:
                 if not self.cancelled:  # whoever cancels may close the executor, too
-                    self.errors.setdefault(-1, said(error))
+                    self.errors.setdefault(-1, describe_error(error))
                 self.broken |= isinstance(error, BrokenProcessPool)
                 self._stop()
             wait(list(self._futures))
@@ -256,7 +256,7 @@ class Runs:
                 self._futures[future] = number
             future.add_done_callback(self._took)
 
-    def _took(self, future: Future[Outcome]) -> None:
+    def _took(self, future: Future[RunOutcome]) -> None:
         with self._lock:
             number = self._futures[future]
         try:
@@ -265,11 +265,11 @@ class Runs:
             pass
         except BaseException as error:  # a future that was cancelled raises what is no Exception
             if not future.cancelled() and type(error).__name__ != "CancelledError":
-                self.errors[number] = said(error)
+                self.errors[number] = describe_error(error)
                 self.broken |= isinstance(error, BrokenProcessPool)
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What went wrong, in a sentence."""
     if isinstance(error, BrokenProcessPool):
         return (

@@ -24,7 +24,7 @@ GENERATED = (("generated: 2,000 jobs, 0.7 of 16 nodes", 2000, 128, 0.7), ("gener
 
 
 @dataclass
-class Source:
+class LogSource:
     """A log by its name, and what was read of it.
 
     Attributes:
@@ -86,7 +86,7 @@ def _told(found: T | str) -> T:
     return found
 
 
-def sources(given: Any) -> dict[str, Source]:
+def sources(given: Any) -> dict[str, LogSource]:
     """By name, in the order in which they are offered.
 
     Args:
@@ -96,15 +96,15 @@ def sources(given: Any) -> dict[str, Source]:
     Raises:
         UsageError: none of these.
     """
-    found: list[Source] = []
+    found: list[LogSource] = []
     if given is None:
         found += _directory(data_directory())
-        found += [Source(name, partial(_generated, count, gpus, load), drawn=True) for name, count, gpus, load in GENERATED]
+        found += [LogSource(name, partial(_generated, count, gpus, load), drawn=True) for name, count, gpus, load in GENERATED]
     elif isinstance(given, Mapping):
         for name, each in given.items():
-            found.append(Source(str(name), partial(read, each), named=isinstance(each, (str, Path))))
+            found.append(LogSource(str(name), partial(read, each), named=isinstance(each, (str, Path))))
     elif isinstance(given, pl.DataFrame):
-        found.append(Source("jobs", partial(read, given)))
+        found.append(LogSource("jobs", partial(read, given)))
     elif isinstance(given, (str, Path)):
         found += of_path(given)
     elif isinstance(given, Sequence):
@@ -117,9 +117,9 @@ def sources(given: Any) -> dict[str, Source]:
     return by_name(found)
 
 
-def by_name(found: Sequence[Source], taken: Collection[str] = ()) -> dict[str, Source]:
+def by_name(found: Sequence[LogSource], taken: Collection[str] = ()) -> dict[str, LogSource]:
     """Logs under names that are not taken: a second "jobs" is "jobs (2)"."""
-    made: dict[str, Source] = {}
+    made: dict[str, LogSource] = {}
     for source in found:
         name, number = source.name, 1
         while name in taken or name in made:
@@ -129,7 +129,7 @@ def by_name(found: Sequence[Source], taken: Collection[str] = ()) -> dict[str, S
     return made
 
 
-def of_path(path: str | Path) -> list[Source]:
+def of_path(path: str | Path) -> list[LogSource]:
     """The log of a file, or those of a directory. Raises UsageError where there is none."""
     where = Path(path).expanduser()
     if where.is_dir():
@@ -139,7 +139,7 @@ def of_path(path: str | Path) -> list[Source]:
         return found
     if not where.exists():
         raise UsageError(f"there is no file {str(where)!r}; give the path of a job log (Parquet or CSV), or a frame")
-    return [Source(where.stem, partial(read, where), named=True)]
+    return [LogSource(where.stem, partial(read, where), named=True)]
 
 
 def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) -> pl.DataFrame:
@@ -155,6 +155,6 @@ def data_directory() -> Path:
     return near if near.is_dir() else far
 
 
-def _directory(where: Path) -> list[Source]:
+def _directory(where: Path) -> list[LogSource]:
     files = sorted(where.glob("*")) if where.is_dir() else []
-    return [Source(path.stem, partial(read, path)) for path in files if path.suffix in (".parquet", ".csv", ".txt")]
+    return [LogSource(path.stem, partial(read, path)) for path in files if path.suffix in (".parquet", ".csv", ".txt")]

@@ -10,21 +10,21 @@ from .result import Result
 def summarise(result: Result) -> dict[str, float | int | str]:
     """One row: energy, nodes, runtime, waiting, misses, undos.
 
-    `runtime_inflation` is the mean time on GPUs over the mean duration, minus 1; `mean_job_inflation` the mean of each job's own. `jtt_h`
+    `runtime_inflation` is the mean time on GPUs over the mean duration, minus 1; `mean_job_inflation` the mean of each job's own. `jct_h`
     is waiting plus running, from submission to end. `active_nodes` are nodes with a job, averaged from the first submission to the last
     end; `awake_nodes` counts those without one, too. `misses` are jobs that ended after their deadline, of `deadlines` that had one.
     """
     frame = result.jobs.with_columns(
-        (pl.col("end_s") - pl.col("submit_s")).alias("jtt_s"),
+        (pl.col("end_s") - pl.col("submit_s")).alias("jct_s"),
         (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
         (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
-    ).with_columns((pl.col("jtt_s") - pl.col("run_s")).clip(lower_bound=0.0).alias("wait_s"))
+    ).with_columns((pl.col("jct_s") - pl.col("run_s")).clip(lower_bound=0.0).alias("wait_s"))
     row = frame.select(
         (pl.col("run_s").mean() / pl.col("duration_s").mean() - 1).alias("runtime_inflation"),
         pl.col("inflation").mean().alias("mean_job_inflation"),
         pl.col("inflation").quantile(0.95, "linear").alias("p95_job_inflation"),
-        (pl.col("jtt_s").mean() / 3600).alias("jtt_h"),
-        (pl.col("jtt_s").quantile(0.95, "linear") / 3600).alias("jtt_p95_h"),
+        (pl.col("jct_s").mean() / 3600).alias("jct_h"),
+        (pl.col("jct_s").quantile(0.95, "linear") / 3600).alias("jct_p95_h"),
         (pl.col("wait_s").mean() / 3600).alias("wait_h"),
         (pl.col("wait_s").quantile(0.95, "linear") / 3600).alias("wait_p95_h"),
         pl.col("missed").sum().alias("misses"),

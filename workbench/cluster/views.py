@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .recording import Record
+from .recording import RunRecord
 from .result import Result
 from .scenario import Scenario, Task
 
@@ -22,10 +22,10 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 POINTS = 400
 LEVELS = 201
 FIGURES = (
-    "energy_kwh", "unowned_kwh", "active_nodes", "awake_nodes", "wait_h", "wait_p95_h", "jtt_h", "jtt_p95_h", "runtime_inflation",
+    "energy_kwh", "unowned_kwh", "active_nodes", "awake_nodes", "wait_h", "wait_p95_h", "jct_h", "jct_p95_h", "runtime_inflation",
     "mean_job_inflation", "p95_job_inflation", "misses", "undos", "moves", "wakes", "makespan_h",
 )  # fmt: skip
-DISTRIBUTIONS = ("wait_h", "jtt_h", "slowdown", "inflation")
+DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """A policy at one value of what is swept.
 
     Attributes:
@@ -56,17 +56,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What came of one task: its row; where it was kept what is drawn of it, and of logs that are not too large what is looked into."""
 
     task: Task
     row: dict[str, Any]
     cpu_s: float
-    seen: Seen | None
-    record: Record | None
+    seen: RunView | None
+    record: RunRecord | None
 
 
-def rows(scenario: Scenario, outcomes: Iterable[Outcome]) -> list[Row]:
+def rows(scenario: Scenario, outcomes: Iterable[RunOutcome]) -> list[PolicyRow]:
     """A row for each policy and value of which a run has ended, in the order of the scenario."""
     found: dict[tuple[str, float | None], dict[int, dict[str, Any]]] = {}
     for each in outcomes:
@@ -83,7 +83,7 @@ def rows(scenario: Scenario, outcomes: Iterable[Outcome]) -> list[Row]:
             ]
             any_row = next(iter(seeds.values()))
             figures = {figure: spread([float(row[figure]) for row in seeds.values()]) for figure in FIGURES}
-            made.append(Row(name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures, spread(ratios) if ratios else None))
+            made.append(PolicyRow(name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures, spread(ratios) if ratios else None))
     return made
 
 
@@ -96,7 +96,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
-def frame(outcomes: Iterable[Outcome]) -> pl.DataFrame:
+def frame(outcomes: Iterable[RunOutcome]) -> pl.DataFrame:
     """A row per run: policy, seed, value of what is swept, and everything that `summary.summarise` tells; CPU seconds."""
     return pl.DataFrame(
         [
@@ -139,14 +139,14 @@ def course(result: Result, end_s: float | None = None, points: int = POINTS) -> 
 
 
 def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The jobs of a result with `wait_h`, `jtt_h`, `slowdown` (waiting and running over the duration alone), `inflation` (time on GPUs over
+    """The jobs of a result with `wait_h`, `jct_h`, `slowdown` (waiting and running over the duration alone), `inflation` (time on GPUs over
     it, minus 1) and `missed`.
     """
-    jtt_s = pl.col("end_s") - pl.col("submit_s")
+    jct_s = pl.col("end_s") - pl.col("submit_s")
     return jobs.with_columns(
-        ((jtt_s - pl.col("run_s")).clip(lower_bound=0.0) / 3600).alias("wait_h"),
-        (jtt_s / 3600).alias("jtt_h"),
-        (jtt_s / pl.col("duration_s")).alias("slowdown"),
+        ((jct_s - pl.col("run_s")).clip(lower_bound=0.0) / 3600).alias("wait_h"),
+        (jct_s / 3600).alias("jct_h"),
+        (jct_s / pl.col("duration_s")).alias("slowdown"),
         (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
         (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
     )
@@ -186,7 +186,7 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunView:
     """What is drawn of a run, however long its log: `course`, `distributions` and `notable` of it."""
 
     course: dict[str, Floats]
@@ -194,9 +194,9 @@ class Seen:
     notable: dict[str, list[str]]
 
 
-def seen(result: Result) -> Seen:
+def seen(result: Result) -> RunView:
     """All that is drawn of a run with a timeline."""
-    return Seen(course(result), distributions(result), notable(result.jobs))
+    return RunView(course(result), distributions(result), notable(result.jobs))
 
 
 def rounded(value: float, digits: int = 3) -> float:

@@ -91,7 +91,7 @@ def restore_all() -> list[str]:
         return [left for holding in list(_held.values()) if (left := restore(holding.device))]
 
 
-class WayBack:
+class SettingLease:
     """The way back from one's own changes, whoever else in this process has changed the GPU.
 
     It leads to what was set when the first of them was made: within a hold that was there already to its setting, else to
@@ -133,7 +133,7 @@ class WayBack:
             finally:
                 self._holding = _held.get(self._device.uuid)
 
-    def back(self) -> str:
+    def restore(self) -> str:
         """Undo the changes; returns a sentence if something is left. What was restored meanwhile is left alone."""
         with _guard:
             left = ""
@@ -149,11 +149,11 @@ class WayBack:
 @contextlib.contextmanager
 def applied(device: Device, setting: Setting) -> Iterator[Setting]:
     """Hold a setting for the length of a block; nested blocks put back what the outer one had set."""
-    way = WayBack(device)
+    way = SettingLease(device)
     try:
         yield way.change(setting)
     finally:
-        way.back()
+        way.restore()
 
 
 def owes(uuid: str) -> bool:

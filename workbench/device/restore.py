@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RestoreOutcome:
     """How putting back went: what there is to tell, and whether nothing is owed any more."""
 
     sentence: str = ""
@@ -104,14 +104,14 @@ def _recover(path: Path, journal: Journal) -> list[str]:
     ]
 
 
-def put_back(device: Device, journal: Journal) -> Outcome:
+def put_back(device: Device, journal: Journal) -> RestoreOutcome:
     """Undo what a journal tells, as far as it is still ours to undo."""
     clocks = _clocks_back(device, journal)
     limit = _limit_back(device, journal)
-    return Outcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence), clocks.settled and limit.settled)
+    return RestoreOutcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence), clocks.settled and limit.settled)
 
 
-def _clocks_back(device: Device, journal: Journal) -> Outcome:
+def _clocks_back(device: Device, journal: Journal) -> RestoreOutcome:
     clocks = tuple(knob for knob in journal.touched if knob != "power_limit_w")
     if clocks:
         try:
@@ -119,30 +119,30 @@ def _clocks_back(device: Device, journal: Journal) -> Outcome:
         except NotSupported:
             pass  # then it was never locked
         except DeviceError as error:
-            return Outcome(str(error), settled=False)
-    return Outcome()
+            return RestoreOutcome(str(error), settled=False)
+    return RestoreOutcome()
 
 
-def _limit_back(device: Device, journal: Journal) -> Outcome:
+def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
     before_w = journal.before_w
     if "power_limit_w" not in journal.touched or before_w is None:
-        return Outcome()
+        return RestoreOutcome()
     try:
         now_w = _patiently(device.setting).power_limit_w
         if now_w is None or abs(now_w - before_w) <= SAME_W:
-            return Outcome()
+            return RestoreOutcome()
         if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
-            return Outcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)")
+            return RestoreOutcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)")
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
         if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
             _patiently(lambda: device.reset(("power_limit_w",)))
-            return Outcome(
+            return RestoreOutcome(
                 f"put to the card's default limit: {before_w:g} W before is outside {low_w:g}..{high_w:g} W"
             )
         _patiently(lambda: device.apply(Setting(power_limit_w=before_w)))
     except DeviceError as error:
-        return Outcome(f"the power limit could not be put back to {before_w:g} W: {error}", settled=False)
-    return Outcome()
+        return RestoreOutcome(f"the power limit could not be put back to {before_w:g} W: {error}", settled=False)
+    return RestoreOutcome()
 
 
 def _patiently(act: Callable[[], T]) -> T:

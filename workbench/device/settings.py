@@ -46,7 +46,7 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class StepResponse:
     """The power of a GPU around a change at time 0; arrays of one length, seconds and watts."""
 
     time_s: np.ndarray
@@ -131,7 +131,7 @@ def check(setting: Setting, device: NvmlDevice) -> None:
     device._check(setting)
 
 
-def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> Followed:
+def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:
     """How the power has followed a change.
 
     Args:
@@ -146,12 +146,12 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     later = p[t > max(t[-1] - SETTLED_S, 0.0)] if len(t) and t[-1] > 0 else p[:0]
     if not len(earlier) or not len(later):
         what = "no reading of the power since the change yet" if len(earlier) else "the power before the change was not recorded"
-        return Followed(t, p, float(earlier.mean()) if len(earlier) else None, None, None, what)
+        return StepResponse(t, p, float(earlier.mean()) if len(earlier) else None, None, None, what)
     before_w, after_w = float(earlier.mean()), float(later.mean())
     step_w = after_w - before_w
     if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
-        return Followed(t, p, before_w, after_w, None, f"the power stays at {after_w:.0f} W")
+        return StepResponse(t, p, before_w, after_w, None, f"the power stays at {after_w:.0f} W")
     near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
     response_s = max(float(t[near][0]), update_s) if near.any() else None
     within = f" within {response_s:.1f} s" if response_s is not None else ""
-    return Followed(t, p, before_w, after_w, response_s, f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}")
+    return StepResponse(t, p, before_w, after_w, response_s, f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}")

@@ -26,8 +26,8 @@ from ..errors import MeasurementError, NoDriver, UsageError
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration
-from ..search.batch_size.history import History, Space
-from ..search.batch_size.policy import Policy
+from ..search.batch_size.history import RunHistory, Space
+from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, ZeusCost
 from .history.attempts import Attempt
 from .history.study import JobStudy
@@ -77,7 +77,7 @@ class RecurringJob:
         target: float | None = None,
         higher_is_better: bool = True,
         max_epochs: int = 100,
-        policy: Policy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
+        policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         power_limits_w: Sequence[float] | None = None,
         meter: Meter | None = None,
         seed: int | None = None,
@@ -198,7 +198,7 @@ class RecurringJob:
 
     # history
 
-    def history(self) -> History:
+    def history(self) -> RunHistory:
         """All attempts as frames."""
         return self.study.history()
 
@@ -230,9 +230,9 @@ class RecurringJob:
         self.study.add_all(rows)
         return len(rows)
 
-    def pardon(self, batch_size: int | None = None) -> None:
+    def unblock(self, batch_size: int | None = None) -> None:
         """Try a batch size again that is barred because it crashed; all of them where None."""
-        self.study.pardon(batch_size)
+        self.study.unblock(batch_size)
 
     # GPUs
 

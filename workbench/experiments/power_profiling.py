@@ -1,6 +1,6 @@
 """Power limits profiled inside a running job: slices begin and end where its iterations do (Zeus, NSDI'23, section 4.2).
 
-`JustInTime` is told of every iteration and every epoch, and does the rest: puts the GPUs to the limit that `search.power_profile` wants,
+`OnlinePowerProfiler` is told of every iteration and every epoch, and does the rest: puts the GPUs to the limit that `search.power_profile` wants,
 lets it settle, measures whole iterations, and leaves the best limit in force when it is done. An epoch's end cuts a slice short; where
 epochs are too short for any, or iterations are not told, whole epochs are measured instead.
 """
@@ -22,7 +22,7 @@ LONG_EPOCH = 20.0  # times the settling
 SPOILT = 2  # slices that had a whole epoch and did not fit, before whole epochs are measured
 
 
-class Limiter:
+class PowerLimitSetter:
     """The power limit of a job's GPUs: one for all, set through `apply`, or the reason why it cannot be.
 
     Args:
@@ -49,7 +49,7 @@ class Limiter:
         return True
 
 
-class JustInTime:
+class OnlinePowerProfiler:
     """One profile of power limits in a running job.
 
     Args:
@@ -58,7 +58,7 @@ class JustInTime:
         make: A new profile, of iterations or (True) of whole epochs.
     """
 
-    def __init__(self, meter: Meter, limiter: Limiter, make: Callable[[bool], PowerProfile]) -> None:
+    def __init__(self, meter: Meter, limiter: PowerLimitSetter, make: Callable[[bool], PowerProfile]) -> None:
         self._meter, self._limiter, self._make = meter, limiter, make
         self.profile = make(False)
         self.by_epoch = False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from ..device.lease import WayBack
+from ..device.lease import SettingLease
 from ..errors import DeviceError, UsageError
 from ..measurement import marks
 from ..measurement.meter import Meter
@@ -19,7 +19,7 @@ from ..search.clocks.power_profile import SCATTER, Optimum, PowerProfile
 from ..search.objective import Objective, Time
 from .history.attempts import Attempt
 from .history.study import JobStudy
-from .power_profiling import JustInTime, Limiter
+from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 
 LEVELS = 20  # of the metric, below the target, that runs are compared by
 EPOCH_SCATTER = 0.005
@@ -66,9 +66,9 @@ class Recurrence:
         self._milestones: dict[float, float] = {}
         self._meter = job.meter
         self._window: Window | None = None
-        self._ways: list[WayBack] = []
-        self._limiter = Limiter(self._apply)
-        self._profiling: JustInTime | None = None
+        self._ways: list[SettingLease] = []
+        self._limiter = PowerLimitSetter(self._apply)
+        self._profiling: OnlinePowerProfiler | None = None
         self._told_s = 0.0
         self._seen: tuple[float, float] = (0.0, 0.0)  # when energy was last read, and what it was since the start
 
@@ -98,7 +98,7 @@ class Recurrence:
         self.entered = True
         self._notebook = _Steps(self._meter.clock, self._on_step)
         try:
-            self._ways = [WayBack(device) for device in self._meter.devices]
+            self._ways = [SettingLease(device) for device in self._meter.devices]
             self._window = self._meter.open(f"{self.job.name} {self.batch_size}")
             self._seen = (self._window.start_s, 0.0)
             self._begin_limits()
@@ -196,7 +196,7 @@ class Recurrence:
             scatter = EPOCH_SCATTER if by_epoch else SCATTER
             return PowerProfile(among, self.job.objective, counter_update_s=update_s, gpus=len(self._meter.devices), scatter=scatter)
 
-        self._profiling = JustInTime(self._meter, self._limiter, make)
+        self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
 
     def _update_s(self, uuid: str) -> float:
         known = self._meter.recorder.update_s(uuid) if self._meter.recorder is not None else None
@@ -209,7 +209,7 @@ class Recurrence:
     def _restore(self) -> None:
         for way in self._ways:
             try:
-                if left := way.back():
+                if left := way.restore():
                     self.notes.append(left)
             except DeviceError as error:
                 self.notes.append(str(error))
@@ -349,7 +349,7 @@ class Recurrence:
             return None
 
 
-class _Steps(marks.Notebook):
+class _Steps(marks.MarkRecorder):
     """Takes note of iterations as any open window does, and passes each on."""
 
     def __init__(self, clock: Callable[[], float], on_step: Callable[[], None]) -> None:

@@ -78,7 +78,7 @@ def run(
     row |= {"gpu": device.name, "uuid": device.uuid, "worker": str(os.getpid()), "began_unix_s": time.time()}
     measurement: Measurement | None = None
     samples: float | None = None
-    way = lease.WayBack(device)
+    way = lease.SettingLease(device)
     try:
         setting = configuration.setting
         applied = way.change(setting) if setting != Setting() else device.setting()
@@ -165,9 +165,9 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     }
 
 
-def _back(way: lease.WayBack) -> str:
+def _back(way: lease.SettingLease) -> str:
     try:
-        return way.back()
+        return way.restore()
     except DeviceError as error:
         return str(error)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ..errors import MeasurementError
 from . import session
-from .meter import Result, Track
+from .meter import BlockResult, Track
 
 if TYPE_CHECKING:
-    from ..periods.segment import Found
+    from ..periods.segment import SegmentedIterations
     from ..records import Measurement
 
 P = ParamSpec("P")
@@ -22,14 +22,14 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Measured(AbstractContextManager[Result]):
+class MeasuredBlock(AbstractContextManager[BlockResult]):
     """What `measure("label")` gives: a context manager and a decorator."""
 
     def __init__(self, label: str) -> None:
         self._label = label
-        self._context: AbstractContextManager[Result] | None = None
+        self._context: AbstractContextManager[BlockResult] | None = None
 
-    def __enter__(self) -> Result:
+    def __enter__(self) -> BlockResult:
         self._context = session.current().meter_or_clock().window(self._label)
         return self._context.__enter__()
 
@@ -53,7 +53,7 @@ class Measured(AbstractContextManager[Result]):
 
 
 @overload
-def measure(label: str = "") -> Measured: ...
+def measure(label: str = "") -> MeasuredBlock: ...
 @overload
 def measure(label: Callable[P, R]) -> Callable[P, R]: ...
 def measure(label: str | Callable[..., Any] = "") -> Any:
@@ -66,7 +66,7 @@ def measure(label: str | Callable[..., Any] = "") -> Any:
     def epoch(): ...
     epoch(); print(epoch.measurement.energy_j)
     """
-    return Measured("")(label) if callable(label) else Measured(label)
+    return MeasuredBlock("")(label) if callable(label) else MeasuredBlock(label)
 
 
 def track(iterable: Iterable[T], label: str = "") -> Track[T]:
@@ -74,7 +74,7 @@ def track(iterable: Iterable[T], label: str = "") -> Track[T]:
     return session.current().meter_or_clock().track(iterable, label)
 
 
-def iterations_of(measurement: Measurement | str) -> Found:
+def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     """The iterations of a stored measurement (or of the newest with this label or id): `.frame`, `.summary`, `.periods`.
 
     The periods are found anew in its stored trace. Iterations that the training had marked stay as they were.

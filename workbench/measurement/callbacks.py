@@ -25,7 +25,7 @@ from . import marks
 EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
 
-class Run(Protocol):
+class ReportedRun(Protocol):
     """What is told of a recurring job: a `Recurrence`, or a part of one."""
 
     def epoch(self, metric: float | None = None) -> None: ...
@@ -40,7 +40,7 @@ class _Reporting:
         metric: Name of the metric that the job's target is of, as the framework calls it; None reports epochs without one.
     """
 
-    def __init__(self, run: Run | None = None, metric: str | None = None) -> None:
+    def __init__(self, run: ReportedRun | None = None, metric: str | None = None) -> None:
         super().__init__()
         self._run, self._metric = run, metric
         self._ended = False  # the epoch that is under way is not a whole one

@@ -35,7 +35,7 @@ UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class EnergyEstimate:
     """Joules and the half width of their 95 % interval."""
 
     energy_j: float
@@ -43,7 +43,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class SensorUpdates:
     """What a sensor said, one entry per refresh, in order of time.
 
     Args:
@@ -67,7 +67,7 @@ class Steps:
     most_w: float = 0.0
 
 
-def window_energy(steps: Steps, start_s: float, end_s: float) -> Estimate:
+def window_energy(steps: SensorUpdates, start_s: float, end_s: float) -> EnergyEstimate:
     """Energy between two moments that the steps surround (or that lie within a few steps of the last one).
 
     Raises:
@@ -94,7 +94,7 @@ def window_energy(steps: Steps, start_s: float, end_s: float) -> Estimate:
     timing_j = [TIMING * steps.tick_error_s * _power_near(steps, at_s) for at_s in (start_s, end_s)]
     floor = sum(part**2 for part in timing_j)
     floor += sum(_unseen_j(steps, at_s, counted) ** 2 for at_s in (start_s, end_s))
-    return Estimate(energy.mean, energy.half_width(floor) * (SHORT if inner is None else 1.0))
+    return EnergyEstimate(energy.mean, energy.half_width(floor) * (SHORT if inner is None else 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class _Mixture:
         return high
 
 
-def _unseen_j(steps: Steps, at_s: float, counted: bool) -> float:
+def _unseen_j(steps: SensorUpdates, at_s: float, counted: bool) -> float:
     """What may hide between two refreshes: as much as readings that look part of the time differ from the whole."""
     index = int(np.searchsorted(steps.tick_s, at_s))
     near = slice(max(index - 1, 1), index + 2)
@@ -156,7 +156,7 @@ def _unseen_j(steps: Steps, at_s: float, counted: bool) -> float:
     return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
 
 
-def _inner(steps: Steps, start_s: float, end_s: float, counted: bool) -> tuple[int, int] | None:
+def _inner(steps: SensorUpdates, start_s: float, end_s: float, counted: bool) -> tuple[int, int] | None:
     """First and last step inside a window long enough for its edges not to know of each other."""
     known = np.isfinite(steps.energy_j) if counted else np.isfinite(steps.power_w)
     inside = np.flatnonzero(known & (steps.tick_s >= start_s) & (steps.tick_s <= end_s))
@@ -165,7 +165,7 @@ def _inner(steps: Steps, start_s: float, end_s: float, counted: bool) -> tuple[i
     return int(inside[0]), int(inside[-1])
 
 
-def _between(steps: Steps, first: int, last: int, counted: bool) -> tuple[float, float]:
+def _between(steps: SensorUpdates, first: int, last: int, counted: bool) -> tuple[float, float]:
     """Energy and variance between two steps: exact by the counter, by readings where there is none."""
     if counted:
         return float(steps.energy_j[last] - steps.energy_j[first]), 0.0
@@ -192,7 +192,7 @@ class _Cells:
     variance: Floats
 
 
-def _supports(steps: Steps, from_s: float, to_s: float, counted: bool) -> _Cells:
+def _supports(steps: SensorUpdates, from_s: float, to_s: float, counted: bool) -> _Cells:
     """All means that the sensor gave near an edge: steps of the counter, and readings where they say something else."""
     near = (steps.tick_s >= from_s) & (steps.tick_s <= to_s)
     begins, ends, means, variances = [], [], [], []
@@ -215,7 +215,7 @@ def _supports(steps: Steps, from_s: float, to_s: float, counted: bool) -> _Cells
 
 
 def _conditional(
-    cells: _Cells, piece: tuple[float, float], hypotheses: tuple[tuple[float, ...], ...], steps: Steps
+    cells: _Cells, piece: tuple[float, float], hypotheses: tuple[tuple[float, ...], ...], steps: SensorUpdates
 ) -> _Mixture:
     """The energy of a piece of time, given the cells; the level may change at the times of one of the hypotheses."""
     span_s = piece[1] - piece[0]
@@ -230,7 +230,7 @@ def _conditional(
 
 
 def _given_changes(
-    cells: _Cells, piece: tuple[float, float], points: tuple[float, ...], steps: Steps
+    cells: _Cells, piece: tuple[float, float], points: tuple[float, ...], steps: SensorUpdates
 ) -> tuple[Floats, Floats, Floats]:
     """Log likelihood, mean and variance of the piece's mean power, for each size and length of the fluctuation."""
     begin, end = np.append(cells.begin_s, piece[0]), np.append(cells.end_s, piece[1])
@@ -277,13 +277,13 @@ def _ou_means(low: Floats, high: Floats, share: Floats, length_s: float) -> Floa
     return mean * share[:, :, None] * share[:, None, :]
 
 
-def _step_around(steps: Steps, at_s: float) -> tuple[float, ...]:
+def _step_around(steps: SensorUpdates, at_s: float) -> tuple[float, ...]:
     """The refreshes before and after a moment, as far as there are any."""
     index = int(np.searchsorted(steps.tick_s, at_s, side="right"))
     return tuple(float(at) for at in steps.tick_s[max(index - 1, 0) : index + 1])
 
 
-def _power_near(steps: Steps, at_s: float) -> float:
+def _power_near(steps: SensorUpdates, at_s: float) -> float:
     """Power around a moment, for what an error of time is worth."""
     index = min(max(int(np.searchsorted(steps.tick_s, at_s)), 1), len(steps.tick_s) - 1)
     span_s = steps.tick_s[index] - steps.tick_s[index - 1]

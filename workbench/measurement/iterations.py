@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ..errors import MeasurementError, WorkbenchError
-from ..periods.segment import Found, compare, from_marks, iterations, per_iteration
+from ..periods.segment import SegmentedIterations, compare, from_marks, iterations, per_iteration
 from ..records import IterationSummary, Marks, Measurement, Periods, Window
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, u
 LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
-def count(window: Window, measurement: Measurement, recorder: Recorder | None, *, look: bool | None = None) -> Found | None:
+def count(window: Window, measurement: Measurement, recorder: Recorder | None, *, look: bool | None = None) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
     The period is that of the GPU with the most energy, energies are those of all measured GPUs together. The rows' energies add up to
@@ -49,7 +49,7 @@ def count(window: Window, measurement: Measurement, recorder: Recorder | None, *
         source = "detected"
     else:
         reason = "the power was not recorded"
-        return Found(from_marks([], Marks(((*within_s,),)), within_s=within_s).clear(), IterationSummary(0, sure=False, reason=reason))
+        return SegmentedIterations(from_marks([], Marks(((*within_s,),)), within_s=within_s).clear(), IterationSummary(0, sure=False, reason=reason))
     return _found(_added_up(frame, measurement), source, periods, measurement.energy_uncertainty_j)
 
 
@@ -69,13 +69,13 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
     except WorkbenchError as error:
         return Periods(reason=str(error))
     if found.sure and found.iteration is not None and {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns):
-        beat = aliasing.verdict(as_rows(part), found.iteration.seconds, guarded=False)
+        beat = aliasing.check_aliasing(as_rows(part), found.iteration.seconds, guarded=False)
         if beat:
             return replace(found, sure=False, reason=beat)
     return found
 
 
-def pooled(founds: Sequence[Found], measurements: Sequence[Measurement]) -> Found:
+def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measurement]) -> SegmentedIterations:
     """The iterations of several runs of one cell as one, numbered through."""
     if len(founds) == 1:
         return founds[0]
@@ -90,7 +90,7 @@ def pooled(founds: Sequence[Found], measurements: Sequence[Measurement]) -> Foun
     return _found(pl.concat(frames), source, periods, error_j)
 
 
-def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False) -> Found:
+def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False) -> SegmentedIterations:
     """The iterations of a stored trace (`Store.trace`): as they were stored, or found anew.
 
     Args:
@@ -115,14 +115,14 @@ def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marke
     return _found(iterations(parts[0], periods, others=parts[1:], within_s=within_s), "detected", periods, None)
 
 
-def _found(frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None) -> Found:
+def _found(frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None) -> SegmentedIterations:
     summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j)
     if not summary.sure and summary.count:  # a guess may be looked at in the frame; it is nothing to compare costs by
         summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.seconds)
     if source == "marks" and periods is not None:
         level = periods.iteration
         summary = replace(summary, detected_s=level.seconds if level else None, check=compare(periods, summary))
-    return Found(frame, summary, periods)
+    return SegmentedIterations(frame, summary, periods)
 
 
 def _traces(window: Window, measurement: Measurement, recorder: Recorder | None) -> list[pl.DataFrame]:

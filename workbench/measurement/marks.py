@@ -32,7 +32,7 @@ MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than th
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 
 
-class Notebook:
+class MarkRecorder:
     """What is noted for one open window. Many threads may write; appending to an array is one step of the interpreter.
 
     Args:
@@ -88,25 +88,25 @@ def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
     return outer is not inner and len(inner) > 2 and any(a <= inner[0] and inner[-1] <= b for a, b in itertools.pairwise(outer))
 
 
-_open: tuple[Notebook, ...] = ()
+_open: tuple[MarkRecorder, ...] = ()
 _lock = threading.Lock()
 
 
-def attach(notebook: Notebook) -> None:
+def attach(notebook: MarkRecorder) -> None:
     """From now on marks are noted here too."""
     global _open
     with _lock:
         _open = (*_open, notebook)
 
 
-def detach(notebook: Notebook) -> None:
+def detach(notebook: MarkRecorder) -> None:
     """No further marks; a second time does nothing."""
     global _open
     with _lock:
         _open = tuple(each for each in _open if each is not notebook)
 
 
-def detach_all(notebooks: dict[int, Notebook]) -> None:
+def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
     """Those of a meter that is gone."""
     for notebook in list(notebooks.values()):
         detach(notebook)
@@ -151,7 +151,7 @@ def loop(moments_s: Sequence[float]) -> None:
         notebook.loops.append(moments_s)
 
 
-class Teller(Notebook):
+class MarkWriter(MarkRecorder):
     """Writes every mark of this process to a file at once, so that who has started it knows how far it is.
 
     Raises:
@@ -193,7 +193,7 @@ class Teller(Notebook):
 class _Told(list[Phase]):
     """Phases that are told rather than kept."""
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, teller: MarkWriter) -> None:
         super().__init__()
         self._teller = teller
 
@@ -203,4 +203,4 @@ class _Told(list[Phase]):
 
 if _path := os.environ.get(ENVIRONMENT_VARIABLE):
     with contextlib.suppress(OSError):
-        attach(Teller(_path))
+        attach(MarkWriter(_path))

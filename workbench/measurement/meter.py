@@ -32,7 +32,7 @@ from .sensor_updates import as_steps, by_readings, gaps, reaches
 from .synchronise import synchronise
 
 if TYPE_CHECKING:
-    from ..periods.segment import Found
+    from ..periods.segment import SegmentedIterations
 
 T = TypeVar("T")
 NAN = math.nan
@@ -68,7 +68,7 @@ class Meter:
         self._counted = tuple(device.can("energy") for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
         self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
-        self._notebooks: dict[int, marks.Notebook] = {}  # of windows that are open
+        self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
         weakref.finalize(self, marks.detach_all, self._notebooks)
         if recorder is not None:
             self._hold = recorder.hold(self._oldest)
@@ -82,7 +82,7 @@ class Meter:
         window = Window(encodable(label), self.clock(), edges, host_opened=host, notes=notes)
         if len(self._notebooks) >= 256:  # nor must windows that were never closed make steps slow
             marks.detach(self._notebooks.pop(next(iter(self._notebooks))))
-        self._notebooks[id(window)] = notebook = marks.Notebook(self.clock)
+        self._notebooks[id(window)] = notebook = marks.MarkRecorder(self.clock)
         marks.attach(notebook)
         if self.recorder is not None:
             if len(self._starts) >= 256:  # windows that were never measured must not keep traces for ever
@@ -265,7 +265,7 @@ class Meter:
         # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78 of it.
         return 0.78 * update_s * float(power_w)
 
-    def count(self, window: Window, measurement: Measurement, *, look: bool | None = None) -> Found | None:
+    def count(self, window: Window, measurement: Measurement, *, look: bool | None = None) -> SegmentedIterations | None:
         """The iterations of a measured window; see `counting.count`."""
         from .iterations import count
 
@@ -293,9 +293,9 @@ class Meter:
     # for scripts
 
     @contextlib.contextmanager
-    def window(self, label: str = "", *, settle: bool = True) -> Iterator[Result]:
+    def window(self, label: str = "", *, settle: bool = True) -> Iterator[BlockResult]:
         """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`. Of itself it raises nothing."""
-        result = Result(self, label, settle)
+        result = BlockResult(self, label, settle)
         try:
             yield result
         except KeyboardInterrupt:
@@ -345,7 +345,7 @@ class TrainingWindow:
         self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
         self._time_s = time.monotonic() - self._begun_s
 
-    def measure(self, outcome: str = "ok", *, settle: bool = True) -> tuple[Measurement, Found | None]:
+    def measure(self, outcome: str = "ok", *, settle: bool = True) -> tuple[Measurement, SegmentedIterations | None]:
         """Its measurement, and its iterations where they were looked for and found."""
         assert self._time_s is not None
         began_unix_s = time.time() - (time.monotonic() - self._begun_s)
@@ -359,12 +359,12 @@ class TrainingWindow:
         return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
 
 
-class Result:
+class BlockResult:
     """What a measured block leaves behind; the estimate is made when it is first asked for."""
 
     def __init__(self, meter: Meter, label: str, settle: bool) -> None:
         self._meter, self._settle = meter, settle
-        self._found: Found | None = None
+        self._found: SegmentedIterations | None = None
         self._outcome = "ok"
         self._measurement: Measurement | None = None
         self._training = TrainingWindow(meter, label)
@@ -383,7 +383,7 @@ class Result:
         return self._measurement
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SegmentedIterations:
         """The iterations of the block, their summary and the periods of its trace; also of a block too short to be looked at unasked."""
         measurement, window = self.measurement, self._training.closed
         if window is not None and (self._found is None or self._found.periods is None):
@@ -484,7 +484,7 @@ def describe(error: BaseException) -> str:
     return str(error) if isinstance(error, WorkbenchError) and str(error) else f"{type(error).__name__}: {error}"
 
 
-def with_iterations(measurement: Measurement, found: Found | None) -> Measurement:
+def with_iterations(measurement: Measurement, found: SegmentedIterations | None) -> Measurement:
     """A measurement that says what one iteration costs."""
     return measurement if found is None else replace(measurement, iterations=found.summary)
 

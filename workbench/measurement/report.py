@@ -15,10 +15,10 @@ MIME = "application/vnd.gpu-energy-workbench.measurement+json"
 CALIBRATION = "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
 
 
-def energy_words(energy_j: float | None, uncertainty_j: float | None) -> str:
+def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
     """Joules with their error, rounded to what the error allows.
 
-    >>> energy_words(123.4321, 1.8342), energy_words(0.0213, 0.0004), energy_words(1234567.0, 3210.0)
+    >>> format_energy(123.4321, 1.8342), format_energy(0.0213, 0.0004), format_energy(1234567.0, 3210.0)
     ('123.4 ± 1.8 J', '0.02130 ± 0.00040 J', '1.2346 ± 0.0032 MJ')
     """
     if energy_j is None:
@@ -32,10 +32,10 @@ def energy_words(energy_j: float | None, uncertainty_j: float | None) -> str:
     return f"{value:.{decimals}f} ± {error:.{decimals}f} {unit}"
 
 
-def time_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration as a person says it.
 
-    >>> time_words(0.01234), time_words(9.98), time_words(754.0), time_words(7384.0)
+    >>> format_duration(0.01234), format_duration(9.98), format_duration(754.0), time_words(7384.0)
     ('12.3 ms', '9.98 s', '12 min 34 s', '2 h 3 min')
     """
     if seconds < 0.1:
@@ -51,8 +51,8 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
         why = m.notes[0] if m.notes else "; ".join(note for gpu in m.gpus for note in gpu.notes[-1:]) or "no GPU was measured"
-        return f"{label}{time_words(m.time_s)}, no energy: {why}"
-    parts = [energy_words(m.energy_j, m.energy_uncertainty_j), time_words(m.time_s)]
+        return f"{label}{format_duration(m.time_s)}, no energy: {why}"
+    parts = [format_energy(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
     if m.mean_power_w is not None:
         parts.append(f"{significant(m.mean_power_w)} W")
     if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
@@ -65,27 +65,27 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         parts.append({"error": "the cell ended with an error", "interrupted": "interrupted"}.get(m.outcome, m.outcome))
     if m.simulated:
         parts.append("simulated")
-    told = iteration_words(m.iterations)
+    told = describe_iterations(m.iterations)
     return label + ", ".join(parts) + (f"; {told}" if told else "")
 
 
-def iteration_words(found: IterationSummary | None) -> str:
+def describe_iterations(found: IterationSummary | None) -> str:
     """What one iteration takes and costs, or why that is not known; empty where it was not looked for.
 
-    >>> iteration_words(IterationSummary(24, 0.4123, 0.0031, 96.04, 2.1, "detected"))
+    >>> describe_iterations(IterationSummary(24, 0.4123, 0.0031, 96.04, 2.1, "detected"))
     '412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected)'
-    >>> iteration_words(IterationSummary(0, reason="flat: the power hardly changes"))
+    >>> describe_iterations(IterationSummary(0, reason="flat: the power hardly changes"))
     'no iterations found (flat: the power hardly changes)'
     """
     if found is None:
         return ""
     if not found.count and found.detected_s is not None:
-        return f"iterations of perhaps {time_words(found.detected_s)}, not sure ({found.reason or 'the period is a best guess'})"
+        return f"iterations of perhaps {format_duration(found.detected_s)}, not sure ({found.reason or 'the period is a best guess'})"
     if not found.count or found.seconds is None:
         return f"no iterations found ({found.reason or 'nothing repeats'})"
-    cost = "" if found.energy_j is None else f" and {energy_words(found.energy_j, found.energy_uncertainty_j)}"
+    cost = "" if found.energy_j is None else f" and {format_energy(found.energy_j, found.energy_uncertainty_j)}"
     plural = "s" if found.count > 1 else ""
-    others = [f"every {_count(level.every)} a {level.name} of {time_words(level.each_s)}" for level in found.levels
+    others = [f"every {_count(level.every)} a {level.name} of {format_duration(level.each_s)}" for level in found.levels
               if level.name not in ("iteration", "micro-step", "cycle") and level.count > 1 and level.every is not None]  # fmt: skip
     words = f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} iteration{plural} ({found.source})"
     return "; ".join([words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])])
@@ -141,7 +141,7 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
 def _row(gpu: GpuMeasurement) -> str:
     cells = (
         gpu.name,
-        energy_words(gpu.energy_j, gpu.energy_uncertainty_j),
+        format_energy(gpu.energy_j, gpu.energy_uncertainty_j),
         _unit(gpu.mean_power_w, "W"),
         _unit(gpu.peak_power_w, "W"),
         _unit(gpu.power_limit_w, "W"),
@@ -159,7 +159,7 @@ def _levels(found: IterationSummary | None) -> str:
         return ""
     heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
     rows = [
-        (each.name, str(each.count), time_words(each.each_s), _unit(each.each_j, "J"), time_words(each.time_s), _unit(each.energy_j, "J"))
+        (each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"), format_duration(each.time_s), _unit(each.energy_j, "J"))
         for each in found.levels
     ]
     cells = "".join("<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in row) + "</tr>"
@@ -195,12 +195,12 @@ class Report:
         return {**bundle, "text/plain": repr(self), "text/html": f"{bundle['text/html']}{remarks}"}
 
 
-def compare_words(a: Measurement, b: Measurement) -> str:
+def describe_comparison(a: Measurement, b: Measurement) -> str:
     """Two measurements against one another: ratio of their energies and times, the former with its 95 % interval.
 
     >>> one = Measurement("1", "a", 0.0, 2.0, (GpuMeasurement("G", "u", 100.0, 3.0, "counter", False),))
     >>> two = Measurement("2", "b", 0.0, 3.0, (GpuMeasurement("G", "u", 80.0, 4.0, "counter", False),))
-    >>> compare_words(one, two)
+    >>> describe_comparison(one, two)
     'b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less'
     """
     names = f"{b.label or b.id} / {a.label or a.id}"
@@ -212,7 +212,7 @@ def compare_words(a: Measurement, b: Measurement) -> str:
     half = ratio * math.hypot(error_a / a.energy_j, error_b / b.energy_j if b.energy_j else 0.0)
     difference, error = b.energy_j - a.energy_j, math.hypot(error_a, error_b)
     verdict = "no sure difference" if abs(difference) <= error else (
-        f"{energy_words(abs(difference), error)} {'less' if difference < 0 else 'more'}")  # fmt: skip
+        f"{format_energy(abs(difference), error)} {'less' if difference < 0 else 'more'}")  # fmt: skip
     cards = {gpu.uuid for gpu in a.gpus} == {gpu.uuid for gpu in b.gpus}
     caveat = "" if cards else "; on different GPUs, whose calibrations may differ by 10 %"
     span = f"{ratio:.3f} ({ratio - half:.3f} .. {ratio + half:.3f})"

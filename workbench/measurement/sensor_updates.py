@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..records import Edge, Window
-from .energy_estimate import Steps
+from .energy_estimate import SensorUpdates
 
 Array = np.ndarray[Any, Any]
 
 
-def as_steps(rows: Array, window_s: float, closing: Edge | None = None, most_w: float = 0.0) -> Steps | None:
+def as_steps(rows: Array, window_s: float, closing: Edge | None = None, most_w: float = 0.0) -> SensorUpdates | None:
     """One entry per refresh of the sensor; None while its refreshes are not known.
 
     The moments of the refreshes are put on one line where they lie on one: what is left of their error is then the same at
@@ -40,10 +40,10 @@ def as_steps(rows: Array, window_s: float, closing: Edge | None = None, most_w: 
             energy_j = np.append(energy_j, closing.energy_j)
             power_w, power_tick_s = np.append(power_w, math.nan), np.append(power_tick_s, math.nan)
     error_s = float(np.median(rows["tick_error_s"]))
-    return Steps(tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w)
+    return SensorUpdates(tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w)
 
 
-def reaches(steps: Steps, window: Window) -> bool:
+def reaches(steps: SensorUpdates, window: Window) -> bool:
     """Whether the sensor was followed from before the window to (nearly) its end, and its counter never went back."""
     assert window.end_s is not None
     slack_s = 2.5 * steps.period_s

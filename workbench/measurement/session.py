@@ -39,7 +39,7 @@ class Session:
         self._meter: Meter | None = None
         self._lock = threading.RLock()
         self._limiting = threading.RLock()  # not `_lock`: a slow driver must not keep windows from being opened
-        self._ways: dict[str, lease.WayBack] = {}  # by UUID, of the limits that this session has set
+        self._ways: dict[str, lease.SettingLease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
     @property
@@ -102,7 +102,7 @@ class Session:
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
         with self._limiting:
-            way = self._ways.get(uuid) or lease.WayBack(device)
+            way = self._ways.get(uuid) or lease.SettingLease(device)
             self._ways[uuid] = way
             applied_w = way.change(Setting(power_limit_w=watts)).power_limit_w
         return watts if applied_w is None else applied_w
@@ -133,7 +133,7 @@ class Session:
             way = self._ways.get(uuid)
             if way is None:
                 return None
-            left = way.back()
+            left = way.restore()
             del self._ways[uuid]
             return left
 
@@ -153,9 +153,9 @@ class Session:
             self._meter = None
 
 
-def _back(way: lease.WayBack) -> str:
+def _back(way: lease.SettingLease) -> str:
     try:
-        return way.back()
+        return way.restore()
     except DeviceError as error:
         return str(error)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ..errors import StoreError
-from ..measurement.report import energy_words, time_words
+from ..measurement.report import format_duration, format_energy
 from ..measurement.store import Store
 from ..search.tradeoff import Collected, collect
 from ._core import theme
@@ -25,7 +25,7 @@ ROWS = 40  # of the log that are shown, newest first
 HEADS = ("when", "label", "outcome", "time", "energy", "power", "limit", "GPU")
 
 
-class Sheet(LivePanel):
+class HtmlPanel(LivePanel):
     """A page of HTML that changes now and then, with a bar and a Cancel button where something long goes on.
 
     Args:
@@ -56,11 +56,11 @@ class Sheet(LivePanel):
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         return {"text/html": self.picture(), **self._bundle()}
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         self.start()
         return {"theme": theme.VARIABLES, **self._news()}, []
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         now_s = time.monotonic()
         if now_s - self._looked_s < POLL_S:
             return None
@@ -77,7 +77,7 @@ class Sheet(LivePanel):
                                           "can_cancel": not sweep.cancelled and not sweep.reason}  # fmt: skip
         return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "cancel" and self._sweep is not None:
             self._sweep.cancel()
             self._say(self._news())
@@ -93,12 +93,12 @@ def progress_words(sweep: Sweep) -> str:
         return f"{words}; ended: {sweep.reason}"
     if sweep.cancelled:
         return f"{words}; cancelled: the trials that run are finished and kept"
-    return words + (f", {time_words(left_s)} left" if left_s else "")
+    return words + (f", {format_duration(left_s)} left" if left_s else "")
 
 
-def log_sheet(store: Store) -> Sheet:
+def log_sheet(store: Store) -> HtmlPanel:
     """The newest measurements of the log."""
-    return Sheet("Log", lambda: log_html(_log(store)), lambda: files(store), lambda: f"{len(_log(store))} measurements")
+    return HtmlPanel("Log", lambda: log_html(_log(store)), lambda: files(store), lambda: f"{len(_log(store))} measurements")
 
 
 def log_html(log: pl.DataFrame) -> str:
@@ -112,8 +112,8 @@ def log_html(log: pl.DataFrame) -> str:
         watts = None if not row["time_s"] or row["energy_j"] is None else row["energy_j"] / row["time_s"]
         limit_w = gpus[0]["power_limit_w"] if gpus else None
         words = (
-            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"], time_words(row["time_s"]),
-            energy_words(row["energy_j"], row["energy_uncertainty_j"]), "" if watts is None else f"{watts:.0f} W",
+            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"], format_duration(row["time_s"]),
+            format_energy(row["energy_j"], row["energy_uncertainty_j"]), "" if watts is None else f"{watts:.0f} W",
             "" if limit_w is None else f"{limit_w:.0f} W", " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
         )  # fmt: skip
         cells = "".join(f'<td style="text-align:left;padding:0 10px 0 0">{html.escape(str(word))}</td>' for word in words)
@@ -122,13 +122,13 @@ def log_html(log: pl.DataFrame) -> str:
     return f'<table style="font-size:12px">{"".join(rows)}</table>{more}'
 
 
-def sweep_sheet(sweep: Sweep) -> Sheet:
+def sweep_sheet(sweep: Sweep) -> HtmlPanel:
     """How far a sweep is, and a button that ends it."""
 
     def words() -> str:
         return progress_words(sweep)
 
-    return Sheet("Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep)
+    return HtmlPanel("Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep)
 
 
 class Logged:

@@ -19,7 +19,7 @@ from ..measurement import session
 from ..measurement.recorder import Recorder
 from ..measurement.store import Store
 from ._core.live import LivePanel, interrupt_cell, kernel, unblock
-from ._core.persistent import Shown, StandingPanel
+from ._core.persistent import DisplayHandle, PersistentPanel
 from ._views.apply.panel import ApplyPanel
 from ._views.clocks.panel import ClocksPanel
 from ._views.cluster.panel import cluster
@@ -50,7 +50,7 @@ class Workbench:
         live: bool | None = None,
     ) -> None:
         compared = cluster(log, live=live)  # it may refuse, and then nothing is held yet
-        self._shown = Shown(live)
+        self._shown = DisplayHandle(live)
         here, store = session.current(), store or Store()
         devices: tuple[Device, ...] = here.devices
         self.recorder = here.recorder
@@ -75,7 +75,7 @@ class Workbench:
         self.panels["Cluster"] = compared
         self.panels["Log"] = log_sheet(store)
         for panel in self.panels.values():
-            if isinstance(panel, StandingPanel):
+            if isinstance(panel, PersistentPanel):
                 panel.on_picture = lambda: self._shown.changed(self._picture)
         self._box: ipywidgets.Tab | None = None
 

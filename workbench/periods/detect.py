@@ -24,10 +24,10 @@ import polars as pl
 from ..errors import UsageError
 from ..records import Level, Periods
 from .estimators import ranker
-from .estimators.candidates import View
+from .estimators.candidates import SignalView
 from .estimators.features import NAMES, describe
 from .estimators.precise import Precise, precise
-from .estimators.signals import REFRESHES, Grid, on_grid
+from .estimators.signals import REFRESHES, SignalGrid, on_grid
 
 FEWEST = 20
 SURE = 0.8  # confidence in the iteration from which it may be relied upon at once
@@ -135,14 +135,14 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
     return time_s, columns, tuple(notes)
 
 
-def _flat(grid: Grid) -> str:
+def _flat(grid: SignalGrid) -> str:
     power = grid.signals[0]
     if power.sd < FLAT * max(power.centre, 1e-9) and all(signal.sd < 0.01 for signal in grid.signals[1:]):
         return f"flat: power stays within {power.sd:.2g} W of {power.centre:.4g} W"
     return ""
 
 
-def _nothing(grid: Grid) -> str:
+def _nothing(grid: SignalGrid) -> str:
     limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
     if grid.seconds < 2.5 * limit_s:
         return f"too short: {grid.seconds:.3g} s of trace, and this sensor shows nothing below {limit_s:.3g} s"
@@ -150,7 +150,7 @@ def _nothing(grid: Grid) -> str:
 
 
 def _decide(
-    grid: Grid, views: list[View], periods_s: Any, features: Any, iteration: Any, level: Any, sure: bool, best: int, notes: tuple[str, ...]
+    grid: SignalGrid, views: list[SignalView], periods_s: Any, features: Any, iteration: Any, level: Any, sure: bool, best: int, notes: tuple[str, ...]
 ) -> Periods:
     """Name the levels, and say how sure that is."""
     if iteration[best] < GUESS and level.max() < LEVEL:
@@ -177,7 +177,7 @@ def _decide(
     return periods if sure else replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
 
 
-def _may_be_a_beat(grid: Grid, period_s: float, seen: dict[str, float]) -> str:
+def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) -> str:
     """Whether something faster than the sensor may have made a rhythm, in words.
 
     A beat of the job with the sensor's refresh keeps the fundamental only: it is a sine. Iterations have an edge somewhere, unless they
@@ -192,7 +192,7 @@ def _may_be_a_beat(grid: Grid, period_s: float, seen: dict[str, float]) -> str:
             "the shortest that this sensor can show")  # fmt: skip
 
 
-def precisely(views: list[View], grid: Grid, period_s: float) -> Precise:
+def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
     """A period made precise, by the signal that explains the period best; power where they are alike."""
     found = [
         (precise(view.signal, grid.step_s, period_s), 0.1 * (view.signal.name == "power_w"))
@@ -204,20 +204,20 @@ def precisely(views: list[View], grid: Grid, period_s: float) -> Precise:
     return replace(best, explained=power.explained, boundary=power.boundary)
 
 
-def _level(found: Precise, grid: Grid, name: str, confidence: float) -> Level:
+def _level(found: Precise, grid: SignalGrid, name: str, confidence: float) -> Level:
     uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
     phase_s = grid.start_s + found.boundary * grid.step_s
     return Level(name, found.period_s, uncertainty_s, confidence, phase_s, float(np.clip(found.explained, 0.0, 1.0)))
 
 
-def _longer(grid: Grid, periods_s: Any, iteration: Any) -> float | None:
+def _longer(grid: SignalGrid, periods_s: Any, iteration: Any) -> float | None:
     """Seconds of trace that would probably settle it: up to twelve periods of what looks best; None where there are plenty already."""
     likely_s = float(periods_s[int(np.argmax(iteration))])
     missing_s = 12 * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
 
 
-def _doubt(grid: Grid, periods_s: Any, iteration: Any, level: Any, best: int) -> str:
+def _doubt(grid: SignalGrid, periods_s: Any, iteration: Any, level: Any, best: int) -> str:
     period_s = float(periods_s[best])
     others = np.abs(np.log(periods_s / period_s)) > math.log(_NEIGHBOUR)
     rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))

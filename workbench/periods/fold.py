@@ -54,7 +54,7 @@ class Idle:
         )
 
 
-def ruler(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
+def uniform_grid(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
     """Whole periods of a level inside a trace, from its phase and period alone: columns start_s, end_s."""
     if not level.seconds > 0:
         raise UsageError(f"a period must be a positive number of seconds, not {level.seconds:g}")
@@ -73,7 +73,7 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
     An iteration of which less than half was seen, as beside a gap, is left out; the others keep their numbers.
     """
     times, power = _readings(trace)
-    starts, ends = _edges(ruler(trace, level) if spans is None else spans)
+    starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
     if not len(starts) or not len(times):
         return _folded(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
     number = np.searchsorted(starts, times, side="right") - 1
@@ -196,7 +196,7 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     folded = fold(trace, level, spans)
     if refresh is None or level.seconds < SLOWEST * refresh or folded.height < 16:
         return None
-    starts, ends = _edges(ruler(trace, level) if spans is None else spans)
+    starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
     numbers = np.unique(folded["iteration"].to_numpy())
     starts, ends = starts[numbers], ends[numbers]
     power = folded["power_w"].to_numpy()

@@ -60,7 +60,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SegmentedIterations:
     """The iterations of a window: a frame, their summary, and the periods of its trace (None where they were not looked for)."""
 
     frame: pl.DataFrame

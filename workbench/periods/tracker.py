@@ -339,7 +339,7 @@ class PeriodTracker:
         elif abs(math.log(level.seconds / locked.lock.seconds)) > DRIFT:  # another level; what differs by less has drifted
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
-            if half is not None and same(half.seconds, level.seconds) and aliasing.verdict(rows, level.seconds, guarded=self._guarded) == "":
+            if half is not None and same(half.seconds, level.seconds) and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == "":
                 self._note(f"with more data the {level.name} is {level.seconds:.4g} s, not {locked.lock.seconds:.4g} s")
                 self._take_up(found, level, rows, now_s)
                 return

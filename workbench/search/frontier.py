@@ -304,7 +304,7 @@ def hull(front: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class HullMix:
     """Two rows of a hull and the share of the work done at the second: what lies between two configurations."""
 
     first: int
@@ -314,7 +314,7 @@ class Mix:
     energy_j: float
 
 
-def between(convex: pl.DataFrame, time_s: float) -> Mix:
+def between(convex: pl.DataFrame, time_s: float) -> HullMix:
     """Least energy for the same work in `time_s` when two configurations of a hull may take turns.
 
     Raises:
@@ -325,10 +325,10 @@ def between(convex: pl.DataFrame, time_s: float) -> Mix:
         raise UsageError(f"nothing takes {time_s:.4g} s; the fastest configuration takes {times[0]:.4g} s")
     if time_s >= times[-1]:
         last = len(times) - 1
-        return Mix(last, last, 0.0, float(times[-1]), float(energies[-1]))
+        return HullMix(last, last, 0.0, float(times[-1]), float(energies[-1]))
     second = max(1, int(np.searchsorted(times, time_s, side="right")))
     share = float((time_s - times[second - 1]) / (times[second] - times[second - 1]))
-    return Mix(second - 1, second, share, time_s, float(energies[second - 1] + share * (energies[second] - energies[second - 1])))
+    return HullMix(second - 1, second, share, time_s, float(energies[second - 1] + share * (energies[second] - energies[second - 1])))
 
 
 def _turns_up(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> float:

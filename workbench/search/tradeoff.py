@@ -134,7 +134,7 @@ def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True)
-class Look:
+class FrontierAnalysis:
     """Points of one piece of work, their frontier, and what they are compared with.
 
     Attributes:
@@ -185,7 +185,7 @@ class Look:
         return int(found[0]) if len(found) else None
 
 
-def look(points: pl.DataFrame, *, default: Configuration | None = None, max_power_w: float | None = None) -> Look:
+def analyse_frontier(points: pl.DataFrame, *, default: Configuration | None = None, max_power_w: float | None = None) -> FrontierAnalysis:
     """The frontier of pooled points for the same work.
 
     Args:
@@ -205,7 +205,7 @@ def look(points: pl.DataFrame, *, default: Configuration | None = None, max_powe
         drawn = float((points["energy_j"] / points["time_s"]).max())  # type: ignore[arg-type]
         max_power_w = drawn if limits.is_empty() else float(limits.max())  # type: ignore[arg-type]
     ZeusCost(0.5, max_power_w)  # which says what is wrong with it
-    return Look(points, front, chance, reference, why, max_power_w)
+    return FrontierAnalysis(points, front, chance, reference, why, max_power_w)
 
 
 def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int | None, str]:
@@ -277,14 +277,14 @@ def choose(
     """The configuration of a frame that is best for eta, or of least energy, within a slowdown against the default (0.05 is 5 %).
 
     Raises:
-        UsageError: as `collect` and `look`; several jobs or GPUs in one frame; an eta or a slowdown that makes no sense.
+        UsageError: as `collect` and `analyse_frontier`; several jobs or GPUs in one frame; an eta or a slowdown that makes no sense.
     """
     points = collect(frame).points
     for name in ("gpu", "job"):
         if points[name].n_unique() > 1:
             raise UsageError(f"the frame holds several {name}s ({', '.join(map(str, points[name].unique()[:4]))}); filter it to one")
     check_slowdown(max_slowdown)
-    seen = look(points, default=default, max_power_w=max_power_w)
+    seen = analyse_frontier(points, default=default, max_power_w=max_power_w)
     place = seen.allowed(max_slowdown) - 1 if eta is None else seen.optimum(eta, max_slowdown)
     return configuration(points, int(seen.front[place]))
 
@@ -310,14 +310,14 @@ def python(chosen: Configuration, rule: str = "") -> str:
 # a choice when points change
 
 
-class Followed(NamedTuple):
+class CarriedChoice(NamedTuple):
     """Where a choice is among new points, and a sentence where it had to move."""
 
     row: int
     said: str = ""
 
 
-def follow(before: Look, row: int, after: Look) -> Followed:
+def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> CarriedChoice:
     """A choice among new points: itself where it is still there and no worse off, else the nearest of the frontier."""
     was = before.points.row(row, named=True)
     keys = [*KNOBS, "gpu", "job"]
@@ -329,12 +329,12 @@ def follow(before: Look, row: int, after: Look) -> Followed:
         now = None if exact.is_empty() else int(exact["row"][0])
     stood = before.place(row) is not None
     if now is not None and (after.place(now) is not None or not stood):
-        return Followed(now)
+        return CarriedChoice(now)
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
     why = "is no longer among the points" if now is None else "is not on the frontier any more"
     name, other = (words(configuration(frame, number)) for frame, number in ((before.points, row), (after.points, to)))
-    return Followed(to, f"{name} {why}; the choice has moved to the nearest, {other}")
+    return CarriedChoice(to, f"{name} {why}; the choice has moved to the nearest, {other}")
 
 
 # what a choice saves
@@ -401,7 +401,7 @@ class Saving:
         return self.energy_j / J_PER_KWH
 
 
-def savings(seen: Look, row: int, work: Work, tariff: Tariff) -> list[Saving]:
+def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
     """What a point saves against the default; nothing without a default."""
     if seen.reference is None:
         return []

@@ -32,14 +32,14 @@ from typing import Any
 from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError
 from ..measurement.meter import Meter
 from . import mps
-from .children import GRACE_S, LONGEST_LABEL, Child, Work, label_of
-from .comparing import Comparison as Comparison
-from .comparing import Estimate as Estimate
-from .processes import Guardian
-from .result import Job as Job
+from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of
+from .comparing import ConfidenceInterval as ConfidenceInterval
+from .comparing import SharingEffect as SharingEffect
+from .processes import JobReaper
 from .result import Shared as Shared
-from .run import Run, interruptible
-from .stages import OnBreak, Plan, Say
+from .result import SharedJob as SharedJob
+from .run import SharingRun, interruptible
+from .stages import OnBreak, Say, SharingPlan
 
 FEWEST, MOST = 2, 4
 last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
@@ -99,14 +99,14 @@ def share(
         with contextlib.ExitStack() as stack:
             stack.callback(_tidy, directory)
             environment = _environment(gpu, device.uuid)
-            guardian = Guardian(str(directory))
+            guardian = JobReaper(str(directory))
             stack.callback(guardian.close)
             writer = getattr(device.clock, "writer", None)  # of a simulated machine
-            children = [Child(name, work, directory, environment, guardian=guardian, writer=writer)
+            children = [JobProcess(name, work, directory, environment, guardian=guardian, writer=writer)
                         for name, work in zip(names, works, strict=True)]  # fmt: skip
             mode = mps.words(mps.running(environment), device.simulated)
-            plan = Plan(bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s)
-            run = Run(device, meter, children, plan, mode, say or _silent)
+            plan = SharingPlan(bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s)
+            run = SharingRun(device, meter, children, plan, mode, say or _silent)
             run.notes += [device.note] if device.note else []
             return _carry_out(run, keep)
     finally:
@@ -130,7 +130,7 @@ def _tidy(directory: Path) -> None:
         directory.rmdir()
 
 
-def _carry_out(run: Run, keep: bool) -> Shared:
+def _carry_out(run: SharingRun, keep: bool) -> Shared:
     global last
     try:
         with interruptible():

@@ -1,4 +1,4 @@
-"""Marks from PyTorch without a change to the training: every step of its optimizer is told as `marks.Teller` tells steps.
+"""Marks from PyTorch without a change to the training: every step of its optimizer is told as `marks.MarkWriter` tells steps.
 
 Copied beside a job as `sitecustomize.py`, which Python imports at its start, whatever environment the job's Python belongs to: so this
 needs the standard library only, and not the workbench. A `sitecustomize` of that environment is run afterwards. What it tells counts only
@@ -23,7 +23,7 @@ OTHERS = 10  # steps of other optimizers in a row after which the one that count
 _TOLD = struct.Struct("<IIdd")
 
 
-class Steps:
+class OptimizerSteps:
     """Tells the steps of one optimizer: where several train parts of a model in turn, the first one is the iteration's."""
 
     def __init__(self, path: str) -> None:
@@ -43,10 +43,10 @@ class Steps:
             os.write(self._file, _TOLD.pack(os.getpid(), OPTIMIZER, now_s, now_s))
 
 
-class Finder:
+class OptimizerFinder:
     """Waits until the module with the optimizers is imported, and asks it to call back after every step."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: OptimizerSteps) -> None:
         self._steps = steps
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
@@ -71,7 +71,7 @@ class Finder:
 def begin(path: str) -> None:
     """From now on steps are told to this file."""
     with contextlib.suppress(OSError):
-        sys.meta_path.insert(0, Finder(Steps(path)))
+        sys.meta_path.insert(0, OptimizerFinder(OptimizerSteps(path)))
 
 
 def go_on(directory: str) -> None:

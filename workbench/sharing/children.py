@@ -70,7 +70,7 @@ def arguments_of(work: str | Sequence[str]) -> list[str]:
     return words
 
 
-class Child:
+class JobProcess:
     """One job.
 
     Args:
@@ -89,7 +89,7 @@ class Child:
 
     def __init__(
         self, label: str, work: Work, directory: Path, environment: Mapping[str, str], *,
-        guardian: processes.Guardian | None = None, writer: Callable[[], int] | None = None,
+        guardian: processes.JobReaper | None = None, writer: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
             raise NotSupported("jobs are paused with signals to process groups, which this system does not have")
@@ -199,7 +199,7 @@ class Child:
 
     @staticmethod
     def _moving(pids: set[int]) -> set[int]:
-        return {pid for pid in pids if (seen := processes.look(pid)) is not None and seen.state not in processes.STOPPED}
+        return {pid for pid in pids if (seen := processes.process_facts(pid)) is not None and seen.state not in processes.STOPPED}
 
     def resume(self) -> None:
         if self.paused and self.running:
@@ -325,7 +325,7 @@ def _hook(directory: Path) -> Path:
     return place
 
 
-def stop_all(children: Sequence[Child], *, grace_s: float = GRACE_S, pause: Callable[[float], None] = time.sleep) -> list[str]:
+def stop_all(children: Sequence[JobProcess], *, grace_s: float = GRACE_S, pause: Callable[[float], None] = time.sleep) -> list[str]:
     """Ask jobs to end, wait, insist, and in the end make them; returns sentences about those that had to be made to."""
     said = []
     for number in (signal.SIGINT, signal.SIGTERM):

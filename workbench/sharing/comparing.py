@@ -62,7 +62,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ConfidenceInterval:
     """A number and the half width of its 95 % interval."""
 
     value: float
@@ -78,7 +78,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SharingEffect:
     """What sharing does to a set of jobs.
 
     Attributes:
@@ -91,19 +91,19 @@ class Comparison:
         board_j: Energy of the board in what was watched together; the jobs' parts of it (`parts_j`) add up to it.
     """
 
-    alone_s: tuple[Estimate, ...]
-    together_s: tuple[Estimate, ...]
-    slowdown: tuple[Estimate, ...]
-    alone_j: tuple[Estimate, ...]
-    attributed_j: tuple[Estimate, ...]
-    saving: Estimate
-    progress: Estimate
-    together_w: Estimate
+    alone_s: tuple[ConfidenceInterval, ...]
+    together_s: tuple[ConfidenceInterval, ...]
+    slowdown: tuple[ConfidenceInterval, ...]
+    alone_j: tuple[ConfidenceInterval, ...]
+    attributed_j: tuple[ConfidenceInterval, ...]
+    saving: ConfidenceInterval
+    progress: ConfidenceInterval
+    together_w: ConfidenceInterval
     board_j: float
     parts_j: tuple[float, ...]
 
 
-def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, level: float = 0.95) -> Comparison:
+def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, level: float = 0.95) -> SharingEffect:
     """A set of jobs alone and together.
 
     Args:
@@ -124,13 +124,13 @@ def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, lev
             if not stage.count[:, job].sum() > 0:
                 raise MeasurementError(f"job {job + 1} made no iteration in what was measured {who}; measure for longer (seconds=...)")
 
-    def ask(function: Callable[[Sequence[Stage]], float]) -> Estimate:
+    def ask(function: Callable[[Sequence[Stage]], float]) -> ConfidenceInterval:
         return _estimate(function, stages, level)
 
     n = len(alone)
     jobs = range(n)
     parts = [_part(stages, job, idle_w) for job in jobs]
-    return Comparison(
+    return SharingEffect(
         alone_s=tuple(ask(lambda s, job=job: _iteration_s(s[job], job)) for job in jobs),  # type: ignore[misc]
         together_s=tuple(ask(lambda s, job=job: _iteration_s(s[-1], job)) for job in jobs),  # type: ignore[misc]
         slowdown=tuple(ask(lambda s, job=job: _iteration_s(s[-1], job) / _iteration_s(s[job], job)) for job in jobs),  # type: ignore[misc]
@@ -171,7 +171,7 @@ def active_shares(stages: Sequence[Stage], idle_w: float) -> list[float]:
     return [weight / whole for weight in weights] if whole > 0 else [1.0 / n] * n
 
 
-def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Stage], level: float = 0.95) -> Estimate:
+def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Stage], level: float = 0.95) -> ConfidenceInterval:
     """A function of the stages with the half width of the interval that holds the truth so often."""
     value = function(stages)
     variance, squares = 0.0, 0.0
@@ -197,7 +197,7 @@ def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Sta
             if error > 0:
                 factors = [1.0 + error if number == job else 1.0 for number in range(stage.count.shape[1])]
                 other += (deviations * (changed(place, stage.scaled(counts=factors)) - value)) ** 2
-    return Estimate(value, math.sqrt(blocks_half**2 + other))
+    return ConfidenceInterval(value, math.sqrt(blocks_half**2 + other))
 
 
 # from marks and moments to blocks

@@ -25,7 +25,7 @@ WAY_OUT = "call workbench.step() once per iteration in it, or use a callback of 
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class PeriodEstimate:
     """A period, its relative standard deviation, and the power of its harmonics relative to all of them."""
 
     seconds: float
@@ -33,7 +33,7 @@ class Rhythm:
     weights: tuple[float, ...]
 
 
-def alone_rhythm(trace: pl.DataFrame) -> Rhythm:
+def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
     """The iteration of a job that had the GPU to itself. Raises MeasurementError where the power does not show it."""
     found = find_periods(trace)
     level = found.iteration
@@ -43,10 +43,10 @@ def alone_rhythm(trace: pl.DataFrame) -> Rhythm:
     strengths = np.array([_strength(time_s, power_w, np.array([(k + 1) / level.seconds]))[0] for k in range(HARMONICS)])
     whole = float(strengths.sum())
     weights = tuple(float(each) for each in strengths / whole) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
-    return Rhythm(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
+    return PeriodEstimate(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
 
 
-def beside(trace: pl.DataFrame, alone: Rhythm, label: str) -> Rhythm:
+def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:
     """The same job's iteration while others run. Raises MeasurementError where it cannot be told from theirs."""
     time_s, power_w = _readings(trace)
     if len(time_s) < 20:
@@ -66,10 +66,10 @@ def beside(trace: pl.DataFrame, alone: Rhythm, label: str) -> Rhythm:
     if not score[best] > CLEAR * usual or not score[best] > 1.5 * second:
         raise MeasurementError(f"the iterations of {label} cannot be told in the power that the jobs draw together; {WAY_OUT}")
     seconds = float(1.0 / frequencies[best])
-    return Rhythm(seconds, 0.25 * seconds / span_s, alone.weights)
+    return PeriodEstimate(seconds, 0.25 * seconds / span_s, alone.weights)
 
 
-def told_apart(label: str, seconds: float, others: Sequence[tuple[str, float]]) -> None:
+def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, float]]) -> None:
     """Raises MeasurementError where the period of another job, or a small multiple of it, is what was found for this one.
 
     Two jobs may well have one period; but a rhythm that is faint is easily taken for a harmonic of one that is strong.

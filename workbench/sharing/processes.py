@@ -23,19 +23,19 @@ STOPPED, GONE = b"Tt", b"ZXx"  # states in /proc
 _ROUNDS = 200  # most looks for processes that others have begun meanwhile
 
 
-class Seen(NamedTuple):
+class ProcessFacts(NamedTuple):
     """A process as /proc shows it."""
 
     state: bytes
     session: int
 
 
-def look(pid: int) -> Seen | None:
+def process_facts(pid: int) -> ProcessFacts | None:
     """None where it is not there any more."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
-        return None if words[0] in GONE else Seen(words[0], int(words[3]))
+        return None if words[0] in GONE else ProcessFacts(words[0], int(words[3]))
     except (OSError, IndexError, ValueError):
         return None
 
@@ -56,7 +56,7 @@ def mark_of(path: str, *, directory: bool = False) -> bytes:
 
 def belongs(pid: int, mark: bytes, groups: set[int]) -> bool:
     """Whether a process is alive, and in the session of one of these leaders or marked."""
-    seen = look(pid)
+    seen = process_facts(pid)
     return seen is not None and (seen.session in groups or has_mark(pid, mark))
 
 
@@ -86,7 +86,7 @@ def send(number: int, mark: bytes, groups: set[int]) -> set[int]:
     return reached
 
 
-class Guardian:
+class JobReaper:
     """Ends the jobs whose marks go to a directory if this process is killed before `close`."""
 
     def __init__(self, directory: str) -> None:

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..measurement.report import energy_words, time_words
+from ..measurement.report import format_duration, format_energy
 from ..records import Measurement
-from .comparing import Comparison, Estimate
+from .comparing import ConfidenceInterval, SharingEffect
 from .picture import picture
 
 MIME = "application/vnd.gpu-energy-workbench.sharing+json"
@@ -21,7 +21,7 @@ FULL = 0.9  # of the memory, above which a peak that was not seen may not fit
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SharedJob:
     """One of the jobs.
 
     Attributes:
@@ -63,8 +63,8 @@ class Shared:
     gpu: str
     uuid: str
     simulated: bool
-    jobs: tuple[Job, ...]
-    comparison: Comparison | None
+    jobs: tuple[SharedJob, ...]
+    comparison: SharingEffect | None
     decision: str
     verdict: str
     bound: float
@@ -99,7 +99,7 @@ class Shared:
 # the verdict
 
 
-def decide(found: Comparison, labels: tuple[str, ...], bound: float, seconds: float) -> tuple[str, str]:
+def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds: float) -> tuple[str, str]:
     """Whether to share, and why, as far as the errors allow.
 
     Args:
@@ -128,7 +128,7 @@ def decide(found: Comparison, labels: tuple[str, ...], bound: float, seconds: fl
         return "share", f"{facts}; share them"
     longer = max(min(100.0, (error / max(distance, 1e-3)) ** 2) for _, distance, error in unsure)
     return "undecided", (
-        f"{facts}; {' and '.join(open_)} yet: measure each for about {time_words(max(1.5, 1.2 * longer) * seconds)} (seconds=...)"
+        f"{facts}; {' and '.join(open_)} yet: measure each for about {format_duration(max(1.5, 1.2 * longer) * seconds)} (seconds=...)"
     )
 
 
@@ -136,10 +136,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if abs(share) < 0.0995 else f"{100 * share:.0f} %"
 
 
-def _points(each: Estimate) -> str:
+def _points(each: ConfidenceInterval) -> str:
     """The error of a share, in percent.
 
-    >>> _points(Estimate(0.24, 0.031)), _points(Estimate(0.02, 0.0042))
+    >>> _points(ConfidenceInterval(0.24, 0.031)), _points(ConfidenceInterval(0.02, 0.0042))
     ('3.1 %', '0.42 %')
     """
     decimals = max(0, min(3, 1 - math.floor(math.log10(max(100 * each.error, 1e-3)))))
@@ -159,16 +159,16 @@ def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 _time(found.alone_s[number]),
                 _time(found.together_s[number]),
                 f"{_percent(found.slowdown[number].value - 1)} ± {_points(found.slowdown[number])}",
-                energy_words(found.alone_j[number].value, found.alone_j[number].error),
-                energy_words(found.attributed_j[number].value, found.attributed_j[number].error),
-                energy_words(found.parts_j[number], None),
+                format_energy(found.alone_j[number].value, found.alone_j[number].error),
+                format_energy(found.attributed_j[number].value, found.attributed_j[number].error),
+                format_energy(found.parts_j[number], None),
             ]
         memory = "" if job.memory_bytes is None else f"{job.memory_bytes / 2**30:.1f} GiB"
         rows.append((job.label, *cells, memory, job.outcome))
     return heads, rows
 
 
-def _time(each: Estimate) -> str:
+def _time(each: ConfidenceInterval) -> str:
     scale, unit = (1e3, "ms") if each.value < 1 else (1.0, "s")
     error = max(scale * each.error, 1e-3)
     decimals = max(0, min(4, 1 - math.floor(math.log10(error))))
@@ -179,7 +179,7 @@ def _lines(shared: Shared) -> list[str]:
     out = []
     if (found := shared.comparison) is not None:
         out.append(
-            f"watched together: {energy_words(found.board_j, None)} of the board at {found.together_w.value:.0f} W; the jobs' parts add up "
+            f"watched together: {format_energy(found.board_j, None)} of the board at {found.together_w.value:.0f} W; the jobs' parts add up "
             f"to it ({RULE})"
         )
         out.append(
@@ -187,8 +187,8 @@ def _lines(shared: Shared) -> list[str]:
             "energies are of one iteration, errors of 95 % intervals"
         )
     if shared.board is not None and shared.board.energy_j is not None:
-        total = energy_words(shared.board.energy_j, shared.board.energy_uncertainty_j)
-        lasted = time_words(shared.board.time_s)
+        total = format_energy(shared.board.energy_j, shared.board.energy_uncertainty_j)
+        lasted = format_duration(shared.board.time_s)
         out.append(f"the board in all, from before the first job's start to the last one's end: {total} in {lasted}")
     if shared.memory_bytes and shared.memory_used_bytes is not None:
         free = shared.memory_bytes - shared.memory_used_bytes

@@ -8,10 +8,10 @@ import time
 from dataclasses import replace
 
 from ..errors import DeviceError, MeasurementError
-from ..measurement.report import time_words
+from ..measurement.report import format_duration
 from .children import CannotPause, stop_all
 from .comparing import compare, pooled
-from .result import Job, Shared
+from .result import Shared, SharedJob
 from .stages import TICK_S, Ended, Stages, short
 from .watching import Interval
 
@@ -21,7 +21,7 @@ SURE = 0.999  # of the intervals where one looks again and again, and takes a jo
 SAFE_POINTS = ("evaluation", "checkpoint", "epoch")
 
 
-class Run(Stages):
+class SharingRun(Stages):
     """The whole of a comparison."""
 
     def go(self) -> Shared:
@@ -62,7 +62,7 @@ class Run(Stages):
 
     def _shared(self, board: object = None, last_s: float | None = None) -> Shared:
         jobs = tuple(
-            Job(child.label, child.words, "hung" if number in self.hung else child.outcome(), self.memory.get(number), str(child.log),
+            SharedJob(child.label, child.words, "hung" if number in self.hung else child.outcome(), self.memory.get(number), str(child.log),
                 child.source or ("power" if number in self.watcher.rhythms else ""))
             for number, child in enumerate(self.children)
         )  # fmt: skip
@@ -106,11 +106,11 @@ class Run(Stages):
                 held = "the bound held"
                 if self.decision == "do not share":
                     held = f"{self.verdict}; {self.labels[-1]} goes on, as no job is beyond the bound with {100 * SURE:g} % certainty"
-                lasted = time_words(now_s - began_s)
+                lasted = format_duration(now_s - began_s)
                 self.watched = f"watched for {lasted} after the measurement, as long as the first epoch is looked at: {held}"
                 self.say(self.watched)
                 return
-        self.watched = f"the first epoch was watched for {time_words(self.clock() - began_s)}, until not all jobs were there any more"
+        self.watched = f"the first epoch was watched for {format_duration(self.clock() - began_s)}, until not all jobs were there any more"
         self._judge(last=True)
 
     def _epoch_ended(self, job: int, since_s: float) -> bool:

@@ -11,9 +11,9 @@ from ..device.nvml import NvmlDevice
 from ..errors import DeviceError, MeasurementError
 from ..measurement.marks import MOST
 from ..measurement.meter import Meter
-from ..measurement.report import time_words
-from .children import Child, stop_all
-from .comparing import Comparison, Stage, compare, pooled
+from ..measurement.report import format_duration
+from .children import JobProcess, stop_all
+from .comparing import SharingEffect, Stage, compare, pooled
 from .result import Shared, decide
 from .watching import Interval, Watcher
 
@@ -36,7 +36,7 @@ OnBreak = Callable[[Shared, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SharingPlan:
     """What is asked for. Seconds are the device's clock's; see `share`."""
 
     bound: float
@@ -70,7 +70,7 @@ class Stages:
         say: Told a sentence when something happens.
     """
 
-    def __init__(self, device: NvmlDevice, meter: Meter, children: Sequence[Child], plan: Plan, mode: str, say: Say) -> None:
+    def __init__(self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str, say: Say) -> None:
         self.device, self.meter, self.children, self.plan, self.mode, self.say = device, meter, list(children), plan, mode, say
         self.watcher = Watcher(meter, children)
         self.clock = meter.clock
@@ -87,7 +87,7 @@ class Stages:
         self.memory_used: int | None = None
         self.idle_w: float | None = None
         self.idle_utilisation = 0.0
-        self.comparison: Comparison | None = None
+        self.comparison: SharingEffect | None = None
         self.why_not = ""
         self.decision, self.verdict, self.watched = "unknown", "", ""
         self.board = meter.open("share: " + " + ".join(self.labels), sync=False)
@@ -215,11 +215,11 @@ class Stages:
             if self.plan.until_end:
                 self._leave_alone(job, silent_s)
                 raise Ended(job)
-            self._give_up(job, f"{self.labels[job]} has made no iteration for {time_words(silent_s)}: it hangs, and was stopped")
+            self._give_up(job, f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}: it hangs, and was stopped")
 
     def _leave_alone(self, job: int, silent_s: float) -> None:
         self.silent.add(job)
-        self.notes.append(f"{self.labels[job]} has made no iteration for {time_words(silent_s)}; it may hang, and was left alone")
+        self.notes.append(f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}; it may hang, and was left alone")
         self.say(self.notes[-1])
 
     def _silent_s(self, job: int) -> float | None:
@@ -296,7 +296,7 @@ class Stages:
             return
         self.decision, self.verdict = decide(self.comparison, self.labels, self.plan.bound, self.plan.seconds)
 
-    def _compare(self) -> Comparison:
+    def _compare(self) -> SharingEffect:
         alone = [pooled(self._stages((job,))) for job in range(len(self.children))]
         return compare(alone, pooled(self._stages(tuple(range(len(self.children))))), self.idle_w or 0.0)
 

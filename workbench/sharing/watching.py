@@ -14,7 +14,7 @@ from ..errors import MeasurementError
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder, as_trace
 from .comparing import Stage, counts, disturbed, edges
-from .period_separation import Rhythm, alone_rhythm, beside, told_apart
+from .period_separation import PeriodEstimate, alone_rhythm, beside, require_distinct
 
 Array = np.ndarray[Any, Any]
 UPDATES = 5.0  # of the energy sensor that a block spans at least
@@ -60,7 +60,7 @@ class Watcher:
         self.recorder: Recorder = meter.recorder
         self.uuid = meter.devices[0].uuid
         self.clock = meter.clock
-        self.rhythms: dict[int, Rhythm] = {}  # of jobs without marks, found while they ran alone
+        self.rhythms: dict[int, PeriodEstimate] = {}  # of jobs without marks, found while they ran alone
 
     # the machine's monotonic clock, on which marks are told, and the device's
 
@@ -134,7 +134,7 @@ class Watcher:
         found = {job: float(np.diff(borders).sum() / count[:, job].sum()) for job in marked if count[:, job].sum() > 0}
         for job in unmarked:
             rhythm = self._rhythm(job, interval)
-            told_apart(self.children[job].label, rhythm.seconds, [(self.children[other].label, each) for other, each in found.items()])
+            require_distinct(self.children[job].label, rhythm.seconds, [(self.children[other].label, each) for other, each in found.items()])
             count[:, job], error[job] = np.diff(borders) / rhythm.seconds, rhythm.relative_error
             found[job] = rhythm.seconds
         seconds = np.diff(borders)
@@ -172,7 +172,7 @@ class Watcher:
         # Where in the gap between two readings the counter rose is not known: uniform at either edge, 95 % within 0.78 of it.
         return energy_j, 0.78 * float(max(gap_s[0], gap_s[-1])) / float(borders[-1] - borders[0])
 
-    def _rhythm(self, job: int, interval: Interval) -> Rhythm:
+    def _rhythm(self, job: int, interval: Interval) -> PeriodEstimate:
         trace = as_trace(self.recorder.rows(self.uuid, interval.from_s, interval.to_s))
         if interval.members == (job,):
             found = alone_rhythm(trace)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .counters import Activity, pack
-from .physics import Card, Load, OperatingPoint, Work, busy_share
+from .physics import Card, Load, OperatingPoint, SelfSettling, busy_share
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class KernelMix:
     """What a job's kernels are made of: shares of its arithmetic by pipe, their occupancy, and what the host sends meanwhile.
 
     Attributes:
@@ -37,26 +37,26 @@ class Mix:
 
 
 # By network, as they run on a card with tensor cores and TF32 or mixed precision; stated.
-MIXES: dict[str, Mix] = {
-    "shufflenetv2": Mix(tensor=0.12, fp32=0.45, fp16=0.08, occupancy=0.42, host_mib_per_s=64.0),
-    "resnet50": Mix(tensor=0.55, fp32=0.18, fp16=0.12, occupancy=0.38, host_mib_per_s=4096.0),
-    "deepspeech2": Mix(tensor=0.35, fp32=0.35, fp16=0.05, occupancy=0.30, host_mib_per_s=1024.0),
-    "ncf": Mix(tensor=0.05, fp32=0.40, occupancy=0.55, host_mib_per_s=32.0),
-    "bert_base_uncased": Mix(tensor=0.65, fp32=0.12, fp16=0.15, occupancy=0.33, host_mib_per_s=32.0),
+MIXES: dict[str, KernelMix] = {
+    "shufflenetv2": KernelMix(tensor=0.12, fp32=0.45, fp16=0.08, occupancy=0.42, host_mib_per_s=64.0),
+    "resnet50": KernelMix(tensor=0.55, fp32=0.18, fp16=0.12, occupancy=0.38, host_mib_per_s=4096.0),
+    "deepspeech2": KernelMix(tensor=0.35, fp32=0.35, fp16=0.05, occupancy=0.30, host_mib_per_s=1024.0),
+    "ncf": KernelMix(tensor=0.05, fp32=0.40, occupancy=0.55, host_mib_per_s=32.0),
+    "bert_base_uncased": KernelMix(tensor=0.65, fp32=0.12, fp16=0.15, occupancy=0.33, host_mib_per_s=32.0),
 }
 
 
-def mix_of(network: str) -> Mix:
+def mix_of(network: str) -> KernelMix:
     """The mix of a network; a plain FP32 one where it is not known."""
-    return MIXES.get(network, Mix())
+    return MIXES.get(network, KernelMix())
 
 
-def know(network: str, mix: Mix) -> None:
+def know(network: str, mix: KernelMix) -> None:
     """Let this process know the mix of jobs of that network."""
     MIXES[network] = mix
 
 
-def activity(card: Card, mix: Mix, load: Load | Work | None, point: OperatingPoint) -> Activity:
+def activity(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point: OperatingPoint) -> Activity:
     """What the counters count in a phase with this load, where the card has settled at `point`; without a load it waits for its host.
 
     Of work that is known by measurements of its time and power alone nothing is counted.
@@ -84,6 +84,6 @@ def activity(card: Card, mix: Mix, load: Load | Work | None, point: OperatingPoi
 
 
 @lru_cache(maxsize=65536)
-def packed(card: Card, mix: Mix, load: Load | Work | None, point: OperatingPoint) -> int:
+def packed(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point: OperatingPoint) -> int:
     """`activity` as the bits that go above a segment's event reasons."""
     return pack(activity(card, mix, load, point))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from workbench.simulation.physics import Card, Load, Work
+from workbench.simulation.physics import Card, Load, SelfSettling
 
 GIB = 1 << 30
 
@@ -249,7 +249,7 @@ PhaseKind = Literal["forward", "backward", "optimizer", "data", "evaluation", "c
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class WorkloadPhase:
     """A stretch of a training run in which the card does one thing.
 
     Attributes:
@@ -262,7 +262,7 @@ class Phase:
     name: str
     kind: PhaseKind
     time_s: float
-    load: Load | Work | None
+    load: Load | SelfSettling | None
     utilisation: float
     memory_utilisation: float
 
@@ -292,7 +292,7 @@ class Workload:
     fixed_bytes: int
     sample_bytes: int
     checkpoint_bytes: int
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[WorkloadPhase, ...] = ()
     card: str = ""
 
     def memory_bytes(self, batch_size: int) -> int:
@@ -514,7 +514,7 @@ def _backward(forward: float, optimizer: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, ...]:
+def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[WorkloadPhase, ...]:
     """One training iteration: forward, backward, optimizer, and the wait for host and data.
 
     Raises:
@@ -538,12 +538,12 @@ def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, .
         _busy("forward", "forward", _FORWARD_SHARE * busy_s, forward),
         _busy("backward", "backward", _BACKWARD_SHARE * busy_s, backward),
         _busy("optimizer", "optimizer", _OPTIMIZER_SHARE * busy_s, optimizer),
-        Phase("data", "data", gap_s, None, 0.0, 0.0),
+        WorkloadPhase("data", "data", gap_s, None, 0.0, 0.0),
     )
 
 
 @lru_cache(maxsize=1024)
-def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, ...]:
+def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[WorkloadPhase, ...]:
     """One batch of the evaluation after an epoch, `workload.evaluation_batches(batch_size)` times: forward only.
 
     The host has only the forward pass to launch, so the wait for it shrinks by as much; reading the data does not.
@@ -556,16 +556,16 @@ def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[Phase, 
     forward = _scaled(load, _FORWARD_COMPUTE, _FORWARD_POWER)
     return (
         _busy("evaluation", "evaluation", _FORWARD_SHARE * busy_s, forward),
-        Phase("data", "data", read_s + _FORWARD_SHARE * (gap_s - read_s), None, 0.0, 0.0),
+        WorkloadPhase("data", "data", read_s + _FORWARD_SHARE * (gap_s - read_s), None, 0.0, 0.0),
     )
 
 
 _CHECKPOINT_BYTES_PER_S = 1.0e9
 
 
-def checkpoint(workload: Workload) -> tuple[Phase, ...]:
+def checkpoint(workload: Workload) -> tuple[WorkloadPhase, ...]:
     """Writing a checkpoint at a local disk's 1 GB/s, during which the card waits."""
-    return (Phase("checkpoint", "checkpoint", workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S, None, 0.0, 0.01),)
+    return (WorkloadPhase("checkpoint", "checkpoint", workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S, None, 0.0, 0.01),)
 
 
 def fits(card: Card, workload: Workload, batch_size: int) -> bool:
@@ -586,5 +586,5 @@ def _scaled(load: Load, compute: float, power: float) -> Load:
     return Load(compute, _MEMORY_OF_REST * (1.0 - compute), load.dynamic_w * power)
 
 
-def _busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> Phase:
-    return Phase(name, kind, time_s, load, 1.0, round(min(1.0, 0.15 + load.memory), 3))
+def _busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> WorkloadPhase:
+    return WorkloadPhase(name, kind, time_s, load, 1.0, round(min(1.0, 0.15 + load.memory), 3))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import counters
-from .state import State
+from .state import MachineState
 
 OK, INVALID, UNSUPPORTED, NO_DATA, OTHER_VERSION = 0, 2, 3, 21, 25
 ON_DEVICE = ("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet")
@@ -42,7 +42,7 @@ Samples = dict[int, tuple[int, float] | None]  # under the number that stands fo
 class GpmAnswers:
     """The GPM functions of a simulated library."""
 
-    state: State
+    state: MachineState
     _now: Callable[[], float]
     _samples: Samples
     _next_sample = _SAMPLES_AT

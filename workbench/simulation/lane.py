@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ..errors import SimulationError
 from . import activity, catalogue, counters, tenants
-from .catalogue import Phase, Workload
+from .catalogue import Workload, WorkloadPhase
 from .machine import Machine, idle
 from .physics import operate
-from .tenants import Demand, Planned, Row
+from .tenants import Demand, Planned, TimelineStretch
 
 _POWER_CAP, _USER_CLOCKS = 0x4, 0x2
 _claims = itertools.count(1)
@@ -37,11 +37,11 @@ class Lane:
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and "
                 f"{self.card.name} has {self.card.memory_bytes / 2**30:.0f} GiB; take a smaller batch size"
             )
-        self._queued: list[tuple[float, float, Phase]] = []  # start, end, what
+        self._queued: list[tuple[float, float, WorkloadPhase]] = []  # start, end, what
         self._generation = machine.state.generation(gpu)
         self._slot: int | None = None
         self._token = 0
-        self._rows: list[Row] = []  # of the timeline, as others are to know it
+        self._rows: list[TimelineStretch] = []  # of the timeline, as others are to know it
         self._until_s = -tenants.RESIDENT_S
         self._crowd: tuple[tuple[int, float], ...] = ()  # who else runs here: token and utilisation
         self._stretch = 1.0
@@ -134,7 +134,7 @@ class Lane:
             self._look_around()
         return changed or around
 
-    def queue(self, start_s: float, phases: Sequence[Phase]) -> float:
+    def queue(self, start_s: float, phases: Sequence[WorkloadPhase]) -> float:
         """Append phases at `start_s`; returns their end."""
         state = self.machine.state
         with state.writing():
@@ -165,7 +165,7 @@ class Lane:
         knobs = self._knobs(start_s)
         resident = operate(self.card, None, **knobs)
         pause = (tenants.RESIDENT_S, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0)
-        self._note(start_s, plan, Row(self._until_s, *pause[1:]))
+        self._note(start_s, plan, TimelineStretch(self._until_s, *pause[1:]))
         if self._slot is not None:
             tenants.write(state, self.gpu, self._slot, self._token, self.memory_bytes, self._demand(knobs), self._rows, self._until_s)
         if self._others(start_s - tenants.RESIDENT_S):
@@ -174,7 +174,7 @@ class Lane:
         else:
             state.publish(self.gpu, start_s, [*plan, pause], idle(self.card))
 
-    def _note(self, start_s: float, plan: Sequence[Planned], waiting: Row) -> None:
+    def _note(self, start_s: float, plan: Sequence[Planned], waiting: TimelineStretch) -> None:
         """Put a plan into the rows that others see, in place of whatever lay after its start."""
         now_s = self.machine.state.now_s()
         kept = [row for row in self._rows if row.start_s < start_s]
@@ -183,7 +183,7 @@ class Lane:
         if self._rows and self._until_s < start_s and plan:
             self._rows.append(waiting)  # the host was late: nothing ran in between
         for span_s, *values in plan:
-            self._rows.append(Row(start_s, *values))  # type: ignore[arg-type]
+            self._rows.append(TimelineStretch(start_s, *values))  # type: ignore[arg-type]
             start_s += span_s
         self._until_s = start_s if plan else min(self._until_s, start_s)
 
@@ -192,10 +192,10 @@ class Lane:
         return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
                 "mem_clock_mhz": mem_max or None}  # fmt: skip
 
-    def plan(self, at_s: float, phases: Sequence[Phase]) -> tuple[list[Planned], list[tuple[float, float, Phase]], float]:
+    def plan(self, at_s: float, phases: Sequence[WorkloadPhase]) -> tuple[list[Planned], list[tuple[float, float, WorkloadPhase]], float]:
         """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
         plan: list[Planned] = []
-        rows: list[tuple[float, float, Phase]] = []
+        rows: list[tuple[float, float, WorkloadPhase]] = []
         change_s = self.machine.state.control(self.gpu, "effective_from_s")
         for phase in phases:
             left = 1.0

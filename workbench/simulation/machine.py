@@ -25,7 +25,7 @@ from ..errors import SimulationError
 from . import catalogue, nvml_library
 from .nvml_library import MachineClock, SimulatedLibrary
 from .physics import Card
-from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, State, alive
+from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState, alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Machine:
 
     def __init__(self, library: SimulatedLibrary) -> None:
         self.library = library
-        self.state: State = library.state
+        self.state: MachineState = library.state
         self.clock: MachineClock = library.clock
         owner = self.state.header("owner_pid"), self.state.header("owner_namespace")
         self._owner: tuple[int, int] = owner
@@ -93,7 +93,7 @@ class Machine:
         self.clock.step(seconds)
 
     def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function (or `field:186`) answer with an error code; see `State.inject`."""
+        """Make an NVML function (or `field:186`) answer with an error code; see `MachineState.inject`."""
         self.state.inject(function, code, times=times, after=after, gpu=gpu)
 
     def lose(self, gpu: int, code: int = 15) -> None:
@@ -143,7 +143,7 @@ def create(
         raise SimulationError(f"the clock's speed must be a positive number, not {scale:g}")
     models = [catalogue.card(name) for name in names]
     rng = random.Random(seed)
-    state = State.create(path, len(models))
+    state = MachineState.create(path, len(models))
     try:
         state.set_header("stepped", int(stepped))
         state.set_header("scale", scale)
@@ -162,7 +162,7 @@ def create(
         state.close()
 
 
-def _write_card(state: State, gpu: int, card: Card, rng: random.Random) -> None:
+def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -> None:
     sensor = SENSORS[card.architecture]
     lacks = {*sensor.lacks, *card.lacks} | ({"mem_lock"} if len(card.mem_clocks_mhz) < 2 else set())
     low_w, default_w, high_w = card.power_limit_w

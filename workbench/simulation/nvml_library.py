@@ -21,7 +21,7 @@ import pynvml
 
 from ..errors import HIDDEN_BINDINGS, SimulationError
 from . import counters, gpm, sensors
-from .state import ENVIRONMENT_VARIABLE, State
+from .state import ENVIRONMENT_VARIABLE, MachineState
 
 OK, UNINITIALIZED, INVALID, UNSUPPORTED, DENIED, NOT_FOUND, TOO_SMALL = 0, 1, 2, 3, 4, 6, 7
 _HANDLE_BASE = 0x51D000
@@ -45,7 +45,7 @@ class Function:
 class MachineClock:
     """The simulated machine's clock. Stepped, it moves only when somebody sleeps on it or steps it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MachineState) -> None:
         self._state = state
         self.on_step: list[Callable[[float], None]] = []
 
@@ -95,7 +95,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     simulated = True
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: MachineState) -> None:
         self.state = state
         self.clock = MachineClock(state)
         self._initialised = 0
@@ -541,7 +541,7 @@ def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
             "this process has the real NVML library loaded, and one process has the real GPUs or simulated ones, never both; "
             "restart the kernel and choose the simulated GPUs first"
         )
-    library = SimulatedLibrary(State(path))
+    library = SimulatedLibrary(MachineState(path))
     pynvml.nvmlLib = library
     pynvml._nvmlGetFunctionPointer_cache.clear()
     return library

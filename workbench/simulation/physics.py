@@ -112,7 +112,7 @@ class OperatingPoint:
     capped: bool
 
 
-class Work(Hashable, Protocol):
+class SelfSettling(Hashable, Protocol):
     """What knows by itself where a card settles under it, such as what was measured (`tables.Measured`)."""
 
     def operate(
@@ -130,7 +130,7 @@ class Work(Hashable, Protocol):
 @lru_cache(maxsize=65536)
 def operate(
     card: Card,
-    load: Load | Work | None,
+    load: Load | SelfSettling | None,
     *,
     power_limit_w: float,
     max_sm_clock_mhz: int | None = None,

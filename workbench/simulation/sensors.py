@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 
-from .state import State
+from .state import MachineState
 
 _MASK = (1 << 64) - 1
 
 
-def tick_s(state: State, gpu: int, at_s: float, update_s: float, lag_s: float = 0.0) -> float:
+def tick_s(state: MachineState, gpu: int, at_s: float, update_s: float, lag_s: float = 0.0) -> float:
     """The last refresh at or before a time: of the power reading, or of what lags behind it."""
     phase_s = state.card(gpu, "sensor_phase_s") + lag_s
     return float(math.floor((at_s - phase_s) / update_s) * update_s + phase_s)
 
 
-def power_w(state: State, gpu: int, at_s: float, *, averaged: bool = False) -> float:
+def power_w(state: MachineState, gpu: int, at_s: float, *, averaged: bool = False) -> float:
     """The board power reading (watts) that a driver call at this time returns.
 
     `averaged` asks for the one-second average of Ampere (but GA100) and newer; elsewhere it is the instantaneous reading.
@@ -37,14 +37,14 @@ def power_w(state: State, gpu: int, at_s: float, *, averaged: bool = False) -> f
     return max(0.0, float(state.card(gpu, "gain") * mean_w * (1 + error) + state.card(gpu, "offset_w")))
 
 
-def energy_mj(state: State, gpu: int, at_s: float) -> int:
+def energy_mj(state: MachineState, gpu: int, at_s: float) -> int:
     """The total-energy counter in millijoules, as refreshed at its last tick."""
     at = tick_s(state, gpu, at_s, state.card(gpu, "counter_update_s"), state.card(gpu, "counter_lag_s"))
     energy_j = state.true_energy_j(gpu, max(at, 0.0)) - state.control(gpu, "counter_reset_j")
     return max(0, int(state.card(gpu, "gain") * energy_j * 1000))
 
 
-def utilisation(state: State, gpu: int, at_s: float) -> tuple[int, int]:
+def utilisation(state: MachineState, gpu: int, at_s: float) -> tuple[int, int]:
     """(SM, memory) utilisation in whole percent over the last utilisation window."""
     window_s = state.card(gpu, "utilisation_window_s")
     at = math.floor(at_s / window_s) * window_s
@@ -52,7 +52,7 @@ def utilisation(state: State, gpu: int, at_s: float) -> tuple[int, int]:
     return round(100 * busy), round(100 * mem_busy)
 
 
-def temperature_c(state: State, gpu: int, at_s: float) -> int:
+def temperature_c(state: MachineState, gpu: int, at_s: float) -> int:
     """Degrees Celsius: idle temperature plus the power of the last thermal time constant."""
     span_s = min(state.card(gpu, "thermal_s"), max(at_s, 1e-3))
     mean_w = state.true_mean_power_w(gpu, at_s - span_s, at_s)

@@ -167,7 +167,7 @@ class Segment(NamedTuple):
     reasons: int
 
 
-class State:
+class MachineState:
     """The mapped file of one simulated machine. Fields are read and written by name; times are the machine's."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -193,7 +193,7 @@ class State:
         self._depth, self._threads = 0, threading.RLock()
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], count: int) -> State:
+    def create(cls, path: str | os.PathLike[str], count: int) -> MachineState:
         """A new file for `count` GPUs, all zero but for magic, version and count; in the temporary directory where `path` is full.
 
         Raises:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ..errors import SimulationError
 from . import counters
-from .state import TENANT_BYTES, TENANT_SLOTS, State, alive
+from .state import TENANT_BYTES, TENANT_SLOTS, MachineState, alive
 
 SLOPE, EXPONENT = 0.078, 1.55
 RESIDENT_S = 60.0  # a job that queues nothing any more holds its clocks for so long
@@ -42,7 +42,7 @@ Planned = tuple[float, float, int, int, float, float, int]  # duration, power, S
 Tail = tuple[float, int, int, float, float, int]
 
 
-class Row(NamedTuple):
+class TimelineStretch(NamedTuple):
     """A stretch of one job's timeline, as it would be alone on the card but for its length."""
 
     start_s: float
@@ -79,7 +79,7 @@ class Tenant(NamedTuple):
     memory_bytes: int
     demand: Demand
     until_s: float
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TimelineStretch, ...] = ()
 
 
 # the laws
@@ -115,7 +115,7 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
 # slots
 
 
-def join(state: State, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
+def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
     """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are taken."""
     taken = {tenant.slot for tenant in present(state, gpu)}
     free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
@@ -129,7 +129,7 @@ def join(state: State, gpu: int, token: int, memory_bytes: int, demand: Demand) 
     return free
 
 
-def count(state: State, gpu: int) -> None:
+def count(state: MachineState, gpu: int) -> None:
     """Note how many slots are taken, and give back those of the dead; the caller holds the machine's lock."""
     there = present(state, gpu)
     for slot in range(TENANT_SLOTS):
@@ -138,12 +138,12 @@ def count(state: State, gpu: int) -> None:
     state.set_control(gpu, "tenants", len(there))
 
 
-def alone(state: State, gpu: int) -> bool:
+def alone(state: MachineState, gpu: int) -> bool:
     """Whether no more than one slot is taken: then nobody need be looked for."""
     return int(state.control(gpu, "tenants")) <= 1
 
 
-def write(state: State, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand, rows: Sequence[Row], until_s: float) -> None:
+def write(state: MachineState, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand, rows: Sequence[TimelineStretch], until_s: float) -> None:
     """Say what a job has queued, ends of stretches being the next one's start; what does not fit is made coarser."""
     kept = coarser(rows, until_s) if len(rows) > MOST_ROWS else rows
     at = state.tenants_at(gpu) + slot * TENANT_BYTES
@@ -152,13 +152,13 @@ def write(state: State, gpu: int, slot: int, token: int, memory_bytes: int, dema
     state.put(at, _HEAD.pack(os.getpid(), len(kept), token, memory_bytes, *demand, until_s, 0.0))
 
 
-def leave(state: State, gpu: int, slot: int) -> None:
+def leave(state: MachineState, gpu: int, slot: int) -> None:
     """Give a slot back; the caller holds the machine's lock."""
     state.put(state.tenants_at(gpu) + slot * TENANT_BYTES, bytes(_HEAD.size))
     count(state, gpu)
 
 
-def present(state: State, gpu: int, *, rows: bool = False) -> list[Tenant]:
+def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant]:
     """The jobs on a card whose processes are alive, whether they run now or not."""
     found = []
     base = state.tenants_at(gpu)
@@ -168,7 +168,7 @@ def present(state: State, gpu: int, *, rows: bool = False) -> list[Tenant]:
         if not pid or (pid != os.getpid() and not alive(pid)):
             continue
         queued = _ROW.iter_unpack(state.get(at + _ROWS_AT, count * _ROW.size)) if rows else ()
-        found.append(Tenant(slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s, tuple(map(Row._make, queued))))
+        found.append(Tenant(slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s, tuple(map(TimelineStretch._make, queued))))
     return found
 
 
@@ -177,12 +177,12 @@ def running(tenants: Iterable[Tenant], at_s: float, grace_s: float) -> list[Tena
     return [tenant for tenant in tenants if tenant.until_s + grace_s > at_s]
 
 
-def grace_s(state: State) -> float:
+def grace_s(state: MachineState) -> float:
     """`GRACE_S` on the machine's clock."""
     return GRACE_S * (1.0 if state.header("stepped") else float(state.header("scale")))
 
 
-def coarser(rows: Sequence[Row], until_s: float) -> list[Row]:
+def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStretch]:
     """Neighbours put together until there are few enough; their powers and utilisations are means, so energy stays."""
     at_once = -(-len(rows) // MOST_ROWS)
     ends = [row.start_s for row in rows[1:]] + [until_s]
@@ -192,7 +192,7 @@ def coarser(rows: Sequence[Row], until_s: float) -> list[Row]:
         lengths = [max(end_s - row.start_s, 0.0) for row, end_s in zip(group, spans, strict=True)]
         whole_s = sum(lengths) or 1.0
 
-        def mean(place: int, group: Sequence[Row] = group, lengths: Sequence[float] = lengths, whole_s: float = whole_s) -> float:
+        def mean(place: int, group: Sequence[TimelineStretch] = group, lengths: Sequence[float] = lengths, whole_s: float = whole_s) -> float:
             return float(sum(row[place] * length_s for row, length_s in zip(group, lengths, strict=True)) / whole_s)
 
         hungriest = max(group, key=lambda row: row.power_w)
@@ -212,9 +212,9 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
     moments = sorted(at for at in borders if at >= from_s)
     places = [0] * len(tenants)
     plan: list[Planned] = []
-    mixes: dict[tuple[int, ...], _Mixture] = {}
+    mixes: dict[tuple[int, ...], _JobMixture] = {}
     for begin_s, end_s in itertools.pairwise(moments):
-        active: list[tuple[Tenant, Row]] = []
+        active: list[tuple[Tenant, TimelineStretch]] = []
         waiting: list[tuple[float, int, int]] = []  # power and clocks
         for number, tenant in enumerate(tenants):
             while places[number] + 1 < len(tenant.rows) and tenant.rows[places[number] + 1].start_s <= begin_s:
@@ -231,7 +231,7 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
         elif active:
             key = tuple(tenant.slot for tenant, _ in active)
             if key not in mixes:
-                mixes[key] = _Mixture([tenant.demand for tenant, _ in active])
+                mixes[key] = _JobMixture([tenant.demand for tenant, _ in active])
             plan.append((span_s, *mixes[key].at([row for _, row in active])))
         elif waiting:
             plan.append((span_s, *max(waiting), 0.0, 0.0, 0))
@@ -240,7 +240,7 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
     return plan
 
 
-class _Mixture:
+class _JobMixture:
     """Jobs that run at once: the means of the laws above, and how far each job's phases may swing around them."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
@@ -254,7 +254,7 @@ class _Mixture:
         self.swing = _swing(self.dynamic_w, highest_w, max(demand.peak_w for demand in demands))
         self.busy_swing = _swing(self.utilisation, self.utilisation * len(demands) / total if total > 0 else 0.0, 1.0)
 
-    def at(self, rows: Sequence[Row]) -> Tail:
+    def at(self, rows: Sequence[TimelineStretch]) -> Tail:
         """Power, clocks, utilisations and reasons at a moment at which the jobs are in these phases."""
         now_w = sum(row.power_w - demand.resident_w for row, demand in zip(rows, self.demands, strict=True))
         busy = sum(row.utilisation for row in rows)
@@ -273,7 +273,7 @@ def _swing(mean: float, highest: float, most: float) -> float:
     return min(1.0, max(0.0, (most - mean) / (highest - mean)))
 
 
-def _reasons(rows: Sequence[Row]) -> int:
+def _reasons(rows: Sequence[TimelineStretch]) -> int:
     """What holds the clocks back is told of either job; counters add up to at most all there is."""
     held = 0
     for row in rows:

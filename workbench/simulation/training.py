@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ..errors import SimulationError, UsageError
 from . import catalogue
-from .catalogue import Phase, Workload
+from .catalogue import Workload, WorkloadPhase
 from .lane import Lane
 from .lane import OutOfMemory as OutOfMemory
 from .machine import Machine, attached
@@ -191,7 +191,7 @@ class TrainingJob:
         now_s = self.machine.state.now_s()
         return now_s if self.machine.clock.stepped else now_s + GUARD_S
 
-    def _start(self, phases: Sequence[Sequence[Phase]]) -> float:
+    def _start(self, phases: Sequence[Sequence[WorkloadPhase]]) -> float:
         """Queue phases on every GPU behind what is queued already; returns when they start."""
         start_s = max(self._end_s, self._soonest())
         ends = [lane.queue(start_s, work) for lane, work in zip(self._lanes, phases, strict=True)]
@@ -223,13 +223,13 @@ class TrainingJob:
         """When what is queued will have ended."""
         return self._end_s
 
-    def _checkpoint(self) -> tuple[Phase, ...]:
+    def _checkpoint(self) -> tuple[WorkloadPhase, ...]:
         phases = catalogue.checkpoint(self.workload)
         if self._checkpoint_s is None:
             return phases
         return tuple(replace(phase, time_s=self._checkpoint_s / len(phases)) for phase in phases)
 
-    def _between(self, kind: str, phases: Sequence[Sequence[Phase]]) -> Iterator[None]:
+    def _between(self, kind: str, phases: Sequence[Sequence[WorkloadPhase]]) -> Iterator[None]:
         start_s = self._start(phases)
         yield None
         self.events.append(Event(kind, start_s, self._end_s))
@@ -244,7 +244,7 @@ def named(workload: str) -> Workload:
         raise UsageError(f"no workload is called {workload!r}; there are {known}") from None
 
 
-def _varied(phases: Sequence[Phase], factor: float, gaps: Sequence[float]) -> list[Phase]:
+def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float]) -> list[WorkloadPhase]:
     """The phases of one iteration with its variation (gaps vary more than kernels), a micro-step for each gap.
 
     The optimizer works once, in the last of them, as long as it does in an iteration of as many samples at once.

@@ -44,7 +44,7 @@ class Stretch:
 
 
 @dataclass
-class Account:
+class SavingsAccount:
     """One workload: its baselines, and sums over its stretches."""
 
     baselines: list[Reading] = field(default_factory=list)
@@ -71,17 +71,17 @@ class Account:
             self.common += stretch.common_sd * stretch.iterations
 
 
-class Book:
+class SavingsAccounts:
     """All workloads of one tuned job."""
 
     def __init__(self) -> None:
-        self.accounts: list[Account] = []
+        self.accounts: list[SavingsAccount] = []
         self.spent_s = self.spent_j = 0.0
         self.iterations = 0.0
 
     def open(self, reading: Reading) -> None:
         """A new workload, with its first baseline."""
-        self.accounts.append(Account([reading]))
+        self.accounts.append(SavingsAccount([reading]))
 
     def again(self, number: int, reading: Reading) -> None:
         """Workload `number` is back; it goes on in its account."""

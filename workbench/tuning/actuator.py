@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Sequence
 
 from ..device.journal import KNOBS
-from ..device.lease import WayBack
+from ..device.lease import SettingLease
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported
 from ..records import Limits, Setting
 
 
-class Putting:
+class Actuator:
     """All GPUs of a job at one setting. The reference, `Setting()`, is what each was found at.
 
     The GPUs are held from `begin` to `back`, so that a visit at the reference is not a release of them.
@@ -25,8 +25,8 @@ class Putting:
         self.devices = tuple(devices)
         self.current = Setting()
         self.found: tuple[Setting, ...] = ()
-        self._holds: list[WayBack] = []
-        self._ways: list[WayBack] = []
+        self._holds: list[SettingLease] = []
+        self._ways: list[SettingLease] = []
 
     def begin(self, over: str) -> dict[str, str]:
         """Hold the GPUs, and try which knobs may be set; returns those that may not, with the reason.
@@ -37,12 +37,12 @@ class Putting:
         """
         self.found = tuple(device.setting() for device in self.devices)
         refused: dict[str, str] = {}
-        self._holds = [WayBack(device) for device in self.devices]
+        self._holds = [SettingLease(device) for device in self.devices]
         for device, hold, found in zip(self.devices, self._holds, self.found, strict=True):
             if found.power_limit_w is not None and device.can("set_power_limit"):
                 # The limit that there is: nothing changes, and it shows whether this process has the right to.
                 self._try(refused, "power_limit_w", hold, Setting(power_limit_w=found.power_limit_w))
-        self._ways = [WayBack(device) for device in self.devices]
+        self._ways = [SettingLease(device) for device in self.devices]
         for device, way in zip(self.devices, self._ways, strict=True):
             if over == "power":
                 break
@@ -52,12 +52,12 @@ class Putting:
                 self._try(refused, "sm_clock_mhz", way, Setting(sm_clock_mhz=max(clocks[memory[0]])))
             if device.can("lock_mem_clock") and "sm_clock_mhz" not in refused:
                 self._try(refused, "mem_clock_mhz", way, Setting(mem_clock_mhz=memory[0]))
-            way.back()
+            way.restore()
         self.current = Setting()
         return refused
 
     @staticmethod
-    def _try(refused: dict[str, str], knob: str, way: WayBack, setting: Setting) -> None:
+    def _try(refused: dict[str, str], knob: str, way: SettingLease, setting: Setting) -> None:
         try:
             way.change(setting)
         except DeviceHeld:
@@ -76,7 +76,7 @@ class Putting:
         dropped = any(getattr(self.current, knob) is not None and getattr(setting, knob) is None for knob in KNOBS)
         if dropped or setting == Setting():
             for way in self._ways:
-                way.back()
+                way.restore()
             self.current = Setting()
         if setting == Setting():
             return
@@ -86,12 +86,12 @@ class Putting:
         except DeviceError:
             for way in self._ways:
                 with contextlib.suppress(DeviceError):  # one that does not answer must not keep the others
-                    way.back()
+                    way.restore()
             self.current = Setting()
             raise
         self.current = setting
 
-    def meddled(self) -> str:
+    def changed_externally(self) -> str:
         """A sentence, if another program has changed the power limit since."""
         for device, found in zip(self.devices, self.found, strict=True):
             wanted_w = self.current.power_limit_w if self.current.power_limit_w is not None else found.power_limit_w
@@ -100,12 +100,12 @@ class Putting:
                 return f"another program has set the power limit of {device.name} to {now_w:g} W (or a person, by hand); tuning has ended"
         return ""
 
-    def back(self) -> list[str]:
+    def restore(self) -> list[str]:
         """Everything as it was found, and the GPUs let go; returns sentences about what could not be. May be called again."""
         left: list[str] = []
         for way in [*self._holds, *self._ways]:  # a hold that was ours leaves alone what other programs have set since
             try:
-                if said := way.back():
+                if said := way.restore():
                     left.append(said)
             except (DeviceError, OSError) as error:  # a disk that takes no journal, too
                 left.append(str(error))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..measurement import session
-from .driver import Driver
+from .driver import TunerThread
 from .options import check_objective, check_options, check_slowdown
 from .results import TuningResult, TuningView
 from .state_machine import Tuner
@@ -29,7 +29,7 @@ class Tuning:
     def __init__(self, gpu: int | str | None = None, **options: Any) -> None:
         self._gpu, self._options = gpu, options
         self.tuner: Tuner | None = None
-        self._driver: Driver | None = None
+        self._driver: TunerThread | None = None
         self._ended: TuningResult | None = None
 
     def begin(self) -> Tuning:
@@ -48,7 +48,7 @@ class Tuning:
         self.tuner = Tuner(meter, uuids=uuids, **self._options)
         if not meter.devices:
             self.tuner.refused = mine.why_no_gpu() or self.tuner.refused
-        self._driver = Driver(self.tuner)
+        self._driver = TunerThread(self.tuner)
         return self
 
     def end(self) -> TuningResult:

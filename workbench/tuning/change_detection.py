@@ -20,7 +20,7 @@ from ..records import Process
 IDLE_S = 2.0
 LEAST_TIME_SD, LEAST_POWER_SD = 0.01, 0.015
 SLACK, LIMIT = 1.0, 8.0  # of the cumulative sums, in standard deviations
-DEAFEST = 16.0  # times, after false alarms
+LONGEST_ALARM_BACKOFF = 16.0  # times, after false alarms
 FAR = 0.35  # logarithm of iteration times that needs no second look
 MOST = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
 PERIODIC, APERIODIC = 0.18, 0.30
@@ -125,10 +125,10 @@ class GpoeoWatch:
 
 def make_watch(name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0) -> Watch:
     """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the power of a steady job wander."""
-    return GpoeoWatch(periodic) if name == "gpoeo" else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, DEAFEST))
+    return GpoeoWatch(periodic) if name == "gpoeo" else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, LONGEST_ALARM_BACKOFF))
 
 
-class Company:
+class ForeignProcessMonitor:
     """Other processes on the GPUs, asked for now and then: some drivers take milliseconds to answer."""
 
     def __init__(self, devices: Sequence[Device], every_s: float = 5.0) -> None:
@@ -158,7 +158,7 @@ class Company:
         return f"other processes use this GPU ({names}), so its energy is not this job's alone"
 
 
-class Vitals:
+class IdleMonitor:
     """Since when the GPUs are at rest."""
 
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ class Vitals:
         return max(0.0, idle_s) if idle_s == idle_s else 0.0
 
 
-class Level:
+class PowerLevelDetector:
     """The power of a job whose iterations nobody tells: a step of it that lasts is another job before its rhythm is known.
 
     Evaluations and checkpoints draw another power too. So it must last, and longer each time that it was a false alarm.

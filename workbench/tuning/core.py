@@ -14,16 +14,16 @@ from ..measurement.meter import Meter
 from ..records import Limits, Setting
 from ..search.objective import Objective
 from . import models
-from .accounts import Book, Stretch
-from .actuator import Putting, limits_of
-from .change_detection import Company, Level, Vitals, Watch
-from .detect_iterations import Finder, Found
-from .iteration_sources import Count, Counter, Guess, Marks, Source, guessed
-from .ledger import Counted, Ledger, Pool
+from .accounts import SavingsAccounts, Stretch
+from .actuator import Actuator, limits_of
+from .change_detection import ForeignProcessMonitor, IdleMonitor, PowerLevelDetector, Watch
+from .detect_iterations import DetectedIterations, IterationDetector
+from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource, guessed
+from .ledger import Counted, Pool, SavingsLedger
 from .options import check_objective, check_options, check_slowdown, objective_name
-from .posterior import Belief
+from .posterior import SettingPosterior
 from .probe import Probe, Reading
-from .probe_table import Table
+from .probe_table import ProbeTable
 from .results import TuningResult, TuningView
 
 if TYPE_CHECKING:
@@ -73,28 +73,28 @@ class Core:
         # what it works on
         self._devices: tuple[Device, ...] = ()
         self._meter = meter
-        self._putting: Putting | None = None
+        self._actuator: Actuator | None = None
         self._limits = Limits()
         self._space: SettingSpace | None = None
-        self._marks = Marks(self.clock)
+        self._marks = MarkSource(self.clock)
         self._counter = Counter(progress, self.clock) if progress is not None else None
-        self._finder: Finder | None = None
-        self._found: Found | None = None
-        self._source: Source | None = None
-        self._company: Company | None = None
-        self._vitals: Vitals | None = None
-        self._level: Level | None = None
-        self._features: models.Features | None = None
+        self._finder: IterationDetector | None = None
+        self._found: DetectedIterations | None = None
+        self._source: IterationSource | None = None
+        self._company: ForeignProcessMonitor | None = None
+        self._vitals: IdleMonitor | None = None
+        self._level: PowerLevelDetector | None = None
+        self._features: models.JobFeatures | None = None
         self._clock_model: Any = None
         self.model_words = ""
         # what it knows
-        self.book = Book()
-        self._ledger = Ledger()
-        self._beliefs: list[Belief] = []  # of the workloads in the book, in its order; the last one is the present
-        self._belief: Belief | None = None
+        self.book = SavingsAccounts()
+        self._ledger = SavingsLedger()
+        self._beliefs: list[SettingPosterior] = []  # of the workloads in the book, in its order; the last one is the present
+        self._belief: SettingPosterior | None = None
         self._first: Reading | None = None
         self._choice: Choice | None = None
-        self._table = Table()
+        self._table = ProbeTable()
         self._pool = Pool()
         self._suspects: list[Stretch] = []  # at the held setting, not in the book yet
         # what it does
@@ -137,7 +137,7 @@ class Core:
     @property
     def current(self) -> Setting:
         """What the GPUs are put to; `Setting()` is what was found."""
-        return self._putting.current if self._putting is not None else Setting()
+        return self._actuator.current if self._actuator is not None else Setting()
 
     def works_on(self, uuid: str) -> bool:
         """Whether it is at work on a GPU, or waits for any GPU to work."""
@@ -145,7 +145,7 @@ class Core:
 
     def has_set(self, uuid: str) -> bool:
         """Whether it may have put a GPU to something else than what it found."""
-        return self._putting is not None and self.works_on(uuid)
+        return self._actuator is not None and self.works_on(uuid)
 
     @property
     def words(self) -> str:
@@ -213,13 +213,13 @@ class Core:
             if other is not self and {device.uuid for device in other._devices} & {device.uuid for device in devices}:
                 named = f" ({other.label})" if other.label else ""
                 raise DeviceHeld(f"something{named} is being tuned on this GPU by this process already; stop that first, or let it end")
-        self._putting = Putting(devices)
+        self._actuator = Actuator(devices)
         try:
-            refused = self._putting.begin(self.over)
+            refused = self._actuator.begin(self.over)
         except Transient:  # it is asked again, and begins anew
-            self._left = self._putting.back()
+            self._left = self._actuator.restore()
             raise
-        self._limits = limits_of(devices, self._putting.found, refused)
+        self._limits = limits_of(devices, self._actuator.found, refused)
         can_lock_memory = "mem_clock_mhz" not in refused and all(device.can("lock_mem_clock") for device in devices)
         try:
             over: Any = self.over
@@ -229,9 +229,9 @@ class Core:
             raise NotPermitted(reasons) if reasons else error from error
         for reason in dict.fromkeys(refused.values()):
             self._remark(reason)
-        self._company = Company(devices)
-        self._vitals = Vitals(recorder, [device.uuid for device in devices])
-        self._level = Level(recorder, [device.uuid for device in devices])
+        self._company = ForeignProcessMonitor(devices)
+        self._vitals = IdleMonitor(recorder, [device.uuid for device in devices])
+        self._level = PowerLevelDetector(recorder, [device.uuid for device in devices])
         self._meter = self._whole if len(devices) == len(self._whole.devices) else Meter(devices, recorder, zones=())
         self._devices = devices
 
@@ -243,9 +243,9 @@ class Core:
 
     def _put(self, setting: Setting) -> None:
         """Put the GPUs to a setting. One that a busy driver does not take is owed, and put before anything else is done."""
-        assert self._putting is not None
+        assert self._actuator is not None
         self._due = self._own(setting)
-        self._putting.put(self._due)
+        self._actuator.put(self._due)
         self._due = None
 
     def _own(self, setting: Setting) -> Setting:
@@ -388,8 +388,8 @@ class Core:
     def _release(self) -> None:
         """The GPU as it was found; nothing is watched any more."""
         self._probe = None
-        if self._putting is not None:
-            self._left = self._putting.back() or self._left
+        if self._actuator is not None:
+            self._left = self._actuator.restore() or self._left
         if self._finder is not None:
             self._finder.end()
             self._finder = None
@@ -452,5 +452,5 @@ class Core:
 
     def _meddled(self) -> None:
         """Raises UsageError where another program has set the limit."""
-        if self._putting is not None and (words := self._putting.meddled()):
+        if self._actuator is not None and (words := self._actuator.changed_externally()):
             raise UsageError(words)

@@ -12,7 +12,7 @@ from ..device.protocol import Device
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
 from ..periods.online.search import main
-from .iteration_sources import UNIT_S, Counter, Marks, Rate, Source, Trace, busy_and_clock
+from .iteration_sources import UNIT_S, Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
 
 STEADY, STEADY_S = 6, 1.0  # iterations that are told, before they are believed
 WARM = 2  # the first ones compile, tune and fill caches
@@ -26,7 +26,7 @@ LEAST_S, LONGEST_S = 2.0, 12.0  # of a baseline
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DetectedIterations:
     """Iterations of a running job at the default setting.
 
     Attributes:
@@ -38,7 +38,7 @@ class Found:
         doubtful: Whether the sensor alone could have made the rhythm: a change of the clock must show whether it belongs to the job.
     """
 
-    source: Source
+    source: IterationSource
     iteration_s: float
     variation: float
     from_s: float
@@ -60,7 +60,7 @@ class Found:
         return LEAST_S if self.source.name != "power" else max(LEAST_S, 6.0 * self.iteration_s)
 
 
-class Finder:
+class IterationDetector:
     """Looks for the iterations of whatever runs on some GPUs.
 
     Args:
@@ -70,7 +70,7 @@ class Finder:
         from_s: What came before belongs to another job.
     """
 
-    def __init__(self, recorder: Recorder, devices: Sequence[Device], marks: Marks, counter: Counter | None, from_s: float) -> None:
+    def __init__(self, recorder: Recorder, devices: Sequence[Device], marks: MarkSource, counter: Counter | None, from_s: float) -> None:
         self._recorder, self._devices, self._marks, self._counter, self.from_s = recorder, tuple(devices), marks, counter, from_s
         self._following: Following | None = None
         self._uuid = devices[0].uuid
@@ -80,7 +80,7 @@ class Finder:
         self._version = -1
         self.words = "none was told yet"
 
-    def look(self, now_s: float) -> Found | None:
+    def look(self, now_s: float) -> DetectedIterations | None:
         """The iterations, once they are known."""
         if self._counter is not None and not self._counter.failed:
             times, values = self._counter.seen
@@ -94,7 +94,7 @@ class Finder:
             return self._rate(now_s)
         return self._followed(now_s)
 
-    def _told(self, times: np.ndarray, values: np.ndarray, source: Source, now_s: float) -> Found | None:
+    def _told(self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float) -> DetectedIterations | None:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
         self.words = f"{len(times)} were told so far"
@@ -116,9 +116,9 @@ class Finder:
         first = 0 if apart <= UNSTEADY else half
         from_s = max(float(times[first]), now_s - 60.0)
         how = "marks of the training" if source.name == "marks" else "your counter"
-        return Found(source, usual, variation, from_s, f"one iteration takes {usual:.4g} s (by {how})")
+        return DetectedIterations(source, usual, variation, from_s, f"one iteration takes {usual:.4g} s (by {how})")
 
-    def _followed(self, now_s: float) -> Found | None:
+    def _followed(self, now_s: float) -> DetectedIterations | None:
         if self._following is None:
             self._uuid = max(self._devices, key=lambda device: self._mean_w(device.uuid, now_s)).uuid
             self._following = Following(self._recorder, self._uuid, self.from_s)
@@ -142,11 +142,11 @@ class Finder:
             return self._rate(now_s, tracker.periods.reason)
         return None
 
-    def _traced(self, seconds: float, from_s: float, now_s: float, words: str, doubtful: bool = False) -> Found:
+    def _traced(self, seconds: float, from_s: float, now_s: float, words: str, doubtful: bool = False) -> DetectedIterations:
         from_s = max(from_s, now_s - 60.0)
         source = Trace(self._recorder, self._uuid, seconds)
         source.learn(from_s, now_s, seconds)
-        return Found(source, seconds, source.variation, from_s, words, doubtful)
+        return DetectedIterations(source, seconds, source.variation, from_s, words, doubtful)
 
     def _agreed(self) -> float | None:
         """A doubtful rhythm that the last answers have in common."""
@@ -158,7 +158,7 @@ class Finder:
             return None
         return float(np.median([each[1] for each in alike]))
 
-    def _rate(self, now_s: float, why: str = "") -> Found | None:
+    def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
         from_s = max(self.from_s, now_s - 30.0)
         if now_s - from_s < RATE_S:
@@ -180,7 +180,7 @@ class Finder:
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is told too high rather than too "
             "low; workbench.step() in the training's loop would tell more"
         )
-        return Found(source, UNIT_S, 0.01, now_s - RATE_S, words)
+        return DetectedIterations(source, UNIT_S, 0.01, now_s - RATE_S, words)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .state_machine import Tuner
 
 
-class Driver:
+class TunerThread:
     """Advances a tuner until `end`, which also ends the tuner.
 
     On a clock that is stepped there is no thread: the tuner is advanced as the clock moves, and what runs in between takes no time.
@@ -57,6 +57,6 @@ class Driver:
             self._thread.join(timeout=2.0)
 
 
-def in_background(tuner: Tuner) -> Driver:
+def in_background(tuner: Tuner) -> TunerThread:
     """Advance a tuner beside whatever runs; `.end()` ends both."""
-    return Driver(tuner)
+    return TunerThread(tuner)

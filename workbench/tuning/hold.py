@@ -15,7 +15,7 @@ from .accounts import Stretch
 from .change_detection import make_watch
 from .choice import Choosing
 from .core import FIRST_CHECK_S
-from .iteration_sources import Count, Counter, Marks, Trace, guessed
+from .iteration_sources import Count, Counter, MarkSource, Trace, guessed
 from .ledger import Counted, Pool
 from .probe import Reading
 
@@ -207,7 +207,7 @@ class Holding(Choosing):
 
     def _better_source(self, now_s: float) -> bool:
         """Whether the training tells its iterations, which were guessed until now."""
-        if self._source is None or isinstance(self._source, (Marks, Counter)):
+        if self._source is None or isinstance(self._source, (MarkSource, Counter)):
             return False
         steps = self._marks.last(12)
         return len(steps) >= 12 and bool(steps[-1] > now_s - 3.0 * max(float(np.median(np.diff(steps))), 0.3))

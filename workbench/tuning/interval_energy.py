@@ -14,24 +14,24 @@ STILL_S = 1.0  # without a change of the counter
 EDGE = 0.78  # of the energy between two readings: what an edge between them leaves uncertain, 95 %
 
 
-class Energy(NamedTuple):
+class IntervalEnergy(NamedTuple):
     """Joules of all GPUs together, and the 95 % half width."""
 
     energy_j: float
     uncertainty_j: float
 
 
-def energy(meter: Meter, start_s: float, end_s: float) -> Energy | None:
+def energy(meter: Meter, start_s: float, end_s: float) -> IntervalEnergy | None:
     """What all GPUs of a meter drew between two times; None where nothing tells."""
     _, _, _, energy_j, uncertainty_j = meter.energies([start_s, end_s])[0]
     if energy_j is not None and energy_j > 0 and math.isfinite(energy_j):
-        found = Energy(float(energy_j), float(uncertainty_j or 0.0))
+        found = IntervalEnergy(float(energy_j), float(uncertainty_j or 0.0))
         return None if _stuck(meter, start_s, end_s) else found
     parts = [_interpolated(meter, device.uuid, start_s, end_s) for device in meter.devices]
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
-    return Energy(sum(part.energy_j for part in known), math.sqrt(sum(part.uncertainty_j**2 for part in known)))
+    return IntervalEnergy(sum(part.energy_j for part in known), math.sqrt(sum(part.uncertainty_j**2 for part in known)))
 
 
 def _stuck(meter: Meter, start_s: float, end_s: float) -> bool:
@@ -47,7 +47,7 @@ def _stuck(meter: Meter, start_s: float, end_s: float) -> bool:
     return False
 
 
-def _interpolated(meter: Meter, uuid: str, start_s: float, end_s: float) -> Energy | None:
+def _interpolated(meter: Meter, uuid: str, start_s: float, end_s: float) -> IntervalEnergy | None:
     """By straight lines between readings of the energy counter around both edges: for a sampling with holes in it."""
     assert meter.recorder is not None
     rows = meter.recorder.rows(uuid, start_s - NEAR_S, end_s + NEAR_S)
@@ -64,4 +64,4 @@ def _interpolated(meter: Meter, uuid: str, start_s: float, end_s: float) -> Ener
         after = int(np.clip(np.searchsorted(times, edge_s), 1, len(times) - 1))
         error_j += (EDGE * 0.5 * float(joules[after] - joules[after - 1])) ** 2
     used_j = float(at[1] - at[0])
-    return Energy(used_j, math.sqrt(error_j)) if used_j > 0 else None
+    return IntervalEnergy(used_j, math.sqrt(error_j)) if used_j > 0 else None

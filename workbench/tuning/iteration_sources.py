@@ -72,7 +72,7 @@ def guessed(seconds: float, sd: float) -> Guess:
     return Guess(seconds, sd, seconds / reach, seconds * reach)
 
 
-class Source(Protocol):
+class IterationSource(Protocol):
     """Tells iterations."""
 
     name: str
@@ -94,7 +94,7 @@ class Source(Protocol):
         """No more is wanted."""
 
 
-class Marks(marks.Notebook):
+class MarkSource(marks.MarkRecorder):
     """Iterations as `workbench.step()` tells them, of any loop in this process."""
 
     name = "marks"

@@ -10,7 +10,7 @@ from ..measurement.meter import Meter
 from ..records import Setting
 from .accounts import Stretch
 from .interval_energy import energy
-from .iteration_sources import Count, Counter, Guess, Marks, Source
+from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
 from .probe import READ_S, Reading
 
 
@@ -62,7 +62,7 @@ class Pool:
         return Pool(least_s=2.0 * max(self.time_s, self.least_s))
 
 
-class Ledger:
+class SavingsLedger:
     """What is to go into the book."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Ledger:
         self,
         to_s: float,
         kind: str,
-        source: Source | None,
+        source: IterationSource | None,
         setting: Setting,
         guess: Guess,
         *,
@@ -102,7 +102,7 @@ class Ledger:
         """Everything up to a time was one stretch."""
         if source is None or not to_s > self.cursor_s:
             return
-        if isinstance(source, (Marks, Counter)):  # borders lie between iterations
+        if isinstance(source, (MarkSource, Counter)):  # borders lie between iterations
             times = source.since(self.cursor_s, to_s)
             if len(times) < 2:
                 return
@@ -111,12 +111,12 @@ class Ledger:
         self._pieces.append(Piece(self.cursor_s, to_s, kind, setting, guess, begin_s, known))
         self.cursor_s = to_s
 
-    def count(self, meter: Meter, source: Source | None, now_s: float) -> list[Counted]:
+    def count(self, meter: Meter, source: IterationSource | None, now_s: float) -> list[Counted]:
         """The oldest stretch that waits, if its energy is known by now: its rows of iterations."""
         if not self._pieces or source is None or now_s < self._pieces[0].to_s + READ_S:
             return []
         piece = self._pieces.pop(0)
-        exact = isinstance(source, (Marks, Counter))
+        exact = isinstance(source, (MarkSource, Counter))
         runs: list[Reading | Count]
         if exact:
             runs = [*source.runs(piece.from_s, piece.to_s, piece.guess)]
@@ -135,7 +135,7 @@ class Ledger:
             found.append(Counted(stretch, run))
         return found
 
-    def count_all(self, meter: Meter, source: Source | None) -> list[Counted]:
+    def count_all(self, meter: Meter, source: IterationSource | None) -> list[Counted]:
         """Everything that waits, as well as it is known."""
         found: list[Counted] = []
         while self._pieces and source is not None:

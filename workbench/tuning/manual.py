@@ -20,7 +20,7 @@ import numpy as np
 
 from ..device import journal, lease, restore, settings
 from ..device.nvml import NvmlDevice
-from ..device.settings import Followed, Rights
+from ..device.settings import Rights, StepResponse
 from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError
 from ..experiments.job import RecurringJob
 from ..measurement import session
@@ -34,7 +34,7 @@ CLOCKS = journal.KNOBS[1:]
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class EffectiveSetting:
     """What a GPU is put to now. `origin` is one of `in_force.ORIGINS`; `holder` who may change it, empty where nobody does."""
 
     setting: Setting | None
@@ -58,7 +58,7 @@ class Applied:
     jobs: tuple[RecurringJob, ...] = ()
 
 
-class Hand:
+class ManualControl:
     """What changes one GPU by hand, and takes it back. Every call may come from any thread.
 
     Args:
@@ -70,7 +70,7 @@ class Hand:
         self.refused = ""  # why the last change was not permitted
         self.left = ""  # what could not be put back
         self._lock = threading.RLock()
-        self._way = lease.WayBack(device)
+        self._way = lease.SettingLease(device)
         self._done: list[Applied] = []
         self._found: Setting | None = None  # before the first of the changes that were undone last
 
@@ -84,7 +84,7 @@ class Hand:
                 self._done = []  # everything this process held was restored, and ours with it
             return tuple(self._done)
 
-    def in_force(self) -> InForce:
+    def active(self) -> EffectiveSetting:
         """What is in force, and whose it is. Never raises: a GPU that does not answer is said to be lost."""
         device, words = self.device, settings.ORIGINS
         holder = lease.holder(device.uuid)
@@ -92,7 +92,7 @@ class Hand:
             now = device.setting()
             computing = device.processes()
         except DeviceError as error:
-            return InForce(None, "lost", f"{words['lost']} ({error})", holder)
+            return EffectiveSetting(None, "lost", f"{words['lost']} ({error})", holder)
         origin, more = self._origin(now, holder), ""
         last = self.history[-1] if self.history else None
         if origin == "applied" and last is not None:
@@ -101,7 +101,7 @@ class Hand:
             more = f": {holder}"
         elif origin == "program" and last is not None:
             more = f" (this workbench had set {last.after})"
-        return InForce(now, origin, words[origin] + more, holder, computing)
+        return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
 
     def _origin(self, now: Setting, holder: str) -> str:
         uuid = self.device.uuid
@@ -123,21 +123,21 @@ class Hand:
     def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
         """What `apply` would change, in words; empty where nothing would."""
         configuration = _configuration(wanted)
-        now = self.in_force().setting
+        now = self.active().setting
         return () if now is None else settings.difference(now, configuration.setting, self.device)
 
     def rights(self, wanted: Configuration | Setting) -> Rights:
         """What rights `apply` takes, and the command for who has them."""
         configuration = _configuration(wanted)
-        now = self.in_force().setting or Setting()
+        now = self.active().setting or Setting()
         return settings.rights(now, configuration.setting, self.device, refused=self.refused)
 
-    def follow(self, change: Applied | None = None) -> Followed | None:
+    def follow(self, change: Applied | None = None) -> StepResponse | None:
         """How the power has followed a change, the last one where None; None where nothing was changed or nothing is recorded."""
         change = change or (self.history[-1] if self.history else None)
         return self.power_around(change.at_s) if change is not None else None
 
-    def power_around(self, at_s: float) -> Followed | None:
+    def power_around(self, at_s: float) -> StepResponse | None:
         """The recorded power around a moment of the device's clock; None where nothing is recorded."""
         recorder = session.current().recorder
         if recorder is None or self.device.uuid not in {each.uuid for each in session.current().devices}:
@@ -170,7 +170,7 @@ class Hand:
             raise UsageError(f"a batch size of {size} is none; it is 1 or more")
         with self._lock:
             if not self.history:
-                self._way = lease.WayBack(self.device)
+                self._way = lease.SettingLease(self.device)
             target = settings.whole(configuration.setting, self.device)
             settings.check(target, self.device)
             for job in jobs:
@@ -309,7 +309,7 @@ class Hand:
 
     def _let_go(self) -> str:
         """What was changed put back, and the GPU let go, also where nothing was new; a sentence if something is left."""
-        left, way = self._way.back(), self._way
+        left, way = self._way.restore(), self._way
         if way.began and way.holds:
             return lease.restore(self.device)
         return left
@@ -319,9 +319,9 @@ class Hand:
         found = journal.of(self.device.uuid)
         owed_w = self._found.power_limit_w if self._found is not None else found.before_w if found is not None else None
         self.device.setting()  # raises while the GPU does not answer
-        way = lease.WayBack(self.device)
+        way = lease.SettingLease(self.device)
         way.change(Setting())  # takes the journal up
-        self.left = way.back() or (lease.restore(self.device) if way.began else "")
+        self.left = way.restore() or (lease.restore(self.device) if way.began else "")
         now = self.device.setting()
         if not self.left and owed_w is not None and now.power_limit_w is not None and abs(now.power_limit_w - owed_w) > restore.SAME_W:
             self.left = f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was {owed_w:g} W before)"
@@ -360,11 +360,11 @@ def _tuners() -> tuple[_Tuner, ...]:
     return running()
 
 
-_hands: dict[str, Hand] = {}
+_hands: dict[str, ManualControl] = {}
 _guard = threading.Lock()
 
 
-def on(gpu: NvmlDevice | str | int | None = None) -> Hand:
+def control(gpu: NvmlDevice | str | int | None = None) -> ManualControl:
     """The hand on a GPU of this process, always the same one for a GPU.
 
     Args:
@@ -382,5 +382,5 @@ def on(gpu: NvmlDevice | str | int | None = None) -> Hand:
     with _guard:
         known = _hands.get(gpu.uuid)
         if known is None or (known.device is not gpu and not known.history):
-            known = _hands[gpu.uuid] = Hand(gpu)
+            known = _hands[gpu.uuid] = ManualControl(gpu)
         return known

@@ -49,7 +49,7 @@ def expected(device: Device, wanted: Any = None) -> bool:
     return wanted is not False and (wanted is not None or any(model_store.find(device.name, source) for source in ("gpm", "dcgm", "nvml")))
 
 
-class Features:
+class JobFeatures:
     """Reads the features of a running job on one GPU, from the best source there is.
 
     Args:

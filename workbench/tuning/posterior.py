@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..search.clocks.make import Choice, ClockSearch
 
 
-class Belief:
+class SettingPosterior:
     """A search over the settings of one workload. The tuner calls the reference `Setting()`; the search has its own name for it.
 
     Args:
@@ -61,9 +61,9 @@ class Belief:
         self._frame: pl.DataFrame | None = None
         self._columns: dict[str, list[Any]] = {}
 
-    def again(self, objective: Objective, max_slowdown: float | None) -> Belief:
+    def again(self, objective: Objective, max_slowdown: float | None) -> SettingPosterior:
         """The same job under another objective or bound, with everything that was measured."""
-        other = Belief(self.name, self.space, objective, max_slowdown, **self._options)
+        other = SettingPosterior(self.name, self.space, objective, max_slowdown, **self._options)
         for told in self._told:
             other.tell(*told)
         for setting, reason in self._barred:

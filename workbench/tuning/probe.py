@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..measurement.meter import Meter
 from ..records import Setting
 from .interval_energy import energy
-from .iteration_sources import Count, Counter, Guess, Marks, Source
+from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
 
 READ_S, WAIT_S = 0.25, 2.5  # after a stretch's end: the sensors have refreshed, and its last edge is known
 LOOK = 0.25  # of an iteration, between looks at the power trace
@@ -80,7 +80,7 @@ class Probe:
     def __init__(
         self,
         meter: Meter,
-        source: Source,
+        source: IterationSource,
         setting: Setting,
         from_s: float,
         iterations: int,
@@ -129,7 +129,7 @@ class Probe:
             if enough and self._source.name == "power":
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
                 enough = found.sd_s <= TRACE_SD * found.iteration_s or found.time_s >= long_s
-            if isinstance(self._source, (Marks, Counter)) and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
+            if isinstance(self._source, (MarkSource, Counter)) and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
                 enough = enough or found.iterations >= max(4, min(self.iterations / 3, MANY))  # checkpoints may leave no longer row
             if enough:
                 self.count = found
@@ -141,7 +141,7 @@ class Probe:
             if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
                 self.count, self.early = found, True
                 return
-        elif isinstance(self._source, (Marks, Counter)):
+        elif isinstance(self._source, (MarkSource, Counter)):
             ended = self._source.since(self.from_s, now_s)
             since_s = float(ended[-1]) if len(ended) else self.from_s
             lasts_s = now_s - since_s  # the one that goes on: so long, or longer

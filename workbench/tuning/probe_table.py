@@ -7,12 +7,12 @@ from typing import Any
 import polars as pl
 
 from ..records import Setting
-from .accounts import Account
+from .accounts import SavingsAccount
 from .probe import Probe
 from .results import PROBES
 
 
-class Table:
+class ProbeTable:
     """Rows of `states.PROBES`."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Table:
         return self._frame
 
     def add(
-        self, probe: Probe, named: Setting, kind: str, outcome: str, reason: str, *, at_s: float, cost_s: float, account: Account | None
+        self, probe: Probe, named: Setting, kind: str, outcome: str, reason: str, *, at_s: float, cost_s: float, account: SavingsAccount | None
     ) -> None:
         """A probe that is over.
 

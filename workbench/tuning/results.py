@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ..measurement.report import energy_words, time_words
+from ..measurement.report import format_duration, format_energy
 from ..records import Setting
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class TuningResult:
     @property
     def words(self) -> str:
         """One sentence for the cell's report."""
-        return tuning_words(self)
+        return describe_tuning(self)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -169,7 +169,7 @@ class TuningResult:
 COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
 
 
-def tuning_words(tuned: TuningResult) -> str:
+def describe_tuning(tuned: TuningResult) -> str:
     """What tuning has saved, or why it has not: one sentence."""
     left = "".join(f"; {each}" for each in (*tuned.remarks, *tuned.left) if each not in tuned.reason)
     ending = ", simulated" if tuned.simulated else ""
@@ -178,7 +178,7 @@ def tuning_words(tuned: TuningResult) -> str:
     if tuned.settled_s is None:
         return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
     counted = "" if tuned.settled_iterations is None or tuned.source == "rate" else f" / {tuned.settled_iterations} iterations"
-    settled = f"settled after {time_words(tuned.settled_s)}{counted}"
+    settled = f"settled after {format_duration(tuned.settled_s)}{counted}"
     at = "" if tuned.setting is None else f" at {tuned.setting}"
     again = "" if not tuned.retuned else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
     early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
@@ -190,9 +190,9 @@ def tuning_words(tuned: TuningResult) -> str:
         what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
     elif saved.share < 0:
         what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
-    joules = "" if saved.energy_j <= 0 else f", {energy_words(saved.energy_j, saved.uncertainty_j)}"
+    joules = "" if saved.energy_j <= 0 else f", {format_energy(saved.energy_j, saved.uncertainty_j)}"
     if 0.0 < saved.time_s < COUNTED * tuned.elapsed_s:  # the share is of that alone
-        counted_s, whole_s = time_words(saved.time_s), time_words(tuned.elapsed_s)
+        counted_s, whole_s = format_duration(saved.time_s), format_duration(tuned.elapsed_s)
         joules += f", counted over {counted_s} of {whole_s}"
     bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
     return (

@@ -23,9 +23,9 @@ from . import core, models
 from .change_detection import IDLE_S, busy_gpus
 from .commands import Commands
 from .core import FAILURES
-from .detect_iterations import Finder
-from .iteration_sources import Counter, Guess, Marks, Rate, busy_and_clock, guessed
-from .posterior import Belief
+from .detect_iterations import IterationDetector
+from .iteration_sources import Counter, Guess, MarkSource, Rate, busy_and_clock, guessed
+from .posterior import SettingPosterior
 from .probe import Probe, Reading
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Tuner(Commands):
         assert self._whole.recorder is not None
         if self._finder is not None:
             self._finder.end()
-        self._finder = Finder(self._whole.recorder, self._devices, self._marks, self._counter, from_s)
+        self._finder = IterationDetector(self._whole.recorder, self._devices, self._marks, self._counter, from_s)
         self._finder.no_doubtful = self._deceived
         self._ledger.drop()
         self.state, self._probe, self._failures = "detect", None, 0
@@ -154,7 +154,7 @@ class Tuner(Commands):
             self._features.close()
             self._features = None
         if models.expected(self._devices[0], self._model):
-            self._features = models.Features(self._devices[0], self._whole.recorder)
+            self._features = models.JobFeatures(self._devices[0], self._whole.recorder)
             self._clock_model, why = models.find(self._devices[0], self._features.source, self._model)
             for words in (self._features.problem, why):
                 if words:
@@ -206,7 +206,7 @@ class Tuner(Commands):
             self.book.open(reading)
             recorder = self._whole.recorder
             update_s = max(((recorder.update_s(d.uuid) if recorder else None) or 0.1 for d in self._devices), default=0.1)
-            self._beliefs.append(Belief(self.search_name, space, self.objective, self.max_slowdown, prior=self._prior(reading),
+            self._beliefs.append(SettingPosterior(self.search_name, space, self.objective, self.max_slowdown, prior=self._prior(reading),
                                         gpus=len(self._devices), update_s=update_s, wait_share=self._wait_share(reading),
                                         seed=self.seed))  # fmt: skip
         self._belief = self._beliefs[-1]
@@ -443,7 +443,7 @@ class Tuner(Commands):
     def _look_at_level(self, now_s: float) -> None:
         """Where iterations are not told: whether the power is that of another job."""
         belief, level = self._belief, self._level
-        if level is None or belief is None or isinstance(self._source, (Marks, Counter)) or self.state not in ("search", "watch"):
+        if level is None or belief is None or isinstance(self._source, (MarkSource, Counter)) or self.state not in ("search", "watch"):
             return
         setting = self.current
         if setting != self._level_of:  # settles first

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..policy import Policy
 from .eaco import Eaco
-from .energy_aware import Frugal
+from .energy_aware import EnergyAwarePolicy
 from .fifo import Fifo
 from .pairing import FifoPacked, Gandiva, Lucid
 from .shortest import Sjf, Srtf, Tiresias
@@ -26,11 +26,11 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "eaco-2-100": partial(Eaco, max_jobs=2, load_threshold=1.0),
     "eaco-3-80": partial(Eaco, max_jobs=3, load_threshold=0.8),
     "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
-    "ours": Frugal,
+    "ours": EnergyAwarePolicy,
     "ours-calm": partial(
-        Frugal, max_excess=0.05, busy_excess=0.06, quiet_excess=0.05
+        EnergyAwarePolicy, max_excess=0.05, busy_excess=0.06, quiet_excess=0.05
     ),  # slows nobody more than EaCO does with two jobs a GPU
-    "ours-capped": partial(Frugal, capped=True),
+    "ours-capped": partial(EnergyAwarePolicy, capped=True),
 }
 
-__all__ = ["POLICIES", "Eaco", "Fifo", "FifoPacked", "Frugal", "Gandiva", "Lucid", "Sjf", "Srtf", "Tiresias"]
+__all__ = ["POLICIES", "Eaco", "Fifo", "FifoPacked", "EnergyAwarePolicy", "Gandiva", "Lucid", "Sjf", "Srtf", "Tiresias"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-from ..capacity_index import REFUSED_S, Openings
+from ..capacity_index import REFUSED_S, CapacityIndex
 from ..colocation import Colocation, History, Mix
 from ..placement import FreeNodes
 from ..policy import BasePolicy, ClusterControl
@@ -29,7 +29,7 @@ from ..state import LEAVING, STANDBY, Gpu, Job, Node
 WINDOW = 8  # of jobs of one class whose own deadline forbids a placement, so many are looked at per retry
 
 
-class Observation:
+class ProvisionalPlacement:
     """A provisional placement: every job on its GPUs is measured over one epoch."""
 
     __slots__ = ("base_s", "gpus", "newcomer", "undoing", "waiting")
@@ -67,7 +67,7 @@ class Eaco(BasePolicy):
     def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
-        self.openings = Openings()
+        self.openings = CapacityIndex()
         self.history = History(cluster.profiles, self.start)
         self.active: dict[int, Node] = {}
         self.waiting: dict[tuple[object, ...], list[tuple[int, int, Job]]] = {}
@@ -83,7 +83,7 @@ class Eaco(BasePolicy):
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if isinstance(watch, Observation):
+        if isinstance(watch, ProvisionalPlacement):
             job.watch = None
             watch.waiting.pop(job, None)
             if job is watch.newcomer or (not watch.waiting and not watch.undoing):
@@ -94,7 +94,7 @@ class Eaco(BasePolicy):
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if isinstance(watch, Observation):
+        if isinstance(watch, ProvisionalPlacement):
             job.watch = None
             self._close(watch)
         if not self._schedule(job):
@@ -107,7 +107,7 @@ class Eaco(BasePolicy):
 
     def reached(self, job: Job) -> None:
         watch = job.watch
-        if not isinstance(watch, Observation):
+        if not isinstance(watch, ProvisionalPlacement):
             return
         if watch.undoing:
             if job is watch.newcomer:
@@ -208,7 +208,7 @@ class Eaco(BasePolicy):
             for gpu in gpus:
                 self.openings.file(gpu, self._open(gpu))
             return
-        watch = Observation(job, gpus, job.done_s(cluster.now_s))
+        watch = ProvisionalPlacement(job, gpus, job.done_s(cluster.now_s))
         for each in (*residents, job):
             each.watch = watch
             watch.waiting[each] = None
@@ -216,7 +216,7 @@ class Eaco(BasePolicy):
             for gpu in each.gpus:
                 self.openings.file(gpu, False)
 
-    def _undo(self, watch: Observation) -> None:
+    def _undo(self, watch: ProvisionalPlacement) -> None:
         """Stop the newcomer, which is at the end of an epoch; it remembers its neighbours."""
         newcomer = watch.newcomer
         refused = newcomer.note if isinstance(newcomer.note, set) else set()
@@ -224,7 +224,7 @@ class Eaco(BasePolicy):
         newcomer.note = refused
         self.cluster.stop(newcomer, undo=True)
 
-    def _close(self, watch: Observation) -> None:
+    def _close(self, watch: ProvisionalPlacement) -> None:
         """The observation is over: its GPUs may be shared again."""
         gpus: dict[Gpu, None] = dict.fromkeys(watch.gpus)
         for gpu in watch.gpus:

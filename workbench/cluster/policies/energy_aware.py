@@ -33,7 +33,7 @@ LOOKS = 64  # nodes without a free GPU that are asked for one job at most, which
 REFUSED = -1.0
 
 
-class Belief:
+class JobEstimate:
     """What is thought of one job: how sensitive it is (1: as its model), whom it must not meet again, where it is moving to."""
 
     __slots__ = ("avoid", "measured", "sensitivity", "target")
@@ -45,7 +45,7 @@ class Belief:
         self.target: tuple[Gpu, ...] | None = None
 
 
-class Frugal(BasePolicy):
+class EnergyAwarePolicy(BasePolicy):
     """Least predicted energy under deadlines.
 
     Args:
@@ -110,7 +110,7 @@ class Frugal(BasePolicy):
     # What happens
 
     def arrived(self, job: Job) -> None:
-        job.note = Belief()
+        job.note = JobEstimate()
         if not self._schedule(job):
             self._wait(job)
 
@@ -124,7 +124,7 @@ class Frugal(BasePolicy):
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self._left(job, gpus)
-        belief: Belief = job.note  # type: ignore[assignment]
+        belief: JobEstimate = job.note  # type: ignore[assignment]
         target, belief.target = belief.target, None
         if target is not None:
             self.reserved.difference_update(target)
@@ -150,7 +150,7 @@ class Frugal(BasePolicy):
         if mix.size < 2:
             return
         excess = self.cluster.excess(job)
-        belief: Belief = job.note  # type: ignore[assignment]
+        belief: JobEstimate = job.note  # type: ignore[assignment]
         expected = self.history.predict(mix)
         if expected > 0:
             belief.sensitivity, belief.measured = min(max(excess / expected, 0.25), 4.0), True
@@ -262,7 +262,7 @@ class Frugal(BasePolicy):
         if mix.size >= self.max_jobs or mix.load + job.load > self.limit:
             return REFUSED
         expected = self.history.predict(mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile))
-        belief: Belief = job.note  # type: ignore[assignment]
+        belief: JobEstimate = job.note  # type: ignore[assignment]
         own = expected * belief.sensitivity
         if own > self.bound or left_s <= job.deadline_s - now < left_s * (1 + (own if belief.measured else own * self.margin)):
             return REFUSED
@@ -280,7 +280,7 @@ class Frugal(BasePolicy):
             expected = joined[mix] = self._joins(job, mix, left_s, now)
         if expected == REFUSED:
             return None
-        belief: Belief = job.note  # type: ignore[assignment]
+        belief: JobEstimate = job.note  # type: ignore[assignment]
         own_s = total_s = expected * belief.sensitivity * left_s
         before = self.history.predict(mix)
         for other in gpu.jobs:
@@ -370,7 +370,7 @@ class Frugal(BasePolicy):
         for gpu in node.gpus:
             for job in gpu.jobs:
                 if job.state == RUNNING:
-                    belief: Belief = job.note  # type: ignore[assignment]
+                    belief: JobEstimate = job.note  # type: ignore[assignment]
                     excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
                     need_s = job.expected_left_s(now) * (1 + (excess if belief.measured else excess * self.margin))
                     time_s = job.deadline_s - now
@@ -391,7 +391,7 @@ class Frugal(BasePolicy):
         left_s = newcomer.expected_left_s(now)
         if left_s < 2 * restart_s:
             return  # it is gone sooner than it could be moved
-        belief: Belief = newcomer.note  # type: ignore[assignment]
+        belief: JobEstimate = newcomer.note  # type: ignore[assignment]
         if newcomer is job:
             time_s = job.deadline_s - now
             if left_s + restart_s > time_s:

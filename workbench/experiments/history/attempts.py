@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from ...errors import UsageError
-from ...search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, History, Run, Space
+from ...search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
 
 CRASHES = 2  # in a row, before a batch size is not tried again
 KILLS = 3
@@ -208,7 +208,7 @@ def without(space: Space, out: dict[int, str]) -> Space:
     return replace(space, batch_sizes=left, default=default)
 
 
-def history(attempts: Iterable[Attempt]) -> History:
+def history(attempts: Iterable[Attempt]) -> RunHistory:
     """Attempts as frames. Slices are runs of state "stopped" without epochs but for their profile, and are left out of `runs`."""
     runs, profiles, milestones = [], [], []
     for each in attempts:
@@ -220,7 +220,7 @@ def history(attempts: Iterable[Attempt]) -> History:
              float(each.energy_j), float(each.profile_time_s), float(each.profile_energy_j), each.target, each.gpu)
         )  # fmt: skip
         milestones += [(each.number, float(level), float(epoch)) for level, epoch in each.milestones]
-    return History(
+    return RunHistory(
         pl.DataFrame(runs, schema=RUNS, orient="row"),
         pl.DataFrame(profiles, schema=PROFILES, orient="row"),
         pl.DataFrame(milestones, schema=MILESTONES, orient="row"),

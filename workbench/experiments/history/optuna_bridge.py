@@ -14,7 +14,7 @@ import numpy as np
 
 from ...search.batch_size.history import Evidence, Space
 from ...search.batch_size.make import make_policy
-from ...search.batch_size.policy import Policy, Proposal
+from ...search.batch_size.policy import BatchSizePolicy, Proposal
 from ...search.objective import Energy, Objective, check_measured
 from .attempts import Attempt, Bars, count, without
 
@@ -26,7 +26,7 @@ PARAMETER = "batch_size"
 RESCORED = 300  # newest trials that a sampler of Optuna's is shown
 
 
-class Ledger:
+class AttemptLedger:
     """Attempts of one study, read as they come and counted once; `evidence` is what a policy sees of them.
 
     Reading costs what is new, not what is there: ended attempts never change.
@@ -153,12 +153,12 @@ def samplers() -> tuple[type, type]:
         """
 
         def __init__(
-            self, space: Space, objective: Objective | None = None, policy: Policy | str = "knowledge-gradient", *, seed: int | None = None
+            self, space: Space, objective: Objective | None = None, policy: BatchSizePolicy | str = "knowledge-gradient", *, seed: int | None = None
         ) -> None:
             self.space, self.objective = space, objective or Energy()
             self.policy = make_policy(policy) if isinstance(policy, str) else policy
             self.rng = np.random.default_rng(seed)
-            self.ledger = Ledger(space, plain=objective is None)
+            self.ledger = AttemptLedger(space, plain=objective is None)
             self.slices = False  # a plain study has no slices
             self.proposals: dict[int, Proposal] = {}
             self.pardoned: dict[int, int] = {}
@@ -195,7 +195,7 @@ def samplers() -> tuple[type, type]:
 
         def __init__(self, inner: optuna.samplers.BaseSampler, space: Space, objective: Objective) -> None:
             self.inner, self.space, self.objective = inner, space, objective
-            self.ledger = Ledger(space)
+            self.ledger = AttemptLedger(space)
             self.pardoned: dict[int, int] = {}
 
         def reseed_rng(self) -> None:
@@ -243,7 +243,7 @@ def __getattr__(name: str) -> Any:
 
 
 def propose(
-    ledger: Ledger, policy: Policy, objective: Objective, rng: np.random.Generator, *, before: int | None = None, slices: bool = True,
+    ledger: AttemptLedger, policy: BatchSizePolicy, objective: Objective, rng: np.random.Generator, *, before: int | None = None, slices: bool = True,
     pardoned: dict[int, int] | None = None,
 ) -> Proposal:  # fmt: skip
     """What a policy wants next, of what is not barred.

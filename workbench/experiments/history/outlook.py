@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 
 from ...errors import UsageError
-from ...search.batch_size.epochs import Belief, EpochPrior, believe
+from ...search.batch_size.epochs import EpochPosterior, EpochPrior, believe
 from ...search.batch_size.history import Evidence, Space
-from ...search.batch_size.policy import Policy, Proposal
+from ...search.batch_size.policy import BatchSizePolicy, Proposal
 from ...search.objective import EnergyWithin, Objective
 from .attempts import Attempt, without
-from .optuna_bridge import Ledger, propose
+from .optuna_bridge import AttemptLedger, propose
 
 DRAWS = 1024
 INTERVAL = (0.05, 0.95)
@@ -102,10 +102,10 @@ class Outlook:
 
 
 def look(
-    ledger: Ledger,
+    ledger: AttemptLedger,
     paid: pl.DataFrame,
     objective: Objective,
-    policy: Policy | None,
+    policy: BatchSizePolicy | None,
     *,
     pardoned: dict[int, int] | None = None,
     seed: int = 0,
@@ -150,8 +150,8 @@ def look(
 
 
 def belief_of(
-    evidence: Evidence, objective: Objective, policy: Policy | None = None, *, draws: int = DRAWS, seed: int = 0
-) -> Belief | None:
+    evidence: Evidence, objective: Objective, policy: BatchSizePolicy | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> EpochPosterior | None:
     """Draws of what may be true; None before a run has reached the target, or before anything is known of what an epoch costs."""
     if not evidence.count.any() or not evidence.in_profile.any():
         return None
@@ -159,13 +159,13 @@ def belief_of(
     return believe(evidence, objective, prior if isinstance(prior, EpochPrior) else EpochPrior(), draws, np.random.default_rng(seed))
 
 
-def run_costs(belief: Belief, objective: Objective) -> np.ndarray:
+def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     """Expected cost of a run at each batch size, a row per draw: the mean over the scatter of runs."""
     degree = objective.degree
     return np.asarray(np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost)
 
 
-def believed_costs(evidence: Evidence, belief: Belief | None, objective: Objective, space: Space, barred: dict[int, str]) -> pl.DataFrame:
+def believed_costs(evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space, barred: dict[int, str]) -> pl.DataFrame:
     """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave out what is barred."""
     costs = None if belief is None else run_costs(belief, objective)
     best = None
@@ -188,7 +188,7 @@ def believed_costs(evidence: Evidence, belief: Belief | None, objective: Objecti
     return pl.DataFrame(rows, schema=BELIEVED, orient="row")
 
 
-def default_cost(evidence: Evidence, belief: Belief, objective: Objective) -> Default | None:
+def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objective) -> Default | None:
     """What the default configuration costs; None where it has not been profiled."""
     arm, limits = evidence.default, evidence.space.power_limits_w
     known = ~np.isnan(evidence.epoch_time_s[arm])

@@ -13,13 +13,13 @@ PATIENCE_S = 24 * 3600.0  # without a word from another machine
 """An epoch that takes longer than that needs a larger one."""
 
 
-def me() -> dict[str, Any]:
+def current_owner() -> dict[str, Any]:
     """This process, so that another one can tell whether it still runs."""
     pid = os.getpid()
     return {"host": socket.gethostname(), "boot": _processes.boot_id(), "pid": pid, "started": _processes.started_at(pid)}
 
 
-def gone(owner: dict[str, Any], seen_unix_s: float, *, patience_s: float = PATIENCE_S, now_unix_s: float | None = None) -> str:
+def is_abandoned(owner: dict[str, Any], seen_unix_s: float, *, patience_s: float = PATIENCE_S, now_unix_s: float | None = None) -> str:
     """Why an attempt is nobody's any more; empty while it may still end."""
     if owner.get("host") == socket.gethostname():
         if owner.get("boot") != _processes.boot_id() and owner.get("boot") and _processes.boot_id():

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import UsageError
-from ...search.batch_size.history import History, Space
+from ...search.batch_size.history import RunHistory, Space
 from ...search.batch_size.make import make_policy
-from ...search.batch_size.policy import Policy
+from ...search.batch_size.policy import BatchSizePolicy
 from ...search.objective import Energy, Objective
 from .attempts import Attempt
 from .csv import missing, read_csv
-from .optuna_bridge import Ledger
+from .optuna_bridge import AttemptLedger
 
 
 class Recorded:
@@ -33,10 +33,10 @@ class Recorded:
 
     def __init__(
         self,
-        what: str | Path | History | Sequence[Attempt],
+        what: str | Path | RunHistory | Sequence[Attempt],
         space: Space | None = None,
         objective: Objective | None = None,
-        policy: Policy | str = "knowledge-gradient",
+        policy: BatchSizePolicy | str = "knowledge-gradient",
     ) -> None:
         self._all = _attempts(what)
         if not self._all and space is None:
@@ -45,7 +45,7 @@ class Recorded:
         self.objective: Objective = objective or Energy()
         self.policy = make_policy(policy) if isinstance(policy, str) else policy
         self.shown = self.length
-        self.ledger = Ledger(self.space)
+        self.ledger = AttemptLedger(self.space)
         self._show()
 
     @property
@@ -63,7 +63,7 @@ class Recorded:
 
     def rewind(self) -> None:
         """Show nothing, as before the first recurrence."""
-        self.shown, self.ledger = 0, Ledger(self.space)
+        self.shown, self.ledger = 0, AttemptLedger(self.space)
 
     def add(self, path: Path) -> int:
         """Add what a file has more; all of it is shown. Returns how many attempts that were."""
@@ -97,10 +97,10 @@ def space_of(attempts: Sequence[Attempt]) -> Space:
     )
 
 
-def _attempts(what: str | Path | History | Sequence[Attempt]) -> list[Attempt]:
+def _attempts(what: str | Path | RunHistory | Sequence[Attempt]) -> list[Attempt]:
     if isinstance(what, (str, Path)):
         return _numbered(read_csv(Path(what)))
-    if not isinstance(what, History):
+    if not isinstance(what, RunHistory):
         return _numbered(list(what))
     profiles: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
     for run, b, limit_w, time_s, power_w, _ in what.profiles.iter_rows():

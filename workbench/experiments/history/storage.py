@@ -71,7 +71,7 @@ def _damaged(where: str, why: object) -> str:
 
 
 @contextlib.contextmanager
-def told(url: str) -> Iterator[None]:
+def translate_storage_errors(url: str) -> Iterator[None]:
     """Errors of the storage in our words."""
     import optuna
     import sqlalchemy

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import StoreError, UsageError
-from ...search.batch_size.history import Evidence, History, Space
-from ...search.batch_size.policy import Policy, Progress, Proposal
+from ...search.batch_size.history import Evidence, RunHistory, Space
+from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from ...search.objective import Objective, check_measured
 from . import owners
 from .attempts import Attempt, history, without
-from .optuna_bridge import KEY, PARAMETER, Ledger, propose, samplers
-from .storage import LOCK_S, open_study, storage_url, told
+from .optuna_bridge import KEY, PARAMETER, AttemptLedger, propose, samplers
+from .storage import LOCK_S, open_study, storage_url, translate_storage_errors
 
 if TYPE_CHECKING:
     import optuna
@@ -62,7 +62,7 @@ class JobStudy:
         objective: Objective,
         *,
         storage: str | Path,
-        sampler: Policy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
+        sampler: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         seed: int | None = None,
         accept_changes: bool = False,
         patience_s: float = owners.PATIENCE_S,
@@ -76,7 +76,7 @@ class JobStudy:
         else:
             self.sampler = bandit(space, objective, sampler, seed=seed)
         self.url = storage_url(storage)
-        with told(self.url):
+        with translate_storage_errors(self.url):
             self.study = open_study(name, self.url, self.sampler)
         self._check(accept_changes)
         self.close_stale()
@@ -92,7 +92,7 @@ class JobStudy:
         self.sampler.objective = objective
 
     @property
-    def policy(self) -> Policy | None:
+    def policy(self) -> BatchSizePolicy | None:
         """Ours; None where a sampler of Optuna's chooses."""
         return getattr(self.sampler, "policy", None)
 
@@ -102,7 +102,7 @@ class JobStudy:
         self.refresh()
         return self.sampler.ledger.attempts  # type: ignore[no-any-return]
 
-    def history(self) -> History:
+    def history(self) -> RunHistory:
         """All attempts as frames."""
         return history(self.attempts)
 
@@ -118,7 +118,7 @@ class JobStudy:
 
     def refresh(self) -> None:
         """Read what other processes have added."""
-        with told(self.url):
+        with translate_storage_errors(self.url):
             self.sampler.ledger.read(self.study.get_trials(deepcopy=False))
 
     # what happens
@@ -133,7 +133,7 @@ class JobStudy:
         Raises:
             UsageError: nothing is left to try, or no batch size reaches the target.
         """
-        with told(self.url):
+        with translate_storage_errors(self.url):
             self.close_stale()
             return self._ask_policy(slices, gpu) if self.policy is not None else self._ask_sampler(gpu)
 
@@ -153,7 +153,7 @@ class JobStudy:
         if power_limit_w is not None and power_limit_w not in self.space.power_limits_w:
             have = ", ".join(f"{limit_w:g}" for limit_w in self.space.power_limits_w) or "none"
             raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
-        with told(self.url):
+        with translate_storage_errors(self.url):
             limit_w = power_limit_w if power_limit_w is not None else self._best_limit(batch_size)
             proposal = Proposal(batch_size, limit_w, stop_after_epochs=self.space.max_epochs, reason=reason)
             return self._add(self._attempt(-1, proposal, None))
@@ -197,7 +197,7 @@ class JobStudy:
         return Attempt(
             number, proposal.batch_size, self._recurrence(number if number >= 0 else self.sampler.ledger.seen), proposal.purpose,
             power_limit_w=proposal.power_limit_w, reason=proposal.reason, target=self.space.target, gpu=gpu or self.space.gpu,
-            owner=owners.me(), seen_unix_s=time.time(),
+            owner=owners.current_owner(), seen_unix_s=time.time(),
             stop_after_epochs=proposal.stop_after_epochs, stop_after_cost=proposal.stop_after_cost,
         )  # fmt: skip
 
@@ -208,7 +208,7 @@ class JobStudy:
         if self.policy is None:
             return None
         self.refresh()
-        ledger: Ledger = self.sampler.ledger
+        ledger: AttemptLedger = self.sampler.ledger
         space = without(self.space, {b: why for b, why in ledger.bars(self._pardoned()).out.items() if b != attempt.batch_size})
         evidence = ledger.evidence(space, before=attempt.number)
         proposal = Proposal(
@@ -221,7 +221,7 @@ class JobStudy:
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
         import optuna
 
-        with told(self.url), contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # given up by others; its end will be late
+        with translate_storage_errors(self.url), contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # given up by others; its end will be late
             self._write(self._id(attempt.number), attempt)
         return attempt
 
@@ -240,7 +240,7 @@ class JobStudy:
             except Exception:
                 self.end(replace(attempt, state="crashed", time_s=0.0, energy_j=0.0, profile_time_s=0.0, profile_energy_j=0.0))
                 raise
-        with told(self.url):
+        with translate_storage_errors(self.url):
             number = self._id(attempt.number)
             try:
                 self._write(number, attempt)
@@ -255,7 +255,7 @@ class JobStudy:
         check_measured(attempt.time_s, attempt.energy_j)
         if not attempt.ended:
             raise UsageError("an attempt that still runs cannot be added to a history; let it end first")
-        with told(self.url):
+        with translate_storage_errors(self.url):
             return self._add(attempt)
 
     def add_all(self, attempts: list[Attempt]) -> None:
@@ -266,7 +266,7 @@ class JobStudy:
             first.setdefault(each.recurrence, added.recurrence)
         self.refresh()
 
-    def pardon(self, batch_size: int | None = None) -> None:
+    def unblock(self, batch_size: int | None = None) -> None:
         """Forget the crashes of a batch size, or of all: what came before does not bar it any more."""
         until = max((a.number for a in self.attempts), default=-1) + 1
         sizes = self.space.batch_sizes if batch_size is None else (batch_size,)
@@ -280,20 +280,20 @@ class JobStudy:
     def close_stale(self) -> list[str]:
         """Close attempts whose process is gone; returns a sentence for each."""
         self.refresh()
-        told = []
-        ledger: Ledger = self.sampler.ledger
+        translate_storage_errors = []
+        ledger: AttemptLedger = self.sampler.ledger
         for attempt in list(ledger.open.values()):
-            why = owners.gone(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
+            why = owners.is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
             if why and self._close(attempt.number, replace(attempt, state="killed" if not attempt.ended else attempt.state)):
-                told.append(f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}")
+                translate_storage_errors.append(f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}")
         for number in sorted(ledger.blank):  # between the trial and its record lie milliseconds
             trial = self.study._storage.get_trial(self._id(number))
             age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
             if KEY not in trial.user_attrs and age_s > LOCK_S and self._close(number, None):
-                told.append(f"attempt {number} is closed: its process was gone before it began")
-        if told:
+                translate_storage_errors.append(f"attempt {number} is closed: its process was gone before it began")
+        if translate_storage_errors:
             self.refresh()
-        return told
+        return translate_storage_errors
 
     # inside
 
@@ -301,7 +301,7 @@ class JobStudy:
         """Whether it was us who closed it."""
         import optuna
 
-        with told(self.url):
+        with translate_storage_errors(self.url):
             try:
                 if attempt is not None:
                     self._write(self._id(number), attempt)
@@ -313,7 +313,7 @@ class JobStudy:
 
     def _recurrence(self, number: int) -> int:
         """Which recurrence a new attempt is for: one that has not reached its target and nobody else retries, or (-1) a new one."""
-        ledger: Ledger = self.sampler.ledger
+        ledger: AttemptLedger = self.sampler.ledger
         near = [a for a in (*ledger.open.values(), *ledger.ended[-NEAR:]) if a.number < number and a.state != "withdrawn"]
         newest = max((a.recurrence for a in near), default=-1)
         done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest) or bool(ledger.blank - {number})
@@ -359,7 +359,7 @@ class JobStudy:
     def _check(self, accept_changes: bool) -> None:
         kept = self.study.user_attrs.get(KEY)
         now = {"format": FORMAT, "batch_sizes": list(self.space.batch_sizes)}
-        with told(self.url):
+        with translate_storage_errors(self.url):
             if kept is None:
                 trials = self.study.get_trials(deepcopy=False)
                 if trials or self.study.directions != [_minimize()]:

@@ -1,8 +1,8 @@
 """What every live panel does: load BokehJS, replay to a page that was reloaded, publish, take input while a cell runs.
 
 The two ends talk in the widget's own custom messages. The front end says `hello` when it has a view; only then is anything
-sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is needed), then the `greeting`,
-from which a view can be drawn from nothing, then `news`, one binary message an update. Every message of the front end is
+sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is needed), then the `snapshot`,
+from which a view can be drawn from nothing, then `changes`, one binary message an update. Every message of the front end is
 answered by a `pong` at once: where that takes more than a second the front end says that input waits for the cell's end.
 """
 
@@ -110,18 +110,18 @@ class LivePanel(anywidget.AnyWidget):
 
     # for subclasses
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         """All that a view needs to be drawn from nothing. Called with the lock held."""
         raise NotImplementedError
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         """What came since the last call; None where there is nothing to say. Called with the lock held."""
         raise NotImplementedError
 
-    def collect(self) -> None:
+    def drain(self) -> None:
         """Take in what would otherwise be lost. Called now and then while nobody looks, with the lock held."""
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         """A message of the front end, on whatever thread; what it raises is shown under the plot."""
 
     def summary(self) -> str:
@@ -193,14 +193,14 @@ class LivePanel(anywidget.AnyWidget):
         due_s = time.monotonic()
         while self.running:
             if not self._watched.wait(UNWATCHED_S):
-                with self._troubles(), self._lock:
-                    self.collect()
+                with self._report_errors(), self._lock:
+                    self.drain()
                 continue
             if self._ended.wait(max(0.0, due_s - time.monotonic())):
                 return
             due_s = max(due_s + UPDATE_S, time.monotonic())  # who is late skips, and says all of it next time
-            with self._troubles(), self._lock:
-                message = self.news()
+            with self._report_errors(), self._lock:
+                message = self.changes()
                 if message is not None:
                     self._say(*message)
 
@@ -212,13 +212,13 @@ class LivePanel(anywidget.AnyWidget):
 
     def _received(self, widget: Any, content: Any, buffers: Any) -> None:
         kind = content.get("kind", "") if isinstance(content, dict) else ""
-        with self._troubles():
+        with self._report_errors():
             if kind == "hello":
                 self._greet(content)
                 return
             self._say({"kind": "pong", "n": content.get("n")})
             if kind != "ping":
-                self.heard(kind, content)
+                self.on_message(kind, content)
 
     def _greet(self, content: dict[str, Any]) -> None:
         self.send({"kind": "pong", "n": content.get("n")})
@@ -231,7 +231,7 @@ class LivePanel(anywidget.AnyWidget):
                 version, script = bokeh_js()
                 self.send({"kind": "bokeh", "version": version}, [script])
                 self._equipped.add(view)
-            answer, buffers = self.greeting()
+            answer, buffers = self.snapshot()
             state = "running" if self.running else "done"
             self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
             self._greeted[view] = time.monotonic()  # a busy kernel may have taken long to answer
@@ -240,16 +240,16 @@ class LivePanel(anywidget.AnyWidget):
     # troubles
 
     @contextlib.contextmanager
-    def _troubles(self) -> Any:
+    def _report_errors(self) -> Any:
         """Show under the plot what goes wrong in here."""
         try:
             yield
         except WorkbenchError as error:
-            self.complain(str(error))
+            self.report_error(str(error))
         except Exception as error:
-            self.complain(f"{type(error).__name__}: {error}")
+            self.report_error(f"{type(error).__name__}: {error}")
 
-    def complain(self, problem: str) -> None:
+    def report_error(self, problem: str) -> None:
         """Show one sentence under the plot until another, or an empty one, takes its place."""
         if problem != self._problem:
             self._problem = problem

@@ -26,7 +26,7 @@ _DEAD = ".jp-OutputArea-output.jupyter-widgets:not(:has(*))"  # a line of text i
 STYLE = f"<style>{_OURS}:has(+ {_CELL} :is({_LIVES})) {{ display: none }} {_OURS} + {_CELL} > {_DEAD} {{ display: none }}</style>"
 
 
-class Shown:
+class DisplayHandle:
     """Where something was displayed: its picture, and the widget below it.
 
     Args:
@@ -119,7 +119,7 @@ def _beside(picture: dict[str, Any]) -> dict[str, Any]:
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
 
 
-class StandingPanel(LivePanel):
+class PersistentPanel(LivePanel):
     """A panel that stays; subclasses draw its picture.
 
     Args:
@@ -127,7 +127,7 @@ class StandingPanel(LivePanel):
     """
 
     def __init__(self, *, live: bool | None = None) -> None:
-        self._shown = Shown(live)
+        self._shown = DisplayHandle(live)
         self.on_picture: Callable[[], object] | None = None  # of what this panel is a part of
         super().__init__()
 
@@ -142,7 +142,7 @@ class StandingPanel(LivePanel):
         """Display it: a widget where a front end can draw one, a picture elsewhere."""
         if kernel() is None:
             return
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         self._shown.display(self._picture(), self._bundle())
 
@@ -150,7 +150,7 @@ class StandingPanel(LivePanel):
         self.show() if kernel() is not None else print(self.summary())
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         return {**self._picture(), **self._bundle()} if self._shown.widget else self._picture()
 

@@ -19,7 +19,7 @@ NARROW = 3.0  # iterations of less are not drawn
 POINTS = 900  # of one line: more would not be seen, and the notebook carries them
 
 
-class Line(NamedTuple):
+class TraceLine(NamedTuple):
     """One GPU in the picture."""
 
     number: int
@@ -27,7 +27,7 @@ class Line(NamedTuple):
     rows: Rows
 
 
-class Mark(NamedTuple):
+class VerticalMark(NamedTuple):
     """A vertical line with a few words."""
 
     time_s: float
@@ -36,10 +36,10 @@ class Mark(NamedTuple):
 
 def picture(
     title: str,
-    lines: Sequence[Line],
-    marks: Sequence[Mark],
+    lines: Sequence[TraceLine],
+    marks: Sequence[VerticalMark],
     end_s: float,
-    spans: Sequence[Span] = (),
+    spans: Sequence[ShadedSpan] = (),
     below: Callable[[float], tuple[list[str], float]] | None = None,
 ) -> str:
     """Power with its limit, SM clock and utilisation over seconds, as one `<svg>` element.
@@ -112,7 +112,7 @@ def svg(title: str, parts: Sequence[str], height: float) -> str:
     )
 
 
-class Span(NamedTuple):
+class ShadedSpan(NamedTuple):
     """An iteration, or a pause between iterations: an evaluation, a checkpoint, another shape."""
 
     start_s: float
@@ -125,7 +125,7 @@ class _Plot(NamedTuple):
 
     name: str
     column: int
-    lines: Sequence[Line]
+    lines: Sequence[TraceLine]
     height: int
     high: float
     ticks: int
@@ -153,7 +153,7 @@ class Frame:
     def y(self, value: float) -> float:
         return self.top + self.height - (value - self.y_span[0]) / (self.y_span[1] - self.y_span[0]) * self.height
 
-    def axes(self, name: str, about: int, swatch: Line | None) -> list[str]:
+    def axes(self, name: str, about: int, swatch: TraceLine | None) -> list[str]:
         parts = [text(self.left + (22 if swatch else 0), self.top - 4, name, opacity=0.75)]
         if swatch:
             parts.append(_swatch(self.left, self.top - 8, swatch))
@@ -177,7 +177,7 @@ class Frame:
     def seconds(self) -> list[str]:
         return self.below("seconds since the start", {value: f"{value:g}" for value in ticks(*self.x_span, 8)})
 
-    def bands(self, spans: Sequence[Span]) -> list[str]:
+    def bands(self, spans: Sequence[ShadedSpan]) -> list[str]:
         """Every other iteration on a light ground, what is no iteration on a darker one."""
         shown = [span for span in spans if span.end_s > self.x_span[0] and span.start_s < self.x_span[1]]
         turns = [span for span in shown if not span.pause]
@@ -191,12 +191,12 @@ class Frame:
                 parts.append(f'<path d="{"".join(drawn)}" fill="currentColor" fill-opacity="{opacity:g}"/>')
         return parts
 
-    def narrow(self, spans: Sequence[Span]) -> bool:
+    def narrow(self, spans: Sequence[ShadedSpan]) -> bool:
         """Whether iterations are too narrow here to be told apart."""
         lengths = sorted(span.end_s - span.start_s for span in spans if not span.pause)
         return bool(lengths) and self.x(self.x_span[0] + lengths[len(lengths) // 2]) - self.left < NARROW
 
-    def mark(self, mark: Mark, next_s: float | None, *, named: bool) -> list[str]:
+    def mark(self, mark: VerticalMark, next_s: float | None, *, named: bool) -> list[str]:
         if not self.x_span[0] <= mark.time_s <= self.x_span[1]:
             return []
         x = self.x(mark.time_s)
@@ -208,7 +208,7 @@ class Frame:
             parts.append(text(x + 4 if fits else x - 4, self.top + 10, mark.text, anchor="" if fits else "end"))
         return parts
 
-    def path(self, line: Line, column: int, *, width: float, dashes: Sequence[int], steps: bool = False, stroke: str = "") -> str:
+    def path(self, line: TraceLine, column: int, *, width: float, dashes: Sequence[int], steps: bool = False, stroke: str = "") -> str:
         scale = 100.0 if column == 4 else 1.0
         drawn: list[str] = []
         pen, last_y = False, ""
@@ -247,18 +247,18 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     return [round(number * step, 9) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _highest(lines: Sequence[Line], column: int) -> float:
+def _highest(lines: Sequence[TraceLine], column: int) -> float:
     return max([float(np.nanmax(line.rows[:, column], initial=0.0)) for line in lines], default=0.0)
 
 
-def _legend(lines: Sequence[Line], y: float) -> list[str]:
+def _legend(lines: Sequence[TraceLine], y: float) -> list[str]:
     parts = []
     for place, line in enumerate(lines):
         parts += [_swatch(LEFT + 90 * place, y - 4, line), text(LEFT + 90 * place + 24, y, line.name)]
     return parts
 
 
-def _swatch(x: float, y: float, line: Line) -> str:
+def _swatch(x: float, y: float, line: TraceLine) -> str:
     pattern = f' stroke-dasharray="{" ".join(map(str, dash(line.number)))}"' if dash(line.number) else ""
     return f'<path d="M{x:.0f} {y:.0f}h18" stroke="{colour(line.number)}" stroke-width="3"{pattern}/>'
 

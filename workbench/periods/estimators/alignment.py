@@ -32,7 +32,7 @@ SHOWN = 200  # iterations that the shape is the median of
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class BinnedSignal:
     """A signal in bins of equal width; `known` is False where the trace has a hole."""
 
     start_s: float
@@ -83,7 +83,7 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     return Alignment(starts[same], ends[same], total)
 
 
-def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Grid:
+def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> BinnedSignal:
     """Mean of the signal in each bin. The bins are laid so that the phase is an edge."""
     step_s = seconds / BINS
     start_s = phase_s + np.ceil((times_s[0] - phase_s) / step_s - 1e-9) * step_s
@@ -96,7 +96,7 @@ def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Gr
     known = np.ones(count, dtype=bool)
     for hole in np.flatnonzero(spans > longest_s):
         known[max(int((times_s[hole] - start_s) / step_s), 0) : int((times_s[hole + 1] - start_s) / step_s) + 1] = False
-    return Grid(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
+    return BinnedSignal(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
 
 
 def _pace(spans: Array) -> float:
@@ -117,7 +117,7 @@ def _together(times_s: Array, values: Array, seconds: float) -> int:
     return 1 if each >= CLEAR else min(2 * math.ceil(0.5 * (CLEAR / max(each, 0.5)) ** 2) + 1, MOST_TOGETHER)
 
 
-def _part(grid: Grid, phase_s: float) -> Grid:
+def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
     """As much of it as the shape is looked for in."""
     most = PERIODS * BINS
     if len(grid.values) <= most:
@@ -125,10 +125,10 @@ def _part(grid: Grid, phase_s: float) -> Grid:
     middle = int((phase_s - grid.start_s) / grid.step_s)
     first = min(max(middle - most // 2, 0), len(grid.values) - most)
     chosen = slice(first, first + most)
-    return Grid(grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen], grid.known[chosen], grid.together)
+    return BinnedSignal(grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen], grid.known[chosen], grid.together)
 
 
-def _beginnings(grid: Grid, phase_s: float) -> list[Array]:
+def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:
     """First ideas of the shape: medians over a few periods, at the phase itself and at three places of the trace."""
     offset = round((phase_s - grid.start_s) / grid.step_s)
     periods = (len(grid.values) - offset % BINS) // BINS
@@ -143,7 +143,7 @@ def _beginnings(grid: Grid, phase_s: float) -> list[Array]:
     return shapes
 
 
-def _matches(grid: Grid, shape: Array, seconds: float) -> tuple[list[float], list[float]]:
+def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[float], list[float]]:
     """Moments at which the shape matches better than just before and after, and how well (correlation, at most 1)."""
     score = _correlation(grid, shape)
     if len(score) < 3:
@@ -171,7 +171,7 @@ def _matches(grid: Grid, shape: Array, seconds: float) -> tuple[list[float], lis
     return at_s.tolist(), here.tolist()
 
 
-def _correlation(grid: Grid, shape: Array) -> Array:
+def _correlation(grid: BinnedSignal, shape: Array) -> Array:
     """Of the shape with what begins at each bin; below 0 where the trace has a hole, and less where it is flatter than the shape."""
     centred = shape - shape.mean()
     spread = float(np.sqrt(np.mean(centred**2)))
@@ -243,14 +243,14 @@ def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
     return [at + away_s for at in row]
 
 
-def _median_shape(grid: Grid, starts_s: list[float]) -> Array:
+def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
     chosen = starts_s[:: max(len(starts_s) // SHOWN, 1)]
     first = np.rint((np.array(chosen) - grid.start_s) / grid.step_s).astype(int)
     first = first[(first >= 0) & (first + BINS <= len(grid.values))]
     return np.asarray(np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0))
 
 
-def _sharpened(row: list[float], grid: Grid, shape: Array) -> list[float]:
+def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
     """Each beginning once more, by half a period around it: a whole iteration that is longer than usual matches too late."""
     half, reach = BINS // 4, BINS // 8
     around = np.concatenate([shape[-half:], shape[:half]])
@@ -277,7 +277,7 @@ def _sharpened(row: list[float], grid: Grid, shape: Array) -> list[float]:
     return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
 
 
-def _spans(row: list[float], grid: Grid, shape: Array, seconds: float) -> tuple[Array, Array]:
+def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
     """From a row of beginnings to begins and ends. Where the next one comes late, a pause or a missed match lies between."""
     starts: list[float] = []
     ends: list[float] = []

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.fft import next_fast_len, rfft
 
-from .correlation import Level, between, key_maxima, parabola, pyramid
-from .signals import Grid, Pauses, Signal
+from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramid
+from .signals import Pauses, Signal, SignalGrid
 
 Array = np.ndarray[Any, Any]
 MOST = 22
@@ -19,11 +19,11 @@ SPECTRAL_PEAKS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SignalView:
     """A signal with what was worked out of it."""
 
     signal: Signal
-    levels: tuple[Level, ...]  # longest window first
+    levels: tuple[CorrelationLevel, ...]  # longest window first
     densities: tuple[Array, ...]  # power spectral density a level (Blackman-Tukey), share of variance a bin
     resolution_hz: tuple[float, ...]  # a bin of `densities`, a level
     spectrum: Array  # amplitudes of the whole trace, Hann window, padded
@@ -45,19 +45,19 @@ class Candidate:
     peak: float
 
 
-def look(signal: Signal, step_s: float) -> View:
+def signal_view(signal: Signal, step_s: float) -> SignalView:
     shortest_window = max(3.0, 6 * signal.shortest_s)
     return _view(signal, tuple(pyramid(signal.values, signal.weights, step_s, shortest_window)), step_s)
 
 
-def look_between(signal: Signal, step_s: float, found: Pauses) -> View:
+def look_between(signal: Signal, step_s: float, found: Pauses) -> SignalView:
     """The same between the pauses only."""
     inside = np.concatenate([signal.values[piece] for piece in found.pieces])
     part = replace(signal, name="between_pauses", values=inside - inside.mean(), weights=np.ones(len(inside)))
     return _view(part, (between(signal.values, signal.weights, step_s, found.pieces),), step_s)
 
 
-def _view(signal: Signal, levels: tuple[Level, ...], step_s: float) -> View:
+def _view(signal: Signal, levels: tuple[CorrelationLevel, ...], step_s: float) -> SignalView:
     densities, widths = [], []
     for level in levels:
         taper = 0.5 + 0.5 * np.cos(np.pi * np.arange(len(level.values)) / len(level.values))
@@ -70,10 +70,10 @@ def _view(signal: Signal, levels: tuple[Level, ...], step_s: float) -> View:
     n = len(signal.values)
     pad = next_fast_len(2 * n, real=True)
     amplitude = np.abs(rfft(signal.values * np.hanning(n), pad))
-    return View(signal, levels, tuple(densities), tuple(widths), amplitude, 1 / (pad * step_s))
+    return SignalView(signal, levels, tuple(densities), tuple(widths), amplitude, 1 / (pad * step_s))
 
 
-def propose(grid: Grid, views: list[View]) -> list[Candidate]:
+def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
     """At most `MOST` candidates, the most voted first."""
     seen: list[tuple[float, float, float, float]] = []  # period, votes, clarity, spectral
     longest_s = grid.seconds / 2.2
@@ -87,7 +87,7 @@ def propose(grid: Grid, views: list[View]) -> list[Candidate]:
     return _doubled(_merge(seen), views[0], longest_s)
 
 
-def _doubled(found: list[Candidate], view: View, longest_s: float) -> list[Candidate]:
+def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list[Candidate]:
     """Twice the strongest: two halves that are nearly alike hide the whole from every estimator."""
     more: list[Candidate] = []
     for one in found[:6]:
@@ -100,7 +100,7 @@ def _doubled(found: list[Candidate], view: View, longest_s: float) -> list[Candi
     return (found + more)[:MOST]
 
 
-def _from_level(level: Level, shortest_s: float, longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_level(level: CorrelationLevel, shortest_s: float, longest_s: float) -> list[tuple[float, float, float, float]]:
     first = max(2, int(np.ceil(0.97 * shortest_s / level.step_s)))
     last = min(int(longest_s / level.step_s), len(level.values) - 3)
     found = []
@@ -121,7 +121,7 @@ def _from_level(level: Level, shortest_s: float, longest_s: float) -> list[tuple
     return found
 
 
-def _from_spectrum(view: View, longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, float, float, float]]:
     amplitude, width = view.spectrum, view.spectrum_hz
     low = max(3, int(1 / (longest_s * width)))
     high = min(len(amplitude) - 2, int(1 / (0.97 * view.signal.shortest_s * width)))
@@ -158,7 +158,7 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     return found[:MOST]
 
 
-def refine(view: View, period_s: float) -> float:
+def refine(view: SignalView, period_s: float) -> float:
     """Follow the peak of the NSDF to ever longer multiples: each doubles the precision, as long as it stays a peak."""
     best, multiple, slack = period_s, 1, 0.03
     start_s, start = period_s, None

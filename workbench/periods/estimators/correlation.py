@@ -21,7 +21,7 @@ FEWEST = 24  # points of the shortest window
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CorrelationLevel:
     """The averaged NSDF of one window length: `values[k]` belongs to the lag k * step_s."""
 
     step_s: float
@@ -82,7 +82,7 @@ def parabola(values: Array, k: int) -> tuple[float, float]:
     return k + shift, b - 0.25 * (a - c) * shift
 
 
-def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: float) -> list[Level]:
+def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: float) -> list[CorrelationLevel]:
     """NSDFs of windows of the whole length, half, a quarter ..., longest first.
 
     Args:
@@ -91,7 +91,7 @@ def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: flo
         step_s: Between values.
         shortest_window_s: Where to stop halving.
     """
-    levels: list[Level] = []
+    levels: list[CorrelationLevel] = []
     length = len(values)
     while not levels or (length >= FEWEST and length * step_s >= shortest_window_s):
         thin = max(1, -(-length // POINTS))
@@ -100,7 +100,7 @@ def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: flo
     return levels
 
 
-def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> Level:
+def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> CorrelationLevel:
     size = length // thin
     count = len(values) // length
     picked = np.arange(count) if count <= SEGMENTS else np.linspace(0, count - 1, SEGMENTS).astype(int)
@@ -111,7 +111,7 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
     return _averaged(rows, w, step_s, thin, length * step_s)
 
 
-def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice]) -> Level:
+def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice]) -> CorrelationLevel:
     """The NSDF of stretches of unlike length, none of its lags across two of them."""
     pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * SEGMENTS]
     longest = pieces[0].stop - pieces[0].start
@@ -125,7 +125,7 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
     return _averaged(rows, w, step_s, thin, float(np.median([piece.stop - piece.start for piece in pieces])) * step_s)
 
 
-def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> Level:
+def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> CorrelationLevel:
     size = rows.shape[1] // thin
     if thin > 1:
         w = w.reshape(len(rows), size, thin).sum(axis=2)
@@ -159,7 +159,7 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
     share = share / share.sum()
     values_ = np.clip(share @ each, -1, 1)
     middle = np.median(each, axis=0) if len(each) > 2 else values_
-    return Level(step_s * thin, window_s, values_, middle)
+    return CorrelationLevel(step_s * thin, window_s, values_, middle)
 
 
 def key_maxima(values: Array, first: int, last: int) -> list[int]:

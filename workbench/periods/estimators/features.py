@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .candidates import Candidate, View, look, look_between, propose, refine
+from .candidates import Candidate, SignalView, look_between, propose, refine, signal_view
 from .shapes import SHAPE_NAMES, shape_of
-from .signals import Grid, Pauses, pauses
+from .signals import Pauses, SignalGrid, pauses
 
 Array = np.ndarray[Any, Any]
 LAGS = (0.2, 0.25, 1 / 3, 0.4, 0.5, 0.6, 2 / 3, 0.75, 0.8, 4 / 3, 1.5, 5 / 3)
@@ -49,9 +49,9 @@ def names() -> list[str]:
 NAMES = names()
 
 
-def describe(grid: Grid) -> tuple[Array, Array, list[View]]:
+def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     """Candidates' periods (n,) in seconds, their features (n, len(NAMES)), and the signals' views."""
-    views = [look(signal, grid.step_s) for signal in grid.signals]
+    views = [signal_view(signal, grid.step_s) for signal in grid.signals]
     resting = pauses(grid.signals[0], grid.step_s)
     if resting is not None:
         views.append(look_between(grid.signals[0], grid.step_s, resting))
@@ -67,7 +67,7 @@ def describe(grid: Grid) -> tuple[Array, Array, list[View]]:
     return periods, np.hstack([rows, shapes, _relations(rows, periods, candidates)]), views
 
 
-def _refined(views: list[View], period_s: float) -> float:
+def _refined(views: list[SignalView], period_s: float) -> float:
     """By the signal that shows this period best."""
     best, height = None, -1.0
     for view in views:
@@ -86,7 +86,7 @@ def _distinct(periods: Array) -> list[int]:
     return kept
 
 
-def _proposals(views: list[View], grid: Grid, candidates: list[Candidate], periods: Array) -> Array:
+def _proposals(views: list[SignalView], grid: SignalGrid, candidates: list[Candidate], periods: Array) -> Array:
     """What the proposing estimators say, and what the trace is like."""
     by_name = {view.signal.name: view for view in views}
     power = views[0]
@@ -101,7 +101,7 @@ def _proposals(views: list[View], grid: Grid, candidates: list[Candidate], perio
     return np.hstack([own, np.tile(whole, (len(candidates), 1))])
 
 
-def _correlations(views: list[View], periods: Array) -> Array:
+def _correlations(views: list[SignalView], periods: Array) -> Array:
     by_name = {view.signal.name: view for view in views}
     blocks = []
     for name in SIGNALS:
@@ -122,7 +122,7 @@ def _correlations(views: list[View], periods: Array) -> Array:
     return np.hstack(blocks)
 
 
-def _lagged(view: View, index: int, periods: Array) -> Array:
+def _lagged(view: SignalView, index: int, periods: Array) -> Array:
     """NSDF at parts and multiples of each period, (n, CORRELATED), from one window length."""
     near, far = view.levels[index], view.levels[max(0, index - 2)]
     places = np.multiply.outer(periods, LAGS) / near.step_s
@@ -152,7 +152,7 @@ def _around(values: Array, place: float, height: float) -> list[float]:
     return [height - float(inside.sum()) / len(inside), valley, float(inside[best]) - height, beyond, best / place + 0.08]
 
 
-def _spectral(view: View, index: int, periods: Array) -> Array:
+def _spectral(view: SignalView, index: int, periods: Array) -> Array:
     """Shares of the variance at harmonics of 1/period and between them, (n, SPECTRAL)."""
     density, bin_hz = view.densities[index], view.resolution_hz[index]
     mass = density[:-2] + density[1:-1] + density[2:]  # within one and a half bins of a frequency
@@ -167,7 +167,7 @@ def _spectral(view: View, index: int, periods: Array) -> Array:
                             shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9)])  # fmt: skip
 
 
-def _shapes(views: list[View], grid: Grid, period_s: float) -> list[float]:
+def _shapes(views: list[SignalView], grid: SignalGrid, period_s: float) -> list[float]:
     row: list[float] = []
     by_name = {view.signal.name: view.signal for view in views}
     for name in SIGNALS[:3]:

@@ -38,7 +38,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class SignalGrid:
     """All signals of a trace at one step."""
 
     start_s: float
@@ -64,7 +64,7 @@ def refresh_s(time_s: Array, values: Array) -> float:
     return float(np.quantile(np.diff(time_s[changed + 1]), 0.25))
 
 
-def on_grid(time_s: Array, columns: dict[str, Array]) -> Grid:
+def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
     """Bin means of every column on one even grid.
 
     Args:
@@ -99,7 +99,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> Grid:
         low, high = np.quantile(even[weights > 0], [0.03, 0.97])
         signals.append(Signal(name, even, weights, REFRESHES * own, float(np.sqrt((even**2).sum() / weights.sum())), centre,
                               float(low), float(high)))  # fmt: skip
-    return Grid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
+    return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ WEAK = 0.05
 _HARMONICS = 3
 
 
-class Testimony(NamedTuple):
+class AliasEvidence(NamedTuple):
     """`share` is the swing in the counter's differences over that in the readings, about 1 for a true rhythm."""
 
     share: float
@@ -66,7 +66,7 @@ def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
     return False
 
 
-def verdict(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
+def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
     """Empty for a rhythm that sampling cannot have made, a sentence for one that it has or may have, None where other polling would tell.
 
     Args:
@@ -101,7 +101,7 @@ def verdict(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
     )
 
 
-def testimony(rows: Array, seconds: float) -> Testimony | None:
+def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     """What the energy counter says of a rhythm in the power readings.
 
     None where it cannot be had. Both are fitted with the period's first harmonics. What averaging over one step of the counter takes
@@ -128,7 +128,7 @@ def testimony(rows: Array, seconds: float) -> Testimony | None:
     if seen_w < 3.0 * noise_w:
         return None
     share = float(np.sqrt(np.sum((averaged * given_back) ** 2)) / seen_w)
-    return Testimony(share, 2.0 * seen_w, float(np.mean(reading["power_w"])))
+    return AliasEvidence(share, 2.0 * seen_w, float(np.mean(reading["power_w"])))
 
 
 def _swing(time_s: Array, power_w: Array, seconds: float, harmonics: list[int]) -> tuple[Array, float]:

@@ -142,7 +142,7 @@ class Search:
         known = next((why for rejected_s, why in self._rejected if same(rejected_s, seconds)), None)
         if known is not None:
             return known
-        why = aliasing.verdict(rows, seconds, guarded=self._guarded)
+        why = aliasing.check_aliasing(rows, seconds, guarded=self._guarded)
         # Where one rhythm was made by the polling, others at its multiples are as well.
         return None if why == "" and self._beats and aliasing.testimony(rows, seconds) is None else why
 

@@ -61,7 +61,7 @@ class EpochPrior:
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class EpochPosterior:
     """Draws of what may be true, one a row, equally likely.
 
     Attributes:
@@ -104,10 +104,10 @@ def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) ->
     return Shapes(table, np.full(len(half), -np.log(len(half))), covariance)
 
 
-def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> Belief:
+def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> EpochPosterior:
     """Draws from what the evidence leaves possible. Before a run has reached the target only how batch sizes compare means anything."""
     octaves = tuple(evidence.octaves)
-    table = Table.of(evidence)
+    table = EpochTable.of(evidence)
     shapes = _epoch_shapes(octaves, evidence.default, prior)
     where = np.flatnonzero(table.count)
     extra = [(arm, value, variance, 0) for arm, value, variance in _forecasts(evidence, table, prior)]
@@ -138,7 +138,7 @@ def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: 
     scatter = sd[levels, 0]
     log_epochs = _walls(log_epochs, evidence, table, prior, rng)
     log_epochs, scatter = _bounded(log_epochs, scatter, table, prior, rng)
-    return Belief(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
+    return EpochPosterior(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
 
 
 def _may_be_odd(counts: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ def _may_be_odd(counts: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class EpochTable:
     """Runs counted per batch size: of those that reached the target number, mean and squares of log epochs; of others the bounds."""
 
     count: np.ndarray
@@ -157,13 +157,13 @@ class Table:
     bounds: dict[tuple[int, float], int]
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Table:
+    def of(cls, evidence: Evidence) -> EpochTable:
         mean = evidence.sum_log / np.maximum(evidence.count, 1)
         squares = float((evidence.sum_log2 - evidence.count * mean**2).sum())
         return cls(evidence.count, mean, max(squares, 0.0), evidence.bounds)
 
 
-def _forecasts(evidence: Evidence, table: Table, prior: EpochPrior) -> list[tuple[int, float, float]]:
+def _forecasts(evidence: Evidence, table: EpochTable, prior: EpochPrior) -> list[tuple[int, float, float]]:
     """(batch size, log epochs, variance) that the beginnings of stopped runs promise, against runs that reached the target."""
     if not table.bounds:
         return []
@@ -225,7 +225,7 @@ def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior
     return end, float(known[0, 0] + onwards * (1 + 1 / count[last]))
 
 
-def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:
+def _walls(log_epochs: np.ndarray, evidence: Evidence, table: EpochTable, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:
     """Somewhere below or above what has reached the target, training may not get there: the further, the likelier."""
     octaves = evidence.octaves
     reached = np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])  # it is assumed to
@@ -238,7 +238,7 @@ def _walls(log_epochs: np.ndarray, evidence: Evidence, table: Table, prior: Epoc
 
 
 def _bounded(
-    log_epochs: np.ndarray, noise: np.ndarray, table: Table, prior: EpochPrior, rng: np.random.Generator
+    log_epochs: np.ndarray, noise: np.ndarray, table: EpochTable, prior: EpochPrior, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws again, by how well each draw explains that stopped runs had not reached the target."""
     if not table.bounds:

@@ -91,7 +91,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """Three frames; see the module."""
 
     runs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RUNS))
@@ -289,7 +289,7 @@ class Evidence:
         return sum(run.state == "reached" for run in self.runs)
 
     @classmethod
-    def of(cls, history: History, space: Space) -> Evidence:
+    def of(cls, history: RunHistory, space: Space) -> Evidence:
         """Count the frames of a history; rows of batch sizes that the space does not allow are left out."""
         evidence = cls(space)
         known = pl.Series(space.batch_sizes)

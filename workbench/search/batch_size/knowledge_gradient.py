@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..objective import Objective
-from .epochs import Belief, EpochPrior, believe, forecast
+from .epochs import EpochPosterior, EpochPrior, believe, forecast
 from .history import Evidence, Run
 from .policy import Progress, Proposal
 
@@ -69,7 +69,7 @@ class KnowledgeGradient:
             limit = _best_limit(evidence, settled, objective)
             return Proposal(space.batch_sizes[settled], limit, stop_after_epochs=space.max_epochs, reason="best so far")
         belief = believe(evidence, objective, self.prior, self.draws, rng)
-        purse = self._purse(evidence, objective, belief) if self.safe else math.inf
+        purse = self._budget(evidence, objective, belief) if self.safe else math.inf
         options = weigh(belief, evidence, objective, self, purse)
         incumbent = options.incumbent
         arm = int(np.argmin(options.value)) if not evidence.in_flight.any() else incumbent
@@ -190,7 +190,7 @@ class KnowledgeGradient:
         stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
         return Proposal(space.batch_sizes[arm], stop_after_epochs=stop, reason="its epochs are far cheaper than the default's")
 
-    def _purse(self, evidence: Evidence, objective: Objective, belief: Belief) -> float:
+    def _budget(self, evidence: Evidence, objective: Objective, belief: EpochPosterior) -> float:
         """What has been saved so far against the default batch size at the highest limit, with this recurrence at the default's price.
 
         A try may cost this much in all, the run that follows a stopped one included.
@@ -212,7 +212,7 @@ class KnowledgeGradient:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CandidateValues:
     """Per batch size: what a try is worth (total over the horizon, lower is better), where to stop it, its expected cost; the incumbent."""
 
     value: np.ndarray
@@ -221,7 +221,7 @@ class Options:
     incumbent: int
 
 
-def weigh(belief: Belief, evidence: Evidence, objective: Objective, policy: KnowledgeGradient, purse: float = math.inf) -> Options:
+def weigh(belief: EpochPosterior, evidence: Evidence, objective: Objective, policy: KnowledgeGradient, purse: float = math.inf) -> CandidateValues:
     """The worth of a try at every batch size."""
     costs = _run_costs(belief, objective)
     expected = costs.mean(axis=0)
@@ -240,10 +240,10 @@ def weigh(belief: Belief, evidence: Evidence, objective: Objective, policy: Know
     if len(arms):
         fallback = float(expected[incumbent])
         value[arms], stop[arms] = _plans(belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, purse=purse)
-    return Options(value, stop, expected, incumbent)
+    return CandidateValues(value, stop, expected, incumbent)
 
 
-def _run_costs(belief: Belief, objective: Objective) -> np.ndarray:
+def _run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     degree = objective.degree
     return np.asarray(np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost)
 
@@ -254,7 +254,7 @@ def _shock(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(count)
 
 
-def _plans(belief: Belief, costs: np.ndarray, arms: np.ndarray, fallback: float, allowed: np.ndarray, degree: int, horizon: float,
+def _plans(belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback: float, allowed: np.ndarray, degree: int, horizon: float,
            samples: tuple[int, ...], sunk: float = 0.0, purse: float = math.inf) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the first try is to be stopped.
 

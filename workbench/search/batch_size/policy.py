@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from ..objective import Objective
-from .history import Evidence, History, Space
+from .history import Evidence, RunHistory, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Progress:
     milestones: Mapping[float, float] = field(default_factory=dict)
 
 
-class Policy(Protocol):
+class BatchSizePolicy(Protocol):
     """Chooses batch sizes. Holds parameters only, no state of a job."""
 
     @property
@@ -69,9 +69,9 @@ class Policy(Protocol):
         ...
 
 
-def ask(policy: Policy, history: History, space: Space, objective: Objective, rng: np.random.Generator) -> Proposal:
+def ask(policy: BatchSizePolicy, history: RunHistory, space: Space, objective: Objective, rng: np.random.Generator) -> Proposal:
     """`policy.ask` over frames. The first call counts them; later ones of the same history take no longer than from kept evidence."""
     return policy.ask(history.evidence(space), objective, rng)
 
 
-__all__ = ["Evidence", "History", "Policy", "Progress", "Proposal", "Space", "ask"]
+__all__ = ["Evidence", "RunHistory", "BatchSizePolicy", "Progress", "Proposal", "Space", "ask"]

@@ -257,7 +257,7 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
     return objective if objective is not None else Energy(), max_slowdown
 
 
-class Measured(Probing):
+class ProbedSearch(Probing):
     """A search that believes its probes alone, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import MeasurementError
 from ..objective import Objective
-from .base import Choice, Done, Measured, Trial, bounded, predicted
+from .base import Choice, Done, ProbedSearch, Trial, bounded, predicted
 
 LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the gears of NVIDIA's cards
 RADIUS, RADIUS_LOW_MEMORY = 0.10, 0.15  # of the card's gears; the latter where the memory clock is well below the highest
@@ -30,7 +30,7 @@ CENTRE = 0.85  # of the centre's cost: such a probe is the new centre
 Steps = Generator[tuple[int, str], bool, None]  # asks for a row, hears whether it could be probed
 
 
-class Scripted(Measured):
+class Scripted(ProbedSearch):
     """A search written as a script that asks for rows and is told when they were probed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

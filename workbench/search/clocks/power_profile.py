@@ -26,7 +26,7 @@ import polars as pl
 
 from ...errors import MeasurementError, UsageError
 from ..objective import EnergyWithin, Objective, check_measured
-from ..surrogates.power_limit_curve import Curve, fit
+from ..surrogates.power_limit_curve import PowerLimitCurve, fit
 
 SLICES = pl.Schema(
     {
@@ -136,7 +136,7 @@ class PowerProfile:
         self.counter_update_s, self.budget_s, self._prior_scatter = counter_update_s, budget_s, scatter
         self.unreachable: dict[float, str] = {}
         self._rows: list[tuple[float, int, float, float, float, float | None]] = []
-        self._curve: Curve | None = None
+        self._curve: PowerLimitCurve | None = None
         for row in slices.select(list(SLICES)).iter_rows() if slices is not None else ():
             self.tell(*row)
 
@@ -190,7 +190,7 @@ class PowerProfile:
         self.unreachable.setdefault(float(self.limits_w[self._column(limit_w)]), reason)
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> PowerLimitCurve:
         """Time and power of an iteration against the limit, of one GPU.
 
         Raises:
@@ -386,7 +386,7 @@ class PowerProfile:
             return replace(objective, reference_time_s=float(self.curve.time_s.min()))
         return objective
 
-    def _costs(self, curve: Curve, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
+    def _costs(self, curve: PowerLimitCurve, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
         """Of an iteration at each limit; and of every draw, relative to nothing."""
         costs = np.asarray(objective.cost(curve.time_s, curve.time_s * curve.power_w * self.gpus), dtype=float)
         drawn = np.asarray(objective.cost(curve.times_s, curve.times_s * curve.powers_w * self.gpus), dtype=float)

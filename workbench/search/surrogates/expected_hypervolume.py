@@ -15,7 +15,7 @@ import polars as pl
 
 from ...errors import UsageError
 from ..objective import check_measured
-from .sweep_prior import Array, Grid, draw, grid
+from .sweep_prior import Array, CandidateGrid, draw, grid
 
 WORLDS = 3000
 DRAWS = 96
@@ -55,7 +55,7 @@ class FrontierSearch:
         if not 0 <= noise < 1:
             raise UsageError(f"noise is {noise:g}; it is a relative standard error between 0 and 1, for example 0.01")
         self.configurations, self.worth, self.noise = configurations, worth, noise
-        self._grid: Grid = grid(configurations)
+        self._grid: CandidateGrid = grid(configurations)
         self._rng = rng or np.random.default_rng(0)
         self._time, self._energy = draw(self._grid, WORLDS, self._rng)
         self._kernel = _smooth(self._grid.features)  # of a deviation with standard deviation 1

@@ -42,7 +42,7 @@ REACH = 0.2  # over which part of the highest limit a deviation is alike
 
 
 @dataclass(frozen=True)
-class Curve:
+class PowerLimitCurve:
     """What is believed of the time and power of an iteration at every limit, as draws one a row.
 
     Attributes:
@@ -77,7 +77,7 @@ def model(parameters: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def fit(
     limits_w: np.ndarray, measured: np.ndarray, time_s: np.ndarray, power_w: np.ndarray, errors: np.ndarray, *, draws: int = 64
-) -> Curve:
+) -> PowerLimitCurve:
     """Fit the shape to measured limits and say what it leaves open at all limits.
 
     Args:
@@ -129,7 +129,7 @@ def _solve(start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarra
 def _curve(
     limits_w: np.ndarray, at: np.ndarray, measured: np.ndarray, found: np.ndarray, jacobian: np.ndarray, rest: np.ndarray,
     errors: np.ndarray, deviation: float, rough: float, scale_s: float, unit_w: float, residual: float, draws: int,
-) -> Curve:  # fmt: skip
+) -> PowerLimitCurve:  # fmt: skip
     rng = np.random.default_rng(0)  # the same luck for every call: what is compared differs in what was measured
     spread = np.linalg.cholesky(np.linalg.pinv(jacobian.T @ jacobian) + 1e-12 * np.eye(len(found)))
     parameters = np.clip(found + rng.standard_normal((draws, len(found))) @ spread.T, PRIOR[:, 2], PRIOR[:, 3])
@@ -147,6 +147,6 @@ def _curve(
         slips = rng.standard_normal((draws, len(measured))) * errors[:, which]
         seen = best[which][measured] + rest[:, which]
         drawn[which] = said + (seen + slips - said[:, measured]) @ gain.T
-    return Curve(
+    return PowerLimitCurve(
         limits_w, np.exp(logs[0]) * scale_s, np.exp(logs[1]) * unit_w, np.exp(drawn[0]) * scale_s, np.exp(drawn[1]) * unit_w, residual
     )

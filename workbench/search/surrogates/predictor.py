@@ -24,8 +24,8 @@ import polars as pl
 from ...errors import UsageError
 from ...records import Setting
 from .prediction import choice, files, surface
-from .prediction.belief import Belief
-from .prediction.card import QUANTILES, Card, fit
+from .prediction.belief import GaussianPosterior
+from .prediction.card import QUANTILES, FittedCard, fit
 from .prediction.curves import FEATURES, curves_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Prediction:
     space: SettingSpace
     frame: pl.DataFrame
     source: str
-    belief: Belief = field(repr=False)  # over the settings that can be told
+    belief: GaussianPosterior = field(repr=False)  # over the settings that can be told
     told: Array = field(repr=False)  # their rows
     distances: tuple[Array, Array] = field(repr=False)  # from mean to low and high quantile over sd, (2 * told,)
     probes: int = 0
@@ -146,7 +146,7 @@ class ClockModel:
 
     gpu: str
     feature_set: str
-    card: Card = field(repr=False)
+    card: FittedCard = field(repr=False)
     workloads: int = 0
     dropped: tuple[str, ...] = ()
     version: int = files.VERSION
@@ -218,7 +218,7 @@ class ClockModel:
         to_time = np.hstack([weights[rows], np.zeros((len(rows), count))])
         to_energy = np.hstack([weights[rows], weights[rows]])
         change = np.vstack([to_time, to_energy])
-        belief = Belief(change @ mean, change @ factor).compact()
+        belief = GaussianPosterior(change @ mean, change @ factor).compact()
         sd = np.maximum(belief.sd, 1e-9)
         pull = np.abs(weights[rows]) @ np.column_stack([down[:count], up[:count], down[count:], up[count:]])
         distances = (np.concatenate([pull[:, 0], pull[:, 2]]) / sd, np.concatenate([pull[:, 1], pull[:, 3]]) / sd)
@@ -273,7 +273,7 @@ def _said(probes: int) -> str:
 
 
 def _prediction(
-    space: SettingSpace, belief: Belief, told: Array, distances: tuple[Array, Array], source: str, probes: int = 0
+    space: SettingSpace, belief: GaussianPosterior, told: Array, distances: tuple[Array, Array], source: str, probes: int = 0
 ) -> Prediction:
     n, sd = belief.settings, belief.sd
     columns = {"log_time": belief.mean[:n], "log_time_sd": sd[:n]}

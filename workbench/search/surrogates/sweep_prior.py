@@ -26,7 +26,7 @@ GRID = np.linspace(0.08, 1.0, 47)  # relative SM clocks at which busy power is t
 
 
 @dataclass(frozen=True)
-class Grid:
+class CandidateGrid:
     """Candidate configurations as arrays; NaN where the driver decides.
 
     Attributes:
@@ -46,7 +46,7 @@ class Grid:
         return np.asarray(np.nan_to_num(np.log(self.axes / self.top), nan=0.0))
 
 
-def grid(configurations: pl.DataFrame) -> Grid:
+def grid(configurations: pl.DataFrame) -> CandidateGrid:
     """Read candidates from the columns of `AXES` that are there.
 
     Raises:
@@ -66,10 +66,10 @@ def grid(configurations: pl.DataFrame) -> Grid:
     known = ~np.isnan(axes).all(axis=0)
     top = np.ones(len(AXES))
     top[known] = np.nanmax(axes[:, known], axis=0)
-    return Grid(axes, top)
+    return CandidateGrid(axes, top)
 
 
-def draw(space: Grid, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Log time and log energy per sample in `count` worlds, each shape (count, configurations); the unit of either is the world's own."""
     b = np.where(np.isnan(space.axes[:, 0]), 1.0, space.axes[:, 0])
     limit = np.nan_to_num(space.axes[:, 1] / space.top[1], nan=np.inf)

@@ -23,7 +23,7 @@ from .rows import Rows
 if TYPE_CHECKING:
     from ...measurement.meter import Meter
     from ..features import FeatureReader
-    from .workloads import Graded, Step
+    from .workloads import CalibrationWorkload, Step
 
 PAUSE_S = 0.5  # between two workloads, in which sampling finds its sensor's steps again if it has lost them
 WARM_S = 2.0  # before a workload's first measurement
@@ -77,7 +77,7 @@ def _spread(values: Sequence[int], count: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProfilePlan:
     """What to measure on a GPU.
 
     Attributes:
@@ -87,7 +87,7 @@ class Plan:
         seed: Of the order of the settings, which is another for each workload, so that a warming GPU does not look like a trend.
     """
 
-    workloads: tuple[Graded, ...]
+    workloads: tuple[CalibrationWorkload, ...]
     settings: tuple[Setting, ...]
     seconds: float = 2.0
     seed: int = 0
@@ -123,7 +123,7 @@ class Collector:
         UsageError: the file has measurements of another GPU, or is none of ours.
     """
 
-    def __init__(self, meter: Meter, plan: Plan, path: Path) -> None:
+    def __init__(self, meter: Meter, plan: ProfilePlan, path: Path) -> None:
         (self.device,) = meter.devices
         self.meter, self.plan = meter, plan
         self.rows = Rows(path, self.device.name)
@@ -161,7 +161,7 @@ class Collector:
                     self.notes.append(f"{workload.name} does not fit this GPU's memory and was left out")
                     self.done = before + self.plan.steps
 
-    def _workload(self, workload: Graded, reader: FeatureReader) -> Generator[str, None, None]:
+    def _workload(self, workload: CalibrationWorkload, reader: FeatureReader) -> Generator[str, None, None]:
         """One pass: the reference, all settings in an order of its own, and the reference again."""
         order: list[Setting | None] = list(self.plan.settings)
         random.Random(f"{self.plan.seed} {workload.name}").shuffle(order)

@@ -105,7 +105,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
         knob = "lock_sm_clock" if arguments.over == "clocks" else "set_power_limit"
         why = f": {device.why_not(knob)}" if device.why_not(knob) else ""
         raise UsageError(f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU")
-    plan = collecting.Plan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
+    plan = collecting.ProfilePlan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
     path = arguments.output or model_store.directory() / f"{model_store.slug(device.name)}.profile.csv"
     if arguments.fresh and path.exists():
         kept = path.replace(path.with_suffix(time.strftime(".%Y%m%d-%H%M%S.csv")))

@@ -21,7 +21,7 @@ Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Graded:
+class CalibrationWorkload:
     """One workload.
 
     Attributes:
@@ -35,7 +35,7 @@ class Graded:
     running: Callable[[], contextlib.AbstractContextManager[Step]]
 
 
-def workloads(device: Device) -> list[Graded]:
+def workloads(device: Device) -> list[CalibrationWorkload]:
     """The graded workloads for a GPU.
 
     Raises:
@@ -44,7 +44,7 @@ def workloads(device: Device) -> list[Graded]:
     return simulated(device) if device.simulated else kernels(f"cuda:{_cuda_index(device)}")
 
 
-def simulated(device: Device) -> list[Graded]:
+def simulated(device: Device) -> list[CalibrationWorkload]:
     """Simulated loads for a simulated GPU."""
     from ...simulation import graded
     from ...simulation.machine import attached
@@ -62,13 +62,13 @@ def simulated(device: Device) -> list[Graded]:
             yield lambda: next(iterations)
 
     found = graded.workloads(machine.card(device.index))
-    return [Graded(each.key, family, lambda each=each: running(each)) for family, each in found]  # type: ignore[misc]
+    return [CalibrationWorkload(each.key, family, lambda each=each: running(each)) for family, each in found]  # type: ignore[misc]
 
 
 # PyTorch
 
 
-def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) -> list[Graded]:
+def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) -> list[CalibrationWorkload]:
     """PyTorch kernels on a real GPU.
 
     Args:
@@ -93,7 +93,7 @@ def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) 
     plan += [(group, list(names)[-1], (0.15, 0.4)[place % 2]) for place, (group, names) in enumerate(makers.items())]
     plan += [("small", next(iter(makers["small"])), 0.8)]
     return [
-        Graded(f"{name}, {gap:.0%} waiting" if gap else name, group, lambda m=makers[group][name], g=gap: _run(torch, where, m, g, busy_s))  # type: ignore[misc]
+        CalibrationWorkload(f"{name}, {gap:.0%} waiting" if gap else name, group, lambda m=makers[group][name], g=gap: _run(torch, where, m, g, busy_s))  # type: ignore[misc]
         for group, name, gap in plan
     ]
 

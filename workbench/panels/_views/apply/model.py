@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....device import settings
-from ....device.settings import Followed
+from ....device.settings import StepResponse
 from ....records import Configuration
-from ....tuning.manual import Hand
+from ....tuning.manual import ManualControl
 
 NOTHING = "Nothing is chosen yet: choose below, or on a frontier"
 SAME = "Nothing would change"
@@ -17,7 +17,7 @@ PROCESSES = 4  # that are named
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ApplyView:
     """Everything that is said, ready to be shown."""
 
     gpu: str
@@ -50,7 +50,7 @@ class View:
         return tuple(each for each in said if each)
 
 
-def view(hand: Hand, chosen: Configuration | None, followed: Followed | None, *, jobs: Sequence[str] = ()) -> View:
+def view(hand: ManualControl, chosen: Configuration | None, followed: StepResponse | None, *, jobs: Sequence[str] = ()) -> ApplyView:
     """Look at a GPU; asks the driver, and changes nothing.
 
     Args:
@@ -59,7 +59,7 @@ def view(hand: Hand, chosen: Configuration | None, followed: Followed | None, *,
         followed: The power around the last change.
         jobs: Names of the recurring jobs that take the batch size.
     """
-    device, now = hand.device, hand.in_force()
+    device, now = hand.device, hand.active()
     wanted = chosen or Configuration()
     lost = now.setting is None
     difference = () if chosen is None or lost else settings.difference(now.setting, wanted.setting, device) if now.setting else ()
@@ -68,7 +68,7 @@ def view(hand: Hand, chosen: Configuration | None, followed: Followed | None, *,
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
     done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
-    return View(
+    return ApplyView(
         gpu=device.name, simulated=device.simulated, force="not known" if now.setting is None else str(now.setting), origin=now.words,
         holder="" if now.origin == "process" else now.holder,
         computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
@@ -79,7 +79,7 @@ def view(hand: Hand, chosen: Configuration | None, followed: Followed | None, *,
     )  # fmt: skip
 
 
-def words(wanted: Configuration, hand: Hand) -> str:
+def words(wanted: Configuration, hand: ManualControl) -> str:
     """A configuration as it will be applied: "150 W, clocks left to the driver, batch size 64"."""
     whole = settings.whole(wanted.setting, hand.device)
     default_w = hand.device.limits.default_power_limit_w

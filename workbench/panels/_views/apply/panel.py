@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ....device.nvml import NvmlDevice
-from ....device.settings import AFTER_S, Followed
+from ....device.settings import AFTER_S, StepResponse
 from ....errors import UsageError, WorkbenchError
 from ....experiments.job import RecurringJob
 from ....measurement import session
@@ -23,14 +23,14 @@ from ....records import Configuration, Setting
 from ....tuning import manual
 from ..._core import theme
 from ..._core.live import Message, module, resting
-from ..._core.persistent import StandingPanel
-from .model import View, view
+from ..._core.persistent import PersistentPanel
+from .model import ApplyView, view
 from .svg import page, power
 
 POLL_S = 0.5  # between two looks at the GPU
 
 
-class ApplyPanel(StandingPanel):
+class ApplyPanel(PersistentPanel):
     """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
 
     _esm = module("base.js", "apply.js")
@@ -39,10 +39,10 @@ class ApplyPanel(StandingPanel):
         self, wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
     ) -> None:
         self.jobs = tuple(jobs)
-        self.hand = manual.on(gpu)
+        self.hand = manual.control(gpu)
         self.chosen: Configuration | None = None
-        self._view: View | None = None
-        self._followed: Followed | None = None
+        self._view: ApplyView | None = None
+        self._followed: StepResponse | None = None
         self._doing = ""  # what goes on just now
         self._done = ""  # how the last command went
         self._said: dict[str, Any] = {}
@@ -53,7 +53,7 @@ class ApplyPanel(StandingPanel):
             wanted.on_choice(self.choose)
         elif wanted is not None:
             self.choose(wanted)
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
 
     # for the caller
@@ -69,7 +69,7 @@ class ApplyPanel(StandingPanel):
         if wanted is not None and not isinstance(wanted, Configuration):
             raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {type(wanted).__name__}")
         self.chosen = wanted
-        with self._troubles(), self._lock:
+        with self._report_errors(), self._lock:
             self.refresh()
 
     def apply(self) -> None:
@@ -124,10 +124,10 @@ class ApplyPanel(StandingPanel):
 
     # for the views
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         self._heard_s = time.monotonic()
         self.start()
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         limits, device = self.hand.device.limits, self.hand.device
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
@@ -140,7 +140,7 @@ class ApplyPanel(StandingPanel):
         content, buffers = self._news()
         return {"theme": theme.VARIABLES, "knobs": knobs, "gpus": gpus, **content}, buffers
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
@@ -169,8 +169,8 @@ class ApplyPanel(StandingPanel):
         self._heard_s = time.monotonic()
         super()._received(widget, content, buffers)
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
-        self.complain("")  # of what was asked for before
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+        self.report_error("")  # of what was asked for before
         if kind == "apply":
             self.apply()
         elif kind == "undo":
@@ -179,11 +179,11 @@ class ApplyPanel(StandingPanel):
             self.restore_default()
         elif kind in ("choose", "gpu"):
             if kind == "gpu":
-                self.hand, self._done = manual.on(str(content["uuid"])), ""
+                self.hand, self._done = manual.control(str(content["uuid"])), ""
             self.choose(_chosen(content) if kind == "choose" else self.chosen)
             self._say(*self._news())
             if kind == "gpu":
-                self._say({**self.greeting()[0], "kind": "knobs"})
+                self._say({**self.snapshot()[0], "kind": "knobs"})
 
 
 def _said(done: manual.Applied) -> str:

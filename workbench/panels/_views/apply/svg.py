@@ -6,16 +6,16 @@ import html
 
 import numpy as np
 
-from ....device.settings import AFTER_S, BEFORE_S, Followed
+from ....device.settings import AFTER_S, BEFORE_S, StepResponse
 from ..._core.svg import Frame, svg, text, ticks
 from ..._core.theme import colour
-from .model import SAME, View
+from .model import SAME, ApplyView
 
 HEIGHT = 110
 POINTS = 300
 
 
-def power(followed: Followed | None, default: str = "Nothing was changed from here yet; the power around a change is drawn here") -> str:
+def power(followed: StepResponse | None, default: str = "Nothing was changed from here yet; the power around a change is drawn here") -> str:
     """One `<svg>` element: watts over the seconds around a change, and both levels."""
     if followed is None or not len(followed.time_s):
         return svg("Power", [text(0, 14, default, opacity=0.75)], 20)
@@ -37,7 +37,7 @@ def power(followed: Followed | None, default: str = "Nothing was changed from he
     return svg(followed.words, parts, frame.top + HEIGHT + 38)
 
 
-def page(title: str, view: View | None, drawn: str, problem: str = "") -> str:
+def page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> str:
     """The panel as a table and its plot."""
     if view is None:
         return f'<div style="font-size:13px">{html.escape(problem or title)}</div>'

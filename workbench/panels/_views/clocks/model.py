@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....measurement.report import time_words
+from ....measurement.report import format_duration
 from ....records import Setting
 from .surface import SURE, Columns, Table, cells, knobs_of, line, memory_clocks, surface
 from .text import ENDED
@@ -32,7 +32,7 @@ Plane = tuple[str, tuple[float, float], Sequence[Any], tuple[float, float]]  # c
 
 
 @dataclass(frozen=True)
-class Mark:
+class SettingMark:
     """A setting that stands out: the default, the one in force, the choice. What is not known is None."""
 
     words: str
@@ -67,9 +67,9 @@ class Drawing:
     shaded: Columns
     allowed: Columns
     probes: Columns
-    default: Mark
-    current: Mark | None
-    choice: Mark | None
+    default: SettingMark
+    current: SettingMark | None
+    choice: SettingMark | None
     ranges: dict[str, tuple[float, float]]
 
 
@@ -131,18 +131,18 @@ def _cost(row: dict[str, Any]) -> str:
     """What a probe took in all, and how it ended where it was not kept."""
     count, took_s, outcome = row.get("iterations"), row.get("cost_s"), row.get("outcome", "kept")
     words = [f"{count} iteration{'s' * (count != 1)}"] if count else []
-    words += [time_words(took_s)] if took_s is not None else []
+    words += [format_duration(took_s)] if took_s is not None else []
     if outcome != "kept":
         words.append(f"{outcome}{': ' + row['reason'] if row.get('reason') else ''}")
     return ", ".join(words)
 
 
-def _chosen(choice: Choice) -> Mark:
+def _chosen(choice: Choice) -> SettingMark:
     words = "choice" if choice.measured else "choice, predicted"
     return _mark(words, choice.setting, _percent(choice.time_ratio), _percent(choice.energy_ratio))
 
 
-def _current(tuning: TuningView, table: Table, probes: Columns) -> Mark | None:
+def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark | None:
     """The setting in force, where it was measured or is believed to be; None where the driver decides everything."""
     setting = tuning.current
     if setting == Setting() or tuning.state in ENDED:
@@ -158,15 +158,15 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> Mark | None:
     return _mark("now", setting)
 
 
-def _mark(words: str, setting: Setting, time: float | None = None, energy: float | None = None) -> Mark:
-    return Mark(words, setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz, time, energy)
+def _mark(words: str, setting: Setting, time: float | None = None, energy: float | None = None) -> SettingMark:
+    return SettingMark(words, setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz, time, energy)
 
 
 # ranges and places
 
 
 def _ranges(
-    table: Table, probes: Columns, marks: Sequence[Mark], bound: float | None, knobs: Sequence[str]
+    table: Table, probes: Columns, marks: Sequence[SettingMark], bound: float | None, knobs: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """Of the axes: all probes and what is near the bound; settings that are much slower lie outside."""
     times = [value for value in (*probes["time"], *(mark.time for mark in marks)) if value is not None]

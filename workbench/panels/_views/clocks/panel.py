@@ -19,7 +19,7 @@ from ..._core import theme
 from ..._core.live import LivePanel, Message, kernel, module, resting
 from ..period.panel import has_widgets
 from .model import Drawing, drawing
-from .sources import Found, Source, Tunable, objectives, source
+from .sources import LatestTuner, Tunable, TunerSource, objectives, source
 from .surface import Table
 from .svg import draw, page
 from .text import ENDED, STEPS, Words, words
@@ -45,7 +45,7 @@ class ClocksPanel(LivePanel):
     _esm = module("base.js", "clocks.js")
 
     def __init__(self, tuner: Any = None, *, live: bool | None = None) -> None:
-        self.source: Source = source(tuner)
+        self.source: TunerSource = source(tuner)
         self._live = live
         self._tuning: TuningView | None = None
         self._words: Words | None = None
@@ -58,7 +58,7 @@ class ClocksPanel(LivePanel):
         self._read_s = self._heard_s = time.monotonic()
         self._over = False
         super().__init__()
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
 
     # for the caller
@@ -89,7 +89,7 @@ class ClocksPanel(LivePanel):
             if self._over:
                 return
             self._over = True
-            with self._troubles():
+            with self._report_errors():
                 self.refresh()
                 self._say(*self._news())
         self.end()
@@ -127,7 +127,7 @@ class ClocksPanel(LivePanel):
         display(self._repr_mimebundle_(), raw=True)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         picture = {"text/html": page(self.svg(), self.summary()), "text/plain": self.summary()}
         widget = has_widgets() if self._live is None else self._live
@@ -135,17 +135,17 @@ class ClocksPanel(LivePanel):
 
     # for the views
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         self._heard_s = time.monotonic()
         self.start()
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         inks = {name: theme.colour(number) for name, number in (("energy", 0), ("chosen", 1), ("time", 2), ("spent", 5))}
         about = {"theme": theme.VARIABLES, "inks": inks, "steps": STEPS, "objectives": dict(objectives()), "nothing": NOTHING}
         content, buffers = self._news(whole=True)
         return {**about, **content}, buffers
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
@@ -158,7 +158,7 @@ class ClocksPanel(LivePanel):
         self._said = content
         return content, buffers
 
-    def collect(self) -> None:
+    def drain(self) -> None:
         self.refresh()
         if self._is_over():
             self.finish()
@@ -181,8 +181,8 @@ class ClocksPanel(LivePanel):
         self._heard_s = time.monotonic()
         super()._received(widget, content, buffers)
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
-        self.complain("")  # of what was asked for before
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+        self.report_error("")  # of what was asked for before
         try:
             if kind == "start":
                 self._start()
@@ -194,7 +194,7 @@ class ClocksPanel(LivePanel):
                 self._tuner().hold_here()
             elif kind == "stop":
                 self._tuner().stop()
-                if isinstance(self.source, Found):
+                if isinstance(self.source, LatestTuner):
                     self.source.end()
             elif kind == "objective":
                 self._change(str(content["name"]), None, False)

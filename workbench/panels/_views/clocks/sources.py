@@ -24,7 +24,7 @@ class Tunable(Protocol):
     def change(self, *, objective: str | None = None, max_slowdown: float | None = None) -> None: ...
 
 
-class Source(Protocol):
+class TunerSource(Protocol):
     """A tuner, or the lack of one."""
 
     given: bool  # it was given, and no other takes its place
@@ -39,7 +39,7 @@ class Source(Protocol):
         ...
 
 
-class Given:
+class GivenTuner:
     """One tuner, to its end. It begins and ends with what it tunes."""
 
     given = True
@@ -51,7 +51,7 @@ class Given:
         raise UsageError("this tuning is over; run the cell again, or tune what this kernel runs on the GPU: workbench.panels.clocks()")
 
 
-class Found:
+class LatestTuner:
     """The tuner that was begun last in this process, by a cell, a script or from here, also when it has ended."""
 
     given = False
@@ -86,15 +86,15 @@ def objectives() -> Mapping[str, str]:
     return OBJECTIVES
 
 
-def source(what: Any) -> Source:
+def source(what: Any) -> TunerSource:
     """Of a tuner, of what `workbench.tune` returns, or of None.
 
     Raises:
         UsageError: none of these.
     """
     if what is None:
-        return Found()
+        return LatestTuner()
     tuner = getattr(what, "tuner", what)
     if not callable(getattr(tuner, "view", None)) or not callable(getattr(tuner, "change", None)):
         raise UsageError(f"a tuner can be looked at, or what workbench.tune() returns, not {type(what).__name__}")
-    return Given(tuner)
+    return GivenTuner(tuner)

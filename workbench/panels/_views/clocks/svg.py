@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._core.svg import LEFT, RIGHT, WIDTH, Frame, lines, svg, text, ticks
 from ..._core.theme import colour
-from .model import Drawing, Mark
+from .model import Drawing, SettingMark
 from .surface import Columns, Table, opacity
 
 HEIGHT = 215
@@ -118,7 +118,7 @@ def _error_bars(frame: Frame, probes: Columns, n: int, x: float, y: float) -> st
     return f'<path d="{bars}" stroke="{colour(0)}" stroke-opacity="0.6"/>' if bars else ""
 
 
-def _marks(frame: Frame, marks: Sequence[tuple[Mark, float | None, float | None]], *, named: bool = True) -> list[str]:
+def _marks(frame: Frame, marks: Sequence[tuple[SettingMark, float | None, float | None]], *, named: bool = True) -> list[str]:
     parts = []
     for mark, across, up in marks:
         if across is None or up is None or not _within(across, frame.x_span) or not _within(up, frame.y_span):

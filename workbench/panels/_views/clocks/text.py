@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....measurement.report import energy_words, time_words
+from ....measurement.report import format_duration, format_energy
 from .surface import SURE
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def details(tuning: TuningView) -> list[str]:
     count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
     if tuning.spent_s:
         probes = f", {count} probe{'s' * (count != 1)}" if count else ""
-        said.append(f"tuning has taken {time_words(tuning.spent_s)} and {energy_words(tuning.spent_j, None)} of the job{probes}")
+        said.append(f"tuning has taken {format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)} of the job{probes}")
     if tuning.period_s is not None:
         found = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}.get(tuning.period_source, "")
         error = "" if not tuning.period_uncertainty_s else f" ± {_precision(tuning.period_uncertainty_s)}"
@@ -127,7 +127,7 @@ def saved_words(tuning: TuningView) -> str:
     """What was saved, tuning included; empty while nothing is known."""
     if tuning.saved_j is None:
         return ""
-    joules = energy_words(abs(tuning.saved_j), tuning.saved_uncertainty_j)
+    joules = format_energy(abs(tuning.saved_j), tuning.saved_uncertainty_j)
     share = ""
     if tuning.saved_share is not None:
         error = tuning.saved_share_uncertainty

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from ....cluster import drill
-from ....cluster.recording import Record
-from ....measurement.report import energy_words, time_words
+from ....cluster.recording import RunRecord
+from ....measurement.report import format_duration, format_energy
 from ..._core.svg import LEFT, Frame, svg, text, ticks
 from ..._core.theme import colour
 from .model import hours, signed
@@ -37,7 +37,7 @@ class Drilled:
     nodes: tuple[int, ...]
 
 
-def job(record: Record, log: pl.DataFrame, policy: str, words: str, job_id: str) -> Drilled:
+def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: str) -> Drilled:
     """A job from its submission to its end."""
     told = drill.job_history(record, log, job_id)
     about = drill.facts(record, job_id)
@@ -46,32 +46,32 @@ def job(record: Record, log: pl.DataFrame, policy: str, words: str, job_id: str)
     origin_s = record.result.start_s
     title = f"Job {job_id} under {words} (simulated)"
     own = log.filter(pl.col("job_id") == job_id).row(0, named=True)
-    alone = f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)} for {time_words(about['duration_s'])} alone"
+    alone = f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)} for {format_duration(about['duration_s'])} alone"
     what = f"{own['model']}, utilisation {100 * own['utilisation']:.0f} %, {own['memory_bytes'] / 2**30:.1f} GiB"
     came = f"{_since(about['submit_s'] - origin_s)} after the first job" + (f", from {about['user']}" if about["user"] else "")
     first = f"first on a GPU {_after(about['start_s'] - about['submit_s'])}"
-    ended = f"ended {time_words(3600 * about['jtt_h'])} after it came, {about['slowdown']:.2f} times its duration"
+    ended = f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its duration"
     company = "nobody: its GPUs were its own"
     if beside.height:
-        company = f"{beside.height} other job{'s' * (beside.height != 1)}, {time_words(beside['seconds'][0])} with one at the longest"
-    shared = f"{energy_words(about['shared_energy_j'], None)} of it are its share of nodes without a job"
+        company = f"{beside.height} other job{'s' * (beside.height != 1)}, {format_duration(beside['seconds'][0])} with one at the longest"
+    shared = f"{format_energy(about['shared_energy_j'], None)} of it are its share of nodes without a job"
     stops = f"{about['undos']} placements put back, {about['moves']} moves" if about["undos"] or about["moves"] else "never"
     facts = [
         ("asks for", f"{alone}; {what}"),
         ("came", came),
-        ("waited", f"{time_words(3600 * about['wait_h'])}, {first}" if about["wait_h"] > 0 else "not at all"),
-        ("ran", f"{time_words(about['run_s'])} on GPUs, {signed(about['inflation'])} against alone; {ended}"),
+        ("waited", f"{format_duration(3600 * about['wait_h'])}, {first}" if about["wait_h"] > 0 else "not at all"),
+        ("ran", f"{format_duration(about['run_s'])} on GPUs, {signed(about['inflation'])} against alone; {ended}"),
         ("where", _nodes(nodes)),
         ("beside", company),
-        ("energy", f"{energy_words(about['energy_j'], None)}; {shared}"),
+        ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"),
         ("deadline", _deadline(about)),
         ("stopped", stops),
     ]
-    more = tuple((name, time_words(seconds)) for name, seconds in beside.head(MOST_NAMES).iter_rows())
+    more = tuple((name, format_duration(seconds)) for name, seconds in beside.head(MOST_NAMES).iter_rows())
     return Drilled("job", policy, job_id, title, _job_picture(title, told, about), tuple(facts), more, nodes[:MOST_NAMES])
 
 
-def node(record: Record, log: pl.DataFrame, policy: str, words: str, number: int) -> Drilled:
+def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: int) -> Drilled:
     """A node over the whole run."""
     kind = drill.node_kind(record, number)
     told = drill.node_history(record, log, number)
@@ -101,7 +101,7 @@ def node(record: Record, log: pl.DataFrame, policy: str, words: str, number: int
         facts.append(("limits", f"its GPUs were under a power limit, {min(limits_w):g} to {max(limits_w):g} W, for part of the time"))
     if there.height > MOST_BOXES:
         facts.append(("drawn", f"the {MOST_BOXES:,} longest of {there.height:,} stays"))
-    more = tuple((name, time_words(seconds)) for name, seconds in stays.head(MOST_NAMES).iter_rows())
+    more = tuple((name, format_duration(seconds)) for name, seconds in stays.head(MOST_NAMES).iter_rows())
     drawn = there.top_k(MOST_BOXES, by=pl.col("to_s") - pl.col("from_s")) if there.height > MOST_BOXES else there
     picture = _node_picture(title, told, drawn, kind.gpus, record.result.start_s)
     return Drilled("node", policy, str(number), title, picture, tuple(facts), more, ())
@@ -150,7 +150,7 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
     for job_id, gpu, from_s, to_s, level, levels in _levels(there):
         x0, x1 = frame.x((from_s - origin_s) / scale), frame.x((to_s - origin_s) / scale)
         top, high = frame.top + gpu * lane + level * LANE / levels, max(LANE / levels - 0.5, 1.0)
-        words = f"job {job_id}, GPU {gpu}: {time_words(to_s - from_s)}"
+        words = f"job {job_id}, GPU {gpu}: {format_duration(to_s - from_s)}"
         parts.append(_box(x0, top, x1 - x0, high, colour(number_of(job_id)), 0.75, words, job_id))
     power = Frame(frame.top + frame.height + 30, 90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0])))
     parts += power.axes("Power (W); dark: waking", 4, None)
@@ -209,7 +209,7 @@ def number_of(job_id: str) -> int:
 
 
 def _stretch_words(row: dict[str, Any]) -> str:
-    words = f"{row['state']} for {time_words(row['to_s'] - row['from_s'])}"
+    words = f"{row['state']} for {format_duration(row['to_s'] - row['from_s'])}"
     if row["nodes"]:
         words += f" on node{'s' * (len(row['nodes']) > 1)} {', '.join(map(str, row['nodes']))}"
     if row["beside"]:
@@ -229,11 +229,11 @@ def _marks(end: float) -> dict[float, str]:
 
 
 def _after(seconds: float) -> str:
-    return f"{time_words(seconds)} after it came" if seconds > 0 else "at once"
+    return f"{format_duration(seconds)} after it came" if seconds > 0 else "at once"
 
 
 def _since(seconds: float) -> str:
-    return "0 s" if seconds <= 0 else time_words(seconds) if seconds < 86400 else hours(seconds / 3600)
+    return "0 s" if seconds <= 0 else format_duration(seconds) if seconds < 86400 else hours(seconds / 3600)
 
 
 def _nodes(nodes: tuple[int, ...]) -> str:
@@ -245,4 +245,4 @@ def _deadline(about: dict[str, Any]) -> str:
     if about["deadline_s"] is None:
         return "none"
     late_s = about["end_s"] - about["deadline_s"]
-    return f"missed by {time_words(late_s)}" if about["missed"] else f"met, {time_words(max(-late_s, 0.0))} before"
+    return f"missed by {format_duration(late_s)}" if about["missed"] else f"met, {format_duration(max(-late_s, 0.0))} before"

@@ -6,18 +6,18 @@ import contextlib
 import math
 from typing import Any
 
-from ....cluster.comparison import Comparison
+from ....cluster.comparison import PolicyComparison
 from ....cluster.joblogs import WHOLE
 from ....cluster.scenario import CHOICES, LABELS, NEVER_S, takes
 from ....errors import UsageError
-from ....measurement.report import time_words
+from ....measurement.report import format_duration
 
 MOST_REASONS = 3  # why runs have failed
 WHOLE_NUMBERS = ("nodes", "draws", "max_jobs")
 SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
 
 
-def title(comparison: Comparison) -> str:
+def title(comparison: PolicyComparison) -> str:
     """Log, part, jobs and cluster; of the runs, where there are any."""
     about = comparison.ran or comparison.choice
     scenario = about.scenario
@@ -27,20 +27,20 @@ def title(comparison: Comparison) -> str:
     return f"Cluster: {what}{count}, on {where} (simulated)"
 
 
-def progress_words(comparison: Comparison) -> str:
+def progress_words(comparison: PolicyComparison) -> str:
     """How far the runs are."""
     runs, state = comparison.runs, comparison.state
     if runs is None:
         return "Nothing is run yet: Run, or panel.run()"
     done, count = len(runs.outcomes), len(runs.tasks)
-    words = f"{done} of {count} run{'s' * (count != 1)}, {time_words(max(runs.seconds, 0.1))}"
+    words = f"{done} of {count} run{'s' * (count != 1)}, {format_duration(max(runs.seconds, 0.1))}"
     words = words if state in ("running", "done") else f"{state}: {words}"
     reasons = list(dict.fromkeys(runs.errors.values()))
     more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     return ". ".join([words, *reasons[:MOST_REASONS], *more])
 
 
-def about(comparison: Comparison) -> list[str]:
+def about(comparison: PolicyComparison) -> list[str]:
     """What of the jobs is drawn and left out."""
     what = comparison.ran or comparison.choice
     source = comparison.sources[what.log]
@@ -56,12 +56,12 @@ def about(comparison: Comparison) -> list[str]:
     return []
 
 
-def node_count(comparison: Comparison) -> int:
+def node_count(comparison: PolicyComparison) -> int:
     """Of the runs that can be looked into."""
     return next((each.record.result.cluster.size for each in comparison.outcomes if each.record is not None), 0)
 
 
-def settings(comparison: Comparison, at_once: bool) -> dict[str, Any]:
+def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
     """What is chosen, and what can be."""
     choice = comparison.choice
     s = choice.scenario
@@ -92,7 +92,7 @@ def sendable(found: Any) -> Any:
     return type(found)(map(sendable, found)) if isinstance(found, (list, tuple)) else found
 
 
-def progress(comparison: Comparison) -> dict[str, Any]:
+def progress(comparison: PolicyComparison) -> dict[str, Any]:
     """How far the runs are, in sum and by policy."""
     runs = comparison.runs
     shares: dict[str, list[float]] = {}

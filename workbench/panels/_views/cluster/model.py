@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....cluster.scenario import LABELS, UNITS, Scenario, label
-from ....cluster.views import DISTRIBUTIONS, Outcome, Row, Spread, rounded, rows
+from ....cluster.views import DISTRIBUTIONS, PolicyRow, RunOutcome, Spread, rounded, rows
 
 COURSES = ("hours", "hosting", "awake", "power_kw", "running", "queued")
 HEADS: tuple[tuple[str, str], ...] = (
@@ -27,15 +27,15 @@ HEADS: tuple[tuple[str, str], ...] = (
 )
 DISTRIBUTION_WORDS = {
     "wait_h": ("Waiting", "hours, 0.01 and less at the left edge"),
-    "jtt_h": ("Waiting and running", "hours"),
+    "jct_h": ("Waiting and running", "hours"),
     "slowdown": ("Slowdown: waiting and running over the duration alone", "times"),
     "inflation": ("Runtime on GPUs against alone", "% longer"),
 }
-LOWEST = {"wait_h": 0.01, "jtt_h": 0.01, "slowdown": 1.0, "inflation": None}  # of a logarithmic axis; None is a linear one
+LOWEST = {"wait_h": 0.01, "jct_h": 0.01, "slowdown": 1.0, "inflation": None}  # of a logarithmic axis; None is a linear one
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """A policy in the table: its name, number (of its colour), value of what is swept, and its cells as words."""
 
     policy: str
@@ -56,7 +56,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Curve:
+class PolicyCurve:
     """A policy in the plots of time and of shares: columns of `COURSES` and of `DISTRIBUTIONS`; jobs that are worth a look, and
     whether it can be looked into.
     """
@@ -71,7 +71,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepCurve:
     """Energy over what is swept, of one policy."""
 
     number: int
@@ -82,19 +82,19 @@ class Swept:
 
 
 @dataclass(frozen=True)
-class Look:
+class ClusterView:
     """All of it; empty while no run has ended."""
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[TableLine, ...] = ()
     bars: tuple[Bar, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    swept: tuple[Swept, ...] = ()
+    curves: tuple[PolicyCurve, ...] = ()
+    swept: tuple[SweepCurve, ...] = ()
     swept_words: str = ""
     headline: str = ""
     details: tuple[str, ...] = ()
 
 
-def look(scenario: Scenario, outcomes: Sequence[Outcome], known: dict[str, Curve] | None = None) -> Look:
+def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], known: dict[str, PolicyCurve] | None = None) -> ClusterView:
     """What is known so far.
 
     Args:
@@ -110,8 +110,8 @@ def look(scenario: Scenario, outcomes: Sequence[Outcome], known: dict[str, Curve
         if each.seen is not None and each.task.policy not in curves:
             curves[each.task.policy] = curve(each, numbers[each.task.policy])
     at_first = [row for row in table if row.value == first]
-    return Look(
-        lines=tuple(Line(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table),
+    return ClusterView(
+        lines=tuple(TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table),
         bars=tuple(_bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None),
         curves=tuple(curves[name] for name in scenario.policies if name in curves),
         swept=_swept(scenario, table, numbers),
@@ -121,23 +121,23 @@ def look(scenario: Scenario, outcomes: Sequence[Outcome], known: dict[str, Curve
     )
 
 
-def curve(outcome: Outcome, number: int) -> Curve:
+def curve(outcome: RunOutcome, number: int) -> PolicyCurve:
     assert outcome.seen is not None
     found, columns = dict(outcome.seen.course), dict(outcome.seen.distributions)
     found["power_kw"] = found.pop("power_w") / 1000
     columns["inflation"] = 100 * columns["inflation"]
     task = outcome.task
-    return Curve(task.policy, number, label(task.policy, task.scenario), found, columns, outcome.seen.notable, outcome.record is not None)
+    return PolicyCurve(task.policy, number, label(task.policy, task.scenario), found, columns, outcome.seen.notable, outcome.record is not None)
 
 
-def _bar(row: Row, number: int, scenario: Scenario) -> Bar:
+def _bar(row: PolicyRow, number: int, scenario: Scenario) -> Bar:
     assert row.energy_ratio is not None
     ratio, energy = row.energy_ratio, row.figures["energy_kwh"].mean
     idle = ratio.mean * row.figures["unowned_kwh"].mean / energy if energy else 0.0
     return Bar(number, label(row.policy, scenario.at(row.value)), ratio.mean - idle, idle, ratio.sd)
 
 
-def _swept(scenario: Scenario, table: Sequence[Row], numbers: dict[str, int]) -> tuple[Swept, ...]:
+def _swept(scenario: Scenario, table: Sequence[PolicyRow], numbers: dict[str, int]) -> tuple[SweepCurve, ...]:
     if scenario.sweep is None:
         return ()
     found = []
@@ -146,7 +146,7 @@ def _swept(scenario: Scenario, table: Sequence[Row], numbers: dict[str, int]) ->
         if mine:
             energy = [row.figures["energy_kwh"] for row in mine]
             found.append(
-                Swept(
+                SweepCurve(
                     numbers[name], label(name, scenario.at(None)) if scenario.sweep == "nodes" else _plain(name),
                     tuple(float(row.value or 0.0) for row in mine), tuple(each.mean / 1000 for each in energy),
                     tuple(None if each.sd is None else each.sd / 1000 for each in energy),
@@ -162,7 +162,7 @@ def _plain(name: str) -> str:
 # words
 
 
-def cells(row: Row, scenario: Scenario) -> tuple[str, ...]:
+def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
     """A row as `HEADS` names its columns."""
     f = row.figures
     at = scenario.at(row.value)
@@ -172,12 +172,12 @@ def cells(row: Row, scenario: Scenario) -> tuple[str, ...]:
     return (
         name, energy_words(f["energy_kwh"]), "" if row.energy_ratio is None else ratio_words(row.energy_ratio),
         f"{f['active_nodes'].mean:.1f}", f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
-        f"{hours(f['jtt_h'].mean)}, {hours(f['jtt_p95_h'].mean)}", signed(f["runtime_inflation"].mean),
+        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", signed(f["runtime_inflation"].mean),
         f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines", f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
     )  # fmt: skip
 
 
-def headline(scenario: Scenario, table: Sequence[Row]) -> str:
+def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
     """Who needs least, and how much less than the first; so far, where runs are still to come."""
     if not table:
         return ""
@@ -192,11 +192,11 @@ def headline(scenario: Scenario, table: Sequence[Row]) -> str:
     return f"{name} uses {less:.1f}{error} % less energy than {label(base.policy, scenario.at(base.value))}{so_far}"
 
 
-def _complete(scenario: Scenario, table: Sequence[Row]) -> bool:
+def _complete(scenario: Scenario, table: Sequence[PolicyRow]) -> bool:
     return len(table) == len(scenario.policies) and all(row.draws == scenario.draws for row in table)
 
 
-def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
+def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
     """What that costs the jobs, and on what it stands; a sentence each."""
     if not table:
         return []
@@ -207,7 +207,7 @@ def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
         b, a = best.figures, base.figures
         said.append(
             f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; waiting and running "
-            f"{hours(b['jtt_h'].mean)} against {hours(a['jtt_h'].mean)}; runtime {signed(b['runtime_inflation'].mean)}; "
+            f"{hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; runtime {signed(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
     others = [row for row in table if row is not best and row is not base]
@@ -223,7 +223,7 @@ def details(scenario: Scenario, table: Sequence[Row]) -> list[str]:
         said.append(f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this")
     elif draws == 1:
         said.append("One draw of what the log does not tell; more draws tell the spread")
-    elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jtt_h")):
+    elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jct_h")):
         said.append(f"All {draws} draws are alike: this log tells everything itself, and nothing is drawn")
     else:
         said.append(f"Means of {draws} draws, ± standard deviation")
@@ -285,7 +285,7 @@ def value_words(sweep: str, value: float) -> str:
     return "never" if sweep == "sleep_after_s" and value == float("inf") else f"{value:g}"
 
 
-def packed(found: Look) -> tuple[list[dict[str, Any]], bytes]:
+def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
     """The curves for a browser: what lies where in one buffer of float32."""
     about, pieces, at = [], [], 0
     for each in found.curves:

@@ -17,35 +17,35 @@ from typing import Any
 
 import polars as pl
 
-from ....cluster.comparison import Comparison
+from ....cluster.comparison import PolicyComparison
 from ....cluster.power import NodeType
-from ....cluster.recording import Record
+from ....cluster.recording import RunRecord
 from ....cluster.scenario import KINDS, SWEPT, UNITS, Scenario, label
 from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError
 from ..._core import theme
 from ..._core.live import Message, module, resting
-from ..._core.persistent import StandingPanel
+from ..._core.persistent import PersistentPanel
 from . import drill
 from . import messages as told
 from .drill import Drilled
-from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, Curve, Look, look, packed
+from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve, cluster_view, packed
 from .svg import axis, draw, page
 
 POLL_S = 0.2  # between two looks at runs under way
 SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
 
 
-class ClusterPanel(StandingPanel):
+class ClusterPanel(PersistentPanel):
     """Policies over a job log. `cluster` says what the arguments are."""
 
     _esm = module("base.js", "cluster_plots.js", "cluster.js")
 
-    def __init__(self, comparison: Comparison, *, live: bool | None = None) -> None:
+    def __init__(self, comparison: PolicyComparison, *, live: bool | None = None) -> None:
         self.comparison = comparison
         self.at_once = False  # whether a change of the settings begins a run
-        self._look, self._curves = Look(), dict[str, Curve]()
+        self._look, self._curves = ClusterView(), dict[str, PolicyCurve]()
         self._counted = self._failed = self._version = self._told = 0
         self._drilled: Drilled | None = None
         self._distribution = DISTRIBUTIONS[0]
@@ -74,9 +74,9 @@ class ClusterPanel(StandingPanel):
             UsageError: The log cannot be simulated; row and value are told.
         """
         with self._lock:
-            self.complain("")
+            self.report_error("")
             self.comparison.begin()
-            self._curves, self._look, self._drilled = {}, Look(), None
+            self._curves, self._look, self._drilled = {}, ClusterView(), None
             self._counted = self._failed = 0
             self._version += 1
             self.start()
@@ -148,13 +148,13 @@ class ClusterPanel(StandingPanel):
                 return False
             problems = tuple(runs.errors.values())
             for problem in problems[self._failed :]:
-                self.complain(problem)
+                self.report_error(problem)
             self._failed = len(problems)
             outcomes = self.comparison.outcomes
             if len(outcomes) == self._counted:
                 return False
             self._counted = len(outcomes)
-            self._look = look(ran.scenario, outcomes, self._curves)
+            self._look = cluster_view(ran.scenario, outcomes, self._curves)
             self._version += 1
             self._picture_later()
             return True
@@ -168,7 +168,7 @@ class ClusterPanel(StandingPanel):
         self.comparison.close()
         super().end()
 
-    def _drill(self, policy: str, made: Callable[[Record, pl.DataFrame, str], Drilled]) -> Drilled:
+    def _drill(self, policy: str, made: Callable[[RunRecord, pl.DataFrame, str], Drilled]) -> Drilled:
         with self._lock:
             record, ran = self.comparison.record(policy), self.comparison.ran
             assert ran is not None
@@ -209,17 +209,17 @@ class ClusterPanel(StandingPanel):
 
     def finish(self) -> None:
         """Put a picture of what has come of it in the place where it was displayed last, and end the panel."""
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         self.end()
         self._shown.leave(self._picture())
 
     # for the views
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         self._heard_s = time.monotonic()
         self.start()
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         content, buffers = self._news(whole=True)
         about = {
@@ -229,7 +229,7 @@ class ClusterPanel(StandingPanel):
         }  # fmt: skip
         return {**about, **content}, buffers
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
@@ -239,7 +239,7 @@ class ClusterPanel(StandingPanel):
         self._said = content
         return content, buffers
 
-    def collect(self) -> None:
+    def drain(self) -> None:
         self.refresh()
 
     def _news(self, *, whole: bool = False, **more: Any) -> Message:
@@ -271,10 +271,10 @@ class ClusterPanel(StandingPanel):
         self._heard_s = time.monotonic()
         super()._received(widget, content, buffers)
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if not self.running and kind in ("set", "run", "at once", "open"):
             raise UsageError("this panel has ended; display a new one")
-        self.complain("")  # of what was asked for before
+        self.report_error("")  # of what was asked for before
         try:
             if kind == "set":
                 self.set(**told.read(content["settings"]))
@@ -353,7 +353,7 @@ def cluster(
         seed=seed, sweep=sweep,
     )  # fmt: skip
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
-    comparison = Comparison(
+    comparison = PolicyComparison(
         given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
     )  # fmt: skip
     return ClusterPanel(comparison, live=live)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._core.svg import LEFT, RIGHT, WIDTH, Frame, lines, svg, text, ticks
 from ..._core.theme import colour, dash
-from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, Curve, Look
+from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve
 
 HEIGHT = 165
 GUTTER = 34
@@ -21,7 +21,7 @@ NAME_PX = 6.3  # of a character
 MOST_MARKS = 10  # values of a sweep that are written below its axis
 
 
-def draw(title: str, sentences: Sequence[str], found: Look, distribution: str = "wait_h") -> str:
+def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution: str = "wait_h") -> str:
     """One `<svg>` element."""
     parts = [text(0, 13, title, size=13, weight="bold")]
     y = 18.0
@@ -48,7 +48,7 @@ def draw(title: str, sentences: Sequence[str], found: Look, distribution: str = 
     return svg(title, parts, y)
 
 
-def _legend(curves: Sequence[Curve], y: float) -> tuple[list[str], float]:
+def _legend(curves: Sequence[PolicyCurve], y: float) -> tuple[list[str], float]:
     parts, x = [], float(LEFT)
     for each in curves:
         wide = 34 + NAME_PX * len(each.words)
@@ -69,7 +69,7 @@ def _half(y: float, x: tuple[float, float], span: tuple[float, float], *, left: 
     return Frame(y, HEIGHT, x, span, right=MIDDLE - 30) if left else Frame(y, HEIGHT, x, span, left=MIDDLE + 26, right=WIDTH - RIGHT)
 
 
-def _course(curves: Sequence[Curve], y: float, name: str, words: str, *, left: bool) -> list[str]:
+def _course(curves: Sequence[PolicyCurve], y: float, name: str, words: str, *, left: bool) -> list[str]:
     end = max(each.course["hours"][-1] for each in curves if len(each.course["hours"]))
     high = max(float(each.course[name].max(initial=0.0)) for each in curves)
     frame = _half(y, (0.0, max(end, 1e-9)), (0.0, 1.08 * high or 1.0), left=left)
@@ -95,7 +95,7 @@ def _course(curves: Sequence[Curve], y: float, name: str, words: str, *, left: b
     return parts
 
 
-def axis(name: str, curves: Sequence[Curve]) -> tuple[tuple[float, float], bool]:
+def axis(name: str, curves: Sequence[PolicyCurve]) -> tuple[tuple[float, float], bool]:
     """Range of a distribution's values over all curves, and whether its axis is logarithmic."""
     low = LOWEST[name]
     values = [each.distributions[name] for each in curves if len(each.distributions[name])]
@@ -107,7 +107,7 @@ def axis(name: str, curves: Sequence[Curve]) -> tuple[tuple[float, float], bool]
     return (low, max(highest * 1.05, 10 * low)), True
 
 
-def _shares(curves: Sequence[Curve], y: float, name: str) -> list[str]:
+def _shares(curves: Sequence[PolicyCurve], y: float, name: str) -> list[str]:
     span, logarithmic = axis(name, curves)
     turned = (math.log10(span[0]), math.log10(span[1])) if logarithmic else span
     frame = _half(y, turned, (0.0, 1.0), left=True)
@@ -130,7 +130,7 @@ def _shares(curves: Sequence[Curve], y: float, name: str) -> list[str]:
     return parts
 
 
-def _bars(found: Look, y: float) -> list[str]:
+def _bars(found: ClusterView, y: float) -> list[str]:
     if not found.bars:
         return []
     high = max(bar.owned + bar.unowned + (bar.error or 0.0) for bar in found.bars)
@@ -155,7 +155,7 @@ def _bars(found: Look, y: float) -> list[str]:
     return parts
 
 
-def _sweep(found: Look, y: float) -> list[str]:
+def _sweep(found: ClusterView, y: float) -> list[str]:
     values = [value for each in found.swept for value in each.values if math.isfinite(value)]
     tops = [value + (error or 0.0) for each in found.swept for value, error in zip(each.energy_mwh, each.error, strict=True)]
     if not values:
@@ -186,13 +186,13 @@ def _sweep(found: Look, y: float) -> list[str]:
     return parts
 
 
-def page(picture: str, found: Look, words: str, more: str = "") -> str:
+def page(picture: str, found: ClusterView, words: str, more: str = "") -> str:
     """The picture, the table below it, and all words folded away."""
     said = html.escape(words).replace("\n", "<br>")
     return f"{picture}{table(found)}{more}<details style='font-size:12px'><summary>in words</summary>{said}</details>"
 
 
-def table(found: Look) -> str:
+def table(found: ClusterView) -> str:
     """The policies side by side, as HTML without scripts."""
     if not found.lines:
         return ""

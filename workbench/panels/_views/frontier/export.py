@@ -7,10 +7,10 @@ import io
 import polars as pl
 
 from ....errors import UsageError
-from ....search.tradeoff import Look
+from ....search.tradeoff import FrontierAnalysis
 
 
-def table_file(seen: Look, row: int, what: str) -> bytes:
+def table_file(seen: FrontierAnalysis, row: int, what: str) -> bytes:
     """The points with what is known of each ("csv" or "parquet"); `row` is the one that is chosen.
 
     Raises:

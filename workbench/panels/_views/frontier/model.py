@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ....measurement.report import energy_words, time_words
+from ....measurement.report import format_duration, format_energy
 from ....search import frontier
-from ....search.tradeoff import Z95, Look, Saving, Work, configuration, savings, words
+from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, savings, words
 from ....tariff import J_PER_KWH, Tariff
 
 COLUMNS = ("time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured", "repeats", "traces")
@@ -24,7 +24,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Choice:
+class FrontierChoice:
     """What is chosen and how.
 
     Attributes:
@@ -40,7 +40,7 @@ class Choice:
     max_slowdown: float | None = None
 
 
-def ruled(seen: Look, choice: Choice) -> int:
+def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
     """The row that a rule leads to; by hand the row itself, or the slowest of the frontier that the bound allows."""
     allowed = seen.allowed(choice.max_slowdown)
     if choice.rule == ETA:
@@ -51,7 +51,7 @@ def ruled(seen: Look, choice: Choice) -> int:
     return choice.row if place is None or place < allowed else int(seen.front[allowed - 1])
 
 
-def table(seen: Look) -> tuple[np.ndarray, list[str]]:
+def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
     """`COLUMNS` of every point, shape (columns, points), NaN where there is none; and the names of the GPUs that `gpu` counts."""
     points = seen.points
     names = sorted(name for name in points["gpu"].unique() if name is not None)
@@ -64,7 +64,7 @@ def table(seen: Look) -> tuple[np.ndarray, list[str]]:
     return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), names
 
 
-def ranges(seen: Look) -> dict[str, tuple[Span, Span]]:
+def ranges(seen: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
     """Spans of time and energy: of all points, and of the frontier with the default."""
     time_s, energy_j = seen.points["time_s"].to_numpy(), seen.points["energy_j"].to_numpy()
     near = seen.front if seen.reference is None else np.append(seen.front, seen.reference)
@@ -80,7 +80,7 @@ def _span(values: np.ndarray) -> Span:
 # words
 
 
-def headline(seen: Look, choice: Choice) -> str:
+def headline(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
     """The chosen configuration and how it came to be that."""
     return f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}: {rule_words(seen, choice)}"
 
@@ -90,11 +90,11 @@ def a(unit: str) -> str:
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
-def predicted(seen: Look, row: int) -> str:
+def predicted(seen: FrontierAnalysis, row: int) -> str:
     return "" if seen.points["measured"][row] else " (predicted)"
 
 
-def rule_words(seen: Look, choice: Choice) -> str:
+def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
     """How a choice came to be.
 
     "least cost at eta 0.5", "least energy at most 5 % slower", "step 3 of 12", "chosen by hand".
@@ -108,18 +108,18 @@ def rule_words(seen: Look, choice: Choice) -> str:
     return "chosen by hand, not on the frontier" if place is None else f"step {place + 1} of {len(seen.front)}, chosen by hand"
 
 
-def details(seen: Look, choice: Choice, work: Work, tariff: Tariff) -> list[str]:
+def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
     """What it takes, how that compares with the default, what is saved, how sure it is; a sentence each."""
     row = seen.points.row(choice.row, named=True)
     error = Z95 * row["energy_sd_j"] if row["energy_sd_j"] else None
     repeats = f", mean of {row['repeats']}" if row["repeats"] > 1 else ""
-    said = [f"{time_words(row['time_s'])} and {energy_words(row['energy_j'], error)} {a(work.unit)}{repeats}{against(seen, choice.row)}"]
+    said = [f"{format_duration(row['time_s'])} and {format_energy(row['energy_j'], error)} {a(work.unit)}{repeats}{against(seen, choice.row)}"]
     said += [saving_words(each, tariff) for each in savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
     return said
 
 
-def against(seen: Look, row: int) -> str:
+def against(seen: FrontierAnalysis, row: int) -> str:
     if seen.reference is None:
         return f"; {seen.why}" if seen.why else ""
     name = words(configuration(seen.points, seen.reference))
@@ -141,7 +141,7 @@ def saving_words(saved: Saving, tariff: Tariff) -> str:
     scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
     error = "" if not saved.uncertainty_j else f" ± {_short(scale * saved.uncertainty_j / J_PER_KWH)}"
     money = tariff.words(abs(saved.energy_j))
-    longer = f"{time_words(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
+    longer = f"{format_duration(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
     more = "" if saved.energy_j >= 0 else " more"
     return f"{what} it {verb} {_short(scale * abs(saved.kwh))}{error} {unit}{more}{', ' + money if money else ''} and takes {longer}"
 
@@ -157,7 +157,7 @@ def _short(value: float) -> str:
     return f"{value:.{min(max(0, 2 - math.floor(math.log10(abs(value)))), 12)}f}"
 
 
-def standing(seen: Look, row: int) -> str:
+def standing(seen: FrontierAnalysis, row: int) -> str:
     """How sure a point's place on the frontier is, or what it leaves on the table."""
     place = seen.place(row)
     chance = float(seen.chance[row])
@@ -166,12 +166,12 @@ def standing(seen: Look, row: int) -> str:
         return sure[:1].upper() + sure[1:]
     at = seen.points.row(row, named=True)
     left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
-    parts = [f"one at most as slow needs {energy_words(left.energy_j, None)} less"] if left.energy_j > 0 else []
-    parts += [f"one at most as hungry takes {time_words(left.time_s)} less"] if left.time_s > 0 else []
+    parts = [f"one at most as slow needs {format_energy(left.energy_j, None)} less"] if left.energy_j > 0 else []
+    parts += [f"one at most as hungry takes {format_duration(left.time_s)} less"] if left.time_s > 0 else []
     return f"Not on the frontier: {', '.join(parts)}" if parts else "As good as a point of the frontier"
 
 
-def counts(seen: Look) -> str:
+def counts(seen: FrontierAnalysis) -> str:
     """How many points there are, and how many of them are what."""
     measured = int(seen.points["measured"].sum())
     total = len(seen.points)
@@ -181,7 +181,7 @@ def counts(seen: Look) -> str:
     return f"{measured} configurations measured{hollow}; {len(seen.front)} on the frontier"
 
 
-def summary_table(seen: Look, choice: Choice, *, most: int = 12) -> list[dict[str, Any]]:
+def summary_table(seen: FrontierAnalysis, choice: FrontierChoice, *, most: int = 12) -> list[dict[str, Any]]:
     """Rows of the frontier around the choice, for a reader without a live view."""
     place = seen.place(choice.row) or 0
     first = max(0, min(place - most // 2, len(seen.front) - most))
@@ -191,6 +191,6 @@ def summary_table(seen: Look, choice: Choice, *, most: int = 12) -> list[dict[st
         at = seen.points.row(row, named=True)
         rows.append({
             "step": number + 1, "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
-            "time": time_words(at["time_s"]), "energy": energy_words(at["energy_j"], None), "chosen": row == choice.row,
+            "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None), "chosen": row == choice.row,
         })  # fmt: skip
     return rows

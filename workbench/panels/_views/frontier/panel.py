@@ -21,16 +21,27 @@ import polars as pl
 from ....errors import StoreError, UsageError
 from ....records import Configuration
 from ....search import frontier as pareto
-from ....search.tradeoff import Collected, Look, Work, check_slowdown, configuration, find, follow, look, python, words
+from ....search.tradeoff import (
+    Collected,
+    FrontierAnalysis,
+    Work,
+    analyse_frontier,
+    check_slowdown,
+    configuration,
+    find,
+    follow,
+    python,
+    words,
+)
 from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
 from ..._core.live import Message, kernel, module, resting
-from ..._core.persistent import StandingPanel
+from ..._core.persistent import PersistentPanel
 from .export import table_file
 from .filters import ALL, NAMES, Filters
-from .model import COLUMNS, ETA, HAND, RULES, SLOWDOWN, Choice, counts, details, headline, ranges, rule_words, ruled, table
+from .model import COLUMNS, ETA, HAND, RULES, SLOWDOWN, FrontierChoice, counts, details, headline, ranges, rule_words, ruled, table
 from .model import summary_table as rows_around
-from .sources import Given, Source, source
+from .sources import GivenPoints, PointSource, source
 from .svg import draw, page
 from .traces import traces
 
@@ -41,14 +52,14 @@ POLL_S = 0.5  # between two looks at a source that grows
 NOTHING = "Nothing is measured yet; points appear here as they are"
 
 
-class FrontierPanel(StandingPanel):
+class FrontierPanel(PersistentPanel):
     """A frontier, and a choice on it. `frontier` says what the arguments are."""
 
     _esm = module("base.js", "frontier_plot.js", "frontier_table.js", "frontier.js")
 
     def __init__(
         self,
-        given: Source,
+        given: PointSource,
         *,
         default: Configuration | None = None,
         max_power_w: float | None = None,
@@ -67,28 +78,28 @@ class FrontierPanel(StandingPanel):
         self._seen: Hashable = None
         self._collected = Collected(pl.DataFrame(), ())
         self._filters = Filters()
-        self._looks: dict[int, Look] = {}  # by version; a browser may speak of the one before
+        self._looks: dict[int, FrontierAnalysis] = {}  # by version; a browser may speak of the one before
         self._version = 0
-        self._choice = Choice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
+        self._choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
         self._note = self._told = ""
         self._callbacks: list[Callable[[Configuration], object]] = []
         self._read_s = self._heard_s = time.monotonic()
         super().__init__(live=live)
-        if isinstance(given, Given):
+        if isinstance(given, GivenPoints):
             self.refresh()  # what is wrong with what was given is the caller's error
         else:
-            with self._troubles():
+            with self._report_errors():
                 self.refresh()
 
     # for the caller
 
     @property
-    def look(self) -> Look | None:
+    def look(self) -> FrontierAnalysis | None:
         """The points that are shown, with their frontier; None before the first."""
         return self._looks.get(self._version)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> FrontierChoice:
         """The row that is chosen, by which rule, eta and bound."""
         return self._choice
 
@@ -99,7 +110,7 @@ class FrontierPanel(StandingPanel):
 
     @property
     def chosen_point(self) -> dict[str, Any] | None:
-        """The chosen row of `look.points`: time, energy, their errors, GPU, job, measurements."""
+        """The chosen row of `analyse_frontier.points`: time, energy, their errors, GPU, job, measurements."""
         return None if self.look is None else self.look.points.row(self._choice.row, named=True)
 
     @property
@@ -131,7 +142,7 @@ class FrontierPanel(StandingPanel):
     def choose(
         self, chosen: Configuration | int | None = None, *, eta: float | None = None, max_slowdown: float | None = None
     ) -> Configuration:
-        """Choose a configuration, or a row of `look.points`; or what is best for eta, or of least energy, within a slowdown.
+        """Choose a configuration, or a row of `analyse_frontier.points`; or what is best for eta, or of least energy, within a slowdown.
 
         Raises:
             UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
@@ -238,7 +249,7 @@ class FrontierPanel(StandingPanel):
         shown, default = self._filters.apply(points), self.default
         if default is not None and find(shown, default) is None and find(points, default) is not None:
             default = None  # it is not selected: the default among what is takes its place, and is named
-        seen = look(shown, default=default, max_power_w=self.max_power_w)
+        seen = analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
         self._version += 1
         self._looks = {number: each for number, each in self._looks.items() if number >= self._version - 2} | {self._version: seen}
         self._told = ". ".join([counts(seen), *self._collected.said])
@@ -257,12 +268,12 @@ class FrontierPanel(StandingPanel):
                 self._note = f"with the new points the choice has moved from {words(old)} to {words(new)}"
             self._call(new)
 
-    def _must(self) -> Look:
+    def _must(self) -> FrontierAnalysis:
         if self.look is None:
             raise UsageError(self._told or NOTHING)
         return self.look
 
-    def _take(self, choice: Choice) -> None:
+    def _take(self, choice: FrontierChoice) -> None:
         """Take a choice, and tell those who asked for it."""
         seen = self._must()
         before = self.chosen
@@ -274,7 +285,7 @@ class FrontierPanel(StandingPanel):
 
     def _call(self, chosen: Configuration) -> None:
         for callback in tuple(self._callbacks):
-            with self._troubles():
+            with self._report_errors():
                 callback(chosen)
 
     # showing
@@ -306,11 +317,11 @@ class FrontierPanel(StandingPanel):
 
     # for the views
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         self._heard_s = time.monotonic()
         if self.source.live:
             self.start()
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         content, buffers = self._whole()
         colours = {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}
@@ -346,7 +357,7 @@ class FrontierPanel(StandingPanel):
     def _news(self, **more: Any) -> Message:
         return {"kind": "choice", **self._state(), **more}, []
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         if not self.source.live or resting(self._read_s, self._heard_s, POLL_S):
             return None
         return self._whole() if self.refresh() else None
@@ -355,9 +366,9 @@ class FrontierPanel(StandingPanel):
         self._heard_s = time.monotonic()
         super()._received(widget, content, buffers)
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind != "traces":
-            self.complain("")  # of what was asked for before
+            self.report_error("")  # of what was asked for before
         with self._lock:
             if kind == "choose":
                 try:
@@ -389,7 +400,7 @@ class FrontierPanel(StandingPanel):
         if rule not in RULES:
             raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {rule!r}")
         bound = content.get("slowdown")
-        wanted = Choice(row, rule, check_eta(float(content["eta"])), check_bound(None if bound is None else float(bound) / 100))
+        wanted = FrontierChoice(row, rule, check_eta(float(content["eta"])), check_bound(None if bound is None else float(bound) / 100))
         if content.get("version") != self._version:
             before = self._looks.get(int(content.get("version", -1)))
             row, note = (self._choice.row, "") if before is None else follow(before, _row(before, row), seen)
@@ -413,7 +424,7 @@ def check_bound(max_slowdown: float | None) -> float | None:
     return max_slowdown
 
 
-def _row(seen: Look, row: int) -> int:
+def _row(seen: FrontierAnalysis, row: int) -> int:
     if not 0 <= row < len(seen.points):
         raise UsageError(f"there is no point {row}; there are {len(seen.points)}, from 0")
     return row

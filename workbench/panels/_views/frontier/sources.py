@@ -11,22 +11,22 @@ import polars as pl
 
 from ....errors import UsageError
 from ....experiments.history.attempts import Attempt
-from ....experiments.history.optuna_bridge import Ledger
+from ....experiments.history.optuna_bridge import AttemptLedger
 from ....experiments.history.replay import Recorded
-from ....experiments.history.storage import told
+from ....experiments.history.storage import translate_storage_errors
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
 from ....measurement.store import as_frame
 from ....records import Measurement, Observation
-from ....search.batch_size.history import History
+from ....search.batch_size.history import RunHistory
 from ....search.frontier import KNOBS
 from ....search.tradeoff import Collected, collect
 
 Z95 = 1.96
 
 
-class Source(Protocol):
+class PointSource(Protocol):
     """What is shown."""
 
     live: bool  # points may come by themselves
@@ -47,15 +47,15 @@ class Source(Protocol):
     def points(self) -> Collected: ...
 
 
-class Given:
+class GivenPoints:
     """A frame that stays as it is until another is given."""
 
     live = False
 
     def __init__(self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None) -> None:
         self.name, self.unit = name, unit
-        told = "simulated" in frame.columns and frame.schema["simulated"] == pl.Boolean and bool(frame["simulated"].any())
-        self.simulated = told if simulated is None else simulated
+        translate_storage_errors = "simulated" in frame.columns and frame.schema["simulated"] == pl.Boolean and bool(frame["simulated"].any())
+        self.simulated = translate_storage_errors if simulated is None else simulated
         self._collected = collect(_plain(frame))
 
     def read(self) -> Hashable:
@@ -65,7 +65,7 @@ class Given:
         return self._collected
 
 
-class Swept:
+class SweepPoints:
     """A sweep, which may be under way on another thread: what it has measured, and what it expects of the rest."""
 
     live = True
@@ -111,10 +111,10 @@ class Recurred:
         gpus = job.meter.devices if isinstance(job, RecurringJob) else ()
         named = "simulated" in (self._study.space.gpu or "") or any(gpu.simulated for gpu in gpus)
         self.simulated = named if simulated is None else simulated
-        self._ledger = Ledger(self._study.space)
+        self._ledger = AttemptLedger(self._study.space)
 
     def read(self) -> Hashable:
-        with told(self._study.url):
+        with translate_storage_errors(self._study.url):
             self._ledger.read(self._study.study.get_trials(deepcopy=False))
         return len(self._ledger.ended)
 
@@ -122,32 +122,32 @@ class Recurred:
         return collect(of_attempts(self._ledger.attempts))
 
 
-def source(what: Any, *, name: str = "", unit: str | None = None, simulated: bool | None = None) -> Source:
+def source(what: Any, *, name: str = "", unit: str | None = None, simulated: bool | None = None) -> PointSource:
     """What can be looked at.
 
     Raises:
         UsageError: it cannot, or holds nothing.
     """
     if isinstance(what, Sweep):
-        return Swept(what, name, simulated)
+        return SweepPoints(what, name, simulated)
     if isinstance(what, (RecurringJob, JobStudy)):
         return Recurred(what, simulated)
     if isinstance(what, pl.DataFrame):
         samples = "samples" in what.columns and len(what) and what["samples"].is_not_null().all()
-        return Given(what, name, unit or ("sample" if samples else "run"), simulated)
+        return GivenPoints(what, name, unit or ("sample" if samples else "run"), simulated)
     if isinstance(what, (str, Path)):
         return _file(Path(what), name, unit, simulated)
-    if isinstance(what, (Recorded, History)):
+    if isinstance(what, (Recorded, RunHistory)):
         recorded = what if isinstance(what, Recorded) else Recorded(what)
-        return Given(of_attempts(recorded.ledger.attempts), name, unit or "job", simulated)
+        return GivenPoints(of_attempts(recorded.ledger.attempts), name, unit or "job", simulated)
     if isinstance(what, Iterable):
         each = list(what)
         if each and all(isinstance(one, Measurement) for one in each):
-            return Given(as_frame(each), name, unit or "run", simulated)
+            return GivenPoints(as_frame(each), name, unit or "run", simulated)
         if each and all(isinstance(one, Observation) for one in each):
-            return Given(_of_observations(each), name, unit or "run", simulated)
+            return GivenPoints(_of_observations(each), name, unit or "run", simulated)
         if each and all(isinstance(one, Attempt) for one in each):
-            return Given(of_attempts(each), name, unit or "job", simulated)
+            return GivenPoints(of_attempts(each), name, unit or "job", simulated)
         if not each:
             raise UsageError("there are no points yet; measure at least one configuration")
     raise UsageError(
@@ -156,13 +156,13 @@ def source(what: Any, *, name: str = "", unit: str | None = None, simulated: boo
     )
 
 
-def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> Source:
+def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> PointSource:
     try:
         frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(f"{path} cannot be read as Parquet or CSV: {str(error).splitlines()[0]}") from error
     if {"recurrence", "state"} <= set(frame.columns):
-        return Given(of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated)
+        return GivenPoints(of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated)
     return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....search.objective import ZeusCost
-from ....search.tradeoff import Z95, Look
+from ....search.tradeoff import Z95, FrontierAnalysis
 from ..._core.svg import Frame, lines, svg, text, ticks
 from ..._core.theme import colour
-from .model import Choice, ranges
+from .model import FrontierChoice, ranges
 
 HEIGHT = 300
 GUTTER = 34
@@ -24,7 +24,7 @@ PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def draw(
-    title: str, sentences: Sequence[str], seen: Look | None, choice: Choice | None, *, relative: bool = False, whole: bool = False
+    title: str, sentences: Sequence[str], seen: FrontierAnalysis | None, choice: FrontierChoice | None, *, relative: bool = False, whole: bool = False
 ) -> str:
     """One `<svg>` element; without points it has only words."""
     parts = [text(0, 13, title, size=13, weight="bold")]
@@ -43,7 +43,7 @@ def draw(
 class _Axes:
     """How time and energy become what the axes count."""
 
-    def __init__(self, seen: Look, *, relative: bool, whole: bool) -> None:
+    def __init__(self, seen: FrontierAnalysis, *, relative: bool, whole: bool) -> None:
         spans = ranges(seen)["all" if whole else "frontier"]
         if relative and seen.reference is not None:
             at = seen.points.row(seen.reference, named=True)
@@ -76,7 +76,7 @@ def prefixed(value: float, unit: str) -> tuple[float, str]:
     return PREFIXES[-1][0], PREFIXES[-1][1] + unit
 
 
-def _plane(seen: Look, choice: Choice, y: float, *, relative: bool, whole: bool) -> list[str]:
+def _plane(seen: FrontierAnalysis, choice: FrontierChoice, y: float, *, relative: bool, whole: bool) -> list[str]:
     axes = _Axes(seen, relative=relative, whole=whole)
     frame = Frame(y, HEIGHT, axes.x_span, axes.y_span)
     parts = []
@@ -93,13 +93,13 @@ def _plane(seen: Look, choice: Choice, y: float, *, relative: bool, whole: bool)
     return parts + _marks(seen, choice, axes, frame)
 
 
-def _spot(seen: Look, row: int, axes: _Axes, frame: Frame) -> tuple[float, float] | None:
+def _spot(seen: FrontierAnalysis, row: int, axes: _Axes, frame: Frame) -> tuple[float, float] | None:
     x, y = axes.time(float(seen.points["time_s"][row])), axes.energy(float(seen.points["energy_j"][row]))
     inside = axes.x_span[0] <= x <= axes.x_span[1] and axes.y_span[0] <= y <= axes.y_span[1]
     return (frame.x(x), frame.y(y)) if inside else None
 
 
-def _iso(seen: Look, choice: Choice, axes: _Axes, frame: Frame) -> list[str]:
+def _iso(seen: FrontierAnalysis, choice: FrontierChoice, axes: _Axes, frame: Frame) -> list[str]:
     """Where all costs as much as the optimum of eta."""
     at = seen.points.row(int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)]), named=True)
     price = ZeusCost(choice.eta, seen.max_power_w)
@@ -129,7 +129,7 @@ def _clip(xs: np.ndarray, ys: np.ndarray, span: tuple[float, float]) -> list[tup
     return [] if low >= high else [(x0 + share * (x1 - x0), y0 + share * (y1 - y0)) for share in (low, high)]
 
 
-def _points(seen: Look, axes: _Axes, frame: Frame) -> list[str]:
+def _points(seen: FrontierAnalysis, axes: _Axes, frame: Frame) -> list[str]:
     parts = []
     on = set(seen.front.tolist())
     spots = {row: spot for row in range(len(seen.points)) if (spot := _spot(seen, row, axes, frame)) is not None}
@@ -156,7 +156,7 @@ def _points(seen: Look, axes: _Axes, frame: Frame) -> list[str]:
     return parts
 
 
-def _bars(seen: Look, row: int, axes: _Axes, frame: Frame, spot: tuple[float, float]) -> str:
+def _bars(seen: FrontierAnalysis, row: int, axes: _Axes, frame: Frame, spot: tuple[float, float]) -> str:
     """Errors of 95 %."""
     x, y = spot
     bars = ""
@@ -174,7 +174,7 @@ def _bars(seen: Look, row: int, axes: _Axes, frame: Frame, spot: tuple[float, fl
     return f'<path d="{bars}" stroke="{ONE}" stroke-opacity="0.6"/>' if bars else ""
 
 
-def _marks(seen: Look, choice: Choice, axes: _Axes, frame: Frame) -> list[str]:
+def _marks(seen: FrontierAnalysis, choice: FrontierChoice, axes: _Axes, frame: Frame) -> list[str]:
     parts = []
     if seen.reference is not None and (spot := _spot(seen, seen.reference, axes, frame)) is not None:
         x, y = spot

@@ -9,7 +9,7 @@ import polars as pl
 
 from ....measurement.store import Store
 from ....trace import duration_s
-from ..._core.svg import Line, picture
+from ..._core.svg import TraceLine, picture
 from ..power.series import COLUMNS, Series
 
 MOST = 4  # repeats in one picture, the newest
@@ -23,7 +23,7 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
     if not measurements:
         return "", "this point names no measurement of the log, so there is no trace"
     kept = store or Store()
-    lines: list[Line] = []
+    lines: list[TraceLine] = []
     end_s = 0.0
     told = []
     for name in list(measurements)[-MOST:]:
@@ -34,7 +34,7 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
         for part in frame.partition_by("uuid", maintain_order=True) if "uuid" in frame.columns else [frame]:
             length_s = duration_s(part)
             label = name if len(measurements) > 1 else f"GPU {len(lines)}"
-            lines.append(Line(len(lines), label, _rows(part, length_s)))
+            lines.append(TraceLine(len(lines), label, _rows(part, length_s)))
             end_s = max(end_s, length_s)
     if not lines:
         return "", f"no trace is kept of measurement {', '.join(list(measurements)[-MOST:])}"

@@ -12,12 +12,12 @@ import numpy as np
 
 from ....device.protocol import Device
 from ....measurement.recorder import Recorder
-from ..._core.svg import Span
-from .model import Look, Table, level_words, look
+from ..._core.svg import ShadedSpan
+from .model import PeriodView, Table, level_words, look
 
 if TYPE_CHECKING:
     from ....measurement.follow import Following
-    from ....periods.segment import Found
+    from ....periods.segment import SegmentedIterations
 
 PACE_S = 0.5  # two updates a second at most
 SHARE = 0.015  # of the processor's time that working out may take,
@@ -32,7 +32,7 @@ Told = tuple[dict[str, Any], list[Table]]
 TABLES = ("spans", "folded", "shape", "spectrum")
 
 
-class Rhythm:
+class PeriodFollower:
     """The iterations of one of a live view's GPUs; of the busiest, until a person chooses. Times are the recorder's clock's.
 
     Args:
@@ -55,12 +55,12 @@ class Rhythm:
         self.recorder, self.devices, self.start_s = recorder, tuple(devices), start_s
         self._follow, self._cost_clock = follow or _following, cost_clock
         self.number: int | None = None
-        self.look = Look()
+        self.look = PeriodView()
         self._following: Following | None = None
         self._level: str | None = None  # the name of the level that a person chose
         self._version = -1
         self._due_s = self._looked_s = self._fresh_s = -math.inf
-        self._older: list[Span] = []
+        self._older: list[ShadedSpan] = []
 
     def update(self, now_s: float) -> bool:
         """Follow; true where there is something new to draw."""
@@ -78,7 +78,7 @@ class Rhythm:
             return
         self.end()
         self.number, self._level, self._version, self._older = number, None, -1, []
-        self.look, self._due_s = Look(), -math.inf
+        self.look, self._due_s = PeriodView(), -math.inf
         self._following = self._follow(self.recorder, self.devices[number].uuid, math.nextafter(self.start_s, -math.inf))
 
     def choose_level(self, name: str) -> None:
@@ -96,7 +96,7 @@ class Rhythm:
         since_s = -math.inf if whole else self._fresh_s
         return told(self.look, self.number or 0, since_s)
 
-    def conclude(self, end_s: float, settled: Found | None = None) -> None:
+    def conclude(self, end_s: float, settled: SegmentedIterations | None = None) -> None:
         """Look at all of it once more, when what ran has ended.
 
         Args:
@@ -150,7 +150,7 @@ class Rhythm:
         self.look = self._with_older(new, since_s - self.start_s)
         return True
 
-    def _with_older(self, new: Look, from_s: float) -> Look:
+    def _with_older(self, new: PeriodView, from_s: float) -> PeriodView:
         """The look with the iterations from before its trace began, where they were found earlier."""
         first_s = new.spans[0].start_s if new.spans else from_s
         self._fresh_s = first_s
@@ -176,7 +176,7 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
     return Following(recorder, uuid, from_s)
 
 
-def told(seen: Look, number: int, since_s: float = -math.inf) -> Told:
+def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
     """A look as a message: words, and tables whose sizes they tell; of the iterations those from `since_s` on, which replace what came
     after it."""
     shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....measurement.report import energy_words
+from ....measurement.report import format_energy
 from ....records import IterationSummary, Level, Periods
-from ..._core.svg import Span
+from ..._core.svg import ShadedSpan
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from ....periods.segment import Found
+    from ....periods.segment import SegmentedIterations
 
 Table = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -31,7 +31,7 @@ NOTHING = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PeriodView:
     """A GPU's rhythm as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and `shape` from an iteration's.
 
     Attributes:
@@ -50,7 +50,7 @@ class Look:
     sure: bool = False
     level: Level | None = None
     levels: tuple[Level, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: tuple[ShadedSpan, ...] = ()
     folded: Table = field(default_factory=lambda: NOTHING)
     shape: Table = field(default_factory=lambda: NOTHING)
     spectrum: Table = field(default_factory=lambda: NOTHING)
@@ -64,8 +64,8 @@ def look(
     start_s: float = 0.0,
     level: Level | None = None,
     looking: bool = False,
-    known: Found | None = None,
-) -> Look:
+    known: SegmentedIterations | None = None,
+) -> PeriodView:
     """What is seen in a trace whose periods are known.
 
     Args:
@@ -86,14 +86,14 @@ def look(
     chosen = chosen or periods.iteration or max(periods.levels, key=lambda each: each.confidence, default=None)
     spectrum = _table(fold.spectrum(trace, points=SPECTRUM_POINTS), "period_s", "amplitude")
     if chosen is None:
-        return Look(*_no(periods, looking), spectrum=spectrum)
+        return PeriodView(*_no(periods, looking), spectrum=spectrum)
     if known is not None and known.summary.count and level is None:
         frame, summary = known.frame, known.summary
     elif chosen in periods.levels:
         frame = _found(trace, periods, chosen)
         summary = per_iteration(frame, periods=periods)
     else:  # a person's own period is laid on like a ruler, so that a wrong one is seen to be wrong
-        frame, summary = fold.ruler(trace, chosen).with_columns(pl.lit("iteration").alias("kind")), IterationSummary(0)
+        frame, summary = fold.uniform_grid(trace, chosen).with_columns(pl.lit("iteration").alias("kind")), IterationSummary(0)
     turns = frame.filter(frame["kind"] == "iteration")
     frame = _inner(frame)
     folded = fold.fold(trace, chosen, turns)
@@ -107,14 +107,14 @@ def look(
         details, frame, idle = list(periods.notes), frame.clear(), None
         if turns.height < FEWEST_TURNS or late.height < FEWEST_READINGS:
             late, shape = late.clear(), shape.clear()
-    return Look(
+    return PeriodView(
         headline,
         tuple(each for each in details if each),
         periods.sure or marked,
         chosen,
         periods.levels,
         tuple(
-            Span(begin_s - start_s, end_s - start_s, kind != "iteration")
+            ShadedSpan(begin_s - start_s, end_s - start_s, kind != "iteration")
             for begin_s, end_s, kind in frame.select("start_s", "end_s", "kind").iter_rows()
         ),
         _broken(late, chosen),
@@ -171,7 +171,7 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
         seconds, error_s = summary.seconds, summary.seconds_uncertainty
         if seconds is None:
             seconds, error_s = level.seconds, level.uncertainty_s
-        joules = "" if summary.energy_j is None else f" and {energy_words(summary.energy_j, summary.energy_uncertainty_j)}"
+        joules = "" if summary.energy_j is None else f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
         says = f"One {level.name} takes {seconds_words(seconds, error_s)}{joules}"
         return f"{says}, {sure}" if marked or level in periods.levels else f"Folded at {_seconds(level.seconds)}, a period of your own"
     why = _looking(periods) if looking else _why(periods)

@@ -22,15 +22,15 @@ from ....measurement.iterations import from_stored
 from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, kernel, module
-from ..._core.svg import Line, picture
+from ..._core.svg import TraceLine, picture
 from ..power.series import COLUMNS, Rows, Series, thin
 from .follower import told
-from .model import Look, look
+from .model import PeriodView, look
 from .svg import rhythm
 
 if TYPE_CHECKING:
     from ....measurement.store import Store
-    from ....periods.segment import Found
+    from ....periods.segment import SegmentedIterations
 
 MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
 OWN = "own"  # the name of a period that a person gave
@@ -55,7 +55,7 @@ class PeriodPanel(LivePanel):
         *,
         title: str = "",
         periods: Mapping[str, Periods] | None = None,
-        found: Found | None = None,
+        found: SegmentedIterations | None = None,
         simulated: bool = False,
     ) -> None:
         if not frames:
@@ -69,7 +69,7 @@ class PeriodPanel(LivePanel):
         if found is not None and found.periods is not None:
             self._known.setdefault(self.names[self._number], found.periods)
         self._level: Level | None = None
-        self._looked: tuple[Any, Look] | None = None
+        self._looked: tuple[Any, PeriodView] | None = None
         super().__init__()
         self._ended.set()  # what it shows is over: it answers, and publishes nothing by itself
 
@@ -86,7 +86,7 @@ class PeriodPanel(LivePanel):
         return self._known[name]
 
     @property
-    def look(self) -> Look:
+    def look(self) -> PeriodView:
         """What is shown."""
         key = (self._number, self._level)
         if self._looked is None or self._looked[0] != key:
@@ -127,7 +127,7 @@ class PeriodPanel(LivePanel):
             return rhythm(seen, number, top)
 
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
-        return picture(self.title(), [Line(number, self.names[number], rows)], (), end_s, seen.spans, below)
+        return picture(self.title(), [TraceLine(number, self.names[number], rows)], (), end_s, seen.spans, below)
 
     def title(self) -> str:
         what = self.names[self._number]
@@ -159,12 +159,12 @@ class PeriodPanel(LivePanel):
 
     # for the views
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         gpus = [{"index": number, "name": name, "colour": theme.colour(number)} for number, name in enumerate(self.names)]
         words = {"title": self.title(), "gpus": gpus, "theme": theme.VARIABLES, "simulated": self.simulated}
         return self._packed(words)
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
             if kind == "follow":
                 self.choose(int(content["gpu"]))
@@ -175,7 +175,7 @@ class PeriodPanel(LivePanel):
             else:
                 return
             self._say(*self._packed({"kind": "news", "title": self.title()}))
-        self.complain("")
+        self.report_error("")
 
     def _packed(self, words: dict[str, Any]) -> Message:
         rows = self._rows(self._number)

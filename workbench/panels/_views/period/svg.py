@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._core.svg import LEFT, RIGHT, WIDTH, Frame, text, ticks
 from ..._core.theme import colour
-from .model import Look, Table, level_words
+from .model import PeriodView, Table, level_words
 
 HEIGHT = 150
 HEADLINE, DETAIL = 92, 120  # characters that fit the width, in letters of 13 and 11
@@ -18,7 +18,7 @@ MOST_LINES = 14  # iterations in the picture: more would only be ink
 DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-def rhythm(look: Look, number: int, top: float) -> tuple[list[str], float]:
+def rhythm(look: PeriodView, number: int, top: float) -> tuple[list[str], float]:
     """What is known of the rhythm of GPU `number`, from a height on; and the height where it ends."""
     parts, y = [], top + 4
     for line in textwrap.wrap(look.headline, HEADLINE):
@@ -40,7 +40,7 @@ def rhythm(look: Look, number: int, top: float) -> tuple[list[str], float]:
     return parts, y + HEIGHT + 38
 
 
-def _fold(look: Look, number: int, y: float, right: float) -> list[str]:
+def _fold(look: PeriodView, number: int, y: float, right: float) -> list[str]:
     assert look.level is not None
     high_w = max(float(np.nanmax(look.folded[:, 1])), float(look.shape[:, 3].max())) * 1.15
     unit, scale = ("ms", 1000.0) if look.level.seconds < 0.9995 else ("s", 1.0)
@@ -64,7 +64,7 @@ def _fold(look: Look, number: int, y: float, right: float) -> list[str]:
     return parts + frame.below(f"{unit} since its start", {value: f"{value:g}" for value in ticks(0.0, span_s * scale, 6)})
 
 
-def _spectrum(look: Look, number: int, y: float, left: float) -> list[str]:
+def _spectrum(look: PeriodView, number: int, y: float, left: float) -> list[str]:
     logs = np.column_stack([np.log10(look.spectrum[:, 0]), look.spectrum[:, 1]])
     span = (float(logs[0, 0]), float(logs[-1, 0]))
     frame = Frame(y, HEIGHT, span, (0.0, 1.15), left=left)

@@ -21,13 +21,13 @@ from ....errors import UsageError
 from ....measurement.recorder import Hold, Recorder
 from ..._core import theme
 from ..._core.live import LivePanel, Message, module
-from ..._core.svg import Line, Mark, picture
-from ..period.follower import Rhythm, Told
+from ..._core.svg import TraceLine, VerticalMark, picture
+from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
 from .series import COLUMNS, Rows, Series
 
 if TYPE_CHECKING:
-    from ....periods.segment import Found
+    from ....periods.segment import SegmentedIterations
 
 WINDOW_S = 60.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
@@ -70,15 +70,15 @@ class PowerView(LivePanel):
         self._series = [Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices]
         self._read_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
         self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
-        self._marks: list[Mark] = []
+        self._marks: list[VerticalMark] = []
         self._dropped = self._unsaid = 0  # marks forgotten at the front; the first one that views do not know
         self._last_limit: tuple[str, float] | None = None
         self._recorder_problem = ""
         self._end_s: float | None = None
         self._caption = ""
         self._failures = 0  # of following the iterations, one after another
-        self._settled: Found | None = None
-        self._rhythm = Rhythm(recorder, self.devices, self.start_s) if period else None
+        self._settled: SegmentedIterations | None = None
+        self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
         super().__init__()
 
     # for the caller
@@ -86,7 +86,7 @@ class PowerView(LivePanel):
     def mark(self, time_s: float, text: str) -> None:
         """Draw a vertical line with a few words at a time."""
         with self._lock:
-            self._marks.append(Mark(time_s - self.start_s, text))
+            self._marks.append(VerticalMark(time_s - self.start_s, text))
             if len(self._marks) > MOST_MARKS:
                 del self._marks[0]
                 self._dropped += 1
@@ -102,7 +102,7 @@ class PowerView(LivePanel):
         if self._rhythm is not None:
             self._rhythm.end()
 
-    def settle(self, found: Found) -> None:
+    def settle(self, found: SegmentedIterations) -> None:
         """The iterations that the measurement has found or was told; the picture shows them, as the report does."""
         self._settled = found
 
@@ -117,8 +117,8 @@ class PowerView(LivePanel):
                     self._rhythm.conclude(self._end_s, self._settled)
             except Exception as error:
                 self._lose(error)
-        with self._troubles(), self._lock:
-            message = self.news()
+        with self._report_errors(), self._lock:
+            message = self.changes()
             if message is not None:
                 self._say(*message)
         self.end()
@@ -133,9 +133,9 @@ class PowerView(LivePanel):
         """The view as it is now, as an `<svg>` element that needs no scripts and no network."""
         with self._lock:
             if self._end_s is None:
-                self.collect()
+                self.drain()
             lines = [
-                Line(number, f"GPU {device.index}", series.rows)
+                TraceLine(number, f"GPU {device.index}", series.rows)
                 for number, (device, series) in enumerate(zip(self.devices, self._series, strict=True))
             ]
             if self._rhythm is None or self._rhythm.number is None:
@@ -160,8 +160,8 @@ class PowerView(LivePanel):
     def summary(self) -> str:
         return f"Live power of {self.title()}"
 
-    def greeting(self) -> Message:
-        self.collect()
+    def snapshot(self) -> Message:
+        self.drain()
         self._unsaid = self._dropped + len(self._marks)
         gpus = [self._about(number, device) for number, device in enumerate(self.devices)]
         words = {
@@ -174,7 +174,7 @@ class PowerView(LivePanel):
             told = self._rhythm.told(whole=True)
         return self._packed(words, [series.rows for series in self._series], told)
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         new = self._gather()
         marks = self._mark_rows(self._unsaid)
         self._unsaid = self._dropped + len(self._marks)
@@ -184,11 +184,11 @@ class PowerView(LivePanel):
             told = self._rhythm.told(whole=self._end_s is not None)
         return self._packed({"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new, told)
 
-    def collect(self) -> None:
+    def drain(self) -> None:
         self._gather()
         self._followed()
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stop" and self._stop is not None:
             if self.running:
                 self._stop()
@@ -239,7 +239,7 @@ class PowerView(LivePanel):
         assert self._rhythm is not None
         self._rhythm.end()
         self._rhythm = None
-        self.complain(f"the iterations are not followed any more: {type(error).__name__}: {error}")
+        self.report_error(f"the iterations are not followed any more: {type(error).__name__}: {error}")
 
     def _count(self, number: int, energy_j: np.ndarray[Any, Any]) -> None:
         known = energy_j[~np.isnan(energy_j)]
@@ -281,7 +281,7 @@ class PowerView(LivePanel):
         problem = "; ".join(problems)
         if problem != self._recorder_problem:
             self._recorder_problem = problem
-            self.complain(problem)
+            self.report_error(problem)
 
     def _change_limit(self, content: dict[str, Any]) -> None:
         """Ask for a limit, on one GPU or several, and tell the views what is in force."""
@@ -294,7 +294,7 @@ class PowerView(LivePanel):
                     raise UsageError(f"{asked_w:g} W was not set: the cell has ended, and the limit that it began with is back")
                 for uuid in content["uuids"]:
                     applied[uuid] = self._set_power_limit(uuid, asked_w)
-            self.complain("")
+            self.report_error("")
         finally:
             if applied:
                 self._mark_limit(applied)

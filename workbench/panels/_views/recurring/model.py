@@ -18,7 +18,7 @@ Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
-class View:
+class RecurringView:
     """Words, columns and ranges; costs are divided by a power of 1000 that `unit` names.
 
     Attributes:
@@ -51,7 +51,7 @@ class View:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def view(outlook: Outlook, running: list[Attempt] | None = None) -> View:
+def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringView:
     """An outlook, to be drawn; `running` are the attempts that have not ended."""
     believed = outlook.believed
     drawn = [value for value in believed["cost"].to_list() if value is not None]
@@ -76,7 +76,7 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> View:
         rows |= {name: _scaled(shown[name].to_list(), saved_scale) for name in ("saved", "saved_low", "saved_high")}
     profile, optimum = _profile(outlook)
     about = None if default is None else {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
-    return View(
+    return RecurringView(
         headline(outlook, running or []), tuple(details(outlook)),
         outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None, objective_words(outlook.objective), unit, saved_unit,
         columns, outlook.arm, rows, about, outlook.break_even, profile, optimum, outlook.profile_of,

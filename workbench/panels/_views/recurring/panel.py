@@ -24,20 +24,20 @@ from ....experiments.history.outlook import Outlook, attempts_paid, look
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
-from ....search.batch_size.history import History, Space
+from ....search.batch_size.history import RunHistory, Space
 from ....search.objective import Objective
 from ..._core import theme
 from ..._core.live import Message, module, resting
-from ..._core.persistent import StandingPanel
-from .model import View, view
-from .sources import Played, Source, Studied, as_csv
+from ..._core.persistent import PersistentPanel
+from .model import RecurringView, view
+from .sources import JobSource, Played, Studied, as_csv
 from .svg import draw
 
 POLL_S = 0.5  # between two looks at a history that others may write
 MOST = 1000  # recurrences on one click
 
 
-class RecurringPanel(StandingPanel):
+class RecurringPanel(PersistentPanel):
     """A recurring job's beliefs, costs and savings.
 
     Args:
@@ -47,20 +47,20 @@ class RecurringPanel(StandingPanel):
 
     _esm = module("base.js", "recurring.js")
 
-    def __init__(self, source: Source, *, live: bool | None = None) -> None:
+    def __init__(self, source: JobSource, *, live: bool | None = None) -> None:
         self.source = source
         self._seen: Hashable = None
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
-        self._view: View | None = None
-        self._sent: View | None = None  # to the browser
+        self._view: RecurringView | None = None
+        self._sent: RecurringView | None = None  # to the browser
         self._read_s = self._heard_s = time.monotonic()
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences that are still to be run
         self._note = ""
         self._error: Exception | None = None  # that ended the last run
         super().__init__(live=live)
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
 
     # for the caller
@@ -146,10 +146,10 @@ class RecurringPanel(StandingPanel):
 
     # for the views
 
-    def greeting(self) -> Message:
+    def snapshot(self) -> Message:
         self._heard_s = time.monotonic()
         self.start()
-        with self._troubles():
+        with self._report_errors():
             self.refresh()
         about = {
             "title": self.title(), "name": self.source.name, "simulated": self.source.simulated, "replayed": self.source.replayed,
@@ -157,7 +157,7 @@ class RecurringPanel(StandingPanel):
         }  # fmt: skip
         return {**about, **self._state(), "view": self._told()}, []
 
-    def news(self) -> Message | None:
+    def changes(self) -> Message | None:
         if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
@@ -168,9 +168,9 @@ class RecurringPanel(StandingPanel):
         self._heard_s = time.monotonic()
         super()._received(widget, content, buffers)
 
-    def heard(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind in ("eta", "run", "rewind", "import", "export"):
-            self.complain("")  # of what was asked for before
+            self.report_error("")  # of what was asked for before
         with self._lock:
             if kind == "eta":
                 try:
@@ -233,17 +233,17 @@ class RecurringPanel(StandingPanel):
                     went = self.source.recur()
             except Exception as error:
                 self._error = error
-                self.complain(str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}")
+                self.report_error(str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}")
             with self._lock:
                 self._left = self._left - 1 if went else 0
                 if not went and self._error is None:
                     self._note = "that was the last recurrence of this history; rewind it to play it again"
-                with self._troubles():
+                with self._report_errors():
                     self._tell()
 
 
 def recurring(
-    job: RecurringJob | JobStudy | Recorded | History | Sequence[Attempt] | str | Path,
+    job: RecurringJob | JobStudy | Recorded | RunHistory | Sequence[Attempt] | str | Path,
     run: Callable[[Any], object] | None = None,
     *,
     space: Space | None = None,
@@ -269,7 +269,7 @@ def recurring(
     if run is not None:
         raise UsageError("a history has nothing to run; give the job or its study, or leave out run=")
     if not isinstance(job, Recorded):
-        if not isinstance(job, (str, Path, History, Sequence)):
+        if not isinstance(job, (str, Path, RunHistory, Sequence)):
             raise UsageError(f"a recurring job, its study or its history can be looked at, not {type(job).__name__}")
         name = Path(job).stem if isinstance(job, (str, Path)) else ""
         return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)

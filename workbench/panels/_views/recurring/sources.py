@@ -11,16 +11,16 @@ from typing import Any, Protocol
 from ....errors import UsageError
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.csv import missing, read_csv, write_csv
-from ....experiments.history.optuna_bridge import Ledger
+from ....experiments.history.optuna_bridge import AttemptLedger
 from ....experiments.history.replay import Recorded
-from ....experiments.history.storage import told
+from ....experiments.history.storage import translate_storage_errors
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
-from ....search.batch_size.policy import Policy
+from ....search.batch_size.policy import BatchSizePolicy
 from ....search.objective import Objective, ZeusCost
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """What the panel asks for. `recur` may take long and is called on a thread of its own."""
 
     name: str
@@ -28,11 +28,11 @@ class Source(Protocol):
     replayed: bool
 
     @property
-    def ledger(self) -> Ledger: ...
+    def ledger(self) -> AttemptLedger: ...
     @property
     def objective(self) -> Objective: ...
     @property
-    def policy(self) -> Policy | None: ...
+    def policy(self) -> BatchSizePolicy | None: ...
     @property
     def pardoned(self) -> dict[int, int]: ...
     @property
@@ -68,14 +68,14 @@ class Studied:
         gpus = self._job.meter.devices if self._job else ()
         named = "simulated" in (self._study.space.gpu or "")
         self.simulated = simulated if simulated is not None else named or any(gpu.simulated for gpu in gpus)
-        self.ledger = Ledger(self._study.space)
+        self.ledger = AttemptLedger(self._study.space)
 
     @property
     def objective(self) -> Objective:
         return self._study.objective
 
     @property
-    def policy(self) -> Policy | None:
+    def policy(self) -> BatchSizePolicy | None:
         return self._study.policy
 
     @property
@@ -88,7 +88,7 @@ class Studied:
         return "" if self._run else f"no recurrence can be run from here: give the panel your training, recurring(job, {what})"
 
     def read(self) -> Hashable:
-        with told(self._study.url):
+        with translate_storage_errors(self._study.url):
             self.ledger.read(self._study.study.get_trials(deepcopy=False))
             pardoned = tuple(sorted(self.pardoned.items()))
         going = tuple((a.number, a.epochs) for a in self.ledger.open.values())
@@ -130,7 +130,7 @@ class Played:
         self.simulated = "simulated" in (recorded.space.gpu or "") if simulated is None else simulated
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> AttemptLedger:
         return self._recorded.ledger
 
     @property
@@ -138,7 +138,7 @@ class Played:
         return self._recorded.objective
 
     @property
-    def policy(self) -> Policy | None:
+    def policy(self) -> BatchSizePolicy | None:
         return self._recorded.policy
 
     @property
@@ -173,7 +173,7 @@ def as_csv(attempts: list[Attempt]) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def _with_eta(objective: Objective, eta: float, ledger: Ledger) -> ZeusCost:
+def _with_eta(objective: Objective, eta: float, ledger: AttemptLedger) -> ZeusCost:
     if isinstance(objective, ZeusCost):
         return replace(objective, eta=eta)
     limits = ledger.space.power_limits_w

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._core.svg import LEFT, RIGHT, WIDTH, Frame, lines, svg, text, ticks
 from ..._core.theme import colour
-from .model import View
+from .model import RecurringView
 
 HEIGHT = 165
 GUTTER = 34
@@ -16,7 +16,7 @@ CHARACTERS = 116  # that fit into one line
 FRAME = "currentColor"
 
 
-def draw(title: str, view: View) -> str:
+def draw(title: str, view: RecurringView) -> str:
     """One `<svg>` element."""
     parts = [text(0, 13, title, size=13, weight="bold")]
     y = 18.0
@@ -35,15 +35,15 @@ def draw(title: str, view: View) -> str:
     return svg(title, parts, y + HEIGHT + 38)
 
 
-def _left(view: View, y: float, x: tuple[float, float], name: str) -> Frame:
+def _left(view: RecurringView, y: float, x: tuple[float, float], name: str) -> Frame:
     return Frame(y, HEIGHT, x, view.ranges[name], right=MIDDLE - 30)
 
 
-def _right(view: View, y: float, x: tuple[float, float], name: str) -> Frame:
+def _right(view: RecurringView, y: float, x: tuple[float, float], name: str) -> Frame:
     return Frame(y, HEIGHT, x, view.ranges[name], left=MIDDLE + 26, right=WIDTH - RIGHT)
 
 
-def _believed(view: View, y: float) -> list[str]:
+def _believed(view: RecurringView, y: float) -> list[str]:
     about = view.believed
     count = len(about["batch"])
     frame = _left(view, y, (-0.6, count - 0.4), "believed")
@@ -67,7 +67,7 @@ def _believed(view: View, y: float) -> list[str]:
     return parts
 
 
-def _profile(view: View, y: float) -> list[str]:
+def _profile(view: RecurringView, y: float) -> list[str]:
     about = view.profile
     if not about["limit_w"]:
         return []
@@ -90,7 +90,7 @@ def _profile(view: View, y: float) -> list[str]:
     return parts
 
 
-def _costs(view: View, y: float) -> list[str]:
+def _costs(view: RecurringView, y: float) -> list[str]:
     rows = view.rows
     if not rows["recurrence"]:
         return []
@@ -106,7 +106,7 @@ def _costs(view: View, y: float) -> list[str]:
     return parts
 
 
-def _saved(view: View, y: float) -> list[str]:
+def _saved(view: RecurringView, y: float) -> list[str]:
     rows = view.rows
     if "saved" not in rows:
         return []

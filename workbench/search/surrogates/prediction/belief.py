@@ -17,7 +17,7 @@ NUGGET = 1e-4  # standard deviation below which no probe is believed
 
 
 @dataclass(frozen=True)
-class Belief:
+class GaussianPosterior:
     """Mean (2 * settings,), ln times before ln energies, and a factor F of the covariance F F', (2 * settings, columns)."""
 
     mean: Array
@@ -31,7 +31,7 @@ class Belief:
     def sd(self) -> Array:
         return np.asarray(np.sqrt(np.sum(self.factor**2, axis=1)))
 
-    def after(self, rows: Sequence[int], log_time: Array, log_energy: Array, errors: Array) -> Belief:
+    def after(self, rows: Sequence[int], log_time: Array, log_energy: Array, errors: Array) -> GaussianPosterior:
         """What is believed once these were measured.
 
         Args:
@@ -47,14 +47,14 @@ class Belief:
         sides, sizes, _ = np.linalg.svd(reach.T / np.sqrt(noise), full_matrices=False)
         shrink = 1 / np.sqrt(1 + sizes**2) - 1
         factor = self.factor + (self.factor @ sides) * shrink @ sides.T
-        return Belief(self.mean + factor @ (factor[at].T @ ((seen - self.mean[at]) / noise)), factor)
+        return GaussianPosterior(self.mean + factor @ (factor[at].T @ ((seen - self.mean[at]) / noise)), factor)
 
-    def compact(self) -> Belief:
+    def compact(self) -> GaussianPosterior:
         """The same with no more columns than rows: later steps are faster."""
         if self.factor.shape[1] <= self.factor.shape[0]:
             return self
         left, sizes, _ = np.linalg.svd(self.factor, full_matrices=False)
-        return Belief(self.mean, left * sizes)
+        return GaussianPosterior(self.mean, left * sizes)
 
     def left_over(self, row: int, error: float = 0.0) -> Array:
         """Standard deviations of all settings if `row` were measured, before it is."""

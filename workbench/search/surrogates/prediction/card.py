@@ -85,7 +85,7 @@ def _range(columns: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Card:
+class FittedCard:
     """A fitted card.
 
     Attributes:
@@ -132,7 +132,7 @@ class Card:
         return pl.DataFrame(rows, schema=["input", "time", "power"], orient="row").sort("time", descending=True)
 
 
-def fit(curves: Curves) -> Card:
+def fit(curves: Curves) -> FittedCard:
     """Learn a card from its training set."""
     folds = folds_of(curves.groups)
     outs = np.unique(folds)
@@ -157,7 +157,7 @@ def fit(curves: Curves) -> Card:
     spreads = _grow_spreads(curves, residuals, lean)
     stretch, covered = _conformal(curves, residuals, folds, lean)
     errors = _errors(curves, residuals, covered)
-    return Card(
+    return FittedCard(
         curves.nodes,
         curves.names,
         means,

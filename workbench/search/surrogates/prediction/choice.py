@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import norm
 
-from .belief import NUGGET, Belief
+from .belief import NUGGET, GaussianPosterior
 from .curves import Array
 
 SURE = 0.5  # a setting is chosen only if it keeps the bound with this probability
@@ -16,7 +16,7 @@ FANTASIES = 96
 TRIED = 24  # candidates of a probe, at most
 
 
-def chosen(belief: Belief, reference: int, log_bound: float, *, sure: float = SURE) -> int:
+def chosen(belief: GaussianPosterior, reference: int, log_bound: float, *, sure: float = SURE) -> int:
     """The setting with the least expected energy; where the bound would break, the reference's energy is spent.
 
     Args:
@@ -44,7 +44,7 @@ def _chosen(means: Array, factor: Array, reference: int, log_bound: float, sure:
 
 
 def next_probe(
-    belief: Belief, reference: int, log_bound: float, *, rng: np.random.Generator, error: float = 0.0, sure: float = SURE_PROBED,
+    belief: GaussianPosterior, reference: int, log_bound: float, *, rng: np.random.Generator, error: float = 0.0, sure: float = SURE_PROBED,
     leave_out: Sequence[int] = (),
 ) -> int:  # fmt: skip
     """The setting whose probe is expected to improve the choice most (knowledge gradient; Frazier et al., 2009).

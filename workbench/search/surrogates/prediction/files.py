@@ -14,7 +14,7 @@ import polars as pl
 
 from ....errors import UsageError
 from .boosting import Trees
-from .card import BOTH, Card, Means
+from .card import BOTH, FittedCard, Means
 from .curves import Nodes
 from .physics import CardPhysics
 
@@ -23,7 +23,7 @@ VERSION = 1
 REMEDY = "`workbench profile-gpu` makes it anew"
 
 
-def stored(card: Card) -> dict[str, Any]:
+def stored(card: FittedCard) -> dict[str, Any]:
     means = card.means
     return {
         "nodes": {
@@ -47,7 +47,7 @@ def stored(card: Card) -> dict[str, Any]:
     }
 
 
-def restored(tables: dict[str, Any]) -> Card:
+def restored(tables: dict[str, Any]) -> FittedCard:
     nodes = tables["nodes"]
     trees = [Trees.restored(each) for each in tables["trees"]]
     low, high = (
@@ -64,7 +64,7 @@ def restored(tables: dict[str, Any]) -> Card:
     fit = len(x) == len(mu) == len(cap) and residuals.shape == (len(seen), 2 * len(x)) and seen.shape[1:] == (len(trees[0].inputs),)
     if not fit or not np.isfinite(residuals).all():
         raise ValueError("its tables do not fit each other")
-    return Card(
+    return FittedCard(
         Nodes(x, mu, cap, nodes["max_sm_clock_mhz"], nodes["max_mem_clock_mhz"]),
         tuple(tables["names"]),
         Means(CardPhysics.restored(tables["physics"]), (trees[0], trees[1]), low, high),
@@ -78,7 +78,7 @@ def restored(tables: dict[str, Any]) -> Card:
     )
 
 
-def write(path: Path, about: dict[str, Any], card: Card) -> None:
+def write(path: Path, about: dict[str, Any], card: FittedCard) -> None:
     """Write a model; an older file stays whole until the new one is."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **about, "card": stored(card)})
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -92,7 +92,7 @@ def write(path: Path, about: dict[str, Any], card: Card) -> None:
         raise UsageError(f"the clock model cannot be written to {path} ({error.strerror}); name another place") from error
 
 
-def read(path: Path) -> tuple[dict[str, Any], Card]:
+def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
     """What a file says of itself, and its card.
 
     Raises:
@@ -124,7 +124,7 @@ def read(path: Path) -> tuple[dict[str, Any], Card]:
         raise UsageError(f"the clock model {path} is damaged ({type(error).__name__}: {error}); {REMEDY}") from error
 
 
-def _try_out(card: Card) -> None:
+def _try_out(card: FittedCard) -> None:
     """Foretell once: what is wrong with a file is to be said when it is read, not in the middle of a job."""
     nodes, about = card.nodes, ("time_error", "power_error")
     settings = np.concatenate([nodes.x, nodes.mu, nodes.cap])
