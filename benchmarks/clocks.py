@@ -26,7 +26,13 @@ PARTS = ("predictor", "search", "online")
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data_directory(),
+        metavar="DIR",
+        help="measured data (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given twice")

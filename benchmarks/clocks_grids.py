@@ -1,6 +1,8 @@
-"""Measured grids of time and energy over settings, as one tidy frame a problem, and the rule for what lies between.
+"""Measured grids of time and energy over settings, as one tidy frame a problem, and the rule for what lies
+between.
 
-A problem is one thing that was run at many settings of one GPU: a kernel, an application, a pass of a pipeline stage, a training. Files are
+A problem is one thing that was run at many settings of one GPU: a kernel, an application, a pass of a
+    pipeline stage, a training. Files are
 told apart by their columns, so that those of another GPU are read alike:
 
     clocks/*.csv                       kernel | application | stage and instruction, by SM (and memory) clock
@@ -8,8 +10,10 @@ told apart by their columns, so that those of another GPU are read alike:
     zeus/power_limit_windows_*.csv     forty iterations, by power limit
     counters/*_{applications,microbenchmarks}.csv     by SM (and memory) clock
 
-The rule, for whoever asks for a setting that was not measured: at one memory clock, the logarithms of time and of energy are straight lines
-in the logarithm of the SM clock (of the power limit) between neighbours that were measured. Nothing is said beyond the lowest and highest
+The rule, for whoever asks for a setting that was not measured: at one memory clock, the logarithms of time
+    and of energy are straight lines
+in the logarithm of the SM clock (of the power limit) between neighbours that were measured. Nothing is said
+beyond the lowest and highest
 that were measured at that memory clock, and none between memory clocks: a card has only those that it has.
 """
 
@@ -49,7 +53,8 @@ class Grid:
         file: Stem of the file that it comes from.
         kind: "kernels", "applications", "stages", "trainings", "windows" or "counters".
         problem: Which of the file's.
-        points: Measured points (`SCHEMA`); a knob that was not turned is null throughout. `time_s` and `energy_j` are of one execution.
+        points: Measured points (`SCHEMA`); a knob that was not turned is null throughout. `time_s` and
+            `energy_j` are of one execution.
     """
 
     file: str
@@ -74,13 +79,23 @@ class Grid:
 
     @cached_property
     def rows(self) -> dict[int | None, tuple[Array, Array, Array]]:
-        """By memory clock: log of the knob ascending, log time, log energy; what was measured more than once is a mean."""
+        """By memory clock: log of the knob ascending, log time, log energy; what was measured more than
+        once is a mean.
+        """
         knob = "power_limit_w" if self.by_limit else "sm_clock_mhz"
         found = {}
         for mem in self.mem_clocks_mhz:
-            mine = self.points.filter(pl.col("mem_clock_mhz").eq_missing(mem)).group_by(knob).agg(pl.col("time_s", "energy_j").log().mean())
+            mine = (
+                self.points.filter(pl.col("mem_clock_mhz").eq_missing(mem))
+                .group_by(knob)
+                .agg(pl.col("time_s", "energy_j").log().mean())
+            )
             mine = mine.sort(knob)
-            found[mem] = (np.log(mine[knob].to_numpy().astype(float)), mine["time_s"].to_numpy(), mine["energy_j"].to_numpy())
+            found[mem] = (
+                np.log(mine[knob].to_numpy().astype(float)),
+                mine["time_s"].to_numpy(),
+                mine["energy_j"].to_numpy(),
+            )
         return found
 
     @cached_property
@@ -88,10 +103,15 @@ class Grid:
         """The highest memory clock and at it the highest SM clock; the highest power limit."""
         mem = self.mem_clocks_mhz[0]
         top = math.exp(self.rows[mem][0][-1])
-        return Setting(power_limit_w=round(top, 6)) if self.by_limit else Setting(sm_clock_mhz=round(top), mem_clock_mhz=mem)
+        return (
+            Setting(power_limit_w=round(top, 6))
+            if self.by_limit
+            else Setting(sm_clock_mhz=round(top), mem_clock_mhz=mem)
+        )
 
     def settings(self, step_mhz: int | None = STEP_MHZ) -> tuple[Setting, ...]:
-        """What was measured, highest first, and (but for power limits) the SM clocks between in steps; None: only what was measured.
+        """What was measured, highest first, and (but for power limits) the SM clocks between in steps; None:
+        only what was measured.
 
         A memory clock at which one SM clock was measured has only that.
         """
@@ -104,12 +124,17 @@ class Grid:
             clocks = {round(clock) for clock in measured}
             if step_mhz and len(clocks) > 1:
                 lowest, highest = min(clocks), max(clocks)
-                clocks |= {highest - step_mhz * i for i in range((highest - lowest) // step_mhz + 1)} - _near(clocks, step_mhz)
-            found += [Setting(sm_clock_mhz=clock, mem_clock_mhz=mem) for clock in sorted(clocks, reverse=True)]
+                clocks |= {highest - step_mhz * i for i in range((highest - lowest) // step_mhz + 1)} - _near(
+                    clocks, step_mhz
+                )
+            found += [
+                Setting(sm_clock_mhz=clock, mem_clock_mhz=mem) for clock in sorted(clocks, reverse=True)
+            ]
         return tuple(found)
 
     def at(self, setting: Setting) -> tuple[float, float]:
-        """Time (s) and energy (J) of one execution at a setting, measured or between. A memory clock of None is the highest.
+        """Time (s) and energy (J) of one execution at a setting, measured or between. A memory clock of None
+        is the highest.
 
         Raises:
             ValueError: a setting beyond what was measured.
@@ -137,16 +162,27 @@ class Grid:
     def optimum(self, settings: Sequence[Setting], max_slowdown: float | None = None) -> Setting:
         """The setting of least energy whose time is at most (1 + max_slowdown) of the reference's."""
         times, energies = self.table(settings)
-        allowed = np.full(len(settings), True) if max_slowdown is None else times <= (1 + max_slowdown) * self.at(self.reference)[0]
+        allowed = (
+            np.full(len(settings), True)
+            if max_slowdown is None
+            else times <= (1 + max_slowdown) * self.at(self.reference)[0]
+        )
         if not allowed.any():
             return self.reference
         return settings[int(np.argmin(np.where(allowed, energies, np.inf)))]
 
 
-def grids(data: Path, kinds: Sequence[str] = ("kernels", "applications", "stages", "trainings", "windows", "counters")) -> list[Grid]:
-    """Every grid of these kinds below a folder, by file and problem; problems of fewer than three settings are left out."""
+def grids(
+    data: Path,
+    kinds: Sequence[str] = ("kernels", "applications", "stages", "trainings", "windows", "counters"),
+) -> list[Grid]:
+    """Every grid of these kinds below a folder, by file and problem; problems of fewer than three settings
+    are left out.
+    """
     found = []
-    for path in sorted([*data.glob("clocks/*.csv"), *data.glob("counters/*.csv"), *data.glob("zeus/*power*.csv")]):
+    for path in sorted(
+        [*data.glob("clocks/*.csv"), *data.glob("counters/*.csv"), *data.glob("zeus/*power*.csv")]
+    ):
         frame = pl.read_csv(path, infer_schema_length=None)
         reader = next((read for columns, read in _READERS if columns <= set(frame.columns)), None)
         if reader is None:
@@ -156,12 +192,21 @@ def grids(data: Path, kinds: Sequence[str] = ("kernels", "applications", "stages
             continue
         for (problem,), points in tidy.group_by("problem", maintain_order=True):
             if points.height >= 3:
-                found.append(Grid(path.stem, kind, str(problem), points.select(*(pl.col(n).cast(t) for n, t in SCHEMA.items()))))
+                found.append(
+                    Grid(
+                        path.stem,
+                        kind,
+                        str(problem),
+                        points.select(*(pl.col(n).cast(t) for n, t in SCHEMA.items())),
+                    )
+                )
     return found
 
 
 def whole_iterations(stages: Sequence[Grid]) -> list[Grid]:
-    """Forward and backward of each stage summed, as one problem a stage: what a stage's GPU does for one micro-batch."""
+    """Forward and backward of each stage summed, as one problem a stage: what a stage's GPU does for one
+    micro-batch.
+    """
     found: dict[tuple[str, str], list[Grid]] = {}
     for grid in stages:
         found.setdefault((grid.file, grid.problem.rpartition(" ")[0]), []).append(grid)
@@ -169,13 +214,19 @@ def whole_iterations(stages: Sequence[Grid]) -> list[Grid]:
     summed = []
     for (file, stage), parts in found.items():
         points = pl.concat(part.points for part in parts).group_by(knobs, maintain_order=True)
-        both = points.agg(pl.col("time_s", "energy_j").sum(), parts=pl.len()).filter(pl.col("parts") == len(parts)).drop("parts")
+        both = (
+            points.agg(pl.col("time_s", "energy_j").sum(), parts=pl.len())
+            .filter(pl.col("parts") == len(parts))
+            .drop("parts")
+        )
         summed.append(Grid(file, "stages", stage, both))
     return summed
 
 
 def _near(clocks: set[int], step_mhz: int) -> set[int]:
-    """Clocks that lie within half a step of one of these, without these: neighbours that no list has both of."""
+    """Clocks that lie within half a step of one of these, without these: neighbours that no list has both
+    of.
+    """
     reach = (step_mhz - 1) // 2
     return {clock + i for clock in clocks for i in range(-reach, reach + 1)} - clocks
 
@@ -190,40 +241,58 @@ def _applications(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
 
 def _clocked(frame: pl.DataFrame, problem: pl.Expr) -> pl.DataFrame:
     return frame.select(
-        "sm_clock_mhz", "mem_clock_mhz", problem=problem, power_limit_w=pl.lit(None, pl.Float64), time_s=pl.col("time_ms") / 1e3,
+        "sm_clock_mhz",
+        "mem_clock_mhz",
+        problem=problem,
+        power_limit_w=pl.lit(None, pl.Float64),
+        time_s=pl.col("time_ms") / 1e3,
         energy_j=pl.col("time_ms") / 1e3 * pl.col("power_w"),
-    )  # fmt: skip
+    )
 
 
 def _stages(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
     return "stages", frame.select(
-        problem=pl.format("stage {} {}", "stage", "instruction"), sm_clock_mhz="frequency", mem_clock_mhz=pl.lit(None, pl.Int64),
-        power_limit_w=pl.lit(None, pl.Float64), time_s="time", energy_j="energy",
-    )  # fmt: skip
+        problem=pl.format("stage {} {}", "stage", "instruction"),
+        sm_clock_mhz="frequency",
+        mem_clock_mhz=pl.lit(None, pl.Int64),
+        power_limit_w=pl.lit(None, pl.Float64),
+        time_s="time",
+        energy_j="energy",
+    )
 
 
 def _trainings(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
     return "trainings", frame.select(
         "power_limit_w" if "power_limit_w" in frame.columns else pl.col("power_limit").alias("power_limit_w"),
-        problem=pl.format("{} {} {} {}", "dataset", "network", "batch_size", "optimizer"), sm_clock_mhz=pl.lit(None, pl.Int64),
-        mem_clock_mhz=pl.lit(None, pl.Int64), time_s="time_per_epoch", energy_j=pl.col("time_per_epoch") * pl.col("average_power"),
-    )  # fmt: skip
+        problem=pl.format("{} {} {} {}", "dataset", "network", "batch_size", "optimizer"),
+        sm_clock_mhz=pl.lit(None, pl.Int64),
+        mem_clock_mhz=pl.lit(None, pl.Int64),
+        time_s="time_per_epoch",
+        energy_j=pl.col("time_per_epoch") * pl.col("average_power"),
+    )
 
 
 def _windows(frame: pl.DataFrame, path: Path) -> tuple[str, pl.DataFrame]:
     energies = [name for name in frame.columns if name.startswith("gpu") and name.endswith("_energy")]
     return "windows", frame.select(
-        power_limit_w=pl.col("window_name").str.extract(r"(\d+)$").cast(pl.Float64), problem=pl.lit(path.stem),
-        sm_clock_mhz=pl.lit(None, pl.Int64), mem_clock_mhz=pl.lit(None, pl.Int64), time_s="elapsed_time",
+        power_limit_w=pl.col("window_name").str.extract(r"(\d+)$").cast(pl.Float64),
+        problem=pl.lit(path.stem),
+        sm_clock_mhz=pl.lit(None, pl.Int64),
+        mem_clock_mhz=pl.lit(None, pl.Int64),
+        time_s="elapsed_time",
         energy_j=pl.sum_horizontal(energies),
-    ).drop_nulls("power_limit_w")  # fmt: skip
+    ).drop_nulls("power_limit_w")
 
 
 def _counters(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
     return "counters", frame.select(
-        problem=pl.format("{} {} {}", "benchmark", "kernel", "argNo"), sm_clock_mhz="core_frequency", mem_clock_mhz="memory_frequency",
-        power_limit_w=pl.lit(None, pl.Float64), time_s="time", energy_j=pl.col("time") * pl.col("average_power"),
-    )  # fmt: skip
+        problem=pl.format("{} {} {}", "benchmark", "kernel", "argNo"),
+        sm_clock_mhz="core_frequency",
+        mem_clock_mhz="memory_frequency",
+        power_limit_w=pl.lit(None, pl.Float64),
+        time_s="time",
+        energy_j=pl.col("time") * pl.col("average_power"),
+    )
 
 
 _READERS = (
@@ -232,5 +301,8 @@ _READERS = (
     ({"stage", "instruction", "frequency", "time", "energy"}, _stages),
     ({"dataset", "network", "batch_size", "power_limit", "time_per_epoch", "average_power"}, _trainings),
     ({"window_name", "elapsed_time"}, _windows),
-    ({"benchmark", "kernel", "argNo", "core_frequency", "memory_frequency", "average_power", "time"}, _counters),
+    (
+        {"benchmark", "kernel", "argNo", "core_frequency", "memory_frequency", "average_power", "time"},
+        _counters,
+    ),
 )

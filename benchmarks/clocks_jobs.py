@@ -1,8 +1,10 @@
-"""Trainings to be tuned, on simulated and on table-driven cards; what they truly cost at every setting; and what was done to them.
+"""Trainings to be tuned, on simulated and on table-driven cards; what they truly cost at every setting; and
+what was done to them.
 
-A job's truth is worked out from the card (its equations, or its table), not from what anybody measured: the energy and time of every
-iteration at the default setting, at the best one that keeps the bound, and as the job really went. The iterations' variation is drawn from
-the job's seed, so that all three are of the same iterations.
+A job's truth is worked out from the card (its equations, or its table), not from what anybody measured: the
+energy and time of every iteration at the default setting, at the best one that keeps the bound, and as the
+job really went. The iterations' variation is drawn from the job's seed, so that all three are of the same
+iterations.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ GRAIN_S = 0.1
 
 @dataclass(frozen=True)
 class Part:
-    """What a job does until its end or until its workload shifts: a catalogued workload at a batch size, or a row of measured problems."""
+    """What a job does until its end or until its workload shifts: a catalogued workload at a batch size,
+    or a row of measured problems.
+    """
 
     workload: str
     batch_size: int = 1
@@ -50,7 +54,8 @@ class Job:
     Attributes:
         card: Of the catalogue; for a table-driven one the stem of the file that it comes from.
         parts: One, or two with a shift of the workload in the middle.
-        told: The training says where its iterations end (`workbench.step()`); otherwise the power reading must show it.
+        told: The training says where its iterations end (`workbench.step()`); otherwise the power reading
+            must show it.
         checkpoints: Writes one now and then.
         family: "simulated", or the kind of the grid.
     """
@@ -67,12 +72,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        return " then ".join(f"{part.workload} {part.batch_size}" if not part.problems else part.workload for part in self.parts)
+        return " then ".join(
+            f"{part.workload} {part.batch_size}" if not part.problems else part.workload
+            for part in self.parts
+        )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """An iteration at one setting, before its variation: what varies as kernels do, and what varies as waits do."""
+    """An iteration at one setting, before its variation: what varies as kernels do, and what varies as
+    waits do.
+    """
 
     busy_s: float
     busy_j: float
@@ -92,7 +102,9 @@ class Cost:
 
 
 def simulated_jobs(seeds: Sequence[int], cards: Sequence[str] = CARDS) -> Iterator[Job]:
-    """Six workloads on each card at each seed; batch sizes (smallest to largest that fits) and the rest take turns over the seeds."""
+    """Six workloads on each card at each seed; batch sizes (smallest to largest that fits) and the rest
+    take turns over the seeds.
+    """
     names = list(catalogue.WORKLOADS)
     for seed in seeds:
         for place, card in enumerate(cards):
@@ -102,15 +114,20 @@ def simulated_jobs(seeds: Sequence[int], cards: Sequence[str] = CARDS) -> Iterat
                 other = names[(number + 1 + seed % (len(names) - 1)) % len(names)]
                 shift = turn % 4 == 3
                 parts = (first, Part(other, _batch_size(card, other, turn + 1))) if shift else (first,)
-                # How it is told alternates between the seeds of one workload and card, and between workloads of one seed.
-                yield Job("simulated", card, parts, seed, told=(seed + number) % 2 == 0, checkpoints=turn % 4 == 1)
+                # How it is told alternates between the seeds of one workload and card, and between workloads
+                # of one seed.
+                yield Job(
+                    "simulated", card, parts, seed, told=(seed + number) % 2 == 0, checkpoints=turn % 4 == 1
+                )
 
 
 def table_jobs(data: Path, seeds: Sequence[int]) -> Iterator[Job]:
-    """Jobs made of measured problems, some of each file at each seed: one problem, or a row of them, or one after another.
+    """Jobs made of measured problems, some of each file at each seed: one problem, or a row of them, or one
+    after another.
 
-    A single kernel draws the same power all the time and shows nothing of its iterations, so such a job tells them. A row of three, each a
-    third of the iteration, shows them wherever their powers differ; half of those do not tell.
+    A single kernel draws the same power all the time and shows nothing of its iterations, so such a job tells
+    them. A row of three, each a third of the iteration, shows them wherever their powers differ; half of
+    those do not tell.
     """
     for seed in seeds:
         for file, all_problems in _by_file(data).items():
@@ -122,7 +139,11 @@ def table_jobs(data: Path, seeds: Sequence[int]) -> Iterator[Job]:
             for number, problem in enumerate(problems[:count]):
                 iteration_s = round(math.exp(rng.uniform(math.log(0.15), math.log(3.0))), 3)
                 row = grid_kind in ("kernels", "applications") and number % 3 == 2 and len(problems) >= 3
-                picked = (problem, *rng.sample([each for each in problems if each != problem], 2)) if row else (problem,)
+                picked = (
+                    (problem, *rng.sample([each for each in problems if each != problem], 2))
+                    if row
+                    else (problem,)
+                )
                 first = Part(" + ".join(picked), 1, picked, iteration_s)
                 parts: tuple[Part, ...] = (first,)
                 if number % 4 == 3:
@@ -141,7 +162,9 @@ def _batch_size(card: str, workload: str, turn: int) -> int:
 
 @lru_cache(maxsize=4)
 def _by_file(data: Path) -> dict[str, list[Grid]]:
-    """Measured problems by file: whole iterations of pipeline stages, no counters (their times are relative)."""
+    """Measured problems by file: whole iterations of pipeline stages, no counters (their times are
+    relative).
+    """
     found: dict[str, list[Grid]] = {}
     every = grids(data, ("kernels", "applications", "stages", "trainings"))
     stages = [grid for grid in every if grid.kind == "stages"]
@@ -155,7 +178,9 @@ def _by_file(data: Path) -> dict[str, list[Grid]]:
 
 
 def built(job: Job, data: Path | None) -> tuple[str, list[Workload]]:
-    """The key of the card that the job runs on, now in the catalogue, and the workload of each of its parts."""
+    """The key of the card that the job runs on, now in the catalogue, and the workload of each of its
+    parts.
+    """
     if job.family == "simulated":
         return job.card, [catalogue.WORKLOADS[part.workload] for part in job.parts]
     assert data is not None
@@ -163,7 +188,11 @@ def built(job: Job, data: Path | None) -> tuple[str, list[Workload]]:
     sweeps = {problem: _sweep(known[problem]) for part in job.parts for problem in part.problems}
     card = measured_card("TABLE", list(sweeps.values()), name=job.card)
     return card.key, [
-        measured_workload(card, part.workload, [(sweeps[problem], part.iteration_s / len(part.problems)) for problem in part.problems])
+        measured_workload(
+            card,
+            part.workload,
+            [(sweeps[problem], part.iteration_s / len(part.problems)) for problem in part.problems],
+        )
         for part in job.parts
     ]
 
@@ -172,7 +201,16 @@ def _sweep(grid: Grid) -> Measured:
     rows = grid.points.iter_rows(named=True)
     return Measured(
         grid.problem,
-        [Point(r["sm_clock_mhz"], r["mem_clock_mhz"], r["power_limit_w"], r["time_s"], r["energy_j"] / r["time_s"]) for r in rows],
+        [
+            Point(
+                r["sm_clock_mhz"],
+                r["mem_clock_mhz"],
+                r["power_limit_w"],
+                r["time_s"],
+                r["energy_j"] / r["time_s"],
+            )
+            for r in rows
+        ],
     )
 
 
@@ -186,7 +224,14 @@ def cost(card: Card, phases: Sequence[WorkloadPhase], setting: Setting) -> Cost:
     sums = {True: [0.0, 0.0], False: [0.0, 0.0]}
     for phase in phases:
         mem = setting.mem_clock_mhz
-        point = operate(card, phase.load, power_limit_w=limit_w, min_sm_clock_mhz=sm, max_sm_clock_mhz=sm, mem_clock_mhz=mem)
+        point = operate(
+            card,
+            phase.load,
+            power_limit_w=limit_w,
+            min_sm_clock_mhz=sm,
+            max_sm_clock_mhz=sm,
+            mem_clock_mhz=mem,
+        )
         time_s = phase.time_s * point.stretch
         mine = sums[phase.load is not None]
         mine[0] += time_s
@@ -195,7 +240,9 @@ def cost(card: Card, phases: Sequence[WorkloadPhase], setting: Setting) -> Cost:
 
 
 def all_settings(card: Card, over: str) -> list[Setting]:
-    """Everything that the card's driver takes: SM clocks at each memory clock that it pairs, power limits to the watt."""
+    """Everything that the card's driver takes: SM clocks at each memory clock that it pairs, power limits
+    to the watt.
+    """
     lacks = {*SENSORS[card.architecture].lacks, *card.lacks}
     low_w, default_w, _ = card.power_limit_w
     clocks = []
@@ -204,14 +251,20 @@ def all_settings(card: Card, over: str) -> list[Setting]:
         for place, mem in enumerate(card.mem_clocks_mhz if lock_memory else card.mem_clocks_mhz[:1]):
             top = card.mem_top_sm_mhz[place] if card.mem_top_sm_mhz else card.sm_clocks_mhz[0]
             low = card.mem_low_sm_mhz[place] if card.mem_low_sm_mhz else 0
-            clocks += [Setting(None, sm, mem if lock_memory else None) for sm in card.sm_clocks_mhz if low <= sm <= top]
+            clocks += [
+                Setting(None, sm, mem if lock_memory else None)
+                for sm in card.sm_clocks_mhz
+                if low <= sm <= top
+            ]
     limits = [Setting(power_limit_w=float(watts)) for watts in np.arange(default_w, low_w - 1e-9, -1.0)]
     if over == "clocks" or (over == "both" and not limits):
         return clocks
     return limits if over == "power" else clocks + limits
 
 
-def best(card: Card, phases: Sequence[WorkloadPhase], over: str, max_slowdown: float) -> tuple[Setting, Cost, Cost]:
+def best(
+    card: Card, phases: Sequence[WorkloadPhase], over: str, max_slowdown: float
+) -> tuple[Setting, Cost, Cost]:
     """The setting of least energy an iteration whose time keeps the bound, its cost, and the default's."""
     default = cost(card, phases, Setting())
     found, least = Setting(), default
@@ -223,7 +276,9 @@ def best(card: Card, phases: Sequence[WorkloadPhase], over: str, max_slowdown: f
 
 
 def factors(seed: int, iterations: int, variation: float = ITERATION_JITTER) -> tuple[float, float]:
-    """Sums over a job's iterations of what multiplies its kernels' and its waits' lengths, as `TrainingJob` draws them."""
+    """Sums over a job's iterations of what multiplies its kernels' and its waits' lengths, as
+    `TrainingJob` draws them.
+    """
     rng = random.Random(seed)
     busy = wait = 0.0
     for _ in range(iterations):
@@ -237,10 +292,16 @@ def total(each: Cost, sums: tuple[float, float]) -> tuple[float, float]:
     return each.busy_s * sums[0] + each.wait_s * sums[1], each.busy_j * sums[0] + each.wait_j * sums[1]
 
 
-def iterations_of(job: Job, defaults: Sequence[Cost], least_s: float = LEAST_S, least: int = LEAST_ITERATIONS) -> list[int]:
-    """How many iterations each part has: the whole lasts ten minutes at the default setting, and has 300 iterations at least."""
+def iterations_of(
+    job: Job, defaults: Sequence[Cost], least_s: float = LEAST_S, least: int = LEAST_ITERATIONS
+) -> list[int]:
+    """How many iterations each part has: the whole lasts ten minutes at the default setting, and has 300
+    iterations at least.
+    """
     share = 1.0 / len(job.parts)
-    return [max(math.ceil(least * share), math.ceil(least_s * share / default.time_s)) for default in defaults]
+    return [
+        max(math.ceil(least * share), math.ceil(least_s * share / default.time_s)) for default in defaults
+    ]
 
 
 def checkpoints_cost(card: Card, workload: Workload, setting: Setting, count: int) -> tuple[float, float]:
@@ -264,10 +325,13 @@ class Run:
     begun_s: float = 0.0
 
 
-def train(run: Run, workloads: Sequence[Workload], counts: Sequence[int], act: Callable[[Run], float]) -> tuple[float, float]:
+def train(
+    run: Run, workloads: Sequence[Workload], counts: Sequence[int], act: Callable[[Run], float]
+) -> tuple[float, float]:
     """Run a job to its end; returns its true time and energy.
 
-    `act` is called where the tuner's thread would call, and says after how many seconds of the machine's time it is to be called again.
+    `act` is called where the tuner's thread would call, and says after how many seconds of the machine's time
+    it is to be called again.
     """
     from workbench.measurement import marks
 
@@ -297,9 +361,15 @@ def train(run: Run, workloads: Sequence[Workload], counts: Sequence[int], act: C
             if number:
                 run.shifted_s, run.shifted_at = clock(), run.done
             job = TrainingJob(
-                workload, part.batch_size, machine=machine, iterations=count, evaluate=False, seed=run.job.seed * 2 + number,
-                checkpoint_every=CHECKPOINT_EVERY if run.job.checkpoints else None, grain_s=GRAIN_S,
-            )  # fmt: skip
+                workload,
+                part.batch_size,
+                machine=machine,
+                iterations=count,
+                evaluate=False,
+                seed=run.job.seed * 2 + number,
+                checkpoint_every=CHECKPOINT_EVERY if run.job.checkpoints else None,
+                grain_s=GRAIN_S,
+            )
             for _ in job:
                 run.done += 1
     finally:
@@ -310,7 +380,9 @@ def train(run: Run, workloads: Sequence[Workload], counts: Sequence[int], act: C
 
 @dataclass(frozen=True)
 class Truth:
-    """What a job takes untuned and with the best setting from its first moment, in seconds and joules; the best setting of each part."""
+    """What a job takes untuned and with the best setting from its first moment, in seconds and joules; the
+    best setting of each part.
+    """
 
     counts: tuple[int, ...]
     default_s: float
@@ -322,13 +394,24 @@ class Truth:
     part_j: tuple[tuple[float, float], ...]  # an iteration's energy by default and at best, by part
 
 
-def truth(job: Job, card: Card, workloads: Sequence[Workload], least_s: float = LEAST_S, least: int = LEAST_ITERATIONS) -> Truth:
+def truth(
+    job: Job,
+    card: Card,
+    workloads: Sequence[Workload],
+    least_s: float = LEAST_S,
+    least: int = LEAST_ITERATIONS,
+) -> Truth:
     """Work a job out at its default and its best settings."""
-    phases = [catalogue.iteration(card, workload, part.batch_size) for workload, part in zip(workloads, job.parts, strict=True)]
+    phases = [
+        catalogue.iteration(card, workload, part.batch_size)
+        for workload, part in zip(workloads, job.parts, strict=True)
+    ]
     chosen = [best(card, each, job.over, job.max_slowdown) for each in phases]
     counts = iterations_of(job, [default for _, _, default in chosen], least_s, least)
     default, oracle = np.zeros(2), np.zeros(2)
-    for number, ((setting, least_cost, default_cost), workload, count) in enumerate(zip(chosen, workloads, counts, strict=True)):
+    for number, ((setting, least_cost, default_cost), workload, count) in enumerate(
+        zip(chosen, workloads, counts, strict=True)
+    ):
         sums = factors(job.seed * 2 + number, count)
         default += total(default_cost, sums)
         oracle += total(least_cost, sums)
@@ -337,6 +420,12 @@ def truth(job: Job, card: Card, workloads: Sequence[Workload], least_s: float = 
             default += checkpoints_cost(card, workload, Setting(), written)
             oracle += checkpoints_cost(card, workload, setting, written)
     return Truth(
-        tuple(counts), float(default[0]), float(default[1]), float(oracle[0]), float(oracle[1]), tuple(each[0] for each in chosen),
-        tuple(each[2].time_s for each in chosen), tuple((each[2].energy_j, each[1].energy_j) for each in chosen),
-    )  # fmt: skip
+        tuple(counts),
+        float(default[0]),
+        float(default[1]),
+        float(oracle[0]),
+        float(oracle[1]),
+        tuple(each[0] for each in chosen),
+        tuple(each[2].time_s for each in chosen),
+        tuple((each[2].energy_j, each[1].energy_j) for each in chosen),
+    )

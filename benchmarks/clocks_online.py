@@ -1,11 +1,13 @@
-"""The online loop from end to end: trainings tuned while they run, on simulated and on table-driven cards, against an oracle.
+"""The online loop from end to end: trainings tuned while they run, on simulated and on table-driven cards,
+against an oracle.
 
     python -m benchmarks.clocks_online [--data DIR] [--json FILE] [--quick] [--seeds N] [--minutes N]
 
-Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver's door; the tuner sees what a tuner sees:
-the energy counter and power readings with their update steps, noise and gain, and, in about half of the jobs, the training's own word on
-where its iterations end. Everything is paid for: what is told as saved is the true energy of the job with the tuner, against the same
-iterations at the default setting. The oracle has the best setting of everything that the driver takes, within the same bound, from the
+Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver's door; the
+tuner sees what a tuner sees: the energy counter and power readings with their update steps, noise and gain,
+and, in about half of the jobs, the training's own word on where its iterations end. Everything is paid for:
+what is told as saved is the true energy of the job with the tuner, against the same iterations at the default
+setting. The oracle has the best setting of everything that the driver takes, within the same bound, from the
 first iteration on.
 """
 
@@ -42,14 +44,23 @@ SETTLED = ("hold", "watch", "done")
 GPOEO = {
     "saving": 0.162,
     "slowdown": 0.051,
-    "differences": "published mean of 71 workloads of two suites on a real RTX 3080 Ti, models trained on that GPU, SM and memory clocks; "
-    "how it was evaluated, and whether tuning is included, is not in its repository, whose energies leave out 30 W of idle power. Ours: "
-    "simulated GPUs and tables, whole-board energy, jobs of ten minutes with tuning included, no model, a bound of 5 % on the whole job",
+    "differences": "published mean of 71 workloads of two suites on a real RTX 3080 Ti, models trained on "
+                   "that GPU, SM and memory clocks; "
+    "how it was evaluated, and whether tuning is included, is not in its repository, whose energies leave "
+    "out 30 W of idle power. Ours: "
+    "simulated GPUs and tables, whole-board energy, jobs of ten minutes with tuning included, no model, a "
+    "bound of 5 % on the whole job",
 }
 
 
 def online(
-    data: Path, quick: bool, *, seeds: int | None = None, minutes: float | None = None, processes: int = 2, kept: Path | None = None
+    data: Path,
+    quick: bool,
+    *,
+    seeds: int | None = None,
+    minutes: float | None = None,
+    processes: int = 2,
+    kept: Path | None = None,
 ) -> dict[str, Any]:
     """Every figure of the online loop; what the summary needs is under "summary".
 
@@ -62,7 +73,11 @@ def online(
         kept: See `run_all`; of the main run and the other searches'.
     """
     count = seeds if seeds is not None else 1 if quick else SEEDS
-    jobs = [job for seed in range(count) for job in (*clocks_jobs.simulated_jobs([seed]), *clocks_jobs.table_jobs(data, [seed]))]
+    jobs = [
+        job
+        for seed in range(count)
+        for job in (*clocks_jobs.simulated_jobs([seed]), *clocks_jobs.table_jobs(data, [seed]))
+    ]
     planned = len(jobs)
     rows = run_all(jobs, data, processes=processes, minutes=minutes, kept=kept)
     ran = {_name(row) for row in rows}
@@ -72,13 +87,21 @@ def online(
         "all": summary(rows),
         "simulated": summary([row for row in rows if row["family"] == "simulated"]),
         "tables": summary([row for row in rows if row["family"] != "simulated"]),
-        "by_card": {card: summary([row for row in rows if row["card"] == card]) for card in dict.fromkeys(row["card"] for row in rows)},
+        "by_card": {
+            card: summary([row for row in rows if row["card"] == card])
+            for card in dict.fromkeys(row["card"] for row in rows)
+        },
         "told": summary([row for row in rows if row["told"]]),
         "not_told": summary([row for row in rows if not row["told"]]),
         "shifted": summary([row for row in rows if row["shift"]]),
-        "by_iteration_s": {name: summary([row for row in rows if low <= row["iteration_s"] < high]) for name, low, high in LENGTHS},
+        "by_iteration_s": {
+            name: summary([row for row in rows if low <= row["iteration_s"] < high])
+            for name, low, high in LENGTHS
+        },
         "by_workload": {
-            name: summary([row for row in rows if row["family"] == "simulated" and row["workload"].startswith(name)])
+            name: summary(
+                [row for row in rows if row["family"] == "simulated" and row["workload"].startswith(name)]
+            )
             for name in sorted({row["workload"].split()[0] for row in rows if row["family"] == "simulated"})
         },
         "peers": _peers(_few(jobs, 24 if quick else 96), rows, data, processes, minutes, kept),
@@ -91,12 +114,25 @@ def online(
 
         result["overhead"] = clocks_overhead.overhead(quick=quick)
     whole = result["all"]
-    keys = ("share_of_oracle_saving", "settle_s", "bound_kept", "settle_iterations", "worse_than_1pct", "resettled", "jobs")
+    keys = (
+        "share_of_oracle_saving",
+        "settle_s",
+        "bound_kept",
+        "settle_iterations",
+        "worse_than_1pct",
+        "resettled",
+        "jobs",
+    )
     result["summary"] = {key: whole[key] for key in keys}
     return result
 
 
-LENGTHS = (("below 0.1 s", 0.0, 0.1), ("0.1 to 0.5 s", 0.1, 0.5), ("0.5 to 1.5 s", 0.5, 1.5), ("1.5 s and more", 1.5, math.inf))
+LENGTHS = (
+    ("below 0.1 s", 0.0, 0.1),
+    ("0.1 to 0.5 s", 0.1, 0.5),
+    ("0.5 to 1.5 s", 0.5, 1.5),
+    ("1.5 s and more", 1.5, math.inf),
+)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -129,7 +165,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         "refused": sum(bool(row["refused"]) for row in rows),
         "resettled": sum(row["resettled"] for row in shifted) / len(shifted) if shifted else None,
         "noticed": sum(row["noticed"] for row in shifted) / len(shifted) if shifted else None,
-        "false_alarms": sum(row["retuned"] > 0 for row in rows if not row["shift"]) / max(1, len(rows) - len(shifted)),
+        "false_alarms": sum(row["retuned"] > 0 for row in rows if not row["shift"])
+        / max(1, len(rows) - len(shifted)),
         "said_within_error_bar": sum(_said_right(row) for row in said) / len(said) if said else None,
         "cpu_share": sum(row["cpu_s"] for row in done) / sum(row["time_s"] for row in done) if done else None,
         "cpu_share_95": _quantile([row["cpu_s"] / row["time_s"] for row in done], 0.95),
@@ -138,7 +175,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _said_right(row: dict[str, Any]) -> bool:
-    """Whether what the tuner says it saved is right within its error bar; the card's calibration is on top of that, as ever."""
+    """Whether what the tuner says it saved is right within its error bar; the card's calibration is on top
+    of that, as ever.
+    """
     return bool(abs(row["said_saved_j"] - row["gain"] * row["saved_j"]) <= row["said_uncertainty_j"])
 
 
@@ -167,11 +206,18 @@ def run_all(
     rows = {number: before[_key(job)] for number, job in enumerate(jobs) if _key(job) in before}
     waiting = iter([(number, job) for number, job in enumerate(jobs) if number not in rows])
     context = multiprocessing.get_context("spawn")
-    with _quiet(), ProcessPoolExecutor(processes, mp_context=context, initializer=_at_home, initargs=(home,)) as pool:
+    with (
+        _quiet(),
+        ProcessPoolExecutor(processes, mp_context=context, initializer=_at_home, initargs=(home,)) as pool,
+    ):
         running: dict[Any, int] = {}
 
         def feed() -> None:
-            while len(running) < 2 * processes and time.monotonic() < end and (entry := next(waiting, None)) is not None:
+            while (
+                len(running) < 2 * processes
+                and time.monotonic() < end
+                and (entry := next(waiting, None)) is not None
+            ):
                 running[pool.submit(tuned, entry[1], data, **(options or {}))] = entry[0]
 
         feed()
@@ -201,7 +247,7 @@ def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = Fa
     watcher = _Watcher(session, job, method, model)
     run, gain = Run(job, present), present.gain(0)
     try:
-        session.meter  # noqa: B018  # made before the job begins, as %%energy does
+        session.meter  # made before the job begins, as %%energy does  # noqa: B018
         present.step(2.0)
         time_s, energy_j = clocks_jobs.train(run, workloads, true.counts, watcher)
         while len(watcher.held) < len(workloads):  # a tuner that failed was not asked any more
@@ -210,9 +256,18 @@ def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = Fa
         watcher.end()
         session.close()
         present.close()
-    phases = [catalogue.iteration(card, workload, part.batch_size) for workload, part in zip(workloads, job.parts, strict=True)]
-    held = [_held(card, each, setting, best) for each, setting, best in zip(phases, watcher.held, true.settings, strict=True)]
-    right = held[-1]["energy_ratio"] <= 1.01 * held[-1]["best_ratio"] and held[-1]["time_ratio"] <= 1 + job.max_slowdown
+    phases = [
+        catalogue.iteration(card, workload, part.batch_size)
+        for workload, part in zip(workloads, job.parts, strict=True)
+    ]
+    held = [
+        _held(card, each, setting, best)
+        for each, setting, best in zip(phases, watcher.held, true.settings, strict=True)
+    ]
+    right = (
+        held[-1]["energy_ratio"] <= 1.01 * held[-1]["best_ratio"]
+        and held[-1]["time_ratio"] <= 1 + job.max_slowdown
+    )
     shift = len(job.parts) > 1
     again_s = watcher.settled_after(run.shifted_s) if shift else None
     return {
@@ -260,7 +315,9 @@ def tuned(job: Job, data: Path, *, method: str = "model-guided", model: Any = Fa
 
 
 def _held(card: Any, phases: Any, setting: Setting, best: Setting) -> dict[str, Any]:
-    """What was in force at the end of a part, and its true ratios to the default; `best_ratio` is the best setting's energy."""
+    """What was in force at the end of a part, and its true ratios to the default; `best_ratio` is the best
+    setting's energy.
+    """
     default, here, there = (clocks_jobs.cost(card, phases, each) for each in (Setting(), setting, best))
     return {
         "setting": str(setting),
@@ -342,7 +399,9 @@ class _Watcher:
             self.events = [(round(at_s, 1), words) for at_s, words in view.events[-60:]]
             if view.choice is not None:
                 keys = ("time_ratio", "time_sd", "energy_ratio", "energy_sd")
-                self.believed = {key: getattr(view.choice, key) for key in keys} | {"source": view.period_source}
+                self.believed = {key: getattr(view.choice, key) for key in keys} | {
+                    "source": view.period_source
+                }
                 self.believed |= {"said_slowdown": view.slowdown}
         except Exception:
             self.error = self.error or traceback.format_exc()
@@ -353,7 +412,13 @@ def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
     from workbench.tuning.state_machine import Tuner
 
     return Tuner(
-        session.meter, objective=job.objective, max_slowdown=job.max_slowdown, over=job.over, search=method, model=model, seed=job.seed
+        session.meter,
+        objective=job.objective,
+        max_slowdown=job.max_slowdown,
+        over=job.over,
+        search=method,
+        model=model,
+        seed=job.seed,
     )
 
 
@@ -364,9 +429,15 @@ def _few(jobs: Sequence[Job], most: int) -> list[Job]:
 
 
 def _peers(
-    jobs: Sequence[Job], ours: Sequence[dict[str, Any]], data: Path, processes: int, minutes: float | None, kept: Path | None = None
+    jobs: Sequence[Job],
+    ours: Sequence[dict[str, Any]],
+    data: Path,
+    processes: int,
+    minutes: float | None,
+    kept: Path | None = None,
 ) -> dict[str, Any]:
-    """The same loop with other searches, on some of the same jobs; each has a sixth of our time where that is bounded.
+    """The same loop with other searches, on some of the same jobs; each has a sixth of our time where that is
+    bounded.
 
     Args:
         kept: Of ours; theirs stand beside it, each with the name of the search.
@@ -376,15 +447,26 @@ def _peers(
     for method in PEERS:
         bound = None if minutes is None else minutes / 6
         theirs = None if kept is None else kept.with_name(f"{kept.stem}.{method}{kept.suffix}")
-        rows = run_all(jobs, data, processes=processes, minutes=bound, options={"method": method}, kept=theirs)
-        found[method] = {"theirs": summary(rows), "ours_on_the_same": summary([mine[_name(row)] for row in rows])}
+        rows = run_all(
+            jobs, data, processes=processes, minutes=bound, options={"method": method}, kept=theirs
+        )
+        found[method] = {
+            "theirs": summary(rows),
+            "ours_on_the_same": summary([mine[_name(row)] for row in rows]),
+        }
     return found
 
 
 def _with_models(
-    rows: Sequence[dict[str, Any]], jobs: Sequence[Job], data: Path, processes: int, quick: bool, minutes: float | None
+    rows: Sequence[dict[str, Any]],
+    jobs: Sequence[Job],
+    data: Path,
+    processes: int,
+    quick: bool,
+    minutes: float | None,
 ) -> Any:
-    """Jobs on profiled cards again, each with the model that `workbench profile-gpu` makes of its card's built-in workloads.
+    """Jobs on profiled cards again, each with the model that `workbench profile-gpu` makes of its card's
+    built-in workloads.
 
     None of the six workloads is among those. Profiling is not counted: it is done once in a card's life.
     """
@@ -396,7 +478,11 @@ def _with_models(
     for card in cards:
         command = [sys.executable, "-m", "workbench.cli", "profile-gpu", "--simulate", card]
         subprocess.run(
-            command, env={**os.environ, **QUIET, **_home(home)}, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command,
+            env={**os.environ, **QUIET, **_home(home)},
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
     bound = None if minutes is None else minutes / 6
     found = run_all(chosen, data, processes=processes, minutes=bound, options={"model": None}, home=home)
@@ -435,7 +521,14 @@ def _at_home(home: str = "") -> None:
 
 
 def _home(path: str) -> dict[str, str]:
-    names = ("HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
+    names = (
+        "HOME",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_RUNTIME_DIR",
+    )
     return dict.fromkeys(names, path)
 
 
@@ -463,11 +556,27 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 def report(result: dict[str, Any]) -> str:
     """The figures as tables."""
     columns = (
-        "jobs", "share_of_oracle_saving", "saving", "oracle_saving", "mean_slowdown", "bound_kept", "worst_slowdown", "worse_than_1pct",
-        "worst_saving", "settle_s", "settle_iterations", "probes", "resettled", "false_alarms", "said_within_error_bar", "failed",
-    )  # fmt: skip
+        "jobs",
+        "share_of_oracle_saving",
+        "saving",
+        "oracle_saving",
+        "mean_slowdown",
+        "bound_kept",
+        "worst_slowdown",
+        "worse_than_1pct",
+        "worst_saving",
+        "settle_s",
+        "settle_iterations",
+        "probes",
+        "resettled",
+        "false_alarms",
+        "said_within_error_bar",
+        "failed",
+    )
     model = result["model"] or {"with": None, "without": None}
-    groups: dict[str, Any] = {name: result[name] for name in ("all", "simulated", "tables", "told", "not_told", "shifted")}
+    groups: dict[str, Any] = {
+        name: result[name] for name in ("all", "simulated", "tables", "told", "not_told", "shifted")
+    }
     for group in ("by_card", "by_workload", "by_iteration_s"):
         groups |= result[group]
     for name, both in result["peers"].items():
@@ -479,16 +588,32 @@ def report(result: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data_directory(),
+        metavar="DIR",
+        help="measured data (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="one seed")
     parser.add_argument("--seeds", type=int, help=f"how many (default: {SEEDS})")
     parser.add_argument("--minutes", type=float, help="begin no further job after so many minutes")
-    parser.add_argument("--kept", type=Path, metavar="FILE", help="jobs that were run, one a line: an interrupted run goes on with it")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        metavar="FILE",
+        help="jobs that were run, one a line: an interrupted run goes on with it",
+    )
     parser.add_argument("--processes", type=int, default=2, help="jobs side by side (default: %(default)s)")
     options = parser.parse_args(argv)
     result = online(
-        options.data, options.quick, seeds=options.seeds, minutes=options.minutes, processes=options.processes, kept=options.kept
+        options.data,
+        options.quick,
+        seeds=options.seeds,
+        minutes=options.minutes,
+        processes=options.processes,
+        kept=options.kept,
     )
     print(report(result))
     finish(result, options.json)

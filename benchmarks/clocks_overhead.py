@@ -1,12 +1,14 @@
-"""What the online loop costs the user's cell: processor time of the tuner's thread, and the cell's own pace beside it.
+"""What the online loop costs the user's cell: processor time of the tuner's thread, and the cell's own pace
+beside it.
 
     python -m benchmarks.clocks_overhead [--json FILE] [--quick]
 
-A simulated training runs in a process of its own, in real time; this process is the kernel. Its main thread works through pieces of a
-cell that never lets go of the interpreter (pure Python), or lets go at once (numpy), while a tuner finds, probes, holds and watches on its
-thread, as `%%energy --tune` has it. The thread is let work and kept from it in turns of five seconds, so that whatever else this machine
-does meets both alike. Two figures: the thread's processor time over the time that it was let work, and how much longer the pieces took
-meanwhile, as the median over pairs of turns, with the quartiles that show the noise.
+A simulated training runs in a process of its own, in real time; this process is the kernel. Its main thread
+works through pieces of a cell that never lets go of the interpreter (pure Python), or lets go at once
+(numpy), while a tuner finds, probes, holds and watches on its thread, as `%%energy --tune` has it. The thread
+is let work and kept from it in turns of five seconds, so that whatever else this machine does meets both
+alike. Two figures: the thread's processor time over the time that it was let work, and how much longer the
+pieces took meanwhile, as the median over pairs of turns, with the quartiles that show the noise.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, table
 
-TRAINING = "from workbench.simulation.training import TrainingJob; TrainingJob('imagenet', 64, iterations=10**9, evaluate=False).run()"
+TRAINING = (
+    "from workbench.simulation.training import TrainingJob; TrainingJob('imagenet', 64, iterations=10**9, "
+    "evaluate=False).run()"
+)
 PIECE_S, TURN_S = 0.02, 5.0
 
 
@@ -70,7 +75,7 @@ def _of(make: Callable[[], Callable[[], object]], seconds: float) -> dict[str, A
     training = subprocess.Popen([sys.executable, "-c", TRAINING])
     turns: list[float] = []
     try:
-        session.meter  # noqa: B018  # with or without a tuner there is the sampling process
+        session.meter  # with or without a tuner there is the sampling process  # noqa: B018
         time.sleep(2.0)
         thread = _Thread(session)
         for number in range(2 * max(1, round(seconds / 2 / TURN_S))):
@@ -141,7 +146,10 @@ def main() -> None:
     options = arguments((__doc__ or "").splitlines()[0])
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     result = overhead(quick=options.quick)
-    rows = [[kind, cell["cpu_share"], cell["slower"], *cell["slower_quartiles"]] for kind, cell in result["cells"].items()]
+    rows = [
+        [kind, cell["cpu_share"], cell["slower"], *cell["slower_quartiles"]]
+        for kind, cell in result["cells"].items()
+    ]
     print(table(["cell", "processor time of the thread", "cell slower by", "quartile", "quartile"], rows))
     finish(result, options.json)
 

@@ -1,14 +1,20 @@
-"""The predictor of clocks on measured counters: trained on microbenchmarks, scored on applications that it has not seen.
+"""The predictor of clocks on measured counters: trained on microbenchmarks, scored on applications that it
+has not seen.
 
-`benchmarks.clocks` calls `predictor`; alone: python -m benchmarks.clocks_predictor [--data DIR] [--json FILE] [--quick]
+`benchmarks.clocks` calls `predictor`; alone: python -m benchmarks.clocks_predictor [--data DIR] [--json FILE]
+[--quick]
 
-Every pair `counters/NAME_microbenchmarks.csv`, `counters/NAME_applications.csv` is one card. Nothing is taken from the applications but
+Every pair `counters/NAME_microbenchmarks.csv`, `counters/NAME_applications.csv` is one card. Nothing is taken
+from the applications but
 what a user has too: counters and power at the highest clocks, and the probes that are paid for. Contestants:
 
-    plain               LightGBM as it comes, on the counters, the power and the relative clocks, predicting ln relative time and power
-    plain, interpolated ln time and ln power straight in ln clock through the highest clock and the probes; also with the two probes
+    plain               LightGBM as it comes, on the counters, the power and the relative clocks, predicting
+                        ln relative time and power
+    plain, interpolated ln time and ln power straight in ln clock through the highest clock and the probes;
+    also with the two probes
                         with which such lines do best on the training set
-    plain, with probes  the plain LightGBM again, trained anew with time and power at the probed clocks as further inputs
+    plain, with probes  the plain LightGBM again, trained anew with time and power at the probed clocks as
+                        further inputs
     ours                `search.predictor.ClockModel`
 """
 
@@ -32,23 +38,39 @@ from workbench.search.surrogates.predictor import ClockModel, Prediction
 
 Array = np.ndarray[Any, Any]
 COUNTERS = {
-    "SMACT": "sm_active", "SMOCC": "sm_occupancy", "TENSO": "tensor_active", "FP64A": "fp64_active", "FP32A": "fp32_active",
-    "FP16A": "fp16_active", "DRAMA": "dram_active",
-}  # fmt: skip
+    "SMACT": "sm_active",
+    "SMOCC": "sm_occupancy",
+    "TENSO": "tensor_active",
+    "FP64A": "fp64_active",
+    "FP32A": "fp32_active",
+    "FP16A": "fp16_active",
+    "DRAMA": "dram_active",
+}
 COLUMNS = {
-    "core_frequency": "sm_clock_mhz", "memory_frequency": "mem_clock_mhz", "time": "iteration_s", "average_power": "power_w", **COUNTERS
-}  # fmt: skip
+    "core_frequency": "sm_clock_mhz",
+    "memory_frequency": "mem_clock_mhz",
+    "time": "iteration_s",
+    "average_power": "power_w",
+    **COUNTERS,
+}
 SLOWDOWN = 0.05
-SLOWEST = 3.0  # no probe for the errors is taken where an iteration takes longer than this many at the highest clocks
+# no probe for the errors is taken where an iteration takes longer than this many at the highest clocks
+SLOWEST = 3.0
 TARGETS = {
-    "time_ratio_to_plain": 0.85, "power_ratio_to_plain": 0.85, "ratio_with_two_probes": 0.6, "choice_regret": 0.025,
-    "choice_regret_two_probes": 0.01, "bound_broken": 0.05,
-}  # fmt: skip
+    "time_ratio_to_plain": 0.85,
+    "power_ratio_to_plain": 0.85,
+    "ratio_with_two_probes": 0.6,
+    "choice_regret": 0.025,
+    "choice_regret_two_probes": 0.01,
+    "bound_broken": 0.05,
+}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Workloads of one file: features and power at the highest clocks, ln relative time and power at all settings (reference first)."""
+    """Workloads of one file: features and power at the highest clocks, ln relative time and power at all
+    settings (reference first).
+    """
 
     names: tuple[str, ...]
     settings: tuple[Setting, ...]
@@ -66,7 +88,8 @@ def frame_of(path: Path) -> pl.DataFrame:
     frame = pl.read_csv(path, infer_schema_length=None)
     return frame.rename({old: new for old, new in COLUMNS.items() if old in frame.columns}).with_columns(
         workload=pl.concat_str("benchmark", "kernel", "argNo", separator="/"),
-        # Variants of one benchmark share most of their kernels ("cachebench", "cachebench-l2-only"): they are one group.
+        # Variants of one benchmark share most of their kernels ("cachebench", "cachebench-l2-only"): they are
+        # one group.
         group=pl.col("benchmark").str.extract(r"^([A-Za-z0-9]+)", 1),
     )
 
@@ -74,18 +97,30 @@ def frame_of(path: Path) -> pl.DataFrame:
 def measured(frame: pl.DataFrame) -> Measured:
     """Workloads that were measured at the highest clocks; settings that some of them lack are NaN there."""
     knobs = ["sm_clock_mhz", "mem_clock_mhz"]
-    means = frame.group_by("workload", *knobs, maintain_order=True).agg(pl.col("iteration_s", "power_w", *COUNTERS.values()).mean())
+    means = frame.group_by("workload", *knobs, maintain_order=True).agg(
+        pl.col("iteration_s", "power_w", *COUNTERS.values()).mean()
+    )
     keys = means.select(knobs).unique().sort("mem_clock_mhz", "sm_clock_mhz", descending=True)
     top = means.join(keys.head(1), on=knobs).sort("workload")
     order = {name: row for row, name in enumerate(top["workload"].to_list())}
     place = {key: at for at, key in enumerate(keys.rows())}
     times, powers = np.full((len(order), keys.height), np.nan), np.full((len(order), keys.height), np.nan)
-    for workload, sm, mem, time_s, power_w in means.select("workload", *knobs, "iteration_s", "power_w").rows():
+    for workload, sm, mem, time_s, power_w in means.select(
+        "workload", *knobs, "iteration_s", "power_w"
+    ).rows():
         if workload in order:
-            times[order[workload], place[sm, mem]], powers[order[workload], place[sm, mem]] = np.log(time_s), np.log(power_w)
+            times[order[workload], place[sm, mem]], powers[order[workload], place[sm, mem]] = (
+                np.log(time_s),
+                np.log(power_w),
+            )
     settings = tuple(Setting(sm_clock_mhz=int(sm), mem_clock_mhz=int(mem)) for sm, mem in keys.rows())
     return Measured(
-        tuple(order), settings, top.select(COUNTERS.values()), top["power_w"].to_numpy(), times - times[:, :1], powers - powers[:, :1]
+        tuple(order),
+        settings,
+        top.select(COUNTERS.values()),
+        top["power_w"].to_numpy(),
+        times - times[:, :1],
+        powers - powers[:, :1],
     )
 
 
@@ -108,13 +143,18 @@ def plain(train: Measured, test: Measured, probes: Sequence[int] = ()) -> tuple[
     for target in (train.log_time, train.log_power):
         seen = np.isfinite(target.ravel())
         data = lightgbm.Dataset(rows(train)[seen], target.ravel()[seen])
-        booster = lightgbm.train({"objective": "regression", "num_threads": 1, "verbosity": -1, "deterministic": True}, data, 100)
-        found.append(np.asarray(booster.predict(rows(test), num_threads=1)).reshape(len(test), len(train.settings)))
+        booster = lightgbm.train(
+            {"objective": "regression", "num_threads": 1, "verbosity": -1, "deterministic": True}, data, 100
+        )
+        found.append(
+            np.asarray(booster.predict(rows(test), num_threads=1)).reshape(len(test), len(train.settings))
+        )
     return found[0], found[1]
 
 
 def interpolated(test: Measured, probes: Sequence[int]) -> tuple[Array, Array]:
-    """Straight lines in ln clock through the reference and the probes; beyond the lowest, the last line goes on.
+    """Straight lines in ln clock through the reference and the probes; beyond the lowest, the last line goes
+    on.
 
     Settings at other memory clocks take what their SM clock has: two points know nothing of both clocks.
     """
@@ -134,8 +174,14 @@ def interpolated(test: Measured, probes: Sequence[int]) -> tuple[Array, Array]:
 
 def best_places(train: Measured) -> list[int]:
     """The two probes at the highest memory clock with which straight lines do best on the training set."""
-    among = [i for i, each in enumerate(train.settings) if i and each.mem_clock_mhz == train.settings[0].mem_clock_mhz]
-    return list(min(combinations(among, 2), key=lambda pair: sum(errors(interpolated(train, pair), train, pair))))
+    among = [
+        i
+        for i, each in enumerate(train.settings)
+        if i and each.mem_clock_mhz == train.settings[0].mem_clock_mhz
+    ]
+    return list(
+        min(combinations(among, 2), key=lambda pair: sum(errors(interpolated(train, pair), train, pair)))
+    )
 
 
 # ours
@@ -143,14 +189,23 @@ def best_places(train: Measured) -> list[int]:
 
 def predictions(model: ClockModel, test: Measured, space: SettingSpace) -> list[Prediction]:
     return [
-        model.predict({**{name: value for name, value in row.items() if value is not None}}, space, power_w=float(test.power_w[i]))
+        model.predict(
+            {**{name: value for name, value in row.items() if value is not None}},
+            space,
+            power_w=float(test.power_w[i]),
+        )
         for i, row in enumerate(test.features.iter_rows(named=True))
     ]
 
 
 def logs(found: Sequence[Prediction]) -> tuple[Array, Array]:
-    """ln relative time and power of predictions, (workloads, settings); what a model cannot tell is scored as "no change"."""
-    times, energies = (np.array([each.frame[name].to_numpy() for each in found], float) for name in ("log_time", "log_energy"))
+    """ln relative time and power of predictions, (workloads, settings); what a model cannot tell is scored
+    as "no change".
+    """
+    times, energies = (
+        np.array([each.frame[name].to_numpy() for each in found], float)
+        for name in ("log_time", "log_energy")
+    )
     told = np.isfinite(times + energies)
     return np.where(told, times, 0.0), np.where(told, energies - times, 0.0)
 
@@ -158,13 +213,18 @@ def logs(found: Sequence[Prediction]) -> tuple[Array, Array]:
 def probed(found: Sequence[Prediction], test: Measured, probes: Sequence[int]) -> list[Prediction]:
     settings = [test.settings[at] for at in probes]
     energy = test.log_time + test.log_power
-    return [each.after(settings, list(test.log_time[i, probes]), list(energy[i, probes])) for i, each in enumerate(found)]
+    return [
+        each.after(settings, list(test.log_time[i, probes]), list(energy[i, probes]))
+        for i, each in enumerate(found)
+    ]
 
 
 def telling(found: Sequence[Prediction], count: int) -> list[int]:
-    """The probes that leave least open over all settings, the same for all applications, known before any of them is measured.
+    """The probes that leave least open over all settings, the same for all applications, known before any of
+    them is measured.
 
-    Only where the mean application is foretold to take no longer than `SLOWEST`: a probe is paid for. One after the other, then each again.
+    Only where the mean application is foretold to take no longer than `SLOWEST`: a probe is paid for. One
+    after the other, then each again.
     """
     some = found[:: max(1, len(found) // 16)]
     slow = np.exp(logs(found)[0]).mean(axis=0)
@@ -174,7 +234,11 @@ def telling(found: Sequence[Prediction], count: int) -> list[int]:
 
     def left(rows: Sequence[int]) -> float:
         at, zeros = [where[row] for row in rows], np.zeros(len(rows))
-        return float(np.mean([each.belief.after(at, zeros, zeros, np.zeros((len(rows), 2))).sd.mean() for each in some]))
+        return float(
+            np.mean(
+                [each.belief.after(at, zeros, zeros, np.zeros((len(rows), 2))).sd.mean() for each in some]
+            )
+        )
 
     probes: list[int] = []
     for _ in range(count):
@@ -189,32 +253,47 @@ def telling(found: Sequence[Prediction], count: int) -> list[int]:
 
 
 def errors(found: tuple[Array, Array], test: Measured, leave_out: Sequence[int] = ()) -> tuple[float, float]:
-    """Mean absolute relative error of time and power over all lower settings that were not probed, in percent."""
+    """Mean absolute relative error of time and power over all lower settings that were not probed, in
+    percent.
+    """
     keep = [at for at in range(1, len(test.settings)) if at not in leave_out]
     pairs = ((found[0], test.log_time), (found[1], test.log_power))
     return tuple(float(100 * np.nanmean(np.abs(np.exp(said - true)[:, keep] - 1))) for said, true in pairs)  # type: ignore[return-value]
 
 
 def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
-    """Regret of picks: energy over the best that keeps the bound; one that breaks it is charged as the highest clock and counted."""
+    """Regret of picks: energy over the best that keeps the bound; one that breaks it is charged as the
+    highest clock and counted.
+    """
     energy, allowed = test.log_time + test.log_power, test.log_time <= np.log1p(SLOWDOWN)
     best = np.nanmin(np.where(allowed, energy, np.nan), axis=1)
     line = np.arange(len(picks))
     kept = allowed[line, list(picks)]
     got = np.where(kept, energy[line, list(picks)], 0.0)
     regret = np.expm1(got - best)
-    return {"regret": float(regret.mean()), "worst": float(regret.max()), "broken": float(np.mean(~kept)), "picks": list(map(int, picks))}
+    return {
+        "regret": float(regret.mean()),
+        "worst": float(regret.max()),
+        "broken": float(np.mean(~kept)),
+        "picks": list(map(int, picks)),
+    }
 
 
 def by_the_numbers(found: tuple[Array, Array]) -> list[int]:
-    """What a plain prediction chooses: the least predicted energy among what it predicts to keep the bound."""
+    """What a plain prediction chooses: the least predicted energy among what it predicts to keep the
+    bound.
+    """
     energy = np.where(found[0] <= np.log1p(SLOWDOWN), found[0] + found[1], np.inf)
     energy[:, 0] = 0.0
     return [int(each) for each in energy.argmin(axis=1)]
 
 
-def with_probes(found: Sequence[Prediction], test: Measured, count: int) -> tuple[list[int], dict[str, float]]:
-    """Picks after probes that are each chosen by what is known then; and what the probes took, in iterations at the highest clocks."""
+def with_probes(
+    found: Sequence[Prediction], test: Measured, count: int
+) -> tuple[list[int], dict[str, float]]:
+    """Picks after probes that are each chosen by what is known then; and what the probes took, in
+    iterations at the highest clocks.
+    """
     picks, spent, broken = [], np.zeros(2), 0
     for i, prediction in enumerate(found):
         done: list[Setting] = []
@@ -230,7 +309,11 @@ def with_probes(found: Sequence[Prediction], test: Measured, count: int) -> tupl
             spent += np.exp([time, energy])
             broken += time > np.log1p(SLOWDOWN)
         picks.append(test.settings.index(prediction.least_energy(SLOWDOWN)))
-    return picks, {"time": spent[0] / len(found), "energy": spent[1] / len(found), "beyond_bound": broken / len(found)}
+    return picks, {
+        "time": spent[0] / len(found),
+        "energy": spent[1] / len(found),
+        "beyond_bound": broken / len(found),
+    }
 
 
 def covered(found: Sequence[Prediction], test: Measured) -> dict[str, float]:
@@ -238,7 +321,10 @@ def covered(found: Sequence[Prediction], test: Measured) -> dict[str, float]:
     energy = test.log_time + test.log_power
     result = {}
     for name, true in (("time", test.log_time), ("energy", energy)):
-        low, high = (np.array([each.frame[f"log_{name}_{end}"].to_numpy() for each in found]) for end in ("low", "high"))
+        low, high = (
+            np.array([each.frame[f"log_{name}_{end}"].to_numpy() for each in found])
+            for end in ("low", "high")
+        )
         inside = (true >= low) & (true <= high)
         result[name] = float(inside[:, 1:][np.isfinite(true[:, 1:])].mean())
     return result
@@ -294,7 +380,10 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         "summary": summary,
         "errors": rows,
         "probes": {
-            **{name: [str(test.settings[i]) for i in where] for name, where in (("one", one), ("two", two), ("lines", places))},
+            **{
+                name: [str(test.settings[i]) for i in where]
+                for name, where in (("one", one), ("two", two), ("lines", places))
+            },
             "errors": probes,
         },
         "ratio_with_two_probes": {
@@ -305,10 +394,14 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         "covered": {"no probe": covered(found, test), "two probes": covered(after_two, test)},
         "by_clock": _by_clock({"plain": simple, "ours": ours, "ours, two probes": logs(after_two)}, test),
         "model": {
-            "held_out": model.error, "by_setting": model.errors.to_dicts(), "importance": model.importance().to_dicts(),
-            "lean": model.card.lean, "workloads": model.workloads, "dropped": list(model.dropped),
+            "held_out": model.error,
+            "by_setting": model.errors.to_dicts(),
+            "importance": model.importance().to_dicts(),
+            "lean": model.card.lean,
+            "workloads": model.workloads,
+            "dropped": list(model.dropped),
         },
-    }  # fmt: skip
+    }
 
 
 def _aligned(train: Measured, test: Measured) -> Measured:
@@ -316,22 +409,38 @@ def _aligned(train: Measured, test: Measured) -> Measured:
     at = {setting: i for i, setting in enumerate(train.settings)}
     missing = [str(each) for each in test.settings if each not in at]
     if missing:
-        raise UsageError(f"the applications were measured at {', '.join(missing)}, where no microbenchmark was; leave these rows out")
+        raise UsageError(
+            f"the applications were measured at {', '.join(missing)}, where no microbenchmark was; leave "
+            "these rows out"
+        )
     order = [at[each] for each in test.settings]
-    return Measured(train.names, test.settings, train.features, train.power_w, train.log_time[:, order], train.log_power[:, order])
+    return Measured(
+        train.names,
+        test.settings,
+        train.features,
+        train.power_w,
+        train.log_time[:, order],
+        train.log_power[:, order],
+    )
 
 
-def _physics(model: ClockModel, found: Sequence[Prediction], test: Measured, space: SettingSpace) -> tuple[Array, Array]:
+def _physics(
+    model: ClockModel, found: Sequence[Prediction], test: Measured, space: SettingSpace
+) -> tuple[Array, Array]:
     """The card's laws without the trees, read at the test's settings."""
     from workbench.search.surrogates.prediction import surface
 
     card = model.card
     rows = [
         [float(each.get(name, np.nan) if each.get(name) is not None else np.nan) for name in card.names]
-        for each in test.features.with_columns(power_share=test.power_w / card.power_unit_w).iter_rows(named=True)
+        for each in test.features.with_columns(power_share=test.power_w / card.power_unit_w).iter_rows(
+            named=True
+        )
     ]
     features = np.array(rows)
-    weights, told = surface.weights(card.nodes, space.settings, full_limit_w=None, power_w=None, log_power=np.zeros(len(card.nodes)))
+    weights, told = surface.weights(
+        card.nodes, space.settings, full_limit_w=None, power_w=None, log_power=np.zeros(len(card.nodes))
+    )
     weights[~told] = np.nan
     laws = card.means.physics
     return laws.log_time(card.names, features) @ weights.T, laws.log_power(card.names, features) @ weights.T
@@ -344,8 +453,12 @@ def _by_clock(found: dict[str, tuple[Array, Array]], test: Measured) -> list[dic
             continue
         row: dict[str, Any] = {"setting": str(setting)}
         for name, (time, power) in found.items():
-            row[f"{name}: time"] = float(100 * np.nanmean(np.abs(np.expm1(time[:, at] - test.log_time[:, at]))))
-            row[f"{name}: power"] = float(100 * np.nanmean(np.abs(np.expm1(power[:, at] - test.log_power[:, at]))))
+            row[f"{name}: time"] = float(
+                100 * np.nanmean(np.abs(np.expm1(time[:, at] - test.log_time[:, at])))
+            )
+            row[f"{name}: power"] = float(
+                100 * np.nanmean(np.abs(np.expm1(power[:, at] - test.log_power[:, at])))
+            )
         rows.append(row)
     return rows
 
@@ -370,7 +483,10 @@ def held_out(
     wrong, counts = [], []
     for group in sorted(frame["group"].unique().to_list()):
         train = noisy.filter((pl.col("group") != group) & pl.col("sm_clock_mhz").is_in(learned))
-        test, seen = measured(frame.filter(pl.col("group") == group)), measured(noisy.filter(pl.col("group") == group))
+        test, seen = (
+            measured(frame.filter(pl.col("group") == group)),
+            measured(noisy.filter(pl.col("group") == group)),
+        )
         model = ClockModel.train(train, gpu="left out", feature_set="dcgm", features=features)
         seen = replace(test, features=seen.features, power_w=seen.power_w)
         wrong.append(errors(logs(predictions(model, seen, space_of(test.settings, test.settings[0]))), test))
@@ -392,7 +508,8 @@ def robust(frame: pl.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def predictor(data: Path, quick: bool = False) -> dict[str, Any]:
-    """Every card of `data/counters`, told as tables; the summary is the mean over cards, `bound_broken` the worst.
+    """Every card of `data/counters`, told as tables; the summary is the mean over cards, `bound_broken` the
+    worst.
 
     Args:
         data: Directory of measured data.
@@ -410,7 +527,10 @@ def predictor(data: Path, quick: bool = False) -> dict[str, Any]:
             if not quick:
                 cards[-1]["robust"] = robust(frame_of(path))
     if not cards:
-        raise UsageError(f"{data / 'counters'} has no pair NAME_microbenchmarks.csv, NAME_applications.csv; name the data with --data DIR")
+        raise UsageError(
+            f"{data / 'counters'} has no pair NAME_microbenchmarks.csv, NAME_applications.csv; name the data "
+            "with --data DIR"
+        )
     summary = {key: float(np.mean([each["summary"][key] for each in cards])) for key in TARGETS}
     summary["bound_broken"] = max(each["summary"]["bound_broken"] for each in cards)
     result = {"summary": summary, "cards": cards}
@@ -422,13 +542,39 @@ def tell(result: dict[str, Any]) -> None:
     """Print what was found as tables."""
     for each in result["cards"]:
         print(f"\n## {each['name']}: {each['model']['workloads']} workloads to learn from\n")
-        print(table(["from counters alone", "time, %", "power, %"], [[name, *pair] for name, pair in each["errors"].items()]))
-        print(f"\nprobes: one at {each['probes']['one'][0]}; two at {' and '.join(each['probes']['two'])}; scored where none was\n")
-        print(table(["with probes", "time, %", "power, %"], [[name, *pair] for name, pair in each["probes"]["errors"].items()]))
+        print(
+            table(
+                ["from counters alone", "time, %", "power, %"],
+                [[name, *pair] for name, pair in each["errors"].items()],
+            )
+        )
+        print(
+            f"\nprobes: one at {each['probes']['one'][0]}; two at {' and '.join(each['probes']['two'])}; "
+            "scored where none was\n"
+        )
+        print(
+            table(
+                ["with probes", "time, %", "power, %"],
+                [[name, *pair] for name, pair in each["probes"]["errors"].items()],
+            )
+        )
         print()
-        print(table(["ours with two probes over", "time", "power"], [[n, *pair] for n, pair in each["ratio_with_two_probes"].items()]))
+        print(
+            table(
+                ["ours with two probes over", "time", "power"],
+                [[n, *pair] for n, pair in each["ratio_with_two_probes"].items()],
+            )
+        )
         print()
-        heads = ["choice within 5 %", "mean regret, %", "worst, %", "bound broken", "probes: time", "probes: energy", "probes beyond"]
+        heads = [
+            "choice within 5 %",
+            "mean regret, %",
+            "worst, %",
+            "bound broken",
+            "probes: time",
+            "probes: energy",
+            "probes beyond",
+        ]
         rows = []
         for name, one in each["choices"].items():
             cost = one.get("probes", {})
@@ -439,10 +585,20 @@ def tell(result: dict[str, Any]) -> None:
         print(table(list(each["by_clock"][0]), [list(row.values()) for row in each["by_clock"]]))
         if "robust" in each:
             print()
-            print(table(["groups of microbenchmarks left out", "time, %", "power, %"], [[n, *pair] for n, pair in each["robust"].items()]))
+            print(
+                table(
+                    ["groups of microbenchmarks left out", "time, %", "power, %"],
+                    [[n, *pair] for n, pair in each["robust"].items()],
+                )
+            )
         print(f"\ninside the 80 % intervals: {each['covered']}")
     print()
-    print(table(["figure", "value", "aim"], [[key, result["summary"][key], f"<= {aim}"] for key, aim in TARGETS.items()]))
+    print(
+        table(
+            ["figure", "value", "aim"],
+            [[key, result["summary"][key], f"<= {aim}"] for key, aim in TARGETS.items()],
+        )
+    )
 
 
 def main() -> None:

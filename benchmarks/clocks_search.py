@@ -2,13 +2,16 @@
 
     python -m benchmarks.clocks --only search [--data DIR] [--json FILE] [--quick]
 
-A problem is a kernel, a pass of a pipeline stage or an application that was measured at many clocks (`clocks_grids`, which also holds the
-rule for clocks between). Every probe of every method has an error of its own in time and in energy, 1, 2 or 3 % (normal, relative); every
-method begins with a probe of the reference, the highest clocks, has the same prediction to start from (physics and that probe, nothing of
-the card), and goes on until it stops by itself. Then its choice is looked up in the grid without noise.
+A problem is a kernel, a pass of a pipeline stage or an application that was measured at many clocks
+(`clocks_grids`, which also holds the rule for clocks between). Every probe of every method has an error of
+its own in time and in energy, 1, 2 or 3 % (normal, relative); every method begins with a probe of the
+reference, the highest clocks, has the same prediction to start from (physics and that probe, nothing of the
+card), and goes on until it stops by itself. Then its choice is looked up in the grid without noise.
 
-    excess      energy of the choice over that of the best setting within the bound; a choice beyond the bound is charged as the reference
-    shared      the same, but a job beyond the bound runs so much of its time at the reference that all of it keeps the bound
+    excess      energy of the choice over that of the best setting within the bound; a choice beyond the bound
+                is charged as the reference
+    shared      the same, but a job beyond the bound runs so much of its time at the reference that all of it
+                keeps the bound
     raw         the same, but nothing is charged: below zero where the bound was broken
 
 Kernels and stages weigh the same however many problems there are of either.
@@ -45,7 +48,9 @@ SEEDS = {"model-guided": 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "g
 ITERATIONS = 10  # of a probe; its scatter is told such that ten of them have the error of the probe
 MOST = 60  # probes, if a method never stops
 MAIN = ("kernels", "stages")
-Task = tuple[Grid, str, float, int, float, str, bool]  # problem, method, noise, seed, bound, objective, whether a library is given
+Task = tuple[
+    Grid, str, float, int, float, str, bool
+]  # problem, method, noise, seed, bound, objective, whether a library is given
 
 
 def search(data: Path, quick: bool) -> dict[str, Any]:
@@ -60,7 +65,10 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
         print(f"not run, as their libraries are not here: {', '.join(absent)}")
     score: dict[bool, dict[str, dict[str, float]]] = {}
     details: dict[str, Any] = {"absent": absent}
-    for informed, title in ((True, "with a library of the card's other workloads"), (False, "without one: physics only")):
+    for informed, title in (
+        (True, "with a library of the card's other workloads"),
+        (False, "without one: physics only"),
+    ):
         runs = _all(_tasks(found, methods, informed, quick), found)
         main = runs.filter(pl.col("kind").is_in(MAIN))
         score[informed] = summarised(main)
@@ -86,12 +94,20 @@ def _tasks(found: Sequence[Grid], methods: Sequence[str], informed: bool, quick:
     for name in methods:
         for number, grid in enumerate(found):
             sampled = name in ("tpe", "gp", "random")
-            if (quick and number % 5) or (grid.kind == "applications" and (sampled or number % 3)) or (sampled and not informed):
+            if (
+                (quick and number % 5)
+                or (grid.kind == "applications" and (sampled or number % 3))
+                or (sampled and not informed)
+            ):
                 continue
             if name == "gp" and grid.kind == "stages" and number % 4:
                 continue  # its fits take seconds; stages are alike
             seeds = 1 if quick else SEEDS[name] if grid.kind == "kernels" else max(1, SEEDS[name] // 2)
-            tasks += [(grid, name, noise, seed, BOUND, "energy", informed) for noise in NOISES for seed in range(seeds)]
+            tasks += [
+                (grid, name, noise, seed, BOUND, "energy", informed)
+                for noise in NOISES
+                for seed in range(seeds)
+            ]
     return tasks
 
 
@@ -104,8 +120,11 @@ def _summary(score: dict[str, dict[str, float]]) -> dict[str, Any]:
         "probes_mean_ratio_to_gpoeo": ours["probes_mean"] / theirs["probes_mean"],
         "violations": {
             name: {
-                "per_run": each["violations_per_run"], "share_of_probes": each["violation_share"], "two_in_a_row": each["in_a_row"],
-                "choice_beyond": each["choice_beyond"], "overshoot_of_those": each["overshoot"],
+                "per_run": each["violations_per_run"],
+                "share_of_probes": each["violation_share"],
+                "two_in_a_row": each["in_a_row"],
+                "choice_beyond": each["choice_beyond"],
+                "overshoot_of_those": each["overshoot"],
             }
             for name, each in score.items()
         },
@@ -114,7 +133,7 @@ def _summary(score: dict[str, dict[str, float]]) -> dict[str, Any]:
             for which in ("excess", "shared", "raw")
             for what in ("median", "mean", "worst")
         },
-    }  # fmt: skip
+    }
 
 
 def one(task: Task) -> dict[str, Any]:
@@ -125,8 +144,17 @@ def one(task: Task) -> dict[str, Any]:
     times, energies = grid.table(settings)
     here = space.reference_row
     mine: Objective = _objective(wanted, times, energies, here)
-    luck = np.random.default_rng([seed, round(1000 * noise), zlib.crc32(grid.name.encode())])  # the same for every method
-    running = make_search(name, space, mine, bound, prior=_library(grid.name) if informed else None, rng=np.random.default_rng(seed))
+    luck = np.random.default_rng(
+        [seed, round(1000 * noise), zlib.crc32(grid.name.encode())]
+    )  # the same for every method
+    running = make_search(
+        name,
+        space,
+        mine,
+        bound,
+        prior=_library(grid.name) if informed else None,
+        rng=np.random.default_rng(seed),
+    )
     allowed = times <= (1 + bound) * times[here] * (1 + 1e-9)
     visited: list[int] = []
     reason = f"after {MOST} probes"
@@ -136,9 +164,18 @@ def one(task: Task) -> dict[str, Any]:
             reason = step.reason
             break
         row = space.row(step.setting)
-        time_s, energy_j = np.array([times[row], energies[row]]) * np.exp(noise * luck.standard_normal(2)) * ITERATIONS
+        time_s, energy_j = (
+            np.array([times[row], energies[row]]) * np.exp(noise * luck.standard_normal(2)) * ITERATIONS
+        )
         scatter_s = noise * math.sqrt(ITERATIONS) * time_s / ITERATIONS
-        running.tell(step.setting, ITERATIONS, float(time_s), float(energy_j), 1.96 * noise * float(energy_j), float(scatter_s))
+        running.tell(
+            step.setting,
+            ITERATIONS,
+            float(time_s),
+            float(energy_j),
+            1.96 * noise * float(energy_j),
+            float(scatter_s),
+        )
         visited.append(row)
     chosen = space.row(running.choice().setting)
     cost = np.asarray(mine.cost(times, energies), dtype=float)
@@ -146,13 +183,23 @@ def one(task: Task) -> dict[str, Any]:
     share = min(1.0, bound / max(float(times[chosen] / times[here]) - 1, 1e-12))
     beyond = [not allowed[row] for row in visited]
     return {
-        "file": grid.file, "kind": grid.kind, "problem": grid.problem, "method": name, "noise": noise, "seed": seed, "probes": len(visited),
-        "beyond": sum(beyond), "in_a_row": any(a and b for a, b in itertools.pairwise(beyond)),
-        "choice_beyond": not allowed[chosen], "slowdown": float(times[chosen] / times[here] - 1),
+        "file": grid.file,
+        "kind": grid.kind,
+        "problem": grid.problem,
+        "method": name,
+        "noise": noise,
+        "seed": seed,
+        "probes": len(visited),
+        "beyond": sum(beyond),
+        "in_a_row": any(a and b for a, b in itertools.pairwise(beyond)),
+        "choice_beyond": not allowed[chosen],
+        "slowdown": float(times[chosen] / times[here] - 1),
         "excess": float(cost[chosen] if allowed[chosen] else max(cost[here], cost[chosen])) / best - 1,
-        "shared": float(share * cost[chosen] + (1 - share) * cost[here]) / best - 1, "raw": float(cost[chosen]) / best - 1,
-        "reference": float(cost[here]) / best - 1, "reason": reason,
-    }  # fmt: skip
+        "shared": float(share * cost[chosen] + (1 - share) * cost[here]) / best - 1,
+        "raw": float(cost[chosen]) / best - 1,
+        "reference": float(cost[here]) / best - 1,
+        "reason": reason,
+    }
 
 
 def summarised(runs: pl.DataFrame) -> dict[str, dict[str, float]]:
@@ -160,10 +207,15 @@ def summarised(runs: pl.DataFrame) -> dict[str, dict[str, float]]:
     found = {}
     for name in [each for each in SEEDS if each in runs["method"].unique()]:
         mine = runs.filter(pl.col("method") == name).with_columns(
-            weight=1 / pl.len().over("kind", "problem", "file") / pl.struct("file", "problem").n_unique().over("kind")
+            weight=1
+            / pl.len().over("kind", "problem", "file")
+            / pl.struct("file", "problem").n_unique().over("kind")
         )
         weights = mine["weight"].to_numpy()
-        row = {"probes_median": _median(mine["probes"].to_numpy(), weights), "probes_mean": _mean(mine["probes"].to_numpy(), weights)}
+        row = {
+            "probes_median": _median(mine["probes"].to_numpy(), weights),
+            "probes_mean": _mean(mine["probes"].to_numpy(), weights),
+        }
         for which in ("excess", "shared", "raw"):
             values = mine[which].to_numpy()
             row |= {f"{which}_median": _median(values, weights), f"{which}_mean": _mean(values, weights)}
@@ -181,7 +233,11 @@ def summarised(runs: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 def _beside(found: Sequence[Grid]) -> dict[str, Any]:
     """Ours and GPOEO's: no noise at all, other bounds, other objectives, whole iterations of a stage."""
-    main = [grid for number, grid in enumerate(found) if grid.kind == "kernels" or (grid.kind == "stages" and number % 3 == 0)]
+    main = [
+        grid
+        for number, grid in enumerate(found)
+        if grid.kind == "kernels" or (grid.kind == "stages" and number % 3 == 0)
+    ]
     stages = whole_iterations([grid for grid in found if grid.kind == "stages"])
     cases: dict[str, tuple[list[Grid], tuple[float, ...], float, str]] = {
         "no noise": (main, (1e-4,), BOUND, "energy"),
@@ -195,7 +251,10 @@ def _beside(found: Sequence[Grid]) -> dict[str, Any]:
     result = {}
     for title, (mine, noises, bound, wanted) in cases.items():
         tasks: list[Task] = [
-            (grid, name, noise, 0, bound, wanted, True) for name in ("model-guided", "gpoeo") for grid in mine for noise in noises
+            (grid, name, noise, 0, bound, wanted, True)
+            for name in ("model-guided", "gpoeo")
+            for grid in mine
+            for noise in noises
         ]
         if tasks:
             result[title] = summarised(_all(tasks, [*found, *(stages if mine is stages else [])]))
@@ -218,7 +277,9 @@ def _all(tasks: Sequence[Task], found: Sequence[Grid]) -> pl.DataFrame:
         return pl.DataFrame([one(task) for task in tasks], infer_schema_length=None)
     # A fork of a process whose library has threads may wait for ever.
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=2, mp_context=spawn, initializer=_know, initargs=(list(found),)) as pool:
+    with ProcessPoolExecutor(
+        max_workers=2, mp_context=spawn, initializer=_know, initargs=(list(found),)
+    ) as pool:
         return pl.DataFrame(list(pool.map(one, tasks, chunksize=8)), infer_schema_length=None)
 
 
@@ -234,14 +295,23 @@ def _know(found: Sequence[Grid]) -> None:
 def others(grid: Grid, found: Sequence[Grid]) -> list[Grid]:
     """Workloads of the same card that a library may hold when this one is tuned.
 
-    Passes of the stages of another model, told by the same clocks; of the same model where there is no other, but not this stage's. Kernels
-    and applications of the same file, but not those of the same name with another number.
+    Passes of the stages of another model, told by the same clocks; of the same model where there is no other,
+    but not this stage's. Kernels and applications of the same file, but not those of the same name with
+    another number.
     """
     alike = [each for each in found if each.kind == grid.kind and each.name != grid.name]
     if grid.kind != "stages":
         return [each for each in alike if each.file == grid.file and _family(each) != _family(grid)]
-    elsewhere = [each for each in alike if each.file != grid.file and set(each.settings(None)) == set(grid.settings(None))]
-    return elsewhere or [each for each in alike if each.file == grid.file and each.problem.split()[:2] != grid.problem.split()[:2]]
+    elsewhere = [
+        each
+        for each in alike
+        if each.file != grid.file and set(each.settings(None)) == set(grid.settings(None))
+    ]
+    return elsewhere or [
+        each
+        for each in alike
+        if each.file == grid.file and each.problem.split()[:2] != grid.problem.split()[:2]
+    ]
 
 
 def _family(grid: Grid) -> str:
@@ -262,15 +332,24 @@ def _library(name: str) -> Library | None:
 
 
 def _stretched(grid: Grid, space: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Time and energy at every setting of a space; up to 6 % beyond what was measured along the last straight line, NaN farther off."""
+    """Time and energy at every setting of a space; up to 6 % beyond what was measured along the last
+    straight line, NaN farther off.
+    """
     times, energies = np.full(len(space), np.nan), np.full(len(space), np.nan)
     for mem, (logs, log_times, log_energies) in grid.rows.items():
-        rows = [row for row, each in enumerate(space.settings) if each.mem_clock_mhz == mem and each.sm_clock_mhz is not None]
+        rows = [
+            row
+            for row, each in enumerate(space.settings)
+            if each.mem_clock_mhz == mem and each.sm_clock_mhz is not None
+        ]
         at = np.log([float(space.settings[row].sm_clock_mhz or 1) for row in rows])
         for values, target in ((log_times, times), (log_energies, energies)):
             found = np.interp(at, logs, values)
             if len(logs) > 1:
-                low, high = (values[1] - values[0]) / (logs[1] - logs[0]), (values[-1] - values[-2]) / (logs[-1] - logs[-2])
+                low, high = (
+                    (values[1] - values[0]) / (logs[1] - logs[0]),
+                    (values[-1] - values[-2]) / (logs[-1] - logs[-2]),
+                )
                 found = found + np.minimum(at - logs[0], 0) * low + np.maximum(at - logs[-1], 0) * high
             target[rows] = np.where((at >= logs[0] - 0.06) & (at <= logs[-1] + 0.06), np.exp(found), np.nan)
     return times, energies
@@ -302,17 +381,33 @@ def _by(runs: pl.DataFrame, column: str) -> dict[str, Any]:
 
 
 HEADS = (
-    "method", "probes, median", "mean", "excess, median", "mean", "worst", "shared, median", "raw, median", "choices beyond, %",
-    "probes beyond a run", "two in a row, %",
-)  # fmt: skip
+    "method",
+    "probes, median",
+    "mean",
+    "excess, median",
+    "mean",
+    "worst",
+    "shared, median",
+    "raw, median",
+    "choices beyond, %",
+    "probes beyond a run",
+    "two in a row, %",
+)
 
 
 def _cells(row: dict[str, float]) -> tuple[Any, ...]:
-    percent = [f"{100 * row[name]:.1f} %" for name in ("excess_median", "excess_mean", "excess_worst", "shared_median", "raw_median")]
+    percent = [
+        f"{100 * row[name]:.1f} %"
+        for name in ("excess_median", "excess_mean", "excess_worst", "shared_median", "raw_median")
+    ]
     return (
-        f"{row['probes_median']:.1f}", f"{row['probes_mean']:.1f}", *percent, f"{100 * row['choice_beyond']:.0f}",
-        f"{row['violations_per_run']:.2f}", f"{100 * row['in_a_row']:.0f}",
-    )  # fmt: skip
+        f"{row['probes_median']:.1f}",
+        f"{row['probes_mean']:.1f}",
+        *percent,
+        f"{100 * row['choice_beyond']:.0f}",
+        f"{row['violations_per_run']:.2f}",
+        f"{100 * row['in_a_row']:.0f}",
+    )
 
 
 def _print(score: dict[str, dict[str, float]]) -> None:
@@ -333,4 +428,4 @@ _TINY = Grid(
     "tiny", "kernels", "tiny",
     pl.DataFrame({"sm_clock_mhz": [900, 1200, 1500], "mem_clock_mhz": [5000] * 3, "power_limit_w": [None] * 3,
                   "time_s": [1.5, 1.2, 1.0], "energy_j": [0.9, 0.9, 1.0]}),
-)  # fmt: skip
+)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.cluster [--data DIR] [--json FILE] [--quick]
 
-Job logs are the files of DIR/cluster that have the columns of one; models, memory, deadlines and sensitivities are drawn
-(`workbench.cluster.draw`).
+Job logs are the files of DIR/cluster that have the columns of one; models, memory, deadlines and
+sensitivities are drawn (`workbench.cluster.draw`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,17 @@ from .common import arguments, finish, table
 NODES = (28, 64)
 MOST_A_WEEK, MOST = 20_000, 150_000  # jobs: of a longer log the first so many, so that a run takes minutes
 EACO = ("eaco-2-80", "eaco-2-100", "eaco-3-80", "eaco-3-100")
-BASELINES = ("fifo-spread-always-on", "fifo-spread", "fifo-best-fit", "fifo-packed", "gandiva", "sjf", "srtf", "tiresias", "lucid")
+BASELINES = (
+    "fifo-spread-always-on",
+    "fifo-spread",
+    "fifo-best-fit",
+    "fifo-packed",
+    "gandiva",
+    "sjf",
+    "srtf",
+    "tiresias",
+    "lucid",
+)
 SHOWN = ("energy_kwh", "active_nodes", "runtime_inflation", "jct_h", "jct_p95_h", "misses", "undos", "moves")
 CLOCK_IDLE_W = 60.0  # of the card of the clock sweeps, an A100
 
@@ -41,9 +51,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     tables = published(options.data)
     logs = job_logs(options.data)
     if not logs:
-        print(f"there is no job log in {options.data}: the paper's tables are checked, and speed on generated logs; no policy is compared")
+        print(
+            f"there is no job log in {options.data}: the paper's tables are checked, and speed on generated "
+            "logs; no policy is compared"
+        )
     seeds = range(1) if options.quick else range(3)
-    caps = {"limits": levels(limit_curves(options.data), 250.0), "clocks": levels(clock_curves(options.data), 250.0, idle_w=CLOCK_IDLE_W)}
+    caps = {
+        "limits": levels(limit_curves(options.data), 250.0),
+        "clocks": levels(clock_curves(options.data), 250.0, idle_w=CLOCK_IDLE_W),
+    }
     told(caps)
     rows: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
@@ -55,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             part = part.head(3000 if options.quick else MOST_A_WEEK)
             first = not rows
             for nodes in NODES:
-                new = [row for seed in seeds for row in one(name, week, part, nodes, seed, caps, everyone=first)]
+                new = [
+                    row for seed in seeds for row in one(name, week, part, nodes, seed, caps, everyone=first)
+                ]
                 rows += new
                 verdicts.append(verdict(new, name, week, nodes))
                 report(new, verdicts[-1])
@@ -70,14 +88,19 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     speeds = speed(options.data, next(iter(logs), None), quick=options.quick)
     summary = summarised(rows, verdicts, speeds)
     print("\n" + table(("figure", "value"), [(key, value) for key, value in summary.items()]))
-    result: dict[str, Any] = {"tables": tables, "caps": {key: [_cap(cap) for cap in value] for key, value in caps.items()}}
+    result: dict[str, Any] = {
+        "tables": tables,
+        "caps": {key: [_cap(cap) for cap in value] for key, value in caps.items()},
+    }
     result |= {"runs": rows, "verdicts": verdicts, "speed": speeds, "summary": summary}
     finish(result, options.json)
     return result
 
 
 def published(data: Path) -> list[dict[str, Any]]:
-    """Each row of the paper's tables against the models: excess by the prior alone and by measured pairs, utilisation, power."""
+    """Each row of the paper's tables against the models: excess by the prior alone and by measured pairs,
+    utilisation, power.
+    """
     path = data / "colocation" / "eaco_tables.csv"
     if not path.exists():
         print(f"no published tables: {path} is absent")
@@ -97,7 +120,9 @@ def published(data: Path) -> list[dict[str, Any]]:
                 "set": row["job_set"],
                 "excess_published": row["avg_jct_h"] / mean_h - 1,
                 "excess_prior": prior(len(members), sum(loads)),
-                "excess_model": model.excess([Profile(names[member], load) for member, load in zip(members, loads, strict=True)]),
+                "excess_model": model.excess(
+                    [Profile(names[member], load) for member, load in zip(members, loads, strict=True)]
+                ),
                 "util_published": row["avg_gpu_util"] / 100,
                 "util_model": used,
                 "power_published_w": float(row["avg_power_w"]),
@@ -109,10 +134,14 @@ def published(data: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def contestants(caps: dict[str, tuple[CapLevel, ...]], *, everyone: bool) -> dict[str, tuple[Callable[[], Policy], tuple[CapLevel, ...]]]:
+def contestants(
+    caps: dict[str, tuple[CapLevel, ...]], *, everyone: bool
+) -> dict[str, tuple[Callable[[], Policy], tuple[CapLevel, ...]]]:
     """By name: how to make it, and which caps its nodes offer."""
     names = [*BASELINES, *EACO] if everyone else ["fifo-spread-always-on", "fifo-best-fit", *EACO]
-    made: dict[str, tuple[Callable[[], Policy], tuple[CapLevel, ...]]] = {name: (POLICIES[name], ()) for name in names}
+    made: dict[str, tuple[Callable[[], Policy], tuple[CapLevel, ...]]] = {
+        name: (POLICIES[name], ()) for name in names
+    }
     made["ours"] = (POLICIES["ours"], ())
     made["ours, calm"] = (POLICIES["ours-calm"], ())
     made["ours, no moves"] = (partial(EnergyAwarePolicy, review_s=None), ())
@@ -123,7 +152,14 @@ def contestants(caps: dict[str, tuple[CapLevel, ...]], *, everyone: bool) -> dic
 
 
 def one(
-    log: str, part: str, jobs: pl.DataFrame, nodes: int, seed: int, caps: dict[str, tuple[CapLevel, ...]], *, everyone: bool
+    log: str,
+    part: str,
+    jobs: pl.DataFrame,
+    nodes: int,
+    seed: int,
+    caps: dict[str, tuple[CapLevel, ...]],
+    *,
+    everyone: bool,
 ) -> list[dict[str, Any]]:
     """All contestants on one draw."""
     frame = drawn(jobs, seed)
@@ -131,7 +167,17 @@ def one(
     for name, (make, offered) in contestants(caps, everyone=everyone).items():
         cluster = Cluster.of(nodes, replace(V100_NODE, caps=offered))
         row = summarise(Simulator(frame, cluster, make(), timeline_s=None).run())
-        rows.append({**row, "title": row["policy"], "policy": name, "log": log, "part": part, "nodes": nodes, "seed": seed})
+        rows.append(
+            {
+                **row,
+                "title": row["policy"],
+                "policy": name,
+                "log": log,
+                "part": part,
+                "nodes": nodes,
+                "seed": seed,
+            }
+        )
     return rows
 
 
@@ -145,12 +191,16 @@ def spread(rows: list[dict[str, Any]], policy: str, figure: str) -> float:
 
 
 def verdict(rows: list[dict[str, Any]], log: str, part: str, nodes: int) -> dict[str, Any]:
-    """Ours against the EaCO of least mean energy, and its calm form also against the better EaCO of two jobs a GPU; means over seeds."""
+    """Ours against the EaCO of least mean energy, and its calm form also against the better EaCO of two
+    jobs a GPU; means over seeds.
+    """
     best = min(EACO, key=lambda name: mean(rows, name, "energy_kwh"))
     found: dict[str, Any] = {"log": log, "part": part, "nodes": nodes, "eaco_at_its_best": best}
     fifo = mean(rows, "fifo-spread-always-on", "energy_kwh")
     found["eaco_energy_over_fifo_spread"] = mean(rows, best, "energy_kwh") / fifo
-    found["eaco_energy_over_fifo_best_fit"] = mean(rows, best, "energy_kwh") / mean(rows, "fifo-best-fit", "energy_kwh")
+    found["eaco_energy_over_fifo_best_fit"] = mean(rows, best, "energy_kwh") / mean(
+        rows, "fifo-best-fit", "energy_kwh"
+    )
     for ours in [name for name in dict.fromkeys(row["policy"] for row in rows) if name.startswith("ours")]:
         found[ours] = against(rows, ours, best)
     two = min(EACO[:2], key=lambda name: mean(rows, name, "energy_kwh"))
@@ -161,13 +211,17 @@ def verdict(rows: list[dict[str, Any]], log: str, part: str, nodes: int) -> dict
 
 def against(rows: list[dict[str, Any]], ours: str, other: str) -> dict[str, Any]:
     """One policy against another, means over seeds, and whether it saves 8 % with nothing else worse."""
-    compared: dict[str, Any] = {"energy_ratio": mean(rows, ours, "energy_kwh") / mean(rows, other, "energy_kwh")}
+    compared: dict[str, Any] = {
+        "energy_ratio": mean(rows, ours, "energy_kwh") / mean(rows, other, "energy_kwh")
+    }
     for figure in ("jct_h", "jct_p95_h"):
         compared[f"{figure}_ratio"] = mean(rows, ours, figure) / mean(rows, other, figure)
     for figure in ("runtime_inflation", "mean_job_inflation", "misses"):
         compared[f"{figure}_difference"] = mean(rows, ours, figure) - mean(rows, other, figure)
     energy = {(row["policy"], row["seed"]): row["energy_kwh"] for row in rows}
-    compared["worst_seed_energy_ratio"] = max(energy[ours, seed] / energy[other, seed] for name, seed in energy if name == ours)
+    compared["worst_seed_energy_ratio"] = max(
+        energy[ours, seed] / energy[other, seed] for name, seed in energy if name == ours
+    )
     compared["holds"] = (
         compared["energy_ratio"] <= 0.92
         and compared["jct_h_ratio"] <= 1
@@ -181,8 +235,14 @@ def against(rows: list[dict[str, Any]], ours: str, other: str) -> dict[str, Any]
 def report(rows: list[dict[str, Any]], found: dict[str, Any]) -> None:
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     seeds = len({row["seed"] for row in rows})
-    print(f"\n{found['log']}, {found['part']}, {rows[0]['jobs']} jobs, {found['nodes']} nodes, means over {seeds} seeds")
-    lines = [[name, *(mean(rows, name, figure) for figure in SHOWN), spread(rows, name, "energy_kwh")] for name in policies]
+    print(
+        f"\n{found['log']}, {found['part']}, {rows[0]['jobs']} jobs, {found['nodes']} nodes, means over "
+        f"{seeds} seeds"
+    )
+    lines = [
+        [name, *(mean(rows, name, figure) for figure in SHOWN), spread(rows, name, "energy_kwh")]
+        for name in policies
+    ]
     print(table(["policy", *SHOWN, "energy spread"], lines))
     best = found["eaco_at_its_best"]
     compared = {f"{ours} against {best}": found[ours] for ours in policies if ours.startswith("ours")}
@@ -192,13 +252,18 @@ def report(rows: list[dict[str, Any]], found: dict[str, Any]) -> None:
 
 
 def speed(data: Path, log: str | None, *, quick: bool) -> list[dict[str, Any]]:
-    """The whole log on 64 nodes, then generated logs of growing size on growing clusters, each in its own process.
+    """The whole log on 64 nodes, then generated logs of growing size on growing clusters, each in its own
+    process.
 
     Without a log a generated one of Philly's size stands for it.
     """
     of = {"log": data, "name": log} if log is not None else {"jobs": 74_331}
     rows = [measured(policy, **of) for policy in ("fifo-best-fit", "eaco-2-100", "eaco-3-100", "ours")]
-    sizes = [(20_000, 512), (100_000, 512)] if quick else [(100_000, 512), (100_000, 2_000), (100_000, 10_000), (1_000_000, 10_000)]
+    sizes = (
+        [(20_000, 512), (100_000, 512)]
+        if quick
+        else [(100_000, 512), (100_000, 2_000), (100_000, 10_000), (1_000_000, 10_000)]
+    )
     for jobs, gpus in sizes:
         # Ours takes some eight minutes over a million jobs: a tenth stands for it.
         who = ("fifo-best-fit", "eaco-3-100", "ours")[: 2 if quick or jobs > 500_000 else 3]
@@ -207,8 +272,11 @@ def speed(data: Path, log: str | None, *, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def summarised(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], speeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures by which the whole is judged; ratios are the worst over logs, parts and cluster sizes with several seeds.
+def summarised(
+    rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], speeds: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The figures by which the whole is judged; ratios are the worst over logs, parts and cluster sizes with
+    several seeds.
 
     What the data does not allow is None: no job log, no measured limits.
     """
@@ -217,11 +285,15 @@ def summarised(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], speed
     capped = [each["ours, power limits"] for each in judged if "ours, power limits" in each]
     return {
         "fifo_jobs_per_cpu_s": by_policy["fifo-best-fit"]["jobs_per_cpu_s"],
-        "eaco_jobs_per_cpu_s": min(by_policy["eaco-2-100"]["jobs_per_cpu_s"], by_policy["eaco-3-100"]["jobs_per_cpu_s"]),
+        "eaco_jobs_per_cpu_s": min(
+            by_policy["eaco-2-100"]["jobs_per_cpu_s"], by_policy["eaco-3-100"]["jobs_per_cpu_s"]
+        ),
         "peak_mb": max(by_policy[name]["peak_mb"] for name in ("fifo-best-fit", "eaco-2-100", "eaco-3-100")),
         "ours_energy_over_eaco": max([each["ours"]["energy_ratio"] for each in judged], default=None),
         "ours_capped_energy_over_eaco": max([each["energy_ratio"] for each in capped], default=None),
-        "eaco_energy_over_fifo_spread": max([each["eaco_energy_over_fifo_spread"] for each in judged], default=None),
+        "eaco_energy_over_fifo_spread": max(
+            [each["eaco_energy_over_fifo_spread"] for each in judged], default=None
+        ),
         "ours_holds": all(each["ours"]["holds"] for each in judged) if judged else None,
         "ours_capped_holds": all(each["holds"] for each in capped) if capped else None,
     }
@@ -229,7 +301,9 @@ def summarised(rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], speed
 
 def told(caps: dict[str, tuple[CapLevel, ...]]) -> None:
     for kind, found in caps.items():
-        text = ", ".join(f"{cap.power_limit_w:g} W: speed {cap.speed:.3f}, active {cap.active:.3f}" for cap in found)
+        text = ", ".join(
+            f"{cap.power_limit_w:g} W: speed {cap.speed:.3f}, active {cap.active:.3f}" for cap in found
+        )
         print(f"\nEffect of {kind}, as measured: {text or 'no such traces here'}")
 
 

@@ -1,5 +1,5 @@
-"""What a power limit and a locked clock do to training, from the measured traces: speed and power above idle, by share of the highest
-setting.
+"""What a power limit and a locked clock do to training, from the measured traces: speed and power above idle,
+by share of the highest setting.
 """
 
 from __future__ import annotations
@@ -30,17 +30,29 @@ def limit_curves(data: Path) -> list[Curve]:
                 pl.col("time_per_epoch", "average_power").mean()
             )
             for _, network in per_run.group_by("network", maintain_order=False):
-                top = network.sort("power_limit").group_by("batch_size", "optimizer").agg(pl.col("time_per_epoch").last().alias("top_s"))
+                top = (
+                    network.sort("power_limit")
+                    .group_by("batch_size", "optimizer")
+                    .agg(pl.col("time_per_epoch").last().alias("top_s"))
+                )
                 # Batch sizes differ in length; each counts the same in its network's mean.
                 joined = network.join(top, on=["batch_size", "optimizer"]).with_columns(
                     (pl.col("time_per_epoch") / pl.col("top_s")).alias("time")
                 )
                 curves.append(
-                    _curve(joined.group_by("power_limit").agg(pl.col("time").mean(), pl.col("average_power").mean()), "power_limit")
+                    _curve(
+                        joined.group_by("power_limit").agg(
+                            pl.col("time").mean(), pl.col("average_power").mean()
+                        ),
+                        "power_limit",
+                    )
                 )
         elif {"window_name", "elapsed_time"} <= set(frame.columns):
             energy = [name for name in frame.columns if re.fullmatch(r"gpu\d+_energy", name)]
-            limits = [float(match[1]) if (match := re.search(r"(\d+)$", name)) else None for name in frame["window_name"]]
+            limits = [
+                float(match[1]) if (match := re.search(r"(\d+)$", name)) else None
+                for name in frame["window_name"]
+            ]
             if energy and None not in limits:
                 frame = frame.with_columns(
                     pl.Series("power_limit", limits),
@@ -71,7 +83,8 @@ def levels(curves: Sequence[Curve], top_w: float, *, idle_w: float | None = None
 
     Args:
         top_w: The highest power limit of the node's GPUs, by which the levels are named.
-        idle_w: Idle power of the measured card, where its setting is no power limit; else `IDLE_SHARE` of its highest limit.
+        idle_w: Idle power of the measured card, where its setting is no power limit; else `IDLE_SHARE` of its
+            highest limit.
     """
     found = []
     lowest_speed = lowest_active = 1.0
@@ -87,11 +100,18 @@ def levels(curves: Sequence[Curve], top_w: float, *, idle_w: float | None = None
             top += float(watts[-1]) - idle
         if speeds:
             # Measurements scatter; a lower limit is neither faster nor hungrier.
-            lowest_speed, lowest_active = min(lowest_speed, float(np.mean(speeds))), min(lowest_active, max(float(power / top), 0.0))
+            lowest_speed, lowest_active = (
+                min(lowest_speed, float(np.mean(speeds))),
+                min(lowest_active, max(float(power / top), 0.0)),
+            )
             found.append(CapLevel(round(share * top_w, 1), round(lowest_speed, 4), round(lowest_active, 4)))
     return tuple(found)
 
 
 def _curve(frame: pl.DataFrame, setting: str) -> Curve:
     frame = frame.sort(setting)
-    return frame[setting].cast(pl.Float64).to_numpy(), frame["time"].to_numpy(), frame["average_power"].to_numpy()
+    return (
+        frame[setting].cast(pl.Float64).to_numpy(),
+        frame["time"].to_numpy(),
+        frame["average_power"].to_numpy(),
+    )

@@ -19,8 +19,8 @@ SUFFIXES = (".parquet", ".csv", ".txt")
 
 
 def job_logs(data: Path) -> dict[str, pl.DataFrame]:
-    """Every table in `DIR/cluster`, or else anywhere in DIR, that has the columns of a job log: ours and Philly's, Alibaba's, Slurm's.
-    Types of GPUs are left out, as the simulated nodes are all alike.
+    """Every table in `DIR/cluster`, or else anywhere in DIR, that has the columns of a job log: ours and
+    Philly's, Alibaba's, Slurm's. Types of GPUs are left out, as the simulated nodes are all alike.
     """
     near = [path for path in sorted((data / "cluster").rglob("*")) if path.suffix in SUFFIXES]
     found: dict[str, pl.DataFrame] = {}
@@ -45,7 +45,11 @@ def read(path: Path) -> pl.DataFrame | None:
         columns = set(frame.columns)
         if set(NEEDED) <= columns:
             known = frame.drop("gpu_type", strict=False)
-            return known if known["submit_s"].dtype.is_numeric() and known["duration_s"].dtype.is_numeric() else philly(frame)
+            return (
+                known
+                if known["submit_s"].dtype.is_numeric() and known["duration_s"].dtype.is_numeric()
+                else philly(frame)
+            )
         if {"gpu_milli", "creation_time"} <= columns or {"plan_gpu", "inst_num"} <= columns:
             return alibaba(frame).drop("gpu_type")
     except (pl.exceptions.PolarsError, UsageError, UnicodeError) as error:
@@ -54,15 +58,23 @@ def read(path: Path) -> pl.DataFrame | None:
 
 
 def usable(log: pl.DataFrame) -> pl.DataFrame:
-    """Jobs of at most 8 GPUs and at least a minute, durations capped at 3 days, in order of submission; wrong rows are left out."""
-    kept = check(log, keep_valid=True).filter((pl.col("num_gpus") <= WIDEST) & (pl.col("duration_s") >= SHORTEST_S))
+    """Jobs of at most 8 GPUs and at least a minute, durations capped at 3 days, in order of submission;
+    wrong rows are left out.
+    """
+    kept = check(log, keep_valid=True).filter(
+        (pl.col("num_gpus") <= WIDEST) & (pl.col("duration_s") >= SHORTEST_S)
+    )
     if kept.height == 0:
-        raise UsageError(f"none of the log's {log.height} jobs is valid, lasts {SHORTEST_S:g} s and takes at most {WIDEST} GPUs")
+        raise UsageError(
+            f"none of the log's {log.height} jobs is valid, lasts {SHORTEST_S:g} s and takes at most "
+            f"{WIDEST} GPUs"
+        )
     return kept.with_columns(pl.col("duration_s").clip(upper_bound=LONGEST_S))
 
 
 def weeks(log: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The busiest seven days by jobs submitted, and of the remaining ones those with the median GPU time; days counted as in `submit_s`.
+    """The busiest seven days by jobs submitted, and of the remaining ones those with the median GPU time;
+    days counted as in `submit_s`.
 
     A log of less than two weeks is taken whole.
     """

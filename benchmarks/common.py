@@ -10,14 +10,30 @@ from pathlib import Path
 from typing import Any
 
 
-def arguments(description: str, argv: Sequence[str] | None = None, *, plots: Path | None = None) -> argparse.Namespace:
-    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them; `--plots DIR` where there is a place for pictures."""
+def arguments(
+    description: str, argv: Sequence[str] | None = None, *, plots: Path | None = None
+) -> argparse.Namespace:
+    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them; `--plots DIR` where there is
+    a place for pictures.
+    """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data_directory(),
+        metavar="DIR",
+        help="measured data (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
     if plots is not None:
-        parser.add_argument("--plots", type=Path, default=plots, metavar="DIR", help="where pictures go (default: %(default)s)")
+        parser.add_argument(
+            "--plots",
+            type=Path,
+            default=plots,
+            metavar="DIR",
+            help="where pictures go (default: %(default)s)",
+        )
     return parser.parse_args(argv)
 
 
@@ -31,7 +47,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns for a terminal and for Markdown alike."""
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [list(heads), *texts]) for i in range(len(heads))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in [list(heads), *texts]]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in [list(heads), *texts]
+    ]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 

@@ -2,8 +2,10 @@
 
     python -m benchmarks.fit_catalogue --data DIR
 
-Reads what it finds of: Zeus NSDI'23 power-limit traces (`zeus/summary_power_*.csv`), Perseus SOSP'24 pipeline stages on
-A100 (`clocks/perseus_a100_sxm_*.csv`), kernels over both clocks of an RTX 3080 Ti (`clocks/rtx3080ti_kernels.csv`).
+Reads what it finds of: Zeus NSDI'23 power-limit traces (`zeus/summary_power_*.csv`), Perseus SOSP'24 pipeline
+    stages on
+A100 (`clocks/perseus_a100_sxm_*.csv`), kernels over both clocks of an RTX 3080 Ti
+(`clocks/rtx3080ti_kernels.csv`).
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ def comment(time: float, power: float) -> str:
 
 def print_card(title: str, card: Card) -> None:
     """The fitted numbers of a card."""
-    numbers = f"static_w={card.static_w:.1f} gap_w={card.gap_w:.1f} knee={card.knee:.3f} v_knee={card.v_knee:.3f}"
+    numbers = (
+        f"static_w={card.static_w:.1f} gap_w={card.gap_w:.1f} knee={card.knee:.3f} v_knee={card.v_knee:.3f}"
+    )
     print(f"{title}: {numbers} x_min={card.x_min:.3f}")
 
 

@@ -1,6 +1,7 @@
 """Train the ranker of iteration periods on simulated jobs, and show what it learned.
 
-    python -m benchmarks.fit_periods                    # a quarter of an hour on two cores; writes workbench/periods/estimators/ranker.json.gz
+    python -m benchmarks.fit_periods                    # a quarter of an hour on two cores; writes
+                                                        workbench/periods/estimators/ranker.json.gz
     python -m benchmarks.fit_periods --leave-out        # the score on each family when training never saw it
     python -m benchmarks.fit_periods --cases 500        # a try
 
@@ -74,8 +75,18 @@ class Table:
         """The rows of some cases (a mask over cases)."""
         rows = cases[self.of]
         number = np.cumsum(cases) - 1
-        return Table(self.features[rows], self.periods_s[rows], number[self.of[rows]], self.iteration[rows], self.level[rows],
-                     self.families[cases], self.observable[cases], self.periodic[cases], self.doubts, self.errors)  # fmt: skip
+        return Table(
+            self.features[rows],
+            self.periods_s[rows],
+            number[self.of[rows]],
+            self.iteration[rows],
+            self.level[rows],
+            self.families[cases],
+            self.observable[cases],
+            self.periodic[cases],
+            self.doubts,
+            self.errors,
+        )
 
     @property
     def groups(self) -> Iterator[slice]:
@@ -99,7 +110,9 @@ def labels(case: Case, periods_s: Array) -> tuple[Array, Array]:
 
 
 def drawn(task: tuple[int, int, int]) -> list[tuple[Any, ...]]:
-    """Cases first..last of a seed, described; each from its own stream, so that they do not depend on how the work is cut."""
+    """Cases first..last of a seed, described; each from its own stream, so that they do not depend on how
+    the work is cut.
+    """
     seed, first, last = task
     found = []
     for number in range(first, last):
@@ -110,13 +123,27 @@ def drawn(task: tuple[int, int, int]) -> list[tuple[Any, ...]]:
         grid = on_grid(time_s, columns)
         periods_s, features, views = describe(grid)
         iteration, level = labels(case, periods_s)
-        found.append((features.astype(np.float32), periods_s, iteration, level, case.family, case.truth.observable, case.periodic,
-                      off(case, grid, views, periods_s, iteration)))  # fmt: skip
+        found.append(
+            (
+                features.astype(np.float32),
+                periods_s,
+                iteration,
+                level,
+                case.family,
+                case.truth.observable,
+                case.periodic,
+                off(case, grid, views, periods_s, iteration),
+            )
+        )
     return found
 
 
-def off(case: Case, grid: SignalGrid, views: list[SignalView], periods_s: Array, iteration: Array) -> list[float]:
-    """How far the iteration of a case is off once it is made precise, after what that depends on; empty where it is no candidate."""
+def off(
+    case: Case, grid: SignalGrid, views: list[SignalView], periods_s: Array, iteration: Array
+) -> list[float]:
+    """How far the iteration of a case is off once it is made precise, after what that depends on; empty
+    where it is no candidate.
+    """
     if not (case.truth.observable and iteration.any()):
         return []
     assert case.truth.iteration_s is not None
@@ -133,19 +160,38 @@ def table(seed: int, cases: int, workers: int) -> Table:
     features, periods_s, iteration, level, families, observable, periodic, error = zip(*rows, strict=True)
     errors = np.array([row for row in error if row])
     of = np.repeat(np.arange(len(rows)), [len(each) for each in periods_s])
-    return Table(np.concatenate(features), np.concatenate(periods_s), of, np.concatenate(iteration), np.concatenate(level),
-                 np.array(families), np.array(observable), np.array(periodic), errors[:, :-1], errors[:, -1])  # fmt: skip
+    return Table(
+        np.concatenate(features),
+        np.concatenate(periods_s),
+        of,
+        np.concatenate(iteration),
+        np.concatenate(level),
+        np.array(families),
+        np.array(observable),
+        np.array(periodic),
+        errors[:, :-1],
+        errors[:, -1],
+    )
 
 
 def fit(features: Array, wanted: Array, trees: int) -> lightgbm.Booster:
     return lightgbm.train(OPTIONS, lightgbm.Dataset(features, wanted.astype(float)), trees)
 
 
-def fits(features: Array, wanted: dict[str, Array], fold: Array) -> tuple[dict[str, lightgbm.Booster], dict[str, Array]]:
+def fits(
+    features: Array, wanted: dict[str, Array], fold: Array
+) -> tuple[dict[str, lightgbm.Booster], dict[str, Array]]:
     """A booster for each name on all rows, and predictions for each row by one that saw none of its fold."""
     tasks = [(name, number) for name in wanted for number in (-1, *range(FOLDS))]
-    with ThreadPoolExecutor(2) as pool:  # LightGBM lets go of the interpreter; two fits of one thread beat one of two
-        made = list(pool.map(lambda task: fit(features[fold != task[1]], wanted[task[0]][fold != task[1]], TREES[task[0]]), tasks))
+    with ThreadPoolExecutor(
+        2
+    ) as pool:  # LightGBM lets go of the interpreter; two fits of one thread beat one of two
+        made = list(
+            pool.map(
+                lambda task: fit(features[fold != task[1]], wanted[task[0]][fold != task[1]], TREES[task[0]]),
+                tasks,
+            )
+        )
     boosters = {name: booster for (name, number), booster in zip(tasks, made, strict=True) if number < 0}
     unseen = {name: np.empty(len(fold)) for name in wanted}
     for (name, number), booster in zip(tasks, made, strict=True):
@@ -156,24 +202,39 @@ def fits(features: Array, wanted: dict[str, Array], fold: Array) -> tuple[dict[s
 
 def foretell(doubts: Array, errors: Array) -> lightgbm.Booster:
     """The logarithm of the error that 90 % stay below (quantile regression)."""
-    options = {**OPTIONS, "objective": "quantile", "alpha": 0.9, "num_leaves": 8, "feature_fraction": 1.0, "min_data_in_leaf": 100}
+    options = {
+        **OPTIONS,
+        "objective": "quantile",
+        "alpha": 0.9,
+        "num_leaves": 8,
+        "feature_fraction": 1.0,
+        "min_data_in_leaf": 100,
+    }
     return lightgbm.train(options, lightgbm.Dataset(doubts, np.log(errors + 1e-5)), TREES[ERROR])
 
 
 def stretch(doubts: Array, errors: Array) -> float:
-    """What foretold errors must be multiplied by to hold 90 % of unseen ones (split conformal prediction, Lei et al. 2018)."""
+    """What foretold errors must be multiplied by to hold 90 % of unseen ones (split conformal prediction,
+    Lei et al. 2018).
+    """
     half = np.arange(len(errors)) % 2 == 0
     foretold = np.exp(np.asarray(foretell(doubts[half], errors[half]).predict(doubts[~half])))
     return float(np.quantile(errors[~half] / foretold, 0.9))
 
 
 def with_rivals(data: Table, iteration: Array, level: Array) -> Array:
-    more = [rivals(data.periods_s[rows], iteration[rows], level[rows]) for rows in data.groups if rows.stop > rows.start]
+    more = [
+        rivals(data.periods_s[rows], iteration[rows], level[rows])
+        for rows in data.groups
+        if rows.stop > rows.start
+    ]
     return np.hstack([data.features, np.concatenate(more).astype(np.float32)])
 
 
 def train(data: Table) -> tuple[dict[str, lightgbm.Booster], dict[str, tuple[Array, Array]], Array]:
-    """Five boosters, the tables that make their scores shares, and each candidate's score by boosters that never saw its case."""
+    """Five boosters, the tables that make their scores shares, and each candidate's score by boosters that
+    never saw its case.
+    """
     fold = np.random.default_rng(SEED).integers(0, FOLDS, len(data.families))[data.of]
     wanted = {name: data.iteration if name.startswith("iteration") else data.level for name in STAGES}
     alone, unseen = fits(data.features, {name: wanted[name] for name in STAGES[:2]}, fold)
@@ -181,7 +242,13 @@ def train(data: Table) -> tuple[dict[str, lightgbm.Booster], dict[str, tuple[Arr
     joint, scores = fits(together, {name: wanted[name] for name in STAGES[2:]}, fold)
     boosters = alone | joint
     boosters[ERROR] = foretell(data.doubts, data.errors)
-    best = np.array([rows.start + int(np.argmax(scores["iteration"][rows])) for rows in data.groups if rows.stop > rows.start])
+    best = np.array(
+        [
+            rows.start + int(np.argmax(scores["iteration"][rows]))
+            for rows in data.groups
+            if rows.stop > rows.start
+        ]
+    )
     tables = {"iteration": calibration(scores["iteration"][best], data.iteration[best])}
     # Another level is only named beside an iteration: calibrated on what lies clear of it.
     chosen = np.zeros(len(data.of), bool)
@@ -209,7 +276,9 @@ def judged(data: Table, boosters: dict[str, lightgbm.Booster]) -> Array:
 
 
 def scored(data: Table, iteration: Array) -> dict[str, float]:
-    """Shares of observable cases whose candidate with the highest score is the iteration, and is any level."""
+    """Shares of observable cases whose candidate with the highest score is the iteration, and is any
+    level.
+    """
     right = [False] * len(data.families)
     level = [False] * len(data.families)
     for number, rows in enumerate(data.groups):
@@ -217,16 +286,28 @@ def scored(data: Table, iteration: Array) -> dict[str, float]:
             best = rows.start + int(np.argmax(iteration[rows]))
             right[number], level[number] = bool(data.iteration[best]), bool(data.level[best])
     seen = data.observable
-    return {"cases": int(seen.sum()), "iteration": float(np.mean(np.array(right)[seen])), "level": float(np.mean(np.array(level)[seen]))}
+    return {
+        "cases": int(seen.sum()),
+        "iteration": float(np.mean(np.array(right)[seen])),
+        "level": float(np.mean(np.array(level)[seen])),
+    }
 
 
-def save(boosters: dict[str, lightgbm.Booster], tables: dict[str, tuple[Array, Array]], wider: float, about: dict[str, Any]) -> Path:
+def save(
+    boosters: dict[str, lightgbm.Booster],
+    tables: dict[str, tuple[Array, Array]],
+    wider: float,
+    about: dict[str, Any],
+) -> Path:
     stored = {
         "about": about,
         "wider": round(wider, 3),
         "features": NAMES,
         "tables": {name: [x.round(5).tolist(), y.round(5).tolist()] for name, (x, y) in tables.items()},
-        "boosters": {name: booster.model_to_string().split("\nfeature_importances:")[0] for name, booster in boosters.items()},
+        "boosters": {
+            name: booster.model_to_string().split("\nfeature_importances:")[0]
+            for name, booster in boosters.items()
+        },
     }
     file = HOME / "workbench" / "periodicity" / FILE
     file.write_bytes(gzip.compress(json.dumps(stored).encode(), 9, mtime=0))
@@ -243,21 +324,35 @@ def leave_out(data: Table) -> dict[str, dict[str, float]]:
         without, _, _ = train(data.part(~held & ~mine))
         test = data.part(held & mine)
         inside, outside = scored(test, judged(test, whole)), scored(test, judged(test, without))
-        found[family] = {"cases": inside["cases"], "seen": inside["iteration"], "left_out": outside["iteration"],
-                         "seen_level": inside["level"], "left_out_level": outside["level"]}  # fmt: skip
+        found[family] = {
+            "cases": inside["cases"],
+            "seen": inside["iteration"],
+            "left_out": outside["iteration"],
+            "seen_level": inside["level"],
+            "left_out_level": outside["level"],
+        }
         print(f"{family:14s} {found[family]}", flush=True)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--leave-out", action="store_true", help="score each family when training never saw it; writes no model")
+    parser.add_argument(
+        "--leave-out",
+        action="store_true",
+        help="score each family when training never saw it; writes no model",
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     data = table(SEED, options.cases, options.workers)
-    print(f"{len(data.families)} cases, {len(data.of)} candidates of {len(PERIODIC)} periodic and {len(APERIODIC)} aperiodic families")
+    print(
+        f"{len(data.families)} cases, {len(data.of)} candidates of {len(PERIODIC)} periodic and "
+        f"{len(APERIODIC)} aperiodic families"
+    )
     if options.leave_out:
         result: dict[str, Any] = leave_out(data)
     else:

@@ -27,16 +27,21 @@ _operate = operate.__wrapped__
 
 
 def data_folder(given: Path | None = None) -> Path:
-    """Where the measured traces lie: as given, in $WORKBENCH_DATA, or beside the project in ../shared/data."""
+    """Where the measured traces lie: as given, in $WORKBENCH_DATA, or beside the project in
+    ../shared/data.
+    """
     return given or Path(os.environ.get("WORKBENCH_DATA") or "../shared/data")
 
 
-# --- power-limit sweeps (Zeus, NSDI'23) ------------------------------------------------------------------------------
+# --- power-limit sweeps (Zeus, NSDI'23)
+# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One training configuration at several power limits, lowest first: seconds for an epoch, and mean watts."""
+    """One training configuration at several power limits, lowest first: seconds for an epoch, and mean
+    watts.
+    """
 
     workload: str
     optimizer: str
@@ -47,7 +52,9 @@ class Sweep:
 
     def at(self, rows: slice) -> Sweep:
         """The same configuration at some of its limits."""
-        return replace(self, limits_w=self.limits_w[rows], time_s=self.time_s[rows], power_w=self.power_w[rows])
+        return replace(
+            self, limits_w=self.limits_w[rows], time_s=self.time_s[rows], power_w=self.power_w[rows]
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,9 @@ class SweepFit:
 
 
 def read_sweeps(path: Path) -> list[Sweep]:
-    """The configurations of a Zeus `summary_power_*.csv`; a limit measured twice is averaged, an empty row dropped."""
+    """The configurations of a Zeus `summary_power_*.csv`; a limit measured twice is averaged, an empty row
+    dropped.
+    """
     values = ["power_limit", "time_per_epoch", "average_power"]
     keys = ["dataset", "optimizer", "batch_size"]
     rows = pl.read_csv(path).with_columns(pl.col(values).cast(pl.Float64)).drop_nulls(values)
@@ -101,13 +110,16 @@ def fit_sweep(card: Card, sweep: Sweep) -> SweepFit:
     # One start lands in the wrong valley for configurations that hardly use the GPU.
     starts = [_start(card, sweep, compute, gap) for compute, gap in ((0.7, 0.05), (0.2, 0.3), (0.3, 0.8))]
     low, high = _bounds(card)
-    # A job that hardly uses the card can draw less than the static power fitted to those that do: NCF on the P100.
+    # A job that hardly uses the card can draw less than the static power fitted to those that do: NCF on the
+    # P100.
     low[3] = -0.5 * card.static_w
     return _sweep_fit(_best(_residuals, starts, (low, high), args=(card, sweep)), sweep)
 
 
 def fit_card(sweeps: Sequence[Sweep]) -> Card:
-    """A card with static and gap power, knee, voltage at the knee and lowest clock fitted jointly to all sweeps."""
+    """A card with static and gap power, knee, voltage at the knee and lowest clock fitted jointly to all
+    sweeps.
+    """
     limits_w = np.concatenate([sweep.limits_w for sweep in sweeps])
     blank = replace(
         CARDS["V100"],
@@ -117,9 +129,9 @@ def fit_card(sweeps: Sequence[Sweep]) -> Card:
     )
     lowest_w = min(float(sweep.power_w.min()) for sweep in sweeps)
     own_low = [5.0, 5.0, 0.4, 0.2, 0.05]
-    # Gap power may end above what a job that only waits draws (NCF): the share of a busy job's time that no clock
-    # changes holds small kernels too. Held below the lowest power measured, it foretells workloads that took no part in
-    # this fit worse on both GPUs here.
+    # Gap power may end above what a job that only waits draws (NCF): the share of a busy job's time that no
+    # clock changes holds small kernels too. Held below the lowest power measured, it foretells workloads that
+    # took no part in this fit worse on both GPUs here.
     own_high = [120.0, 0.5 * float(limits_w.max()), 0.98, 0.95, 0.6]
     lows, highs = _bounds(blank)
     bounds = (own_low + lows * len(sweeps), own_high + highs * len(sweeps))
@@ -129,8 +141,8 @@ def fit_card(sweeps: Sequence[Sweep]) -> Card:
         each = values[5:].reshape(-1, 4)
         return np.concatenate([_residuals(v, card, sweep) for v, sweep in zip(each, sweeps, strict=True)])
 
-    # More starts were tried (lower knees, higher x_min): the residuals barely tell them apart, held-out errors do, and
-    # this one's were the lowest on the V100.
+    # More starts were tried (lower knees, higher x_min): the residuals barely tell them apart, held-out
+    # errors do, and this one's were the lowest on the V100.
     own = [0.95 * lowest_w, lowest_w, 0.83, 0.74, 0.114]
     card = _with_own(blank, np.array(own))
     fits = [_best(_residuals, [_start(card, s, 0.5, 0.2)], _bounds(card), args=(card, s)) for s in sweeps]
@@ -160,7 +172,8 @@ def _start(card: Card, sweep: Sweep, compute: float, gap: float) -> list[float]:
 
 
 def _bounds(card: Card) -> tuple[list[float], list[float]]:
-    # Time is a logarithm relative to the fastest epoch; a dynamic power far over the limit only says "always capped".
+    # Time is a logarithm relative to the fastest epoch; a dynamic power far over the limit only says "always
+    # capped".
     return [-0.5, 0.0, 0.0, 1.0], [0.5, 1.0, 0.999, 2.5 * card.power_limit_w[2]]
 
 
@@ -171,10 +184,13 @@ def _sweep_fit(values: np.ndarray, sweep: Sweep) -> SweepFit:
 
 
 def _residuals(values: np.ndarray, card: Card, sweep: Sweep) -> np.ndarray:
-    return _log_ratios(predict(card, _sweep_fit(values, sweep), sweep.limits_w), (sweep.time_s, sweep.power_w))
+    return _log_ratios(
+        predict(card, _sweep_fit(values, sweep), sweep.limits_w), (sweep.time_s, sweep.power_w)
+    )
 
 
-# --- a workload over its batch sizes ---------------------------------------------------------------------------------
+# --- a workload over its batch sizes
+# ---------------------------------------------------------------------------------
 
 
 def traced(workload: str, sweeps: Sequence[Sweep]) -> list[Sweep]:
@@ -196,7 +212,9 @@ def fit_law(card: Card, sweeps: Sequence[Sweep], *, starts: int = 12) -> Law:
         overhead, host, floor, sample, compute, base_w, batch_w, half, exponent = (float(v) for v in values)
         logs = np.exp([overhead, host, floor, sample, half])
         overhead_s, host_s, floor_samples, sample_s, half_samples = (float(v) for v in logs)
-        return Law(overhead_s, host_s, floor_samples, sample_s, compute, base_w, batch_w, half_samples, exponent)
+        return Law(
+            overhead_s, host_s, floor_samples, sample_s, compute, base_w, batch_w, half_samples, exponent
+        )
 
     def residuals(values: np.ndarray) -> np.ndarray:
         pairs = [(predict_law(card, law(values), sweep), (sweep.time_s, sweep.power_w)) for sweep in sweeps]
@@ -233,7 +251,8 @@ def predict_law(card: Card, law: Law, sweep: Sweep) -> tuple[np.ndarray, np.ndar
     return predict(card, fit, sweep.limits_w)
 
 
-# --- clock sweeps ----------------------------------------------------------------------------------------------------
+# --- clock sweeps
+# ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -249,7 +268,8 @@ class Kernel:
 
 
 def read_pipeline_stages(folder: Path, *, highest_mhz: int = 1350) -> list[Kernel]:
-    """Forward and backward passes of Perseus' A100 SXM profiles; stages that share one measurement count once.
+    """Forward and backward passes of Perseus' A100 SXM profiles; stages that share one measurement count
+    once.
 
     Above `highest_mhz` those cards sat at a power limit the data does not tell.
     """
@@ -284,14 +304,23 @@ def read_kernels(path: Path, limit_w: float) -> list[Kernel]:
 def predict_kernel(card: Card, load: Load, time_s: float, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
     """Time and power at a kernel's clocks, of a load that takes `time_s` at the highest."""
     points = [
-        _operate(card, load, power_limit_w=kernel.limit_w, max_sm_clock_mhz=sm, min_sm_clock_mhz=sm, mem_clock_mhz=mem)
+        _operate(
+            card,
+            load,
+            power_limit_w=kernel.limit_w,
+            max_sm_clock_mhz=sm,
+            min_sm_clock_mhz=sm,
+            mem_clock_mhz=mem,
+        )
         for sm, mem in zip(kernel.sm_clocks_mhz, kernel.mem_clocks_mhz, strict=True)
     ]
     return time_s * np.array([p.stretch for p in points]), np.array([p.power_w for p in points])
 
 
 def fit_voltage_curve(card: Card, kernels: Sequence[Kernel]) -> tuple[Card, np.ndarray]:
-    """The card with static power, knee and voltage at the knee fitted to kernels at one memory clock; and residuals."""
+    """The card with static power, knee and voltage at the knee fitted to kernels at one memory clock; and
+    residuals.
+    """
 
     def with_own(values: np.ndarray) -> Card:
         static_w, v_knee, knee = (float(v) for v in values)
@@ -302,10 +331,14 @@ def fit_voltage_curve(card: Card, kernels: Sequence[Kernel]) -> tuple[Card, np.n
 
 
 def fit_two_clocks(card: Card, kernels: Sequence[Kernel]) -> tuple[Card, np.ndarray]:
-    """The card with all of its numbers that clocks decide fitted to kernels over both clocks; and residuals."""
+    """The card with all of its numbers that clocks decide fitted to kernels over both clocks; and
+    residuals.
+    """
 
     def with_own(values: np.ndarray) -> Card:
-        base_w, at_middle_w, at_top_w, at_810_w, v_knee, knee, clocked, mem_dynamic_w, overlap = map(float, values)
+        base_w, at_middle_w, at_top_w, at_810_w, v_knee, knee, clocked, mem_dynamic_w, overlap = map(
+            float, values
+        )
         return replace(
             card,
             static_w=base_w + at_top_w,
@@ -330,10 +363,11 @@ def _fit_kernels(
     *,
     memory: float,
 ) -> tuple[Card, np.ndarray]:
-    """Fit a card's numbers (start, lowest, highest) jointly with each kernel's time, shares and dynamic power.
+    """Fit a card's numbers (start, lowest, highest) jointly with each kernel's time, shares and dynamic
+    power.
 
-    The residuals come back as two rows, time and power, over all kernels. Without a share bound by the memory clock
-    (`memory` = 0) none is looked for.
+    The residuals come back as two rows, time and power, over all kernels. Without a share bound by the memory
+    clock (`memory` = 0) none is looked for.
     """
     start, low, high = own
     count = len(start)
@@ -358,10 +392,13 @@ def _fit_kernels(
     bounds = (low + each_low * len(kernels), high + each_high * len(kernels))
     options = {"loss": "soft_l1", "f_scale": 0.1, "max_nfev": 400, "x_scale": "jac"}
     values = _best(residuals, [start + each * len(kernels)], bounds, **options)
-    return with_own(values[:count]), np.array([np.concatenate(rows) for rows in zip(*predictions(values), strict=True)])
+    return with_own(values[:count]), np.array(
+        [np.concatenate(rows) for rows in zip(*predictions(values), strict=True)]
+    )
 
 
-# --- in common -------------------------------------------------------------------------------------------------------
+# --- in common
+# -------------------------------------------------------------------------------------------------------
 
 
 def percent_errors(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
@@ -369,11 +406,15 @@ def percent_errors(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
     return 100 * np.abs(predicted / measured - 1)
 
 
-def _log_ratios(predicted: tuple[np.ndarray, np.ndarray], measured: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def _log_ratios(
+    predicted: tuple[np.ndarray, np.ndarray], measured: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     return np.concatenate([np.log(p / m) for p, m in zip(predicted, measured, strict=True)])
 
 
-def _best(residuals: Callable[..., np.ndarray], starts: Sequence, bounds: tuple, **options: object) -> np.ndarray:
+def _best(
+    residuals: Callable[..., np.ndarray], starts: Sequence, bounds: tuple, **options: object
+) -> np.ndarray:
     """The values of the best least-squares fit from any of the starts."""
     low, high = (np.asarray(bound, float) for bound in bounds)
     starts = [np.clip(start, low, high) for start in starts]

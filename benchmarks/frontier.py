@@ -1,6 +1,7 @@
-"""The energy-time frontier: how fast it is had, how few measurements find it, how fast a step is drawn, and what applying leaves behind.
+"""The energy-time frontier: how fast it is had, how few measurements find it, how fast a step is drawn, and
+what applying leaves behind.
 
-    python -m benchmarks.frontier [--data DIR] [--json FILE] [--quick] [--only million|sweeps|panel|apply|dask]
+python -m benchmarks.frontier [--data DIR] [--json FILE] [--quick] [--only million|sweeps|panel|apply|dask]
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ SEEDS = 20
 
 
 def million(quick: bool) -> dict[str, Any]:
-    """Seconds for the frontier of a million observations, ours and peers', on the same frame; all must find the same rows."""
+    """Seconds for the frontier of a million observations, ours and peers', on the same frame; all must
+    find the same rows.
+    """
     rng = np.random.default_rng(0)
     count = MILLION // 10 if quick else MILLION
-    # Configurations of a GPU: time against energy is a hyperbola with scatter, so that the frontier has hundreds of rows, not ten.
+    # Configurations of a GPU: time against energy is a hyperbola with scatter, so that the frontier has
+    # hundreds of rows, not ten.
     time_s = rng.uniform(1.0, 4.0, count)
     energy_j = 100.0 / time_s * (1.0 + rng.exponential(0.3, count)) + 20.0 * time_s
     points = pl.DataFrame({"time_s": time_s, "energy_j": energy_j})
@@ -50,8 +54,12 @@ def million(quick: bool) -> dict[str, Any]:
         result[name] = {"seconds": statistics.median(seconds), "rows": rows}
     found = {each["rows"] for name, each in result.items() if name != "points"}
     result["agree"] = len(found) == 1
-    print(table(["frontier of", "median s of 3", "rows"], [[f"{count} by {n}", r["seconds"], r["rows"]] for n, r in result.items()
-                                                          if isinstance(r, dict)]))  # fmt: skip
+    print(
+        table(
+            ["frontier of", "median s of 3", "rows"],
+            [[f"{count} by {n}", r["seconds"], r["rows"]] for n, r in result.items() if isinstance(r, dict)],
+        )
+    )
     return result
 
 
@@ -76,9 +84,17 @@ def measurements(data: Path, quick: bool) -> dict[str, Any]:
     small = sweeps(data, seeds=max(2, seeds // 4), least=13, most=29)
     for name, part in (("30 points or more", main), ("13 to 29 points", small)):
         if part["problems"]:
-            print(f"\n{name}: median over problems, ratio to the best peer of each problem: {part['measurements_ratio_to_best_peer']:.3g}, "
-                  f"worst {part['ratio_worst']:.3g}")  # fmt: skip
-            print(table(["", *METHODS], [["median over problems", *(part["medians"][method] for method in METHODS)]]))
+            print(
+                f"\n{name}: median over problems, ratio to the best peer of each problem: "
+                f"{part['measurements_ratio_to_best_peer']:.3g}, "
+                f"worst {part['ratio_worst']:.3g}"
+            )
+            print(
+                table(
+                    ["", *METHODS],
+                    [["median over problems", *(part["medians"][method] for method in METHODS)]],
+                )
+            )
     return {"seeds": seeds, "main": main, "small": small}
 
 
@@ -88,10 +104,21 @@ def _part(module: str, function: str, *arguments: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data_directory(),
+        metavar="DIR",
+        help="measured data (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
-    parser.add_argument("--only", action="append", choices=["million", "sweeps", "panel", "apply", "dask"], help="these parts; repeatable")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=["million", "sweeps", "panel", "apply", "dask"],
+        help="these parts; repeatable",
+    )
     chosen = parser.parse_args()
     parts: dict[str, Callable[[], Any]] = {
         "million": lambda: million(chosen.quick),
@@ -100,11 +127,15 @@ def main() -> None:
         "apply": lambda: _part("frontier_apply", "sequences", 100 if chosen.quick else 1000),
         "dask": lambda: _part("frontier_dask", "trials", 20 if chosen.quick else 200),
     }
-    result: dict[str, Any] = {name: part() for name, part in parts.items() if chosen.only is None or name in chosen.only}
+    result: dict[str, Any] = {
+        name: part() for name, part in parts.items() if chosen.only is None or name in chosen.only
+    }
     panel = result.get("panel") or {}
     result["summary"] = {
         "million_points_s": result.get("million", {}).get("ours", {}).get("seconds"),
-        "measurements_ratio_to_best_peer": result.get("sweeps", {}).get("main", {}).get("measurements_ratio_to_best_peer"),
+        "measurements_ratio_to_best_peer": result.get("sweeps", {})
+        .get("main", {})
+        .get("measurements_ratio_to_best_peer"),
         "step_ms": panel.get("step_ms"),
         "bytes_per_step": panel.get("bytes_per_step"),
     }

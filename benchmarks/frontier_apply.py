@@ -1,10 +1,13 @@
-"""Applied settings under faults: random sequences of apply and undo that end restored, or say exactly what is left.
+"""Applied settings under faults: random sequences of apply and undo that end restored, or say exactly what is
+left.
 
     python -m benchmarks.frontier_apply [--json FILE] [--quick]
 
-Each sequence puts a simulated V100 to random configurations, takes some back, and meets in between: no rights, a driver that times out,
-a lost GPU, a limit that another program sets, the limit slider of a live view, a cell's end, a kernel that is killed (a process of its
-own, SIGKILL). It ends with everything undone. What the driver then shows is compared with what was found.
+Each sequence puts a simulated V100 to random configurations, takes some back, and meets in between: no
+    rights, a driver that times out,
+a lost GPU, a limit that another program sets, the limit slider of a live view, a cell's end, a kernel that is
+killed (a process of its own, SIGKILL). It ends with everything undone. What the driver then shows is compared
+with what was found.
 """
 
 from __future__ import annotations
@@ -34,10 +37,16 @@ from workbench.tuning import manual
 
 from .common import finish, table
 
-SET_LIMIT, LOCK_SM, RESET_SM = "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"
+SET_LIMIT, LOCK_SM, RESET_SM = (
+    "nvmlDeviceSetPowerManagementLimit",
+    "nvmlDeviceSetGpuLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks",
+)
 NO_PERMISSION, TIMEOUT, LOST = 4, 10, 15
 FOUND_W = 250.0
-KILLED_SHARE = 0.02  # of the sequences run in a process of their own, which is killed; each takes about a second
+KILLED_SHARE = (
+    0.02  # of the sequences run in a process of their own, which is killed; each takes about a second
+)
 PATIENCE_S = 30.0
 ACTS = ("apply", "undo", "default", "others", "refused", "busy", "lost", "slider", "cell ends")
 WEIGHTS = (0.34, 0.16, 0.06, 0.08, 0.10, 0.06, 0.06, 0.09, 0.05)
@@ -60,7 +69,8 @@ time.sleep(600)
 
 
 def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
-    """Run random sequences; `silent` are those that ended neither restored nor saying what is left, and must be none.
+    """Run random sequences; `silent` are those that ended neither restored nor saying what is left, and must
+    be none.
 
     Args:
         count: How many.
@@ -84,14 +94,26 @@ def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
                 end, story = _sequence(machine, rng, met)
             ends[end] += 1
             if end == "silent":
-                silent.append({"sequence": number, "story": story, "limit_w": _limit_w(machine), "locked_mhz": _locked_mhz(machine)})
+                silent.append(
+                    {
+                        "sequence": number,
+                        "story": story,
+                        "limit_w": _limit_w(machine),
+                        "locked_mhz": _locked_mhz(machine),
+                    }
+                )
     finally:
         _reset(machine)
         lease.restore_all()
     return {
-        "sequences": count, "seed": seed, "ends": dict(ends), "met": dict(met), "silent": silent,
-        "restored_or_said_share": 1 - len(silent) / count if count else 1.0, "wall_s": round(time.monotonic() - begun_s, 1),
-    }  # fmt: skip
+        "sequences": count,
+        "seed": seed,
+        "ends": dict(ends),
+        "met": dict(met),
+        "silent": silent,
+        "restored_or_said_share": 1 - len(silent) / count if count else 1.0,
+        "wall_s": round(time.monotonic() - begun_s, 1),
+    }
 
 
 def _machine() -> Machine:
@@ -124,9 +146,15 @@ def _reset(machine: Machine) -> None:
 
 
 def _wanted(rng: np.random.Generator) -> Configuration:
-    limit_w = None if rng.random() < 0.3 else float(rng.choice([100, 125, 150, 175, 200, 225, 250, 275]))  # 275 W the card does not take
-    clock = None if rng.random() < 0.6 else int(rng.choice([1380, 1200, 1005, 900, 777]))  # 777 MHz it has not
-    return Configuration(Setting(limit_w, clock), None if rng.random() < 0.8 else int(rng.choice([32, 64, 0])))
+    limit_w = (
+        None if rng.random() < 0.3 else float(rng.choice([100, 125, 150, 175, 200, 225, 250, 275]))
+    )  # 275 W the card does not take
+    clock = (
+        None if rng.random() < 0.6 else int(rng.choice([1380, 1200, 1005, 900, 777]))
+    )  # 777 MHz it has not
+    return Configuration(
+        Setting(limit_w, clock), None if rng.random() < 0.8 else int(rng.choice([32, 64, 0]))
+    )
 
 
 def _sequence(machine: Machine, rng: np.random.Generator, met: Counter[str]) -> tuple[str, list[str]]:
@@ -193,15 +221,23 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, words: li
     if (_limit_w(machine), _locked_mhz(machine)) == (found_w, 0):
         return "said what was left, and restored it when the GPU answered again"
     said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*words, hand.left])
-    return "left alone what another program has set, and said so" if said_so and not _locked_mhz(machine) else "silent"
+    return (
+        "left alone what another program has set, and said so"
+        if said_so and not _locked_mhz(machine)
+        else "silent"
+    )
 
 
 def _killed(machine: Machine, rng: np.random.Generator) -> str:
     """A process applies some settings and is killed; its watchdog puts the GPU back."""
-    steps = [f"{rng.integers(100, 226)}:{rng.choice(['', '1005', '900'])}" for _ in range(int(rng.integers(1, 4)))]
+    steps = [
+        f"{rng.integers(100, 226)}:{rng.choice(['', '1005', '900'])}" for _ in range(int(rng.integers(1, 4)))
+    ]
     here = str(Path(__file__).resolve().parents[1])
     environment = {**os.environ, "PYTHONPATH": here, "WORKBENCH_SIMULATED_GPUS": str(machine.state.path)}
-    with subprocess.Popen([sys.executable, "-c", CHILD, *steps], stdout=subprocess.PIPE, env=environment, start_new_session=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, *steps], stdout=subprocess.PIPE, env=environment, start_new_session=True
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         changed = (_limit_w(machine), _locked_mhz(machine)) != (FOUND_W, 0)
@@ -230,7 +266,10 @@ def main() -> None:
     for each in result["silent"]:
         print(each)
     share = 100 * result["restored_or_said_share"]
-    print(f"{result['sequences']} sequences in {result['wall_s']} s; restored, or said what is left: {share:g} %")
+    print(
+        f"{result['sequences']} sequences in {result['wall_s']} s; restored, or said what is left: {share:g} "
+        "%"
+    )
     finish(result, asked.json)
 
 

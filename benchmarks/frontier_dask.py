@@ -1,4 +1,6 @@
-"""Two Dask workers with two simulated GPUs: many trials, one worker killed midway, every trial recorded once, both GPUs restored."""
+"""Two Dask workers with two simulated GPUs: many trials, one worker killed midway, every trial recorded
+once, both GPUs restored.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SCALE = 100.0  # of the simulated clock
 
 def train(batch_size: int | None) -> float:
     """Five iterations of a training."""
-    return float(sum((batch_size or 64) for _ in example_training("imagenet", iterations=5, batch_size=batch_size)))
+    return float(
+        sum((batch_size or 64) for _ in example_training("imagenet", iterations=5, batch_size=batch_size))
+    )
 
 
 def trials(count: int = 200) -> dict[str, Any]:
@@ -55,6 +59,9 @@ def trials(count: int = 200) -> dict[str, Any]:
         "seconds": seconds,
     }
     mine.close()
-    print(f"\n{result['ok']} of {result['trials']} trials on two Dask workers in {seconds:.0f} s; worker {killed} was killed midway; "
-          f"{result['distinct']} distinct, {result['two_on_one_gpu']} overlaps, restored: {result['restored']}")  # fmt: skip
+    print(
+        f"\n{result['ok']} of {result['trials']} trials on two Dask workers in {seconds:.0f} s; worker "
+        f"{killed} was killed midway; "
+        f"{result['distinct']} distinct, {result['two_on_one_gpu']} overlaps, restored: {result['restored']}"
+    )
     return result

@@ -1,8 +1,10 @@
-"""A step of the frontier panel's slider at 10,000 observations: until the panel is redrawn, until the kernel knows, and bytes sent.
+"""A step of the frontier panel's slider at 10,000 observations: until the panel is redrawn, until the kernel
+knows, and bytes sent.
 
     python -m benchmarks.frontier_panel [--json FILE] [--quick]
 
-JupyterLab in headless Chromium, both on this machine; once with an idle kernel and once while a cell computes in pure Python.
+JupyterLab in headless Chromium, both on this machine; once with an idle kernel and once while a cell computes
+in pure Python.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ end, n = time.monotonic() + 600, 0
 while time.monotonic() < end and panel.chosen_point["energy_j"] > -1:
     for _ in range(20_000):
         n += 1"""
-# Steps through the frontier by its slider; milliseconds from the event to the frame after the repaint, and to the kernel's answer.
+# Steps through the frontier by its slider; milliseconds from the event to the frame after the repaint, and to
+# the kernel's answer.
 STEP = """async (count) => {
   const root = [...document.querySelectorAll('.workbench-frontier')].at(-1);
   const { plot, model } = root.workbench;
@@ -53,7 +56,7 @@ STEP = """async (count) => {
     await painted;
     await frame();
     drawn.push(performance.now() - began);
-    while (!root.workbench.on_message() && performance.now() - began < 20_000) await new Promise((resolve) => setTimeout(resolve, 2));
+    while (!root.workbench.heard() && performance.now() - began < 20_000) await new Promise((resolve) => setTimeout(resolve, 2));
     heard.push(performance.now() - began);
   }
   return { drawn, heard, front: model.front.length, count: model.count };
@@ -66,7 +69,9 @@ def steps(quick: bool) -> dict[str, Any]:
     Raises:
         ImportError: Playwright or Chromium is not here.
     """
-    chromium = os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    chromium = (
+        os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
     if chromium is None:
         raise ImportError("there is no Chromium here; WORKBENCH_CHROMIUM names one")
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "browser"))
@@ -74,10 +79,18 @@ def steps(quick: bool) -> dict[str, Any]:
 
     count = STEPS // 5 if quick else STEPS
     found: dict[str, Any] = {"observations": OBSERVATIONS, "steps": count}
-    with tempfile.TemporaryDirectory() as directory, Lab(Path(directory) / "server") as lab, browser_page(chromium, height=1300) as page:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Lab(Path(directory) / "server") as lab,
+        browser_page(chromium, height=1300) as page,
+    ):
         traffic = {"sent": 0, "received": 0}
         page.on("websocket", lambda socket: _count(socket, traffic))
-        cells = [CELL.replace("COUNT", str(OBSERVATIONS)), "panel = workbench.panels.frontier(points)\npanel", BUSY]
+        cells = [
+            CELL.replace("COUNT", str(OBSERVATIONS)),
+            "panel = workbench.panels.frontier(points)\npanel",
+            BUSY,
+        ]
         notebook = Notebook(lab, page, "frontier", cells)
         for cell in (0, 1):
             notebook.run(cell)
@@ -95,14 +108,20 @@ def steps(quick: bool) -> dict[str, Any]:
             assert notebook.count(2) is None, "the cell has ended before the steps were done"
             found["frontier"] = seen["front"]
             found[name] = {
-                "step_ms": statistics.median(seen["drawn"]), "p95_ms": statistics.quantiles(seen["drawn"], n=20)[-1],
-                "worst_ms": max(seen["drawn"]), "heard_ms": statistics.median(seen["heard"]),
-                "heard_worst_ms": max(seen["heard"]), "sent_bytes": traffic["sent"] / count, "received_bytes": traffic["received"] / count,
-            }  # fmt: skip
+                "step_ms": statistics.median(seen["drawn"]),
+                "p95_ms": statistics.quantiles(seen["drawn"], n=20)[-1],
+                "worst_ms": max(seen["drawn"]),
+                "heard_ms": statistics.median(seen["heard"]),
+                "heard_worst_ms": max(seen["heard"]),
+                "sent_bytes": traffic["sent"] / count,
+                "received_bytes": traffic["received"] / count,
+            }
         lab.stop_kernels()
     found["step_ms"] = max(found[name]["step_ms"] for name in ("idle", "busy"))
     found["worst_ms"] = max(found[name]["worst_ms"] for name in ("idle", "busy"))
-    found["bytes_per_step"] = max(found[name]["sent_bytes"] + found[name]["received_bytes"] for name in ("idle", "busy"))
+    found["bytes_per_step"] = max(
+        found[name]["sent_bytes"] + found[name]["received_bytes"] for name in ("idle", "busy")
+    )
     heads = ["kernel", "redrawn, ms", "95 %", "worst", "kernel knows, ms", "worst", "bytes out", "bytes in"]
     print(f"{OBSERVATIONS} observations, {found['frontier']} on the frontier, {count} steps of the slider")
     print(table(heads, [[name, *found[name].values()] for name in ("idle", "busy")]))
@@ -119,7 +138,9 @@ def main() -> None:
     import argparse
     import json
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()

@@ -1,8 +1,11 @@
-"""How many measurements a sweep needs before it has 99 % of the frontier's dominated area, beside grid, random and Optuna's samplers.
+"""How many measurements a sweep needs before it has 99 % of the frontier's dominated area, beside grid,
+random and Optuna's samplers.
 
-A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel, application or pipeline pass.
-A method sees what it has measured and nothing else; axes are relative, the reference point is the worst time and the worst energy of
-the problem (which no method is told). Asking for a configuration again costs nothing, which favours the samplers that do so.
+A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel,
+    application or pipeline pass.
+A method sees what it has measured and nothing else; axes are relative, the reference point is the worst time
+and the worst energy of the problem (which no method is told). Asking for a configuration again costs nothing,
+which favours the samplers that do so.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ Method = Callable[[pl.DataFrame, Tell, int], Visit]
 
 
 def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[str, pl.DataFrame]:
-    """Grids of at least `least` and at most `most` measured points, with the axes of `worlds.AXES` that they have, time_s and energy_j."""
+    """Grids of at least `least` and at most `most` measured points, with the axes of `worlds.AXES` that
+    they have, time_s and energy_j.
+    """
     found: dict[str, pl.DataFrame] = {}
     for path in sorted((data / "zeus").glob("summary_power_*.csv")):
         frame = pl.read_csv(path)
@@ -50,7 +55,9 @@ def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[s
                 .sort("batch_size", "power_limit_w")
             )
     for each in grids(data, kinds=("kernels", "applications", "stages")):
-        points = each.points.group_by("sm_clock_mhz", "mem_clock_mhz").agg(pl.col("time_s", "energy_j").mean())
+        points = each.points.group_by("sm_clock_mhz", "mem_clock_mhz").agg(
+            pl.col("time_s", "energy_j").mean()
+        )
         kept = [axis for axis in ("sm_clock_mhz", "mem_clock_mhz") if points[axis].n_unique() > 1]
         found[f"{each.file} {each.problem}"] = points.select(*kept, "time_s", "energy_j").sort(kept)
     return {name: frame for name, frame in found.items() if least <= len(frame) <= most}
@@ -90,7 +97,9 @@ def optuna_sampler(kind: str) -> Method:
         rows = {tuple(values): i for i, values in enumerate(space.rows())}
         for _ in range(20 * len(space)):
             trial = study.ask()
-            chosen = tuple(levels[axis][trial.suggest_int(axis, 0, len(levels[axis]) - 1)] for axis in space.columns)
+            chosen = tuple(
+                levels[axis][trial.suggest_int(axis, 0, len(levels[axis]) - 1)] for axis in space.columns
+            )
             row = rows.get(chosen)
             if row is None:  # the card does not pair these clocks
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
@@ -111,7 +120,9 @@ METHODS: dict[str, Method] = {
 
 
 def needed(method: Method, frame: pl.DataFrame, seed: int) -> int:
-    """Distinct configurations measured until `ENOUGH` of the area is dominated; all of them where a method gives up before."""
+    """Distinct configurations measured until `ENOUGH` of the area is dominated; all of them where a method
+    gives up before.
+    """
     time_s = frame["time_s"].to_numpy() / frame["time_s"].min()  # type: ignore[operator]
     energy_j = frame["energy_j"].to_numpy() / frame["energy_j"].min()  # type: ignore[operator]
     worst = float(time_s.max()), float(energy_j.max())
@@ -133,14 +144,20 @@ def floor(frame: pl.DataFrame) -> int:
     worst = float(time_s.max()), float(energy_j.max())
     whole, seen = area(time_s, energy_j, *worst), list[int]()
     while area(time_s[seen], energy_j[seen], *worst) < ENOUGH * whole:
-        seen.append(int(np.argmax([area(time_s[[*seen, i]], energy_j[[*seen, i]], *worst) for i in range(len(frame))])))
+        seen.append(
+            int(
+                np.argmax([area(time_s[[*seen, i]], energy_j[[*seen, i]], *worst) for i in range(len(frame))])
+            )
+        )
     return len(seen)
 
 
 def but_for_the_scatter(frame: pl.DataFrame) -> int | None:
-    """What one needs who knows the curve, but not how the measured points scatter about it; None where there are several axes.
+    """What one needs who knows the curve, but not how the measured points scatter about it; None where there
+    are several axes.
 
-    The curve: polynomials of the fourth degree in the logarithm of the knob, fitted to the logarithms of all times and energies. The next
+    The curve: polynomials of the fourth degree in the logarithm of the knob, fitted to the logarithms of all
+        times and energies. The next
     point is the one that adds most area where each is either measured or on the curve.
     """
     axes = [axis for axis in AXES if axis in frame.columns]
@@ -154,7 +171,10 @@ def but_for_the_scatter(frame: pl.DataFrame) -> int | None:
     whole = area(true[0], true[1], *worst)
     while area(true[0, seen], true[1, seen], *worst) < ENOUGH * whole:
         bound = np.maximum(worst, known.max(axis=1))
-        gains = [-1.0 if i in seen else area(known[0, [*seen, i]], known[1, [*seen, i]], *bound) for i in range(len(frame))]
+        gains = [
+            -1.0 if i in seen else area(known[0, [*seen, i]], known[1, [*seen, i]], *bound)
+            for i in range(len(frame))
+        ]
         seen.append(int(np.argmax(gains)))
         known[:, seen[-1]] = true[:, seen[-1]]
     return len(seen)
@@ -162,7 +182,12 @@ def but_for_the_scatter(frame: pl.DataFrame) -> int | None:
 
 def problem(name: str, frame: pl.DataFrame, seeds: int) -> dict[str, Any]:
     """The medians of every method over seeds, and what those need who know more than a method may."""
-    row: dict[str, Any] = {"problem": name, "points": len(frame), "floor": floor(frame), "curve_known": but_for_the_scatter(frame)}
+    row: dict[str, Any] = {
+        "problem": name,
+        "points": len(frame),
+        "floor": floor(frame),
+        "curve_known": but_for_the_scatter(frame),
+    }
     for method, visit in METHODS.items():
         counts = [needed(visit, frame, seed) for seed in range(seeds)]
         row[method] = statistics.median(counts)
@@ -173,12 +198,16 @@ def problem(name: str, frame: pl.DataFrame, seeds: int) -> dict[str, Any]:
 
 
 def sweeps(data: Path, *, seeds: int, least: int = LEAST_POINTS, most: int = 10**9) -> dict[str, Any]:
-    """A row a problem with the median of every method over seeds, and the summary. Problems are shared among the cores."""
+    """A row a problem with the median of every method over seeds, and the summary. Problems are shared
+    among the cores.
+    """
     rows: list[dict[str, Any]] = []
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
         os.environ.setdefault(variable, "1")  # of the processes that are begun here; the arrays are small
     found = problems(data, least, most)
-    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        max_workers=os.cpu_count(), mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         for row in pool.map(problem, found.keys(), found.values(), [seeds] * len(found)):
             rows.append(row)
             told = ", ".join(f"{method} {row[method]:g}" for method in METHODS)
@@ -190,7 +219,8 @@ def sweeps(data: Path, *, seeds: int, least: int = LEAST_POINTS, most: int = 10*
         "problems": rows,
         "medians": medians,
         "measurements_ratio_to_best_peer": statistics.median(row["ratio"] for row in rows),
-        "ratio_of_medians": medians["ours"] / min(value for method, value in medians.items() if method != "ours"),
+        "ratio_of_medians": medians["ours"]
+        / min(value for method, value in medians.items() if method != "ours"),
         "ratio_worst": max(row["ratio"] for row in rows),
         "floor_ratio": statistics.median(row["floor_ratio"] for row in rows),  # of one who knows the table
     }

@@ -46,7 +46,7 @@ MODULES = (
     "random", "copy", "types", "queue", "select", "code", "token", "abc", "datetime", "calendar",
     "string", "typing", "signal", "logging", "json", "enum", "socket", "inspect", "operator", "functools",
     "platform", "collections", "struct", "heapq", "email", "keyword", "http", "array", "bisect", "ast",
-)  # fmt: skip
+)
 
 # What a notebook does first: a terminal's dispositions, the imports, its own directory first on the path.
 BEGIN = """
@@ -178,7 +178,7 @@ SURROUNDINGS = (
         within=_FIRST, next_within=_FIRST, second=True, own_tmp=True,
     ),
     Surrounding("/dev/shm nearly full", within=_FULL, next_within=_FULL, gpus=4),
-)  # fmt: skip
+)
 # Nothing is left that could say what was set: reported beside, not counted.
 BEYOND = (
     Surrounding(

@@ -1,8 +1,9 @@
 """Truth against `%%energy`: how far off a window's energy is, and whether its error bar says so.
 
-Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to busy, on a simulated
-card of each architecture with a stepped clock. Truth is the exact integral of power times the card's gain. The same windows are
-measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal it needs a process that polls in real time, and is left out.
+Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to
+busy, on a simulated card of each architecture with a stepped clock. Truth is the exact integral of power
+times the card's gain. The same windows are measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal
+it needs a process that polls in real time, and is left out.
 
     python -m benchmarks.measurement [--json FILE] [--quick]
 """
@@ -56,7 +57,9 @@ class Outcome(NamedTuple):
 
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
-    """Windows of every length on one card: each run is idle, then one training, with one window at the step and two inside."""
+    """Windows of every length on one card: each run is idle, then one training, with one window at the
+    step and two inside.
+    """
     from workbench.device.discovery import open_device
     from workbench.measurement.meter import Meter
     from workbench.measurement.recorder import Recorder
@@ -91,7 +94,9 @@ def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
 
 
 def _batch_size(card: Any, workload: Any) -> int:
-    """The workload's default, or the nearest that fits the card and is slow enough for the machine to remember a whole run."""
+    """The workload's default, or the nearest that fits the card and is slow enough for the machine to
+    remember a whole run.
+    """
     from workbench.simulation import catalogue
     from workbench.simulation.state import RING
 
@@ -103,7 +108,9 @@ def _batch_size(card: Any, workload: Any) -> int:
     return min(sizes, key=lambda b: abs(math.log(b / workload.default_batch_size)))
 
 
-def _outcome(machine: Any, meter: Any, zeus: Any, workload: str, step: bool, open_s: float, length_s: float) -> Outcome:
+def _outcome(
+    machine: Any, meter: Any, zeus: Any, workload: str, step: bool, open_s: float, length_s: float
+) -> Outcome:
     """Measure one window of the past, the clock turned back to its edges."""
     state, now_s = machine.state, machine.clock()
 
@@ -184,7 +191,9 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 
 def _update_s(card: str) -> float:
-    """What the sensor sets as the bound of a plain difference: the time between two refreshes of what energy comes from."""
+    """What the sensor sets as the bound of a plain difference: the time between two refreshes of what
+    energy comes from.
+    """
     from workbench.simulation.catalogue import CARDS
     from workbench.simulation.machine import SENSORS
 
@@ -199,7 +208,12 @@ def main() -> None:
         results = dict(zip(CARDS, pool.map(run_card, CARDS, [runs] * len(CARDS)), strict=True))
     rows = [row for card, outcomes in results.items() for row in summary(card, outcomes)]
     for row in rows:
-        for name in ("settled_median_error", "settled_median_bar", "at_once_median_error", "zeus_median_error"):
+        for name in (
+            "settled_median_error",
+            "settled_median_bar",
+            "at_once_median_error",
+            "zeus_median_error",
+        ):
             if f"{name}_share" in row:
                 row[f"{name}_percent"] = 100 * row[f"{name}_share"]
     print(table(list(COLUMNS.values()), [[row.get(column) for column in COLUMNS] for row in rows]))

@@ -1,9 +1,10 @@
 """What measuring costs: opening and closing windows, the sampling process, start-up, and the user's cell.
 
-Windows are timed beside ZeusMonitor (PyPI `zeus`) on the same simulated GPUs in turns; both pay for the same counter reads. The
-sampling process is watched from outside (time to the first sample, memory, CPU), on eight simulated GPUs whose NVML is Python, and,
-where gcc is there, on the C library of the tests, which costs what a driver call costs without a driver. The user's cell runs in a
-kernel, in pairs with and without `%%energy --live`, with a front end that says hello and reads every message.
+Windows are timed beside ZeusMonitor (PyPI `zeus`) on the same simulated GPUs in turns; both pay for the same
+counter reads. The sampling process is watched from outside (time to the first sample, memory, CPU), on eight
+simulated GPUs whose NVML is Python, and, where gcc is there, on the C library of the tests, which costs what
+a driver call costs without a driver. The user's cell runs in a kernel, in pairs with and without `%%energy
+--live`, with a front end that says hello and reads every message.
 
     python -m benchmarks.overhead [--json FILE] [--quick]
 """
@@ -28,7 +29,9 @@ from benchmarks.common import arguments, finish, table
 
 
 def windows(gpus: int, pairs: int) -> dict[str, float]:
-    """Median microseconds of an open and close pair: ours without and with synchronisation, and ZeusMonitor's."""
+    """Median microseconds of an open and close pair: ours without and with synchronisation, and
+    ZeusMonitor's.
+    """
     from workbench.device.discovery import devices
     from workbench.measurement.meter import Meter
     from workbench.measurement.recorder import Recorder
@@ -48,7 +51,10 @@ def windows(gpus: int, pairs: int) -> dict[str, float]:
         zeus.begin_window("w", sync_execution=False)
         zeus.end_window("w", sync_execution=False)
 
-    contenders: dict[str, Callable[[], None]] = {"ours_us": lambda: ours(False), "ours_sync_us": lambda: ours(True)}
+    contenders: dict[str, Callable[[], None]] = {
+        "ours_us": lambda: ours(False),
+        "ours_sync_us": lambda: ours(True),
+    }
     if zeus is not None:
         contenders["zeus_us"] = theirs
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -81,7 +87,9 @@ def _zeus(gpus: int) -> Any:
 
 
 def sampling(gpus: int, watch_s: float) -> dict[str, float]:
-    """The sampling process on simulated GPUs: start-up, memory, CPU, samples kept while the interpreter is held."""
+    """The sampling process on simulated GPUs: start-up, memory, CPU, samples kept while the interpreter is
+    held.
+    """
     from workbench.device.discovery import devices
     from workbench.measurement.recorder import Recorder
     from workbench.simulation.machine import simulate
@@ -106,7 +114,9 @@ def sampling(gpus: int, watch_s: float) -> dict[str, float]:
         sum(range(count // 10))
     per_s = count / 10 / max((time.perf_counter() - held), 1e-3)
     held = time.perf_counter()
-    sum(range(int(per_s * (2.0 if watch_s < 10 else 10.0) * 1.6)))  # one C call that never lets go of the interpreter
+    sum(
+        range(int(per_s * (2.0 if watch_s < 10 else 10.0) * 1.6))
+    )  # one C call that never lets go of the interpreter
     result["held_s"] = time.perf_counter() - held
     after_s = machine.clock()
     rows = recorder.rows(found[0].uuid, before_s, after_s)
@@ -132,7 +142,9 @@ def _watched(pid: int | None, watch_s: float) -> dict[str, float]:
 
 
 def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
-    """CPU of the same sampler, on a thread of a process that does nothing else, on the C library of the tests; None without gcc."""
+    """CPU of the same sampler, on a thread of a process that does nothing else, on the C library of the
+    tests; None without gcc.
+    """
     from tests.fixtures.nvml.build import build, compiler
     from workbench.simulation.machine import simulate
 
@@ -152,7 +164,9 @@ def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
         )
         machine = simulate(["A100"] * gpus, seed=1)
         environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
-        found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
         machine.close()
         return {"cpu_share": float(found.stdout)} if found.returncode == 0 else None
 
@@ -160,10 +174,12 @@ def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
 def starting() -> dict[str, float]:
     """Milliseconds of `import workbench` and `%load_ext` beyond IPython, medians over fresh processes."""
     code = (
-        "import time, sys; from IPython.core.interactiveshell import InteractiveShell; shell = InteractiveShell.instance()\n"
+        "import time, sys; from IPython.core.interactiveshell import InteractiveShell; shell = "
+        "InteractiveShell.instance()\n"
         "a = time.perf_counter(); import workbench; b = time.perf_counter()\n"
         "shell.run_line_magic('load_ext', 'kernels_ext'); c = time.perf_counter()\n"
-        "heavy = [n for n in ('numpy', 'polars', 'bokeh', 'ipywidgets', 'anywidget', 'lightgbm', 'pynvml') if n in sys.modules]\n"
+        "heavy = [n for n in ('numpy', 'polars', 'bokeh', 'ipywidgets', 'anywidget', 'lightgbm', 'pynvml') "
+        "if n in sys.modules]\n"
         "print(1e3 * (b - a), 1e3 * (c - b), len(heavy))"
     )
     rows = []
@@ -171,7 +187,11 @@ def starting() -> dict[str, float]:
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         rows.append([float(word) for word in found.stdout.split()])
     imports, loads, heavy = zip(*rows, strict=True)
-    return {"import_ms": statistics.median(imports), "load_ext_ms": statistics.median(loads), "heavy_modules": max(heavy)}
+    return {
+        "import_ms": statistics.median(imports),
+        "load_ext_ms": statistics.median(loads),
+        "heavy_modules": max(heavy),
+    }
 
 
 PYTHON_CELL = "x = 0\nfor i in range({n}):\n    x += i * i % 7"
@@ -179,7 +199,9 @@ NUMPY_CELL = "import numpy as np\na = np.ones((600, 600))\nfor i in range({n}):\
 
 
 def cells(pairs: int, seconds: float) -> list[dict[str, Any]]:
-    """The user's cell with and without `%%energy --live`: CPU of our threads over the cell's, and its slow-down with an interval."""
+    """The user's cell with and without `%%energy --live`: CPU of our threads over the cell's, and its
+    slow-down with an interval.
+    """
     from jupyter_client.manager import start_new_kernel
 
     from workbench.simulation.machine import simulate
@@ -200,7 +222,9 @@ def cells(pairs: int, seconds: float) -> list[dict[str, Any]]:
             for _ in range(pairs):
                 for magic, times in (("", plain), ("%%energy --live\n", live)):
                     _run(client, magic + timed, subshell)
-                    wall, cpu, mine = (float(word) for word in _run(client, "print(t1 - t0, c1 - c0, m1 - m0)").split())
+                    wall, cpu, mine = (
+                        float(word) for word in _run(client, "print(t1 - t0, c1 - c0, m1 - m0)").split()
+                    )
                     times.append(wall)
                     if magic:
                         ours.append((cpu - mine) / mine)
@@ -209,10 +233,17 @@ def cells(pairs: int, seconds: float) -> list[dict[str, Any]]:
             base = ours_base if name == "NumPy" else 0.0
             ratios = np.log(np.array(live) / np.array(plain))
             half = 1.96 * ratios.std(ddof=1) / np.sqrt(pairs)
-            rows.append({"cell": name, "pairs": pairs, "cell_s": statistics.median(plain),
-                         "our_threads_cpu_share": statistics.median(ours) - base,
-                         "slow_down": float(np.exp(ratios.mean()) - 1), "slow_down_low": float(np.exp(ratios.mean() - half) - 1),
-                         "slow_down_high": float(np.exp(ratios.mean() + half) - 1)})  # fmt: skip
+            rows.append(
+                {
+                    "cell": name,
+                    "pairs": pairs,
+                    "cell_s": statistics.median(plain),
+                    "our_threads_cpu_share": statistics.median(ours) - base,
+                    "slow_down": float(np.exp(ratios.mean()) - 1),
+                    "slow_down_low": float(np.exp(ratios.mean() - half) - 1),
+                    "slow_down_high": float(np.exp(ratios.mean() + half) - 1),
+                }
+            )
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -223,27 +254,37 @@ def cells(pairs: int, seconds: float) -> list[dict[str, Any]]:
 def _calibrated(client: Any, template: str, seconds: float) -> int:
     n = 1000 if "numpy" not in template else 20
     while True:
-        taken = float(_run(client, f"t0 = time.perf_counter()\n{template.format(n=n)}\nprint(time.perf_counter() - t0)"))
+        taken = float(
+            _run(client, f"t0 = time.perf_counter()\n{template.format(n=n)}\nprint(time.perf_counter() - t0)")
+        )
         if taken > 0.3:
             return int(n * seconds / taken)
         n *= 4
 
 
 def _subshell(client: Any) -> str:
-    """A shell of the kernel beside the main one, as JupyterLab makes for widgets: the main one is busy with the cell."""
+    """A shell of the kernel beside the main one, as JupyterLab makes for widgets: the main one is busy
+    with the cell.
+    """
     client.control_channel.send(client.session.msg("create_subshell_request"))
     return str(client.get_control_msg(timeout=10)["content"]["subshell_id"])
 
 
 def _run(client: Any, code: str, subshell: str | None = None) -> str:
-    """Execute in the kernel, as a front end that shows every widget: it says hello to each and reads all messages."""
+    """Execute in the kernel, as a front end that shows every widget: it says hello to each and reads all
+    messages.
+    """
     texts: list[str] = []
 
     def listen(message: dict[str, Any]) -> None:
         content = message["content"]
         if message["msg_type"] == "stream":
             texts.append(content["text"])
-        if subshell and message["msg_type"] == "comm_open" and "_esm" in str(content.get("data", {}).get("state", {}).keys()):
+        if (
+            subshell
+            and message["msg_type"] == "comm_open"
+            and "_esm" in str(content.get("data", {}).get("state", {}).keys())
+        ):
             hello = {"kind": "hello", "view": content["comm_id"], "bokeh": False}
             said = {"comm_id": content["comm_id"], "data": {"method": "custom", "content": hello}}
             message = client.session.msg("comm_msg", said)
@@ -270,16 +311,30 @@ def main() -> None:
     begun = starting()
     print(table(("start", ""), [[name, value] for name, value in begun.items()]), "\n")
     cell = cells(4 if quick else 20, 2.0 if quick else 4.0)
-    heads = ("cell", "pairs", "cell_s", "our_threads_cpu_share", "slow_down", "slow_down_low", "slow_down_high")
+    heads = (
+        "cell",
+        "pairs",
+        "cell_s",
+        "our_threads_cpu_share",
+        "slow_down",
+        "slow_down_low",
+        "slow_down_high",
+    )
     print(table(heads, [[row[head] for head in heads] for row in cell]))
     summary = {
         "open_close_over_zeus_1": opened[0]["ours_us"] / opened[0].get("zeus_us", float("nan")),
         "open_close_over_zeus_8": opened[1]["ours_us"] / opened[1].get("zeus_us", float("nan")),
-        **{name: process[name] for name in ("start_ms", "rss_mb", "cpu_share", "cpu_share_with_c_library", "kept_share")},
+        **{
+            name: process[name]
+            for name in ("start_ms", "rss_mb", "cpu_share", "cpu_share_with_c_library", "kept_share")
+        },
         **begun,
         "live_cpu_share": max(row["our_threads_cpu_share"] for row in cell),
     }
-    finish({"summary": summary, "windows": opened, "sampling": process, "start": begun, "cells": cell}, options.json)
+    finish(
+        {"summary": summary, "windows": opened, "sampling": process, "start": begun, "cells": cell},
+        options.json,
+    )
 
 
 if __name__ == "__main__":

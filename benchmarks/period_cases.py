@@ -1,6 +1,7 @@
 """Cases with known periods: the traces of `--data DIR`, and those of our own simulator, in one shape.
 
-A detector is given `Case.trace` and nothing else. What is true stands in `Case.truth`, which only the scorer reads.
+A detector is given `Case.trace` and nothing else. What is true stands in `Case.truth`, which only the scorer
+reads.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ class Truth:
     Attributes:
         periodic: Whether there are iterations at all.
         observable: Whether the sensor can show them.
-        iteration: Mean and median of the iteration's length; of a drift the one range from its first to its last quarter.
-        levels: The other true levels: "micro-step", "super-cycle" (a stall every k-th iteration), "cycle" (evaluation, checkpoint).
+        iteration: Mean and median of the iteration's length; of a drift the one range from its first to its
+            last quarter.
+        levels: The other true levels: "micro-step", "super-cycle" (a stall every k-th iteration), "cycle"
+            (evaluation, checkpoint).
         mean_s: Mean length of an iteration.
     """
 
@@ -57,7 +60,8 @@ class Case:
 def load_cases(data: Path) -> list[Case]:
     """The cases of a directory laid out as `shared/data/period` (or of its parent).
 
-    Files are found by what is in their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without which no cycle of
+    Files are found by what is in their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without which
+        no cycle of
     evaluations or checkpoints is known).
 
     Raises:
@@ -71,18 +75,28 @@ def load_cases(data: Path) -> list[Case]:
     iterations = _newest(directory, "*iters*.npz")
     starts = dict(np.load(iterations)) if iterations is not None else {}
     by_starts = {_name(key.split("_", 1)[-1]): values for key, values in starts.items()}
-    parts = {_name(key[0]): part for key, part in pl.read_parquet(traces).partition_by("case", as_dict=True).items()}
-    rows = [(_name(row["case"]), row) for row in pl.read_csv(truth, infer_schema_length=None).iter_rows(named=True)]
+    parts = {
+        _name(key[0]): part
+        for key, part in pl.read_parquet(traces).partition_by("case", as_dict=True).items()
+    }
+    rows = [
+        (_name(row["case"]), row)
+        for row in pl.read_csv(truth, infer_schema_length=None).iter_rows(named=True)
+    ]
     return [_case(name, row, parts[name], by_starts.get(name)) for name, row in rows if name in parts]
 
 
 def published_answers(data: Path) -> dict[str, dict[str, Any]] | None:
-    """GPOEO's own answers by case name: `seconds_used`, `T_found`, `says_periodic`; None where the file is not there."""
+    """GPOEO's own answers by case name: `seconds_used`, `T_found`, `says_periodic`; None where the file is
+    not there.
+    """
     directory = data / "period" if (data / "period").is_dir() else data
     path = _newest(directory, "*gpoeo*.csv")
     if path is None:
         return None
-    return {_name(row["case"]): row for row in pl.read_csv(path, infer_schema_length=None).iter_rows(named=True)}
+    return {
+        _name(row["case"]): row for row in pl.read_csv(path, infer_schema_length=None).iter_rows(named=True)
+    }
 
 
 def from_generated(generated: Any, name: str) -> Case:
@@ -113,7 +127,8 @@ def stratified(cases: Sequence[Case], every: int) -> list[Case]:
 
 
 def cycle_s(starts_s: np.ndarray, every: int) -> float | None:
-    """Mean seconds from one evaluation or checkpoint to the next, from true iteration starts; None where none happened.
+    """Mean seconds from one evaluation or checkpoint to the next, from true iteration starts; None where none
+    happened.
 
     >>> cycle_s(np.array([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0]), every=3)
     5.0
@@ -123,7 +138,9 @@ def cycle_s(starts_s: np.ndarray, every: int) -> float | None:
 
 
 def _newest(directory: Path, pattern: str) -> Path | None:
-    found = sorted(directory.glob(pattern), key=lambda path: path.stat().st_mtime) if directory.is_dir() else []
+    found = (
+        sorted(directory.glob(pattern), key=lambda path: path.stat().st_mtime) if directory.is_dir() else []
+    )
     return found[-1] if found else None
 
 
@@ -140,7 +157,7 @@ def _name(case: Any) -> str:
 def _case(name: str, row: Mapping[str, Any], part: pl.DataFrame, starts_s: np.ndarray | None) -> Case:
     columns = {"t": pl.col("t").alias("time_s"), "power_w": pl.col("power_w"),
                "sm_util": (pl.col("sm_util") / 100).alias("utilisation"),
-               "mem_util": (pl.col("mem_util") / 100).alias("memory_utilisation")}  # fmt: skip
+               "mem_util": (pl.col("mem_util") / 100).alias("memory_utilisation")}
     trace = part.select(*(value.cast(pl.Float64) for name, value in columns.items() if name in part.columns))
     mean_s = row.get("T_true")
     if mean_s is None:

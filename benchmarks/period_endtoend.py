@@ -1,4 +1,6 @@
-"""From the simulated GPU to seconds per iteration: trainings on stepped machines, recorded, against the job's true marks."""
+"""From the simulated GPU to seconds per iteration: trainings on stepped machines, recorded, against the
+job's true marks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ ITERATIONS, SHORTEST_S, LONGEST_S = 20, 30.0, 120.0
 REFRESHES = 2.2  # a period must span so many refreshes to be seen
 
 
-def trainings(detect: Detector, cards: tuple[str, ...] = CARDS, sizes: int = SIZES, seed: int = 5) -> list[dict[str, Any]]:
+def trainings(
+    detect: Detector, cards: tuple[str, ...] = CARDS, sizes: int = SIZES, seed: int = 5
+) -> list[dict[str, Any]]:
     """One row a card, workload and batch size: what was true, what was found."""
     from workbench.simulation.catalogue import WORKLOADS
 
@@ -25,7 +29,7 @@ def trainings(detect: Detector, cards: tuple[str, ...] = CARDS, sizes: int = SIZ
     return [
         row for card in cards for workload in WORKLOADS.values()
         for row in _of_one(detect, card, workload, sizes, rng)
-    ]  # fmt: skip
+    ]
 
 
 def batch_sizes(card: Any, workload: Any, count: int) -> list[int]:
@@ -56,7 +60,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _of_one(detect: Detector, card: str, workload: Any, sizes: int, rng: random.Random) -> list[dict[str, Any]]:
+def _of_one(
+    detect: Detector, card: str, workload: Any, sizes: int, rng: random.Random
+) -> list[dict[str, Any]]:
     from workbench.simulation.machine import simulate
 
     rows = []
@@ -64,14 +70,27 @@ def _of_one(detect: Detector, card: str, workload: Any, sizes: int, rng: random.
     try:
         for number, size in enumerate(batch_sizes(machine.card(0), workload, sizes)):
             # Every other one writes checkpoints, so that not all of them are an even row of iterations.
-            rows.append(run(detect, machine, workload, size, checkpoint_every=50 if number % 2 else None, seed=rng.getrandbits(32)))
+            rows.append(
+                run(
+                    detect,
+                    machine,
+                    workload,
+                    size,
+                    checkpoint_every=50 if number % 2 else None,
+                    seed=rng.getrandbits(32),
+                )
+            )
     finally:
         machine.close()
     return rows
 
 
-def run(detect: Detector, machine: Any, workload: Any, size: int, *, checkpoint_every: int | None, seed: int) -> dict[str, Any]:
-    """Train for at least 20 iterations and 30 s, at most 120 s; find the period in what the recorder saw meanwhile."""
+def run(
+    detect: Detector, machine: Any, workload: Any, size: int, *, checkpoint_every: int | None, seed: int
+) -> dict[str, Any]:
+    """Train for at least 20 iterations and 30 s, at most 120 s; find the period in what the recorder saw
+    meanwhile.
+    """
     from workbench.device.discovery import open_device
     from workbench.measurement.recorder import Recorder
     from workbench.simulation.machine import SENSORS
@@ -82,9 +101,13 @@ def run(detect: Detector, machine: Any, workload: Any, size: int, *, checkpoint_
     try:
         machine.step(3.0)
         start_s = machine.clock()
-        job = TrainingJob(workload, size, machine=machine, seed=seed, iterations=10**9, checkpoint_every=checkpoint_every)
+        job = TrainingJob(
+            workload, size, machine=machine, seed=seed, iterations=10**9, checkpoint_every=checkpoint_every
+        )
         with contextlib.closing(iter(job)) as steps:  # type: ignore[type-var]  # a generator, though declared an iterator
-            while (past_s := machine.clock() - start_s) < LONGEST_S and (past_s < SHORTEST_S or len(job.marks) < ITERATIONS):
+            while (past_s := machine.clock() - start_s) < LONGEST_S and (
+                past_s < SHORTEST_S or len(job.marks) < ITERATIONS
+            ):
                 next(steps)
         end_s = machine.clock()
         machine.step(0.5)

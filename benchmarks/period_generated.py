@@ -1,6 +1,8 @@
-"""The detector on jobs of our own simulator: calibration, aperiodic jobs, nested rhythms, and how soon it is sure.
+"""The detector on jobs of our own simulator: calibration, aperiodic jobs, nested rhythms, and how soon it is
+sure.
 
-Seeds: case n of a stream is drawn from `default_rng([SEED, stream, n])`. Training must use no generator that starts with `SEED`.
+Seeds: case n of a stream is drawn from `default_rng([SEED, stream, n])`. Training must use no generator that
+    starts with `SEED`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def generated(stream: int, count: int, **choice: Any) -> Iterator[Case]:
     from benchmarks.fixtures.traces import random_case
 
     for number in range(count):
-        yield from_generated(random_case(np.random.default_rng([SEED, stream, number]), **choice), f"{stream}-{number}")
+        yield from_generated(
+            random_case(np.random.default_rng([SEED, stream, number]), **choice), f"{stream}-{number}"
+        )
 
 
 def scored(detect: Detector, cases: Iterator[Case]) -> list[Row]:
@@ -34,8 +38,10 @@ def scored(detect: Detector, cases: Iterator[Case]) -> list[Row]:
 
 
 def nested(count: int, tries: int = 3000) -> list[Case]:
-    """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s inside optimizer steps of 2-7 s
-    inside checkpoint cycles of 13-50 s. Drawn by leaving out what is not like them."""
+    """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s
+    inside optimizer steps of 2-7 s inside checkpoint cycles of 13-50 s. Drawn by leaving out what is not
+    like them.
+    """
     from benchmarks.fixtures.traces import random_case
 
     kept: list[Case] = []
@@ -44,27 +50,45 @@ def nested(count: int, tries: int = 3000) -> list[Case]:
             break
         case = random_case(np.random.default_rng([SEED, NESTED, number]), family="nested")
         levels, iteration_s = case.truth.levels_s, case.truth.iteration_s or math.nan
-        sizes = ((levels.get("micro-step"), 0.2, 0.7), (iteration_s, 2.0, 7.0), (levels.get("cycle"), 13.0, 50.0))
-        if 0.09 < case.poll_s < 0.11 and all(value is not None and low <= value <= high for value, low, high in sizes):
+        sizes = (
+            (levels.get("micro-step"), 0.2, 0.7),
+            (iteration_s, 2.0, 7.0),
+            (levels.get("cycle"), 13.0, 50.0),
+        )
+        if 0.09 < case.poll_s < 0.11 and all(
+            value is not None and low <= value <= high for value, low, high in sizes
+        ):
             kept.append(from_generated(case, f"{NESTED}-{number}"))
     return kept
 
 
 def until_sure(detect: Detector, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """For each observable case, how much of it the detector needs until it is sure and right, asked at growing lengths."""
+    """For each observable case, how much of it the detector needs until it is sure and right, asked at
+    growing lengths.
+    """
     rows = []
     for case in cases:
         mean_s = case.truth.mean_s
         if not case.truth.observable or mean_s is None:
             continue
         whole_s = float(case.trace["time_s"][-1] - case.trace["time_s"][0])
-        row: dict[str, Any] = {"case": case.name, "family": case.family, "truth_s": mean_s, "seconds": None, "first_sure_right": None}
+        row: dict[str, Any] = {
+            "case": case.name,
+            "family": case.family,
+            "truth_s": mean_s,
+            "seconds": None,
+            "first_sure_right": None,
+        }
         seconds = FIRST_S
         while True:
             periods = detect(case.first(seconds).trace)
             if periods.sure:
-                right = periods.iteration is not None and within(periods.iteration.seconds, case.truth.iteration)
-                row["first_sure_right"] = right if row["first_sure_right"] is None else row["first_sure_right"]
+                right = periods.iteration is not None and within(
+                    periods.iteration.seconds, case.truth.iteration
+                )
+                row["first_sure_right"] = (
+                    right if row["first_sure_right"] is None else row["first_sure_right"]
+                )
                 if right:
                     row |= {"seconds": seconds, "periods": seconds / mean_s}
                     break
@@ -100,14 +124,21 @@ def gpoeo_until_sure(published: Mapping[str, Mapping[str, Any]], cases: Sequence
         if case.truth.observable and case.truth.mean_s and said is not None:
             right = within(said["T_found"], case.truth.iteration)
             got = bool(said["says_periodic"]) and right
-            rows.append({"seconds": said["seconds_used"] if got else None, "periods": said["seconds_used"] / case.truth.mean_s,
-                         "first_sure_right": right if said["says_periodic"] else None})  # fmt: skip
+            rows.append(
+                {
+                    "seconds": said["seconds_used"] if got else None,
+                    "periods": said["seconds_used"] / case.truth.mean_s,
+                    "first_sure_right": right if said["says_periodic"] else None,
+                }
+            )
     return tell_until_sure(rows)
 
 
 def cpu_ms(detect: Detector, cases: Sequence[Case], most: int = 40) -> dict[str, Any]:
     """Median CPU time of a call, over traces of two minutes at 10 Hz."""
-    long = [case for case in cases if 1000 < case.trace.height < 1400 and 110 < _duration_s(case) < 130][:most]
+    long = [case for case in cases if 1000 < case.trace.height < 1400 and 110 < _duration_s(case) < 130][
+        :most
+    ]
     if not long:
         return {"traces": 0, "median": None}
     detect(long[0].trace)  # the first call loads what is loaded once
@@ -116,15 +147,22 @@ def cpu_ms(detect: Detector, cases: Sequence[Case], most: int = 40) -> dict[str,
         before_s = time.process_time()
         detect(case.trace)
         spent.append(1000 * (time.process_time() - before_s))
-    return {"traces": len(long), "median": float(np.median(spent)), "p90": float(np.quantile(spent, 0.9)), "max": max(spent)}
+    return {
+        "traces": len(long),
+        "median": float(np.median(spent)),
+        "p90": float(np.quantile(spent, 0.9)),
+        "max": max(spent),
+    }
 
 
 def published_rows(published: Mapping[str, Mapping[str, Any]], cases: Sequence[Case]) -> list[Row]:
-    """GPOEO's published answers, scored as ours are; a published period is its answer whether or not it called it stable."""
+    """GPOEO's published answers, scored as ours are; a published period is its answer whether or not it
+    called it stable.
+    """
     return [
         score(case, Answer(single(said["T_found"], bool(said["says_periodic"])), math.nan))
         for case in cases if (said := published.get(case.name)) is not None
-    ]  # fmt: skip
+    ]
 
 
 def _duration_s(case: Case) -> float:

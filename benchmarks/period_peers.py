@@ -1,7 +1,9 @@
-"""Known period detectors on a power trace, each written from its paper: one period, and whether it says "periodic".
+"""Known period detectors on a power trace, each written from its paper: one period, and whether it says
+"periodic".
 
-They run with their published or customary thresholds and nothing tuned. All but Lomb-Scargle need equal steps and get the trace
-interpolated to its median step. A detector without a test of its own (`fft`, `odpp`) calls everything periodic that is not flat.
+They run with their published or customary thresholds and nothing tuned. All but Lomb-Scargle need equal steps
+and get the trace interpolated to its median step. A detector without a test of its own (`fft`, `odpp`) calls
+everything periodic that is not flat.
 """
 
 from __future__ import annotations
@@ -36,8 +38,14 @@ NOTHING = Verdict(None, False)
 def detectors() -> dict[str, Detector]:
     """The peers by name, in the shape that the scorer takes."""
     rules: dict[str, Callable[[pl.DataFrame], Verdict]] = {
-        "fft": fft_peak, "acf": acf_peak, "nsdf": nsdf, "yin": yin, "lomb_scargle": lomb_scargle, "autoperiod": autoperiod, "odpp": odpp,
-    }  # fmt: skip
+        "fft": fft_peak,
+        "acf": acf_peak,
+        "nsdf": nsdf,
+        "yin": yin,
+        "lomb_scargle": lomb_scargle,
+        "autoperiod": autoperiod,
+        "odpp": odpp,
+    }
     return {name: _as_periods(rule) for name, rule in rules.items()}
 
 
@@ -61,7 +69,9 @@ def uniform(trace: pl.DataFrame) -> tuple[Array, float] | None:
 
 
 def fft_peak(trace: pl.DataFrame) -> Verdict:
-    """Highest peak of the Hann-windowed, four times zero-padded spectrum, interpolated by a parabola (Smith and Serra 1987)."""
+    """Highest peak of the Hann-windowed, four times zero-padded spectrum, interpolated by a parabola
+    (Smith and Serra 1987).
+    """
     if (found := uniform(trace)) is None:
         return NOTHING
     x, step_s = found
@@ -87,7 +97,9 @@ def acf_peak(trace: pl.DataFrame) -> Verdict:
 
 
 def nsdf(trace: pl.DataFrame) -> Verdict:
-    """First key maximum above 0.9 of the highest in the normalised square difference (McLeod and Wyvill 2005); periodic from 0.4 on."""
+    """First key maximum above 0.9 of the highest in the normalised square difference (McLeod and Wyvill
+    2005); periodic from 0.4 on.
+    """
     if (found := uniform(trace)) is None:
         return NOTHING
     x, step_s = found
@@ -100,12 +112,15 @@ def nsdf(trace: pl.DataFrame) -> Verdict:
 
 
 def yin(trace: pl.DataFrame) -> Verdict:
-    """First dip of the cumulative mean normalised difference below 0.4, else its lowest (de Cheveigne and Kawahara 2002)."""
+    """First dip of the cumulative mean normalised difference below 0.4, else its lowest (de Cheveigne and
+    Kawahara 2002).
+    """
     if (found := uniform(trace)) is None:
         return NOTHING
     x, step_s = found
     half = len(x) // 2
-    # The difference over whole overlaps, not over a fixed half window: with two minutes of data the statistic is steadier.
+    # The difference over whole overlaps, not over a fixed half window: with two minutes of data the statistic
+    # is steadier.
     difference = (_energies(x) - 2 * autocorrelation(x))[: half + 2] / (len(x) - np.arange(half + 2))
     lags = np.arange(1, half + 2)
     d = np.concatenate([[1.0], difference[1:] * lags / np.maximum(np.cumsum(difference[1:]), 1e-12)])
@@ -118,7 +133,8 @@ def yin(trace: pl.DataFrame) -> Verdict:
 
 
 def lomb_scargle(trace: pl.DataFrame) -> Verdict:
-    """Highest peak of the Lomb-Scargle periodogram at the true timestamps; periodic where Baluev's false-alarm probability < 1e-6.
+    """Highest peak of the Lomb-Scargle periodogram at the true timestamps; periodic where Baluev's
+    false-alarm probability < 1e-6.
 
     The scan is Press and Rybicki's fast evaluation (1989), the refinement around its peak SciPy's exact one.
     """
@@ -139,8 +155,12 @@ def lomb_scargle(trace: pl.DataFrame) -> Verdict:
     return Verdict(1 / float(best_hz), false_alarm(float(exact[k]), time_s, highest_hz) < 1e-6)
 
 
-def fast_lomb_scargle(time_s: Array, y: Array, highest_hz: float, oversampling: int = 4) -> tuple[Array, Array]:
-    """Frequencies (Hz) and normalised power by spreading the samples on a fine grid (Press and Rybicki 1989, equations 5 to 9)."""
+def fast_lomb_scargle(
+    time_s: Array, y: Array, highest_hz: float, oversampling: int = 4
+) -> tuple[Array, Array]:
+    """Frequencies (Hz) and normalised power by spreading the samples on a fine grid (Press and Rybicki
+    1989, equations 5 to 9).
+    """
     span_s = float(time_s[-1] - time_s[0])
     spacing_hz = 1 / (oversampling * span_s)
     count = int(highest_hz / spacing_hz)
@@ -171,7 +191,9 @@ def fast_lomb_scargle(time_s: Array, y: Array, highest_hz: float, oversampling: 
 
 
 def false_alarm(power: float, time_s: Array, highest_hz: float) -> float:
-    """Probability that white noise has so high a peak (Baluev 2008, equation 6), for power normalised to 0..1."""
+    """Probability that white noise has so high a peak (Baluev 2008, equation 6), for power normalised to
+    0..1.
+    """
     n = len(time_s)
     width = highest_hz * np.sqrt(4 * np.pi * np.var(time_s))
     tail = width * (1 - power) ** ((n - 4) / 2) * np.sqrt(0.5 * n * power)
@@ -180,7 +202,9 @@ def false_alarm(power: float, time_s: Array, highest_hz: float) -> float:
 
 
 def autoperiod(trace: pl.DataFrame) -> Verdict:
-    """Spectral peaks above those of shuffled copies, checked on the hills of the autocorrelation (Vlachos, Yu and Castelli 2005)."""
+    """Spectral peaks above those of shuffled copies, checked on the hills of the autocorrelation (Vlachos,
+    Yu and Castelli 2005).
+    """
     if (found := uniform(trace)) is None:
         return NOTHING
     x, step_s = found
@@ -199,9 +223,11 @@ def autoperiod(trace: pl.DataFrame) -> Verdict:
 
 
 def odpp(trace: pl.DataFrame) -> Verdict:
-    """Largest peak of the plain spectrum of power and both utilisations, in percent, held at 0.1 s (ODPP as in `SpectrumAnalysis.py`).
+    """Largest peak of the plain spectrum of power and both utilisations, in percent, held at 0.1 s (ODPP as
+    in `SpectrumAnalysis.py`).
 
-    ODPP takes power relative to the power limit, which a trace need not tell; here it is relative to the highest reading.
+    ODPP takes power relative to the power limit, which a trace need not tell; here it is relative to the
+    highest reading.
     """
     if uniform(trace) is None:
         return NOTHING
@@ -230,14 +256,18 @@ def autocorrelation(x: Array) -> Array:
 
 
 def _energies(x: Array) -> Array:
-    """At every lag, the energy of both overlapping pieces together: m'(tau) of McLeod and Wyvill, equation 6."""
+    """At every lag, the energy of both overlapping pieces together: m'(tau) of McLeod and Wyvill, equation
+    6.
+    """
     total = np.concatenate([[0.0], np.cumsum(x**2)])
     lag = np.arange(len(x))
     return np.asarray(np.maximum(total[len(x) - lag] + total[-1] - total[lag], 1e-12))
 
 
 def _vertex(values: Array, k: int) -> float:
-    """Where between the neighbours of `k` a parabola through the three has its extremum, in steps from `k`."""
+    """Where between the neighbours of `k` a parabola through the three has its extremum, in steps from
+    `k`.
+    """
     if not 0 < k < len(values) - 1:
         return 0.0
     left, middle, right = values[k - 1 : k + 2]
@@ -264,7 +294,9 @@ def _key_maxima(n: Array, longest: int) -> Array:
 
 
 def _on_a_hill(r: Array, n: int, k: int) -> int | None:
-    """The autocorrelation's peak next to the period n/k, if two straight lines around it go up and then down (section 4.3)."""
+    """The autocorrelation's peak next to the period n/k, if two straight lines around it go up and then
+    down (section 4.3).
+    """
     low = int(np.floor(0.5 * (n / (k + 1) + n / k))) - 1
     high = int(np.ceil(0.5 * (n / k + n / max(k - 1, 1)))) + 1
     low, high = max(1, low), min(high, len(r) - 2)
@@ -289,7 +321,10 @@ def _two_lines(values: Array) -> tuple[tuple[float, float], int]:
     """Slopes of the two least-squares lines that fit a curve best, and where they meet."""
     count = len(values)
     x = np.arange(count, dtype=float)
-    sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in (np.ones(count), x, values, x * x, x * values, values**2)]
+    sums = [
+        np.concatenate([[0.0], np.cumsum(each)])
+        for each in (np.ones(count), x, values, x * x, x * values, values**2)
+    ]
 
     def line(start: Array | int, stop: Array | int) -> tuple[Array, Array]:
         one, sx, sy, sxx, sxy, syy = (each[stop] - each[start] for each in sums)

@@ -3,21 +3,28 @@
     cases = load_cases(Path("../shared/data"))
     score_cases(find_periods, cases)["summary"]["iteration_exact"]
 
-"Exact" is within 5 % of the true mean or median length of an iteration; where it drifts, anywhere from 5 % below the shorter to
-5 % above the longer of its first and last quarter. By this rule the same of GPOEO's published answers are exact as in their labels.
+"Exact" is within 5 % of the true mean or median length of an iteration; where it drifts, anywhere from 5 %
+below the shorter to 5 % above the longer of its first and last quarter. By this rule the same of GPOEO's
+published answers are exact as in their labels.
 
 What the summary's keys mean (shares 0..1; "observable" cases are those whose period the sensor can show):
 
 * `iteration_exact`: observable cases whose level named "iteration" is exact, whether or not it is sure.
-* `level_exact`: observable cases whose single most confident level is exact or within 5 % of another true level.
-* `step_exact`: observable cases whose most confident level is the iteration or its micro-step, and not a cycle of many iterations.
+* `level_exact`: observable cases whose single most confident level is exact or within 5 % of another true
+level.
+* `step_exact`: observable cases whose most confident level is the iteration or its micro-step, and not a
+cycle of many iterations.
 * `false_levels`: levels beside the most confident one that are no true level, mean per observable case.
-* `factor_errors`: observable cases whose iteration is off by a factor of 2 to 6, either way, and is no other true level either;
+* `factor_errors`: observable cases whose iteration is off by a factor of 2 to 6, either way, and is no other
+true level either;
   `factor_errors_strict` counts those that are a true level too.
-* `sure_share`: observable cases on which it is sure. `wrong_but_sure`: of those, iteration not exact. `no_level_but_sure`: of those,
+* `sure_share`: observable cases on which it is sure. `wrong_but_sure`: of those, iteration not exact.
+`no_level_but_sure`: of those,
   most confident level no true level.
-* `false_alarms`: aperiodic cases on which it is sure. `named_on_negatives`: those on which it offers any level.
-* `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration (`unobservable_wrong` counts them).
+* `false_alarms`: aperiodic cases on which it is sure. `named_on_negatives`: those on which it offers any
+level.
+* `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration
+(`unobservable_wrong` counts them).
 * `crashes`: cases on which it raised an error. `cpu_ms`: mean CPU time a trace.
 """
 
@@ -33,7 +40,17 @@ import polars as pl
 from benchmarks.period_cases import Case, Range, Truth, from_generated, load_cases, stratified
 from workbench.records import Level, Periods
 
-__all__ = ["Answer", "Detector", "Row", "answers", "from_generated", "load_cases", "score_cases", "stratified", "summarise"]
+__all__ = [
+    "Answer",
+    "Detector",
+    "Row",
+    "answers",
+    "from_generated",
+    "load_cases",
+    "score_cases",
+    "stratified",
+    "summarise",
+]
 
 TOLERANCE = 0.05
 CRASHED = "crashed: "
@@ -71,7 +88,9 @@ class Row(NamedTuple):
     levels: int
     false_levels: int
     sure_false_levels: int
-    claims: tuple[tuple[str, float, bool], ...]  # of every level: its name, its confidence, whether it is what it is called
+    claims: tuple[
+        tuple[str, float, bool], ...
+    ]  # of every level: its name, its confidence, whether it is what it is called
     cpu_s: float
     reason: str
 
@@ -92,7 +111,9 @@ def tell(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def answers(detect: Detector, cases: Iterable[Case]) -> list[Answer]:
-    """A detector's answers; it sees the trace only. One that raises an error has no answer, and is counted under `crashes`."""
+    """A detector's answers; it sees the trace only. One that raises an error has no answer, and is counted
+    under `crashes`.
+    """
     found, detect = [], guarded(detect)
     for case in cases:
         before_s = time.process_time()
@@ -102,7 +123,9 @@ def answers(detect: Detector, cases: Iterable[Case]) -> list[Answer]:
 
 
 def guarded(detect: Detector) -> Detector:
-    """The same detector, but an error is an answer without a period that names it: one bad trace must not end a benchmark."""
+    """The same detector, but an error is an answer without a period that names it: one bad trace must not
+    end a benchmark.
+    """
 
     def careful(trace: pl.DataFrame) -> Periods:
         try:
@@ -138,12 +161,16 @@ def true_level(seconds: float, truth: Truth) -> str | None:
 
 
 def rightly_named(level: Level, truth: Truth) -> bool:
-    """Whether a level is within 5 % of a true one of its own kind; every true level above the iteration is a "cycle"."""
+    """Whether a level is within 5 % of a true one of its own kind; every true level above the iteration is
+    a "cycle".
+    """
     if level.name == "iteration":
         return within(level.seconds, truth.iteration)
     if level.name == "micro-step":
         return within(level.seconds, truth.levels.get("micro-step", ()))
-    return any(within(level.seconds, ranges) for name, ranges in truth.levels.items() if name.endswith("cycle"))
+    return any(
+        within(level.seconds, ranges) for name, ranges in truth.levels.items() if name.endswith("cycle")
+    )
 
 
 def factor(seconds: float, truth: Truth) -> str | None:
@@ -217,7 +244,9 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         "false_levels_sure": _share(row.false_levels > 0 for row in sure),
         "factor_errors": _share(row.label[0] in "x/" for row in seen),
         "factor_errors_strict": _share(row.strict_factor for row in seen),
-        "factors": {name: sum(row.label == name for row in factors) for name in sorted({row.label for row in factors})},
+        "factors": {
+            name: sum(row.label == name for row in factors) for name in sorted({row.label for row in factors})
+        },
         "sure_share": _share(row.sure for row in seen),
         "sure": len(sure),
         "wrong_but_sure": _share(not row.iteration_exact for row in sure),

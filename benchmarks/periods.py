@@ -1,9 +1,11 @@
-"""Iteration periods: the detector and its peers on traces with known truth, on simulated jobs, and through the simulated GPU.
+"""Iteration periods: the detector and its peers on traces with known truth, on simulated jobs, and through
+the simulated GPU.
 
     python -m benchmarks.periods [--data DIR] [--json FILE] [--plots DIR] [--quick]
 
-What the scores mean stands in `period_scores`. Every detector sees time, power and utilisations, and nothing of the truth.
-About five minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest, and no pictures.
+What the scores mean stands in `period_scores`. Every detector sees time, power and utilisations, and nothing
+of the truth. About five minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest,
+and no pictures.
 """
 
 from __future__ import annotations
@@ -29,10 +31,28 @@ from workbench.periods.detect import find_periods
 
 OURS = guarded(find_periods)
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images"
-COLUMNS = ("iteration_exact", "level_exact", "false_levels", "factor_errors", "sure_share", "wrong_but_sure", "no_level_but_sure",
-           "false_alarms", "unobservable_claims", "cpu_ms")  # fmt: skip
-GROUP = ("observable", "iteration_exact", "level_exact", "false_levels", "factor_errors", "sure_share", "wrong_but_sure",
-         "no_level_but_sure")  # fmt: skip
+COLUMNS = (
+    "iteration_exact",
+    "level_exact",
+    "false_levels",
+    "factor_errors",
+    "sure_share",
+    "wrong_but_sure",
+    "no_level_but_sure",
+    "false_alarms",
+    "unobservable_claims",
+    "cpu_ms",
+)
+GROUP = (
+    "observable",
+    "iteration_exact",
+    "level_exact",
+    "false_levels",
+    "factor_errors",
+    "sure_share",
+    "wrong_but_sure",
+    "no_level_but_sure",
+)
 MIXED, APERIODIC, NESTED, ONLINE_S = 2000, 1000, 22, 600.0
 
 
@@ -50,36 +70,57 @@ def main(argv: Sequence[str] | None = None) -> None:
     result["generated"] = on_generated(MIXED // (10 if quick else 1), APERIODIC // (10 if quick else 1))
     result["nested"] = on_nested(NESTED // (6 if quick else 1))
     if cases:
-        result["until_sure"] = how_soon(stratified(cases, 12 if quick else 1), published_answers(options.data))
+        result["until_sure"] = how_soon(
+            stratified(cases, 12 if quick else 1), published_answers(options.data)
+        )
     result["cpu"] = what_it_costs(cases, quick)
     result["end_to_end"] = through_the_gpu(quick)
     result["limits"] = limits(result)
-    print("\nLimits\n\n" + table(("what", "measured", "limit", "kept"), [list(row.values()) for row in result["limits"]]))
+    print(
+        "\nLimits\n\n"
+        + table(("what", "measured", "limit", "kept"), [list(row.values()) for row in result["limits"]])
+    )
     if not quick:
         pictures(result, options.plots)
     finish(_plain(result), options.json)
 
 
 def on_data(cases: Sequence[Case], data: Path) -> dict[str, Any]:
-    """Ours, the peers and GPOEO's published answers: whole traces, and the seconds that GPOEO's online loop used."""
+    """Ours, the peers and GPOEO's published answers: whole traces, and the seconds that GPOEO's online
+    loop used.
+    """
     published = published_answers(data)
     result: dict[str, Any] = {}
     scores = _everyone(cases)
     if published is None:
-        print(f"{data} holds no answers of GPOEO (*gpoeo*.csv): it is left out, and so are the seconds that it used\n")
+        print(
+            f"{data} holds no answers of GPOEO (*gpoeo*.csv): it is left out, and so are the seconds that it "
+            "used\n"
+        )
     else:
         scores["gpoeo"] = tell(made.published_rows(published, cases))
         scores["gpoeo"]["summary"]["cpu_ms"] = _published_cpu_ms(data)
     kinds = [sum(test(case) for case in cases) for test in (_seen, _hidden, _negative)]
-    print(f"{len(cases)} traces with known truth: {kinds[0]} observable, {kinds[1]} not observable, {kinds[2]} aperiodic; whole traces\n")
+    print(
+        f"{len(cases)} traces with known truth: {kinds[0]} observable, {kinds[1]} not observable, {kinds[2]} "
+        "aperiodic; whole traces\n"
+    )
     _show(scores)
     _show_families(scores)
     ours = scores["ours"]
     print("\nOurs by family and by sensor\n")
     for key in ("families", "sensors"):
-        print(table((key, *GROUP), [[name, *(group[column] for column in GROUP)] for name, group in ours[key].items()]) + "\n")
+        print(
+            table(
+                (key, *GROUP),
+                [[name, *(group[column] for column in GROUP)] for name, group in ours[key].items()],
+            )
+            + "\n"
+        )
     result["summary"] = {name: _flat(score["summary"]) for name, score in scores.items()}
-    result["details"] = {name: {key: value for key, value in score.items() if key != "rows"} for name, score in scores.items()}
+    result["details"] = {
+        name: {key: value for key, value in score.items() if key != "rows"} for name, score in scores.items()
+    }
     result["rows"] = ours["rows"]
     if published is not None:
         short = [case.first(published[case.name]["seconds_used"]) for case in cases if case.name in published]
@@ -94,39 +135,76 @@ def on_data(cases: Sequence[Case], data: Path) -> dict[str, Any]:
 
 
 def on_generated(mixed: int, aperiodic: int) -> dict[str, Any]:
-    """Calibration over a mixture of simulated jobs (a quarter aperiodic), and false alarms over aperiodic ones."""
+    """Calibration over a mixture of simulated jobs (a quarter aperiodic), and false alarms over aperiodic
+    ones.
+    """
     rows = made.scored(OURS, made.generated(made.MIXTURE, mixed))
     told, found = tell(rows), calibration.tell(rows)
     few = list(made.generated(made.MIXTURE, mixed // 4))
     peers = {name: score_cases(detect, few) for name, detect in detectors().items()}
-    print(f"\n{mixed} jobs of our own simulator, {found['negatives']} of them aperiodic; the peers on the first {len(few)}\n")
+    print(
+        f"\n{mixed} jobs of our own simulator, {found['negatives']} of them aperiodic; the peers on the "
+        f"first {len(few)}\n"
+    )
     _show({"ours": told, **peers})
-    print("\n" + table(("family", *GROUP), [[name, *(group[key] for key in GROUP)] for name, group in told["families"].items()
-                                            if group["observable"]]))  # fmt: skip
+    print(
+        "\n"
+        + table(
+            ("family", *GROUP),
+            [
+                [name, *(group[key] for key in GROUP)]
+                for name, group in told["families"].items()
+                if group["observable"]
+            ],
+        )
+    )
     for key in ("iteration", "all_levels"):
         bins, words = found[key]["bins"], key.replace("_", " ")
-        error, even = (_number(found[key][f"expected_calibration_error{kind}"]) for kind in ("", "_equal_count"))
-        print(f"\nConfidence of {words}: expected calibration error {error} (bins of equal count {even}), {found[key]['claims']} claims\n")
+        error, even = (
+            _number(found[key][f"expected_calibration_error{kind}"]) for kind in ("", "_equal_count")
+        )
+        print(
+            f"\nConfidence of {words}: expected calibration error {error} (bins of equal count {even}), "
+            f"{found[key]['claims']} claims\n"
+        )
         if bins:
             print(table(tuple(bins[0]), [list(each.values()) for each in bins]))
     covered = found["coverage"]
-    print(f"\nStated 90 % uncertainty of the iteration holds the true mean in {_number(covered['covered'])} of {covered['cases']} "
-          f"(sure ones: {_number(found['coverage_sure']['covered'])} of {found['coverage_sure']['cases']})")  # fmt: skip
+    print(
+        f"\nStated 90 % uncertainty of the iteration holds the true mean in {_number(covered['covered'])} of "
+        f"{covered['cases']} "
+        f"(sure ones: {_number(found['coverage_sure']['covered'])} of {found['coverage_sure']['cases']})"
+    )
     negatives = tell(made.scored(OURS, made.generated(made.NEGATIVES, aperiodic, negatives=1.0)))
-    kinds = {name: group["false_alarms"] for name, group in negatives["families"].items() if group["false_alarms"]}
-    print(f"False alarms on {aperiodic} aperiodic jobs: {negatives['summary']['false_alarms']:.4f} {kinds or ''}")
-    return {"mixture": told["summary"], "families": told["families"], "calibration": found, "negatives": negatives["summary"],
-            "peers": {name: _flat(score["summary"]) for name, score in peers.items()},
-            "negatives_by_family": {name: group["false_alarms"] for name, group in negatives["families"].items()}}  # fmt: skip
+    kinds = {
+        name: group["false_alarms"] for name, group in negatives["families"].items() if group["false_alarms"]
+    }
+    print(
+        f"False alarms on {aperiodic} aperiodic jobs: {negatives['summary']['false_alarms']:.4f} "
+        f"{kinds or ''}"
+    )
+    return {
+        "mixture": told["summary"],
+        "families": told["families"],
+        "calibration": found,
+        "negatives": negatives["summary"],
+        "peers": {name: _flat(score["summary"]) for name, score in peers.items()},
+        "negatives_by_family": {name: group["false_alarms"] for name, group in negatives["families"].items()},
+    }
 
 
 def on_nested(count: int) -> dict[str, Any]:
     """Steps inside optimizer steps inside checkpoint cycles, polled at 0.1 s."""
     cases = made.nested(count)
     scores = _everyone(cases)
-    print(f"\n{len(cases)} simulated data-parallel trainings with checkpoints, as the recorded ones are described\n")
+    print(
+        f"\n{len(cases)} simulated data-parallel trainings with checkpoints, as the recorded ones are "
+        "described\n"
+    )
     _show(scores, ("step_exact", *COLUMNS))
-    return {name: _flat(score["summary"]) for name, score in scores.items()} | {"rows": scores["ours"]["rows"]}
+    return {name: _flat(score["summary"]) for name, score in scores.items()} | {
+        "rows": scores["ours"]["rows"]
+    }
 
 
 def how_soon(cases: Sequence[Case], published: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -134,7 +212,9 @@ def how_soon(cases: Sequence[Case], published: Mapping[str, Any] | None) -> dict
     rows = made.until_sure(OURS, cases)
     result: dict[str, Any] = {"detector": made.tell_until_sure(rows)}
     families = sorted({row["family"] for row in rows})
-    result["by_family"] = {family: made.tell_until_sure([row for row in rows if row["family"] == family]) for family in families}
+    result["by_family"] = {
+        family: made.tell_until_sure([row for row in rows if row["family"] == family]) for family in families
+    }
     if published is not None:
         result["gpoeo"] = made.gpoeo_until_sure(published, cases)
     print("\nData until sure and right, in periods\n")
@@ -157,7 +237,9 @@ def _followed(cases: Sequence[Case]) -> list[dict[str, Any]]:
         except Exception as error:  # one bad trace must not end a benchmark; it never got there
             failed.append(f"case {case.name}: {type(error).__name__}: {error}")
             row = {"seconds": None, "periods": None, "right": False, "wrong_first": False}
-        rows.append(row | {"first_sure_right": False if row["wrong_first"] else True if row["right"] else None})
+        rows.append(
+            row | {"first_sure_right": False if row["wrong_first"] else True if row["right"] else None}
+        )
     if failed:
         print(f"\nThe tracker failed on {len(failed)} cases; {failed[0]}")
     return rows
@@ -173,10 +255,27 @@ def what_it_costs(cases: Sequence[Case], quick: bool) -> dict[str, Any]:
 
 
 def through_the_gpu(quick: bool) -> dict[str, Any]:
-    """The six workloads on simulated cards, through driver, sampler and recorder, against the job's own marks."""
-    rows = endtoend.trainings(OURS, endtoend.CARDS[1:3] if quick else endtoend.CARDS, 1 if quick else endtoend.SIZES)
-    heads = ("card", "workload", "batch_size", "checkpoints", "seconds", "true_s", "observable", "found_s", "relative_error", "right",
-             "level_right", "sure", "confidence")  # fmt: skip
+    """The six workloads on simulated cards, through driver, sampler and recorder, against the job's own
+    marks.
+    """
+    rows = endtoend.trainings(
+        OURS, endtoend.CARDS[1:3] if quick else endtoend.CARDS, 1 if quick else endtoend.SIZES
+    )
+    heads = (
+        "card",
+        "workload",
+        "batch_size",
+        "checkpoints",
+        "seconds",
+        "true_s",
+        "observable",
+        "found_s",
+        "relative_error",
+        "right",
+        "level_right",
+        "sure",
+        "confidence",
+    )
     print("\nThrough the simulated GPU: seconds per iteration against the job's true marks\n")
     print(table(heads, [[row[head] for head in heads] for row in rows]))
     told = endtoend.summary(rows)
@@ -212,22 +311,38 @@ def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         ("uncertainty covers, at least", covered, 0.85),
     ]
     most.append(("uncertainty covers, at most", covered, 0.95))
-    told = [(name, value, f">= {bound:g}", value is not None and value >= bound) for name, value, bound in least]
-    told += [(name, value, f"<= {bound:.3g}", value is not None and value <= bound) for name, value, bound in most]
-    return [dict(zip(("what", "value", "limit", "kept"), row, strict=True)) for row in told if row[1] is not None]
+    told = [
+        (name, value, f">= {bound:g}", value is not None and value >= bound) for name, value, bound in least
+    ]
+    told += [
+        (name, value, f"<= {bound:.3g}", value is not None and value <= bound) for name, value, bound in most
+    ]
+    return [
+        dict(zip(("what", "value", "limit", "kept"), row, strict=True)) for row in told if row[1] is not None
+    ]
 
 
 def pictures(result: Mapping[str, Any], directory: Path) -> None:
     """Write the reliability plot and the bars by family."""
     directory.mkdir(parents=True, exist_ok=True)
     found = result["generated"]["calibration"]
-    drawn = {"period-reliability.svg": reliability_plot(found["iteration"]["bins"], found["iteration"]["expected_calibration_error"],
-                                                        found["cases"])}  # fmt: skip
+    drawn = {
+        "period-reliability.svg": reliability_plot(
+            found["iteration"]["bins"], found["iteration"]["expected_calibration_error"], found["cases"]
+        )
+    }
     if "details" in result:
         details = result["details"]
-        counts = {name: group["observable"] for name, group in details["ours"]["families"].items() if group["observable"]}
+        counts = {
+            name: group["observable"]
+            for name, group in details["ours"]["families"].items()
+            if group["observable"]
+        }
         shown = [name for name in ("ours", "gpoeo", "fft", "nsdf", "yin") if name in details]
-        shares = {name: {key: group["iteration_exact"] for key, group in details[name]["families"].items()} for name in shown}
+        shares = {
+            name: {key: group["iteration_exact"] for key, group in details[name]["families"].items()}
+            for name in shown
+        }
         drawn["period-families.svg"] = family_bars(shares, counts)
     for name, text in drawn.items():
         (directory / name).write_text(text, encoding="utf-8")
@@ -240,17 +355,30 @@ def _everyone(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
 
 
 def _show(scores: Mapping[str, Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
-    print(table(("detector", *columns), [[name, *(score["summary"][key] for key in columns)] for name, score in scores.items()]))
+    print(
+        table(
+            ("detector", *columns),
+            [[name, *(score["summary"][key] for key in columns)] for name, score in scores.items()],
+        )
+    )
     for name, score in scores.items():
-        if count := score["summary"]["crashes"]:  # an error counts as no answer, which must not pass for caution
+        if count := score["summary"][
+            "crashes"
+        ]:  # an error counts as no answer, which must not pass for caution
             first = next(row["reason"] for row in score["rows"] if row["reason"].startswith(CRASHED))
             print(f"\n{name} raised an error on {count} cases; the first {first}")
 
 
 def _show_families(scores: Mapping[str, Mapping[str, Any]]) -> None:
     families = [name for name, group in scores["ours"]["families"].items() if group["observable"]]
-    rows = [[family, scores["ours"]["families"][family]["observable"], *(score["families"][family]["iteration_exact"]
-             for score in scores.values())] for family in families]  # fmt: skip
+    rows = [
+        [
+            family,
+            scores["ours"]["families"][family]["observable"],
+            *(score["families"][family]["iteration_exact"] for score in scores.values()),
+        ]
+        for family in families
+    ]
     print("\nIteration exact, by family\n\n" + table(("family", "cases", *scores), rows))
 
 
@@ -283,8 +411,13 @@ def _number(value: float | None) -> str:
 
 
 def _scalars(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}"
-                     for key, value in values.items() if isinstance(value, (int, float, str)))  # fmt: skip
+    return ", ".join(
+        f"{key.replace('_', ' ')} {value:.3g}"
+        if isinstance(value, float)
+        else f"{key.replace('_', ' ')} {value}"
+        for key, value in values.items()
+        if isinstance(value, (int, float, str))
+    )
 
 
 def _seen(case: Case) -> bool:

@@ -2,14 +2,15 @@
 
     python -m benchmarks.physics [--data DIR] [--json FILE] [--quick]
 
-For every Zeus NSDI'23 power-limit trace found (`zeus/summary_power_*.csv`, whatever the GPU), the card's five numbers
-are fitted on cifar100, librispeech and squad; then, for each configuration, four numbers on every second limit, and the
-limits between are predicted. Beside it stand two predictions without physics from the same limits: a straight line
-between them, and "time does not change, power is the smaller of the limit and what the highest limit drew". imagenet,
-movielens and sentiment140 never take part in a card's own numbers and are averaged apart.
+For every Zeus NSDI'23 power-limit trace found (`zeus/summary_power_*.csv`, whatever the GPU), the card's five
+numbers are fitted on cifar100, librispeech and squad; then, for each configuration, four numbers on every
+second limit, and the limits between are predicted. Beside it stand two predictions without physics from the
+same limits: a straight line between them, and "time does not change, power is the smaller of the limit and
+what the highest limit drew". imagenet, movielens and sentiment140 never take part in a card's own numbers and
+are averaged apart.
 
-The batch-size laws of the catalogue are compared with the same traces where the catalogue has the card; those were
-fitted to all of a trace, and, apart, refitted on every second batch size to foretell the others.
+The batch-size laws of the catalogue are compared with the same traces where the catalogue has the card; those
+were fitted to all of a trace, and, apart, refitted on every second batch size to foretell the others.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=None, help="folder with zeus/")
     parser.add_argument("--json", type=Path, default=None, help="file for all figures")
-    parser.add_argument("--quick", action="store_true", help="every third configuration, no refitted batch-size laws")
+    parser.add_argument(
+        "--quick", action="store_true", help="every third configuration, no refitted batch-size laws"
+    )
     options = parser.parse_args()
     paths = sorted((fitting.data_folder(options.data) / "zeus").glob("summary_power_*.csv"))
     if not paths:
-        raise SystemExit(f"no zeus/summary_power_*.csv in {fitting.data_folder(options.data)}; give --data DIR")
+        raise SystemExit(
+            f"no zeus/summary_power_*.csv in {fitting.data_folder(options.data)}; give --data DIR"
+        )
     figures = {path.stem.removeprefix("summary_power_"): measure(path, quick=options.quick) for path in paths}
     for gpu, figure in figures.items():
         print_figures(gpu, figure)
@@ -57,7 +62,8 @@ def measure(path: Path, *, quick: bool = False) -> dict:
     figures = {
         "card": {name: getattr(card, name) for name in ("static_w", "gap_w", "knee", "v_knee", "x_min")},
         "held_out_limits": {
-            name: summary(errors_by_workload(predictor, tested)) for name, predictor in predictors(card).items()
+            name: summary(errors_by_workload(predictor, tested))
+            for name, predictor in predictors(card).items()
         },
     }
     if known := fitting.card_of(path):
@@ -135,7 +141,8 @@ def summary(errors: dict[str, Errors]) -> dict[str, dict[str, float]]:
         for name, keys in groups.items()
     }
     return {
-        name: {what: round(float(np.mean(values)), 2) for what, values in both.items()} | {"points": len(both["time"])}
+        name: {what: round(float(np.mean(values)), 2) for what, values in both.items()}
+        | {"points": len(both["time"])}
         for name, both in pooled.items()
         if both["time"]
     }

@@ -2,10 +2,13 @@
 
     python -m benchmarks.power_profile [--data DIR] [--json FILE] [--quick]
 
-Every workload and batch size on every simulated card that holds it: slices with the scatter of iterations and the counter's error that the
-simulated machine has, against the exact optimum over the same limits. The same on the measured epochs of Zeus' artifact, where the truth is
-the measured table itself, and on the 40-iteration windows of four jobs on a V100. `within one step` and `regret` are the project's
-targets: 95 % and 1 %. `overhead` is what profiling cost beyond the same iterations at the optimum, as a share of a run of one hour;
+Every workload and batch size on every simulated card that holds it: slices with the scatter of iterations and
+    the counter's error that the
+simulated machine has, against the exact optimum over the same limits. The same on the measured epochs of
+Zeus' artifact, where the truth is the measured table itself, and on the 40-iteration windows of four jobs on
+a V100. `within one step` and `regret` are the project's
+targets: 95 % and 1 %. `overhead` is what profiling cost beyond the same iterations at the optimum, as a share
+    of a run of one hour;
 `share_of_hour` counts the slices themselves, though their iterations train as any others do.
 """
 
@@ -64,7 +67,9 @@ def simulated(step_w: float, *, quick: bool) -> list[Truth]:
                         energies[i] += phase.time_s * point.stretch * point.power_w
                         gap_s += phase.time_s * (phase.load is None) / len(limits_w)
                 scatter = float(np.hypot(ITERATION_JITTER, GAP_JITTER * gap_s / times[0]))
-                update_s = SENSORS[card.architecture].counter_update_s or SENSORS[card.architecture].power_update_s
+                update_s = (
+                    SENSORS[card.architecture].counter_update_s or SENSORS[card.architecture].power_update_s
+                )
                 name = f"{card.key} {workload.key} {batch_size}"
                 found.append(Truth(name, limits_w, times, energies / times, scatter, update_s, high_w))
     return found
@@ -77,10 +82,23 @@ def traced(path: Path) -> list[Truth]:
         if len(sweep.limits_w) < 4:
             continue
         order = np.argsort(-sweep.limits_w)
-        name = f"{path.stem.removeprefix('summary_power_')} {sweep.workload} {sweep.optimizer} {sweep.batch_size}"
+        name = (
+            f"{path.stem.removeprefix('summary_power_')} {sweep.workload} {sweep.optimizer} "
+            f"{sweep.batch_size}"
+        )
         limits_w = sweep.limits_w[order].astype(float)
         iterations = catalogue.WORKLOADS[sweep.workload].iterations(sweep.batch_size)
-        found.append(Truth(name, limits_w, sweep.time_s[order] / iterations, sweep.power_w[order], 0.01, 0.02, float(limits_w.max())))
+        found.append(
+            Truth(
+                name,
+                limits_w,
+                sweep.time_s[order] / iterations,
+                sweep.power_w[order],
+                0.01,
+                0.02,
+                float(limits_w.max()),
+            )
+        )
     return found
 
 
@@ -90,8 +108,20 @@ def windows(path: Path) -> Truth:
         pl.col("window_name").map_elements(lambda n: float(re.findall(r"\d+", n)[-1]), pl.Float64).alias("w")
     )
     rows = rows.sort("w", descending=True)
-    time_s, energy_j, limits_w = rows["elapsed_time"].to_numpy() / 40, rows["gpu0_energy"].to_numpy() / 40, rows["w"].to_numpy()
-    return Truth(path.stem.removeprefix("power_limit_windows_"), limits_w, time_s, energy_j / time_s, 0.01, 0.02, float(limits_w.max()))
+    time_s, energy_j, limits_w = (
+        rows["elapsed_time"].to_numpy() / 40,
+        rows["gpu0_energy"].to_numpy() / 40,
+        rows["w"].to_numpy(),
+    )
+    return Truth(
+        path.stem.removeprefix("power_limit_windows_"),
+        limits_w,
+        time_s,
+        energy_j / time_s,
+        0.01,
+        0.02,
+        float(limits_w.max()),
+    )
 
 
 def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options: Any) -> dict[str, Any]:
@@ -104,10 +134,16 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options:
         each_s, each_w = truth.time_s[i], truth.power_w[i]
         n = max(step.iterations, int(np.ceil(step.seconds / each_s)))
         time_s = n * each_s * np.exp(rng.normal(0, truth.scatter / np.sqrt(n)))
-        # 95 % half width of a window's energy: a quarter of a counter's step at either edge, as `meter` gives it.
+        # 95 % half width of a window's energy: a quarter of a counter's step at either edge, as `meter` gives
+        # it.
         error_j = 0.25 * truth.counter_update_s * each_w
         profile.tell(
-            step.limit_w, n, time_s, SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)), error_j, truth.scatter * each_s
+            step.limit_w,
+            n,
+            time_s,
+            SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)),
+            error_j,
+            truth.scatter * each_s,
         )
         settle = max(step.warm_up, np.ceil((SETTLE_S if step.limit_w != last_w else 0.0) / each_s))
         last_w = step.limit_w
@@ -117,7 +153,9 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options:
     found = profile.optimum()
     j = int(np.flatnonzero(truth.limits_w == found.limit_w)[0])
     if isinstance(objective, EnergyWithin):
-        objective = EnergyWithin(objective.slowdown + 0.01, float(truth.time_s.min()))  # within what a measurement can tell
+        objective = EnergyWithin(
+            objective.slowdown + 0.01, float(truth.time_s.min())
+        )  # within what a measurement can tell
     costs = np.asarray(objective.cost(truth.time_s, truth.time_s * truth.power_w), dtype=float)
     best = int(np.argmin(costs))
     at_best_j = worked * truth.time_s[best] * truth.power_w[best]

@@ -1,9 +1,12 @@
-"""Recurring jobs on Zeus' published traces: what finding the batch size and the power limit costs, and what it saves.
+"""Recurring jobs on Zeus' published traces: what finding the batch size and the power limit costs, and what
+it saves.
 
-    python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds N] [--tune] [--only NAME ...]
+    python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
+    N] [--tune] [--only NAME ...]
                                    [--workers N]
 
-Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the best fixed configuration:
+Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the
+    best fixed configuration:
 cumulative cost / its expected cost - recurrences.
 """
 
@@ -71,7 +74,12 @@ def contestants(chosen: dict[str, str], left_out: dict[str, str] | None = None) 
 def play(make: Make, job: Job, objective: ZeusCost, seeds: range, **options: Any) -> list[Bill]:
     """One contestant on one job, all seeds."""
     by_epoch = not isinstance(make(0, job.workload), KnowledgeGradient)
-    return [replay(make(seed, job.workload), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options) for seed in seeds]
+    return [
+        replay(
+            make(seed, job.workload), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options
+        )
+        for seed in seeds
+    ]
 
 
 def score(job: Job, objective: ZeusCost, bills: list[Bill]) -> dict[str, float]:
@@ -91,12 +99,18 @@ def score(job: Job, objective: ZeusCost, bills: list[Bill]) -> dict[str, float]:
     out = {
         "regret_runs": float((costs.sum(axis=1) / oracle - costs.shape[1]).mean()),
         "regret_sd": float((costs.sum(axis=1) / oracle).std()),
-        "last_gap": float(np.mean([[expected[c] for c in bill.chosen[-last:]] for bill in bills]) / oracle - 1),
+        "last_gap": float(
+            np.mean([[expected[c] for c in bill.chosen[-last:]] for bill in bills]) / oracle - 1
+        ),
         "cost_over_oracle_all": float(mean[:, -1].mean() / oracle),
-        "break_even": float(above[-1] + 2) if len(above) and above[-1] + 1 < len(over) else (1.0 if not len(above) else float("nan")),
+        "break_even": float(above[-1] + 2)
+        if len(above) and above[-1] + 1 < len(over)
+        else (1.0 if not len(above) else float("nan")),
         "over_default_from_5": float(over[4:].max()),
         "over_default_all": float(over[-1]),
-        "energy_over_default": float(np.mean([np.mean(b.energy_j) for b in bills]) / (default_s * job.power_w[b0, highest])),
+        "energy_over_default": float(
+            np.mean([np.mean(b.energy_j) for b in bills]) / (default_s * job.power_w[b0, highest])
+        ),
         "time_over_default": float(np.mean([np.mean(b.time_s) for b in bills]) / default_s),
     }
     for n in CHECKPOINTS:
@@ -129,11 +143,18 @@ def play_one(name: str, chosen: dict[str, str], job: Job, eta: float, seeds: int
     objective = zeus_cost(job, eta)
     bills = play(contestants(chosen)[name], job, objective, range(seeds))
     took = time.perf_counter() - start, time.process_time() - start_cpu
-    return Played(score(job, objective, bills), curve(job, objective, bills), sum(len(bill.cost) for bill in bills), *took)
+    return Played(
+        score(job, objective, bills),
+        curve(job, objective, bills),
+        sum(len(bill.cost) for bill in bills),
+        *took,
+    )
 
 
 def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]:
-    """Half way one workload takes another's place on the same GPU: recurrences until 5 running ones cost within 5 % of the best again."""
+    """Half way one workload takes another's place on the same GPU: recurrences until 5 running ones cost
+    within 5 % of the best again.
+    """
     out: dict[str, Any] = {}
     for gpu in sorted({job.gpu for job in jobs}):
         pair = _far_apart([job for job in jobs if job.gpu == gpu])
@@ -147,7 +168,9 @@ def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]
                     half, total = 60, 200
                     policy = make(seed, new.workload)
                     by_epoch = not isinstance(policy, KnowledgeGradient)
-                    bill = replay(policy, old, objective, seed, total, swap=(half, new), profile_by_epoch=by_epoch)
+                    bill = replay(
+                        policy, old, objective, seed, total, swap=(half, new), profile_by_epoch=by_epoch
+                    )
                     expected = new.expected(objective)
                     good = np.array([expected[c] for c in bill.chosen[half:]]) <= 1.05 * expected.min()
                     run = np.convolve(good, np.ones(5), "valid")
@@ -158,11 +181,17 @@ def drift(jobs: list[Job], seeds: int, names: dict[str, Make]) -> dict[str, Any]
 
 
 def _far_apart(jobs: list[Job]) -> tuple[Job, Job] | None:
-    """The two workloads, over the batch sizes that both can have, where what is best for one costs the other most."""
+    """The two workloads, over the batch sizes that both can have, where what is best for one costs the
+    other most.
+    """
     best, most = None, 0.0
     for a, b in combinations(jobs, 2):
         sizes = {*a.space.batch_sizes} & {*b.space.batch_sizes}
-        if len(sizes) < 3 or not {a.space.default, b.space.default} <= sizes or a.space.power_limits_w != b.space.power_limits_w:
+        if (
+            len(sizes) < 3
+            or not {a.space.default, b.space.default} <= sizes
+            or a.space.power_limits_w != b.space.power_limits_w
+        ):
             continue
         pair = _common(a, b)
         of_a, of_b = (job.expected(zeus_cost(pair[0], 0.5)).ravel() for job in pair)
@@ -178,13 +207,21 @@ def _common(a: Job, b: Job) -> tuple[Job, Job]:
     def cut(job: Job) -> Job:
         keep = [job.space.batch_sizes.index(x) for x in both]
         space = Space(both, job.space.default, job.space.power_limits_w, 100, None, job.gpu)
-        return replace(job, space=space, epoch_time_s=job.epoch_time_s[keep], power_w=job.power_w[keep], paths=[job.paths[i] for i in keep])
+        return replace(
+            job,
+            space=space,
+            epoch_time_s=job.epoch_time_s[keep],
+            power_w=job.power_w[keep],
+            paths=[job.paths[i] for i in keep],
+        )
 
     return cut(a), cut(b)
 
 
 def decision_time(runs: int = 10_000) -> dict[str, float]:
-    """Seconds per decision with so many recorded recurrences: frames counted first, the same frames asked again, and kept evidence."""
+    """Seconds per decision with so many recorded recurrences: frames counted first, the same frames asked
+    again, and kept evidence.
+    """
     import polars as pl
 
     from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, RunHistory
@@ -194,11 +231,21 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
     sizes = (8, 16, 32, 64, 128, 256, 512, 1024)
     space = Space(sizes, 256, (100.0, 150.0, 200.0, 250.0))
     b = rng.choice(sizes, runs)
-    frame = pl.DataFrame({"run": np.arange(runs), "recurrence": np.arange(runs), "batch_size": b, "state": ["reached"] * runs})
-    frame = frame.with_columns(epochs=pl.Series(rng.integers(18, 25, runs).astype(float)), time_s=pl.lit(100.0), energy_j=pl.lit(2e4))
+    frame = pl.DataFrame(
+        {"run": np.arange(runs), "recurrence": np.arange(runs), "batch_size": b, "state": ["reached"] * runs}
+    )
+    frame = frame.with_columns(
+        epochs=pl.Series(rng.integers(18, 25, runs).astype(float)), time_s=pl.lit(100.0), energy_j=pl.lit(2e4)
+    )
     frame = pl.concat([pl.DataFrame(schema=RUNS), frame], how="diagonal_relaxed")
-    profiles = [(None, int(size), limit, 5 + 200 / size, 0.9 * limit, None) for size in sizes for limit in space.power_limits_w]
-    history = RunHistory(frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES))
+    profiles = [
+        (None, int(size), limit, 5 + 200 / size, 0.9 * limit, None)
+        for size in sizes
+        for limit in space.power_limits_w
+    ]
+    history = RunHistory(
+        frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES)
+    )
     objective, policy = ZeusCost(0.5, 250), KnowledgeGradient()
     evidence = Evidence.of(history, space)
 
@@ -214,7 +261,9 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
 
     out: dict[str, float] = {}
     for name, decide in {
-        "from_frames": lambda: ask(policy, replace(history), space, objective, rng),  # a history nobody has counted
+        "from_frames": lambda: ask(
+            policy, replace(history), space, objective, rng
+        ),  # a history nobody has counted
         "again": lambda: ask(policy, history, space, objective, rng),
         "kept": lambda: policy.ask(evidence, objective, rng),
     }.items():
@@ -224,14 +273,25 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, default=data_directory(), metavar="DIR", help="measured data (default: %(default)s)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data_directory(),
+        metavar="DIR",
+        help="measured data (default: %(default)s)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="few seeds, for a first look")
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument(
-        "--gp-seeds", type=int, metavar="N", help=f"of Optuna's Gaussian process sampler; 0: none (default: {GP_SEEDS}, 0 if --quick)"
+        "--gp-seeds",
+        type=int,
+        metavar="N",
+        help=f"of Optuna's Gaussian process sampler; 0: none (default: {GP_SEEDS}, 0 if --quick)",
     )
-    parser.add_argument("--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn")
+    parser.add_argument(
+        "--tune", action="store_true", help="choose hyper-parameters again, each workload left out in turn"
+    )
     parser.add_argument("--only", nargs="*", help="these contestants only")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of cumulative cost there")
@@ -242,8 +302,15 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     if options.tune:
         result["tuning"] = leave_one_out(jobs, 1 if options.quick else 10, options.workers)
     result["chosen"] = result["tuning"]["chosen"] if options.tune else CHOSEN
-    print(table(["left out", "chosen by the others"], [(left or "none: the default", name) for left, name in result["chosen"].items()]))
-    gp_seeds = options.gp_seeds if options.gp_seeds is not None else 0 if options.quick else min(seeds, GP_SEEDS)
+    print(
+        table(
+            ["left out", "chosen by the others"],
+            [(left or "none: the default", name) for left, name in result["chosen"].items()],
+        )
+    )
+    gp_seeds = (
+        options.gp_seeds if options.gp_seeds is not None else 0 if options.quick else min(seeds, GP_SEEDS)
+    )
     left_out: dict[str, str] = {}
     names = contestants(result["chosen"], left_out)
     if options.only:
@@ -252,7 +319,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         left_out["Optuna GP"] = "it is slow and was not asked for; --gp-seeds 1 plays it"
     for name, why in left_out.items():
         print(f"{name} takes no part: {why}")
-    seeds_of = {name: {"Optuna TPE": min(seeds, TPE_SEEDS), "Optuna GP": gp_seeds}.get(name, seeds) for name in names}
+    seeds_of = {
+        name: {"Optuna TPE": min(seeds, TPE_SEEDS), "Optuna GP": gp_seeds}.get(name, seeds) for name in names
+    }
     result |= {"seeds_of": seeds_of, "left_out": left_out}
     for key in ("contestants", "curves", "recurrences_per_s", "recurrences_per_cpu_s"):
         result[key] = {}
@@ -260,7 +329,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     each_job = (lambda f, *rows: list(pool.map(f, *rows))) if pool else (lambda f, *rows: list(map(f, *rows)))
     for name in names:
         many = len(jobs)
-        played = each_job(play_one, [name] * many, [result["chosen"]] * many, jobs, [0.5] * many, [seeds_of[name]] * many)
+        played = each_job(
+            play_one, [name] * many, [result["chosen"]] * many, jobs, [0.5] * many, [seeds_of[name]] * many
+        )
         result["contestants"][name] = {job.name: one.figures for job, one in zip(jobs, played, strict=True)}
         result["curves"][name] = {job.name: one.curve for job, one in zip(jobs, played, strict=True)}
         total = sum(one.recurrences for one in played)
@@ -268,11 +339,18 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         result["recurrences_per_cpu_s"][name] = total / sum(one.cpu_s for one in played)
         each = f"{result['recurrences_per_s'][name]:.0f} recurrences/s"
         of = f"{seeds_of[name]} seed{'s' * (seeds_of[name] != 1)}"
-        print(f"{name}, {of}: {each}, {result['recurrences_per_cpu_s'][name]:.0f} per second of the processor", flush=True)
+        print(
+            f"{name}, {of}: {each}, {result['recurrences_per_cpu_s'][name]:.0f} per second of the processor",
+            flush=True,
+        )
     tell(jobs, result)
     result["decision"] = decision_time()
     drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
-    windowed: dict[str, Make] = {**drifting, "Zeus": lambda seed, workload: ZeusOwn(seed, window=10)} if "Zeus" in drifting else drifting
+    windowed: dict[str, Make] = (
+        {**drifting, "Zeus": lambda seed, workload: ZeusOwn(seed, window=10)}
+        if "Zeus" in drifting
+        else drifting
+    )
     result["drift"] = drift(jobs, max(seeds // 5, 2), windowed)
     rows = [(key, *(value.get(name) for name in drifting)) for key, value in result["drift"].items()]
     print("\nRecurrences until within 5 % of the best again, after another workload took over\n")
@@ -288,7 +366,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 def eta_sweep(
-    jobs: list[Job], seeds: int, names: Sequence[str], chosen: dict[str, str], each_job: Callable[..., list[Played]]
+    jobs: list[Job],
+    seeds: int,
+    names: Sequence[str],
+    chosen: dict[str, str],
+    each_job: Callable[..., list[Played]],
 ) -> dict[str, Any]:
     """Sum of mean regrets at other etas."""
     out: dict[str, dict[str, float]] = {}
@@ -320,8 +402,18 @@ def tell(jobs: list[Job], result: dict[str, Any]) -> None:
     if "ours" not in scores:
         return
     ours = scores["ours"]
-    keys = ["regret_runs", "regret_sd", "last_gap", *(f"cost_over_oracle_at_{n}" for n in CHECKPOINTS), "cost_over_oracle_all",
-            "break_even", "cost_over_default_at_5", "cost_over_default_at_20", "energy_over_default", "time_over_default"]  # fmt: skip
+    keys = [
+        "regret_runs",
+        "regret_sd",
+        "last_gap",
+        *(f"cost_over_oracle_at_{n}" for n in CHECKPOINTS),
+        "cost_over_oracle_all",
+        "break_even",
+        "cost_over_default_at_5",
+        "cost_over_default_at_20",
+        "energy_over_default",
+        "time_over_default",
+    ]
     print("\nOurs\n")
     print(table(["pair", *keys], [(job.name, *(ours[job.name].get(key) for key in keys)) for job in jobs]))
     summary: dict[str, Any] = {
@@ -332,7 +424,9 @@ def tell(jobs: list[Job], result: dict[str, Any]) -> None:
     if "Zeus" in scores:
         zeus = scores["Zeus"]
         ratio = {name: ours[name]["regret_runs"] / zeus[name]["regret_runs"] for name in ours}
-        summary["regret_ratio_to_zeus"] = sum(r["regret_runs"] for r in ours.values()) / sum(r["regret_runs"] for r in zeus.values())
+        summary["regret_ratio_to_zeus"] = sum(r["regret_runs"] for r in ours.values()) / sum(
+            r["regret_runs"] for r in zeus.values()
+        )
         summary["pairs_not_better_than_zeus"] = sum(value >= 1 for value in ratio.values())
         summary["ratio_by_pair"] = ratio
     if "ours, safe" in scores:
@@ -340,10 +434,17 @@ def tell(jobs: list[Job], result: dict[str, Any]) -> None:
         summary["safe_mode_max"] = max(row["over_default_from_5"] for row in safe.values())
         if "best limit only" in scores:
             for key, name in (("safe_mode_sum", "ours, safe"), ("best_limit_sum", "best limit only")):
-                summary[key] = sum(scores[name][job.name]["cost_over_oracle_all"] * job.horizon for job in jobs)
+                summary[key] = sum(
+                    scores[name][job.name]["cost_over_oracle_all"] * job.horizon for job in jobs
+                )
     result["summary"] = summary
     print("\nSummary\n")
-    print(table(["figure", "value"], [(key, value) for key, value in summary.items() if not isinstance(value, dict)]))
+    print(
+        table(
+            ["figure", "value"],
+            [(key, value) for key, value in summary.items() if not isinstance(value, dict)],
+        )
+    )
 
 
 if __name__ == "__main__":

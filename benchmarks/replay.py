@@ -1,4 +1,6 @@
-"""Recurring jobs replayed from the traces that Zeus' authors published; every run, stop, retry and slice is charged."""
+"""Recurring jobs replayed from the traces that Zeus' authors published; every run, stop, retry and slice
+is charged.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,22 @@ from workbench.search.batch_size.policy import BatchSizePolicy, Progress, Propos
 from workbench.search.objective import Objective, ZeusCost
 
 # What counts as reached, and how many epochs a run may take (Zeus, NSDI'23, table 1, and its artifact).
-TARGETS = {"cifar100": 0.6, "imagenet": 0.65, "squad": 84.0, "librispeech": 40.0, "movielens-1m": 0.41, "sentiment140": 0.84}
-MAX_EPOCHS = {"cifar100": 100, "imagenet": 100, "squad": 6, "librispeech": 16, "movielens-1m": 100, "sentiment140": 10}
+TARGETS = {
+    "cifar100": 0.6,
+    "imagenet": 0.65,
+    "squad": 84.0,
+    "librispeech": 40.0,
+    "movielens-1m": 0.41,
+    "sentiment140": 0.84,
+}
+MAX_EPOCHS = {
+    "cifar100": 100,
+    "imagenet": 100,
+    "squad": 6,
+    "librispeech": 16,
+    "movielens-1m": 100,
+    "sentiment140": 10,
+}
 SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times a second
 SLICE_ERROR = 0.005
 TRIES = 20  # per recurrence
@@ -63,7 +79,9 @@ class Job:
     @cached_property
     def mean_run_epochs(self) -> np.ndarray:
         """Mean epochs of a run that nothing stops, whether it reaches the target or not."""
-        return np.array([np.mean([min(path.epochs, self.space.max_epochs) for path in paths]) for paths in self.paths])
+        return np.array(
+            [np.mean([min(path.epochs, self.space.max_epochs) for path in paths]) for paths in self.paths]
+        )
 
     def mean_epochs(self) -> np.ndarray:
         """Mean epochs to the target, failed runs repeated until one reaches it."""
@@ -87,12 +105,16 @@ def load(data: Path) -> list[Job]:
     for row in setup.iter_rows(named=True):
         power = pl.read_csv(data / "zeus" / f"summary_power_{row['gpu']}.csv", null_values=["nan"])
         mine = train.filter(pl.col("dataset") == row["workload"])
-        power = power.filter((pl.col("dataset") == row["workload"]) & (pl.col("optimizer") == mine["optimizer"][0]))
+        power = power.filter(
+            (pl.col("dataset") == row["workload"]) & (pl.col("optimizer") == mine["optimizer"][0])
+        )
         batch_sizes = tuple(int(b) for b in row["batch_sizes"].split())
         limits = tuple(float(p) for p in row["power_limits"].split())
         times = np.full((len(batch_sizes), len(limits)), np.nan)
         watts = times.copy()
-        for b, limit, time_s, power_w in power.select("batch_size", "power_limit", "time_per_epoch", "average_power").iter_rows():
+        for b, limit, time_s, power_w in power.select(
+            "batch_size", "power_limit", "time_per_epoch", "average_power"
+        ).iter_rows():
             if b in batch_sizes and limit in limits:
                 times[batch_sizes.index(b), limits.index(limit)] = time_s
                 watts[batch_sizes.index(b), limits.index(limit)] = power_w
@@ -105,7 +127,9 @@ def load(data: Path) -> list[Job]:
                 rows = run.select("target_metric", "target_epoch").drop_nulls()
                 at = {level: float(epoch) for level, epoch in rows.iter_rows()}
                 lower = {k: v for k, v in at.items() if (k > target + 1e-9 if falling else k < target - 1e-9)}
-                each.append(Training(next((v for k, v in at.items() if abs(k - target) < 1e-9), math.inf), lower))
+                each.append(
+                    Training(next((v for k, v in at.items() if abs(k - target) < 1e-9), math.inf), lower)
+                )
             paths.append(each)
         space = Space(batch_sizes, int(row["b0"]), limits, MAX_EPOCHS[row["workload"]], target, row["gpu"])
         jobs.append(Job(row["workload"], row["gpu"], space, times, watts, paths, float(row["max_power"])))
@@ -133,8 +157,8 @@ class World:
 class Bill:
     """What one contestant paid, by recurrence, and what it chose in the end of each.
 
-    `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit. Zero on average, so
-    costs without it tell policies apart with fewer seeds.
+    `luck` is what runs that nothing could stop took beyond the mean of their configuration: nobody's merit.
+    Zero on average, so costs without it tell policies apart with fewer seeds.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -186,7 +210,9 @@ def replay(
             run, limit = _run(world, evidence, policy, objective, proposal, profile_by_epoch)
             run = replace(run, recurrence=recurrence)
             if proposal.stop_after_epochs >= job.space.max_epochs and proposal.stop_after_cost == math.inf:
-                luck += (run.epochs - world.job.mean_run_epochs[arm]) * float(objective.cost(*world.job.epoch(arm, limit)))
+                luck += (run.epochs - world.job.mean_run_epochs[arm]) * float(
+                    objective.cost(*world.job.epoch(arm, limit))
+                )
             evidence.add(run)
             if log:
                 stop = f"{run.state} {run.epochs:g} stop {proposal.stop_after_epochs:.1f}"
@@ -207,10 +233,19 @@ def _slice(world: World, evidence: Evidence, arm: int, column: int) -> None:
     spent = min(SLICE_S, time_s)
     evidence.add_slice(spent, spent * power_w)
     limit = evidence.space.power_limits_w[column]
-    evidence.add_profile(arm, limit, time_s * world.noise[0, arm, column], power_w * world.noise[1, arm, column])
+    evidence.add_profile(
+        arm, limit, time_s * world.noise[0, arm, column], power_w * world.noise[1, arm, column]
+    )
 
 
-def _run(world: World, evidence: Evidence, policy: BatchSizePolicy, objective: Objective, proposal: Proposal, by_epoch: bool) -> tuple[Run, int]:
+def _run(
+    world: World,
+    evidence: Evidence,
+    policy: BatchSizePolicy,
+    objective: Objective,
+    proposal: Proposal,
+    by_epoch: bool,
+) -> tuple[Run, int]:
     job = world.job
     arm = evidence.index[proposal.batch_size]
     path = world.path(arm)
@@ -219,11 +254,20 @@ def _run(world: World, evidence: Evidence, policy: BatchSizePolicy, objective: O
     if proposal.power_limit_w is None:
         times, watts = job.epoch_time_s[arm][there], job.power_w[arm][there]
         spent = times / len(times) if by_epoch else np.minimum(SLICE_S, times / len(times))
-        done, time_s, energy_j = float((spent / times).sum()), float(spent.sum()), float((spent * watts).sum())
+        done, time_s, energy_j = (
+            float((spent / times).sum()),
+            float(spent.sum()),
+            float((spent * watts).sum()),
+        )
         noise = np.ones_like(world.noise) if by_epoch else world.noise
         for i in np.flatnonzero(there):
             limit_w = evidence.space.power_limits_w[int(i)]
-            evidence.add_profile(arm, limit_w, job.epoch_time_s[arm, i] * noise[0, arm, i], job.power_w[arm, i] * noise[1, arm, i])
+            evidence.add_profile(
+                arm,
+                limit_w,
+                job.epoch_time_s[arm, i] * noise[0, arm, i],
+                job.power_w[arm, i] * noise[1, arm, i],
+            )
         costs = evidence.epoch_costs(objective)[arm]
         descending = np.argsort(-np.asarray(evidence.space.power_limits_w))
         column = int(descending[int(np.nanargmin(costs[descending]))])
@@ -238,11 +282,19 @@ def _run(world: World, evidence: Evidence, policy: BatchSizePolicy, objective: O
     at: dict[float, float] = {}
     news = set(path.milestones.values())
     while True:
-        if proposal.stop_after_cost < math.inf:  # the paper's rule: before the epoch that would cross, known from the profile
+        if (
+            proposal.stop_after_cost < math.inf
+        ):  # the paper's rule: before the epoch that would cross, known from the profile
             whole = min(proposal.stop_after_cost // each_cost, last)
             if whole == 0:
                 return Run(arm, "stopped", 0.0, 0.0, 0.0), column
-            state = "reached" if whole >= path.epochs else "failed" if whole >= job.space.max_epochs else "stopped"
+            state = (
+                "reached"
+                if whole >= path.epochs
+                else "failed"
+                if whole >= job.space.max_epochs
+                else "stopped"
+            )
             epochs = whole
             break
         epochs += 1

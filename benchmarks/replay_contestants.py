@@ -1,4 +1,6 @@
-"""Who takes part in the replay besides the workbench's own policies: Zeus' own code, Optuna's samplers, grid search, doing nothing."""
+"""Who takes part in the replay besides the workbench's own policies: Zeus' own code, Optuna's samplers,
+grid search, doing nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def least_cost(evidence: Evidence, objective: Objective) -> float:
     """The least cost of a recurrence, its failed tries included: what early stopping is measured against."""
     least, spent, recurrence = math.inf, 0.0, -1
     for run in evidence.runs:
-        spent = (spent if run.recurrence == recurrence else 0.0) + float(objective.cost(run.time_s, run.energy_j))
+        spent = (spent if run.recurrence == recurrence else 0.0) + float(
+            objective.cost(run.time_s, run.energy_j)
+        )
         recurrence = run.recurrence
         if run.state == "reached":
             least = min(least, spent)
@@ -45,9 +49,15 @@ class Default:
     name: str = "default"
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
-        return Proposal(evidence.space.default, max(evidence.space.power_limits_w), stop_after_epochs=evidence.space.max_epochs)
+        return Proposal(
+            evidence.space.default,
+            max(evidence.space.power_limits_w),
+            stop_after_epochs=evidence.space.max_epochs,
+        )
 
-    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def watch(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         return _max_epochs(evidence, proposal, progress)
 
 
@@ -69,16 +79,22 @@ class _Told:
         for run in evidence.runs[self.seen :]:
             cost = float(objective.cost(run.time_s, run.energy_j))
             if run.state == "stopped" and run.epochs == 0:
-                cost = 100 * self.beta * least_cost(evidence, objective)  # as Zeus' simulator tells a try that could not run
+                cost = (
+                    100 * self.beta * least_cost(evidence, objective)
+                )  # as Zeus' simulator tells a try that could not run
             self.tell(evidence, run.arm, cost, run.state == "reached")
         self.seen = len(evidence.runs)
         arm = self.pick(evidence)
         return Proposal(
-            evidence.space.batch_sizes[arm], best_limit(evidence, arm, objective), stop_after_epochs=evidence.space.max_epochs,
+            evidence.space.batch_sizes[arm],
+            best_limit(evidence, arm, objective),
+            stop_after_epochs=evidence.space.max_epochs,
             stop_after_cost=self.beta * least_cost(evidence, objective),
-        )  # fmt: skip
+        )
 
-    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def watch(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         return _max_epochs(evidence, proposal, progress)
 
 
@@ -99,13 +115,17 @@ class ZeusOwn(_Told):
         if self.job is None:
             from zeus._legacy.job import Job  # type: ignore[import-untyped]
 
-            self.job = Job("replay", "replay", "replay", 0.0, evidence.space.max_epochs, evidence.space.default)
+            self.job = Job(
+                "replay", "replay", "replay", 0.0, evidence.space.max_epochs, evidence.space.default
+            )
             self.bso.register_job(self.job, list(evidence.space.batch_sizes))
         return evidence.index[int(self.bso.predict(self.job))]
 
 
 class OptunaPeer(_Told):
-    """An Optuna sampler over the batch sizes as a list of choices or as an ordered index; costs of stopped runs count as they are."""
+    """An Optuna sampler over the batch sizes as a list of choices or as an ordered index; costs of stopped
+    runs count as they are.
+    """
 
     def __init__(self, seed: int, sampler: str, beta: float = 2.0) -> None:
         super().__init__(f"Optuna {sampler}", beta)
@@ -119,7 +139,8 @@ class OptunaPeer(_Told):
         self.trial: Any = None
 
     def tell(self, evidence: Evidence, arm: int, cost: float, reached: bool) -> None:
-        # A sampler that minimises knows no censoring: a stopped run is told as twice what it has cost, or it would look cheap.
+        # A sampler that minimises knows no censoring: a stopped run is told as twice what it has cost, or it
+        # would look cheap.
         self.study.tell(self.trial, cost if reached else 2 * cost)
 
     def pick(self, evidence: Evidence) -> int:
@@ -131,7 +152,9 @@ class OptunaPeer(_Told):
 
 
 class GridSearch(_Told):
-    """Every batch size once, outwards from the default; a direction ends where one fails; then the cheapest for good."""
+    """Every batch size once, outwards from the default; a direction ends where one fails; then the
+    cheapest for good.
+    """
 
     def __init__(self, beta: float = 2.0) -> None:
         super().__init__("grid search with pruning", beta)

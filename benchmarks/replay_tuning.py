@@ -20,7 +20,8 @@ TUNING_SEEDS = 1000  # those of the tuning begin here, those of the scores at 0
 
 OWN_SD, WALL, FORECAST_SD = (0.05, 0.1), (0.05, 0.1), (0.2, 0.3)
 
-# What `--tune` chose: for each workload by the other five, and by all six. The latter are the defaults of the library.
+# What `--tune` chose: for each workload by the other five, and by all six. The latter are the defaults of the
+# library.
 CHOSEN = {
     "cifar100": "own 0.05, wall 0.05, forecast 0.3",
     "imagenet": "own 0.05, wall 0.05, forecast 0.3",
@@ -35,7 +36,9 @@ CHOSEN = {
 def grid() -> dict[str, EpochPrior]:
     """Every variant, by name."""
     return {
-        f"own {own_sd:g}, wall {wall:g}, forecast {forecast_sd:g}": EpochPrior(own_sd=own_sd, wall=wall, forecast_sd=forecast_sd)
+        f"own {own_sd:g}, wall {wall:g}, forecast {forecast_sd:g}": EpochPrior(
+            own_sd=own_sd, wall=wall, forecast_sd=forecast_sd
+        )
         for own_sd, wall, forecast_sd in product(OWN_SD, WALL, FORECAST_SD)
     }
 
@@ -46,7 +49,9 @@ def tuned(workload: str, chosen: dict[str, str], *, safe: bool = False) -> Knowl
 
 
 def leave_one_out(jobs: list[Job], seeds: int, workers: int = 1) -> dict[str, Any]:
-    """For every workload the variant with the least regret, in runs without luck, summed over the pairs of all other workloads."""
+    """For every workload the variant with the least regret, in runs without luck, summed over the pairs of
+    all other workloads.
+    """
     regret: dict[str, dict[str, float]] = {}
     pool = ProcessPoolExecutor(workers) if workers > 1 else None
     for name, prior in grid().items():
@@ -63,13 +68,17 @@ def leave_one_out(jobs: list[Job], seeds: int, workers: int = 1) -> dict[str, An
 
     return {
         "regret_runs": regret,
-        "chosen": {workload: best(workload) for workload in sorted({job.workload for job in jobs})} | {"": best("")},
+        "chosen": {workload: best(workload) for workload in sorted({job.workload for job in jobs})}
+        | {"": best("")},
     }
 
 
 def _regret(prior: EpochPrior, job: Job, seeds: int) -> float:
     """Mean over seeds that are not scored."""
     objective = zeus_cost(job, 0.5)
-    bills = [replay(KnowledgeGradient(prior=prior), job, objective, TUNING_SEEDS + seed, job.horizon) for seed in range(seeds)]
+    bills = [
+        replay(KnowledgeGradient(prior=prior), job, objective, TUNING_SEEDS + seed, job.horizon)
+        for seed in range(seeds)
+    ]
     spent = np.mean([sum(bill.cost) - sum(bill.luck) for bill in bills])
     return float(spent / job.expected(objective).min() - job.horizon)

@@ -1,10 +1,13 @@
-"""Trainings that share a GPU: whether the simulated GPU keeps the published tables, and whether verdicts are as sure as they say.
+"""Trainings that share a GPU: whether the simulated GPU keeps the published tables, and whether verdicts are
+as sure as they say.
 
     python -m benchmarks.sharing [--data DIR] [--json FILE] [--quick]
 
-Tables: each set of EaCO's tables 1 to 3 on a simulated card that stands for an eighth of the published server, read through its driver.
+Tables: each set of EaCO's tables 1 to 3 on a simulated card that stands for an eighth of the published
+    server, read through its driver.
 
-Coverage: sets of simulated trainings, alone and together, there and back, as `workbench.share` measures them; the truth is the simulator's
+Coverage: sets of simulated trainings, alone and together, there and back, as `workbench.share` measures them;
+    the truth is the simulator's
 own, over a run fifty times as long. An interval of 95 % is to hold the truth in 95 of 100 comparisons.
 """
 
@@ -58,21 +61,43 @@ def workload(number: int, busy_s: float, gap_s: float, busy_w: float, card: str 
     from workbench.simulation.physics import Load
 
     load = Load(0.5, 0.3, busy_w - catalogue.CARDS[card].static_w)
-    phases = (WorkloadPhase("kernels", "forward", busy_s, load, 1.0, 0.4), WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0))
+    phases = (
+        WorkloadPhase("kernels", "forward", busy_s, load, 1.0, 0.4),
+        WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0),
+    )
     return Workload(
-        key=f"job {number + 1}", title=f"job {number + 1}", network="none", dataset="none", samples=1 << 40, evaluation_samples=0,
-        default_batch_size=1, batch_sizes=(1,), fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0, phases=phases, card=card,
-    )  # fmt: skip
+        key=f"job {number + 1}",
+        title=f"job {number + 1}",
+        network="none",
+        dataset="none",
+        samples=1 << 40,
+        evaluation_samples=0,
+        default_batch_size=1,
+        batch_sizes=(1,),
+        fixed_bytes=1 << 30,
+        sample_bytes=0,
+        checkpoint_bytes=0,
+        phases=phases,
+        card=card,
+    )
 
 
-def jobs(shape: Sequence[tuple[float, float, float, float]], machine: Any, which: Sequence[int], seed: int) -> list[Any]:
+def jobs(
+    shape: Sequence[tuple[float, float, float, float]], machine: Any, which: Sequence[int], seed: int
+) -> list[Any]:
     from workbench.simulation.training import TrainingJob
 
     return [
-        TrainingJob(workload(number, *shape[number][:3]), iterations=1 << 30, machine=machine, evaluate=False, variation=shape[number][3],
-                    seed=1000 * seed + number)
+        TrainingJob(
+            workload(number, *shape[number][:3]),
+            iterations=1 << 30,
+            machine=machine,
+            evaluate=False,
+            variation=shape[number][3],
+            seed=1000 * seed + number,
+        )
         for number in which
-    ]  # fmt: skip
+    ]
 
 
 # coverage
@@ -141,7 +166,10 @@ def comparison(shape: Sequence[tuple[float, float, float, float]], seed: int, se
             intervals.append(Interval(members, machine.clock() - seconds, machine.clock()))
             machine.step(0.5)
         machine.step(1.0)
-        stages = {members: pooled([watcher.stage(each) for each in intervals if each.members == members]) for members in there}
+        stages = {
+            members: pooled([watcher.stage(each) for each in intervals if each.members == members])
+            for members in there
+        }
         return compare([stages[(number,)] for number in everyone], stages[everyone], idle_w)
     finally:
         if recorder is not None:
@@ -193,7 +221,12 @@ def tables(path: Path) -> Iterator[dict[str, Any]]:
         rows = {row["job_set"]: row for row in csv.DictReader(file)}
     share_w = NODE_IDLE_W / GPUS
     catalogue.CARDS["SERVER8"] = replace(
-        catalogue.CARDS["V100"], key="SERVER8", static_w=share_w, gap_w=share_w, idle_w=share_w, power_limit_w=(100.0, 600.0, 600.0)
+        catalogue.CARDS["V100"],
+        key="SERVER8",
+        static_w=share_w,
+        gap_w=share_w,
+        idle_w=share_w,
+        power_limit_w=(100.0, 600.0, 600.0),
     )
     machine = simulate("SERVER8", stepped=True, seed=3)
     machine.state.set_card(0, "gain", 1.0)
@@ -206,8 +239,21 @@ def tables(path: Path) -> Iterator[dict[str, Any]]:
             for each in members:
                 used, watts = float(rows[each]["avg_gpu_util"]) / 100, float(rows[each]["avg_power_w"])
                 seconds = 0.2 + 0.017 * int(each[1])
-                work = workload(int(each[1]), used * seconds, (1 - used) * seconds, share_w + (watts / GPUS - share_w) / used, "SERVER8")
-                running.append(TrainingJob(replace(work, title=NAMES[each]), iterations=1 << 30, machine=machine, seed=int(each[1])))
+                work = workload(
+                    int(each[1]),
+                    used * seconds,
+                    (1 - used) * seconds,
+                    share_w + (watts / GPUS - share_w) / used,
+                    "SERVER8",
+                )
+                running.append(
+                    TrainingJob(
+                        replace(work, title=NAMES[each]),
+                        iterations=1 << 30,
+                        machine=machine,
+                        seed=int(each[1]),
+                    )
+                )
             before_j, before_s, busy = device.energy_j(), machine.clock(), []
             machine.clock.on_step.append(lambda _, busy=busy: busy.append(device.sample().utilisation))
             together(running, 60.0)
@@ -224,7 +270,9 @@ def tables(path: Path) -> Iterator[dict[str, Any]]:
                 "published_utilisation": float(row["avg_gpu_util"]) / 100,
                 "utilisation": float(np.mean(busy)),
                 "published_slowdown": float(row["avg_jct_h"]) / float(np.mean(alone_h)),
-                "slowdown": float(np.mean([took / solo_s[each] for took, each in zip(times, members, strict=True)])),
+                "slowdown": float(
+                    np.mean([took / solo_s[each] for took, each in zip(times, members, strict=True)])
+                ),
             }
     finally:
         machine.close()
@@ -238,26 +286,54 @@ def main(argv: Sequence[str] | None = None) -> None:
     if path.exists():
         result["tables"] = list(tables(path))
         print("The published sets on the simulated card:\n")
-        heads = ("set", "W, published", "W", "utilisation, published", "utilisation", "time, published", "time")
+        heads = (
+            "set",
+            "W, published",
+            "W",
+            "utilisation, published",
+            "utilisation",
+            "time, published",
+            "time",
+        )
         print(table(heads, [list(row.values()) for row in result["tables"]]))
         power = [abs(row["power_w"] / row["published_w"] - 1) for row in result["tables"]]
         slow = [abs(row["slowdown"] - row["published_slowdown"]) for row in result["tables"]]
         used = [abs(row["utilisation"] - row["published_utilisation"]) for row in result["tables"]]
         result["worst"] = {"power": max(power), "utilisation": max(used), "slowdown": max(slow)}
-        print(f"\nworst: power {100 * max(power):.1f} %, utilisation {100 * max(used):.1f} points, time {100 * max(slow):.1f} points\n")
+        print(
+            f"\nworst: power {100 * max(power):.1f} %, utilisation {100 * max(used):.1f} points, time "
+            f"{100 * max(slow):.1f} points\n"
+        )
     else:
         print(f"the published tables are not here ({path})\n")
     rows = []
     for row in coverage(8 if options.quick else 40):
         rows.append(row)
-        print({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
+        print(
+            {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()},
+            flush=True,
+        )
     result["coverage"] = rows
-    heads = ("set", "slowdown", "saving", "held: slowdown", "held: saving", "± slowdown", "± saving", "saving off by", "trials")
+    heads = (
+        "set",
+        "slowdown",
+        "saving",
+        "held: slowdown",
+        "held: saving",
+        "± slowdown",
+        "± saving",
+        "saving off by",
+        "trials",
+    )
     print("\nIntervals of 95 % and the truth:\n")
     print(table(heads, [list(row.values()) for row in rows]))
     count = sum(row["trials"] for row in rows)
     both = sum(row["trials"] * row["saving_held"] for row in rows) / count
-    jobs_held = list(itertools.chain.from_iterable([row["slowdown_held"]] * row["trials"] * len(SETS[row["set"]]) for row in rows))
+    jobs_held = list(
+        itertools.chain.from_iterable(
+            [row["slowdown_held"]] * row["trials"] * len(SETS[row["set"]]) for row in rows
+        )
+    )
     result["summary"] = {"saving_held": both, "slowdown_held": float(np.mean(jobs_held))}
     print(f"\nover all: saving {100 * both:.1f} %, slowdown {100 * float(np.mean(jobs_held)):.1f} %")
     finish(result, options.json)

@@ -1,8 +1,9 @@
 """The simulator: how fast it is, and how its sensors compare with readings of real cards.
 
-A million simulated seconds of training are stepped (ResNet-50 on a V100, no sampling). The sensor model is laid over the known load of
-the polls in `sensors/`: for each card, the window that explains the readings best, the update period found in them, and R2 and RMSE of
-the model's readings against the real ones. Power and time against measured power limits are in `benchmarks.physics`.
+A million simulated seconds of training are stepped (ResNet-50 on a V100, no sampling). The sensor model is
+laid over the known load of the polls in `sensors/`: for each card, the window that explains the readings
+best, the update period found in them, and R2 and RMSE of the model's readings against the real ones. Power
+and time against measured power limits are in `benchmarks.physics`.
 
     python -m benchmarks.simulator [--data DIR] [--json FILE] [--quick]
 """
@@ -48,7 +49,11 @@ def sensors(directory: Path) -> list[dict[str, Any]]:
         switching = polls.with_name(polls.name.replace("_gpudata", "_timestamps"))
         at_s, readings = _polls(polls)
         for column in readings:
-            row: dict[str, Any] = {"file": polls.stem.removesuffix("_gpudata"), "field": column, "polls": len(at_s)}
+            row: dict[str, Any] = {
+                "file": polls.stem.removesuffix("_gpudata"),
+                "field": column,
+                "polls": len(at_s),
+            }
             changed = at_s[1:][np.diff(readings[column]) != 0]
             if len(changed) > 20:
                 row["update_s"] = _refreshes(at_s, readings[column], float(np.median(np.diff(changed))))[2]
@@ -75,7 +80,9 @@ def _switches(path: Path) -> np.ndarray:
 
 
 def _fit(at_s: np.ndarray, reading: np.ndarray, switches: np.ndarray, update_s: float) -> dict[str, float]:
-    """Best window, offset between the clocks and gain and offset of power for reading = low + high * share of time on."""
+    """Best window, offset between the clocks and gain and offset of power for reading = low + high * share
+    of time on.
+    """
     best: dict[str, float] = {}
     zone = 3600.0 * round((switches[0] - at_s[0]) / 3600.0)  # the load's times are UTC, the polls' local
     at_s = at_s + zone
@@ -100,16 +107,27 @@ def _fit(at_s: np.ndarray, reading: np.ndarray, switches: np.ndarray, update_s: 
             rest = reading - design @ solution
             r2 = 1.0 - float(rest @ rest) / float(np.sum((reading - reading.mean()) ** 2))
             if r2 > best.get("r2", -1.0):
-                best = {"window_s": window_s, "delay_s": float(shift_s), "r2": r2, "rmse_w": float(np.sqrt(np.mean(rest**2))),
-                        "low_w": float(solution[0]), "high_w": float(solution.sum())}  # fmt: skip
+                best = {
+                    "window_s": window_s,
+                    "delay_s": float(shift_s),
+                    "r2": r2,
+                    "rmse_w": float(np.sqrt(np.mean(rest**2))),
+                    "low_w": float(solution[0]),
+                    "high_w": float(solution.sum()),
+                }
     return best
 
 
-def _refreshes(at_s: np.ndarray, reading: np.ndarray, update_s: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """When the sensor refreshed (a line through the middles between polls around each change), what it showed, and how often."""
+def _refreshes(
+    at_s: np.ndarray, reading: np.ndarray, update_s: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """When the sensor refreshed (a line through the middles between polls around each change), what it
+    showed, and how often.
+    """
     changed = np.flatnonzero(np.diff(reading) != 0)
     middles = (at_s[changed] + at_s[changed + 1]) / 2
-    # The period under which all changes fall on one phase: the median gap is too coarse to count hundreds of refreshes by.
+    # The period under which all changes fall on one phase: the median gap is too coarse to count hundreds of
+    # refreshes by.
     periods = update_s * np.linspace(0.93, 1.07, 14001)
     phases = np.exp(2j * np.pi * (middles - middles[0])[None, :] / periods[:, None])
     update_s = float(periods[np.argmax(np.abs(phases.mean(axis=1)))])
@@ -121,12 +139,26 @@ def _refreshes(at_s: np.ndarray, reading: np.ndarray, update_s: float) -> tuple[
 def main() -> None:
     options = arguments(__doc__ or "")
     fast = speed(1e5 if options.quick else 1e6)
-    print(f"{fast['simulated_s']:.0f} simulated seconds ({fast['iterations']:.0f} iterations) in {fast['wall_s']:.1f} s "
-          f"({fast['cpu_s']:.1f} s CPU), {fast['mean_power_w']:.1f} W on average\n")  # fmt: skip
+    print(
+        f"{fast['simulated_s']:.0f} simulated seconds ({fast['iterations']:.0f} iterations) in "
+        f"{fast['wall_s']:.1f} s "
+        f"({fast['cpu_s']:.1f} s CPU), {fast['mean_power_w']:.1f} W on average\n"
+    )
     rows: list[dict[str, Any]] = []
     if (options.data / "sensors").is_dir():
         rows = sensors(options.data / "sensors")
-        heads = ("file", "field", "polls", "update_s", "window_s", "delay_s", "r2", "rmse_w", "low_w", "high_w")
+        heads = (
+            "file",
+            "field",
+            "polls",
+            "update_s",
+            "window_s",
+            "delay_s",
+            "r2",
+            "rmse_w",
+            "low_w",
+            "high_w",
+        )
         print(table(heads, [[row.get(head) for head in heads] for row in rows]))
     else:
         print(f"no readings of real cards in {options.data / 'sensors'}: that part is left out")

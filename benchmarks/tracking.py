@@ -2,8 +2,9 @@
 
     python -m benchmarks.tracking [--json FILE] [--quick]
 
-Simulated trainings (workloads at several batch sizes and cards, with their evaluations) are recorded once, then fed to a tracker as a
-live view does. The cost is CPU time of everything that the tracker does, its detector's included, over ten minutes at 10 Hz.
+Simulated trainings (workloads at several batch sizes and cards, with their evaluations) are recorded once,
+then fed to a tracker as a live view does. The cost is CPU time of everything that the tracker does, its
+detector's included, over ten minutes at 10 Hz.
 """
 
 from __future__ import annotations
@@ -63,12 +64,15 @@ def recorded(card: str, workload: str, batch_size: int, seconds: float, *, seed:
     return rows, np.array(job.marks)
 
 
-def measure_online_cost(seconds: float = 600.0, *, detect: Callable[[pl.DataFrame], Periods] | None = None) -> dict[str, float]:
-    """CPU microseconds a sample over ten minutes at 10 Hz, fed four times a second: of a training, and of a search in vain.
+def measure_online_cost(
+    seconds: float = 600.0, *, detect: Callable[[pl.DataFrame], Periods] | None = None
+) -> dict[str, float]:
+    """CPU microseconds a sample over ten minutes at 10 Hz, fed four times a second: of a training, and of a
+    search in vain.
 
     Returns:
-        `us_per_sample` of the training (an A100's recorder looks ten times a second), `us_per_sample_in_vain` of power without a
-        rhythm, `detections` and `detection_ms` of the training, `limit_us`.
+        `us_per_sample` of the training (an A100's recorder looks ten times a second), `us_per_sample_in_vain`
+        of power without a rhythm, `detections` and `detection_ms` of the training, `limit_us`.
     """
     from workbench.measurement.recorder import as_rows
     from workbench.periods.detect import find_periods
@@ -95,7 +99,9 @@ def measure_online_cost(seconds: float = 600.0, *, detect: Callable[[pl.DataFram
     import polars as pl
 
     rng = np.random.default_rng(1)
-    in_vain = pl.DataFrame({"time_s": rows["time_s"], "power_w": 200 + np.cumsum(rng.normal(0, 1, len(rows))) % 40})
+    in_vain = pl.DataFrame(
+        {"time_s": rows["time_s"], "power_w": 200 + np.cumsum(rng.normal(0, 1, len(rows))) % 40}
+    )
     in_vain_us = cost_us(as_rows(in_vain))
     training_us = cost_us(rows)
     return {
@@ -117,12 +123,14 @@ def time_to_sure(
     """Periods of data until a tracker is sure and right for the first time.
 
     Args:
-        traces: Each with the true period in seconds. Recorded ones, so nobody can be asked to look at another pace.
+        traces: Each with the true period in seconds. Recorded ones, so nobody can be asked to look at another
+            pace.
         within: What counts as right.
         detect: The detector; the workbench's own where None.
 
     Returns:
-        A row a trace: `periods` until right and sure (None if never), `sure` and `right` at the trace's end, `wrong_first` if it
+        A row a trace: `periods` until right and sure (None if never), `sure` and `right` at the trace's end,
+            `wrong_first` if it
         was sure of something else before.
     """
     from workbench.measurement.recorder import as_rows
@@ -163,13 +171,18 @@ def simulated(seconds: float) -> Iterator[tuple[pl.DataFrame, float]]:
     for card, workload, batch_size in JOBS:
         rows, marks = recorded(card, workload, batch_size, seconds)
         lengths = np.diff(marks)
-        yield as_trace(rows), float(np.mean(lengths[lengths < 1.5 * np.median(lengths)]))  # without evaluations
+        yield (
+            as_trace(rows),
+            float(np.mean(lengths[lengths < 1.5 * np.median(lengths)])),
+        )  # without evaluations
 
 
 def _as_live(rows: Any) -> Iterator[Any]:
     """Rows as a view gets them that asks four times a second."""
     times = rows["time_s"]
-    edges = np.unique(np.append(np.searchsorted(times, np.arange(times[0] + 0.25, times[-1], 0.25)), len(times)))
+    edges = np.unique(
+        np.append(np.searchsorted(times, np.arange(times[0] + 0.25, times[-1], 0.25)), len(times))
+    )
     low = 0
     for high in edges:
         if high > low:
@@ -186,7 +199,10 @@ def _frame_of(rows: Any) -> pl.DataFrame:
 def main() -> None:
     args = arguments(__doc__ or "")
     cost = measure_online_cost(60.0 if args.quick else 600.0)
-    print(f"{cost['us_per_sample']:.0f} us a sample while following, {cost['us_per_sample_in_vain']:.0f} in vain; at most 50 are wanted")
+    print(
+        f"{cost['us_per_sample']:.0f} us a sample while following, {cost['us_per_sample_in_vain']:.0f} in "
+        "vain; at most 50 are wanted"
+    )
     rows = time_to_sure(simulated(30.0 if args.quick else 90.0))
     for job, row in zip(JOBS, rows, strict=True):
         row["job"] = f"{job[1]} {job[2]} on {job[0]}"
@@ -194,7 +210,10 @@ def main() -> None:
     print(table(heads, [[row[head] for head in heads] for row in rows]))
     known = [row["periods"] for row in rows if row["periods"] is not None and row["right"]]
     median = float(np.median(known)) if known else None
-    print(f"right and sure in {len(known)} of {len(rows)}, after a median of {median or float('nan'):.1f} periods")
+    print(
+        f"right and sure in {len(known)} of {len(rows)}, after a median of {median or float('nan'):.1f} "
+        "periods"
+    )
     finish({"summary": {**cost, "median_periods_to_sure": median}, "jobs": rows}, args.json)
 
 

@@ -1,4 +1,6 @@
-"""Takes the pictures in docs/images on simulated GPUs: python docs/screenshots.py [DIR] [--only running|tuned|frontier|whole|cluster]"""
+"""Takes the pictures in docs/images on simulated GPUs: python docs/screenshots.py [DIR] [--only
+running|tuned|frontier|whole|cluster]
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,9 @@ def cut(what: Locator, name: str, images: Path) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Fewer colours, as few as make it small enough: text and lines have few, and no shades that anybody would miss."""
+    """Fewer colours, as few as make it small enough: text and lines have few, and no shades that anybody
+    would miss.
+    """
     with Image.open(path) as opened:
         whole = opened.convert("RGB")
     for colours in (256, 128, 64, 32):
@@ -141,9 +145,14 @@ def shrink(path: Path) -> None:
 
 
 def tuned(lab: Lab, page: Page, images: Path) -> None:
-    """A tuner at work on a card with several memory clocks, in both themes and as it is left behind; and on one with a line of settings."""
+    """A tuner at work on a card with several memory clocks, in both themes and as it is left behind; and
+    on one with a line of settings.
+    """
     state = "each.workbench?.words?.state"
-    holds = f"() => [...document.querySelectorAll('.workbench-panel')].some((each) => ['hold', 'watch'].includes({state}))"
+    holds = (
+        "() => [...document.querySelectorAll('.workbench-panel')].some((each) => ['hold', "
+        f"'watch'].includes({state}))"
+    )
     for card, over, workload, count in (
         ("RTX3080TI", "--over clocks", '"librispeech", 64', 200),
         ("A100", "--over power", '"imagenet", 256', 400),
@@ -213,7 +222,12 @@ def running(lab: Lab, page: Page, images: Path) -> None:
     shoot(one, "power-static.png", images)
     lab.stop_kernels()
 
-    eight = Notebook(lab, page, "eight", [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("librispeech", 60, batch_size=96)'])
+    eight = Notebook(
+        lab,
+        page,
+        "eight",
+        [f'CARDS = "{",".join(["A100"] * 8)}"{SET_UP}', 'train("librispeech", 60, batch_size=96)'],
+    )
     eight.run(0)
     eight.finish(0)
     eight.run(1)
@@ -235,7 +249,9 @@ def running(lab: Lab, page: Page, images: Path) -> None:
     period.finish(1, 120)
     shoot(period, "period-static.png", images)
     period.run(2)
-    page.wait_for_function("() => document.querySelectorAll('.workbench-period canvas, .workbench-headline').length > 0")
+    page.wait_for_function(
+        "() => document.querySelectorAll('.workbench-period canvas, .workbench-headline').length > 0"
+    )
     page.wait_for_timeout(2000)
     shoot(period, "period-look.png", images, cell=2)
     lab.stop_kernels()
@@ -247,17 +263,26 @@ def running(lab: Lab, page: Page, images: Path) -> None:
     page.wait_for_selector(".workbench-count")
     page.locator(".workbench-count").fill("14")
     page.locator(".workbench-run-many:enabled").click()
-    done = "(it => it?.view.rows.recurrence.length === 14 && it.left() === 0)(document.querySelector('.workbench-panel')?.workbench)"
+    done = (
+        "(it => it?.view.rows.recurrence.length === 14 && it.left() === "
+        "0)(document.querySelector('.workbench-panel')?.workbench)"
+    )
     page.wait_for_function(done, timeout=120_000)
     shoot(recurring, "recurring-light.png", images)
     lab.stop_kernels()
 
 
 def whole(lab: Lab, page: Page, images: Path) -> None:
-    """The workbench on its tabs after a sweep: the frontier and what is applied, in both themes and beside the notebook."""
+    """The workbench on its tabs after a sweep: the frontier and what is applied, in both themes and beside
+    the notebook.
+    """
     apply_it = ".workbench-apply .workbench-do-apply:enabled"
-    notebook = Notebook(lab, page, "whole", [FRONTIER, "opened = workbench.panels.open(found)\nopened.select('Frontier')\nopened",
-                                           "train(256)"])  # fmt: skip
+    notebook = Notebook(
+        lab,
+        page,
+        "whole",
+        [FRONTIER, "opened = workbench.panels.open(found)\nopened.select('Frontier')\nopened", "train(256)"],
+    )
     for cell in (0, 1):
         notebook.run(cell)
         notebook.finish(cell, 120)
@@ -293,7 +318,10 @@ def cluster(lab: Lab, page: Page, images: Path) -> None:
     page.set_viewport_size({"width": 1180, "height": 1750})
     log, part = (repr(str(data)), "median week") if data.is_dir() else ("None", "whole log")
     made = f"panel = workbench.panels.cluster({log}, part={part!r}, nodes=28)\npanel"
-    swept = "panel.run(policies=['fifo-best-fit', 'eaco', 'ours'], draws=3, sweep='max_jobs', values=(3, 1, 2, 4))"
+    swept = (
+        "panel.run(policies=['fifo-best-fit', 'eaco', 'ours'], draws=3, sweep='max_jobs', values=(3, 1, 2, "
+        "4))"
+    )
     cells = ["%load_ext workbench\nimport workbench", made, f"{swept}\npanel._shown.asked = False\npanel"]
     notebook = Notebook(lab, page, "cluster", cells)
     for cell in (0, 1):
@@ -302,11 +330,15 @@ def cluster(lab: Lab, page: Page, images: Path) -> None:
     shown = "document.querySelector('.workbench-cluster')?.workbench"
     page.wait_for_selector(".workbench-cluster .workbench-do-run:enabled", timeout=60_000)
     page.locator(".workbench-do-run").click()
-    page.wait_for_function(f"() => {shown}?.run.state === 'done' && {shown}.drawn.lines.length === 4", timeout=180_000)
+    page.wait_for_function(
+        f"() => {shown}?.run.state === 'done' && {shown}.drawn.lines.length === 4", timeout=180_000
+    )
     page.wait_for_timeout(2000)
     panel = page.locator(".workbench-cluster").last
     cut(panel, "cluster-light.png", images)
-    slowed = page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.get_attribute("value")
+    slowed = page.locator(
+        ".workbench-drill-notable optgroup[label='most slowed by others'] option"
+    ).first.get_attribute("value")
     page.locator(".workbench-drill-notable").select_option(slowed)
     page.wait_for_selector(".workbench-drill-picture svg")
     page.wait_for_timeout(800)
@@ -333,7 +365,12 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(PARTS))
     asked = parser.parse_args()
     asked.images.mkdir(parents=True, exist_ok=True)
-    chromium = os.environ.get("WORKBENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
+    chromium = (
+        os.environ.get("WORKBENCH_CHROMIUM")
+        or shutil.which("chromium")
+        or shutil.which("google-chrome")
+        or ""
+    )
     with (
         tempfile.TemporaryDirectory() as directory,
         Lab(Path(directory) / "server") as lab,

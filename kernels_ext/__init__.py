@@ -1,7 +1,7 @@
 """The kernel extension: `%load_ext kernels_ext` (or `%load_ext workbench`).
 
-It parses, calls and shows; the arithmetic is in `workbench`. Loading it imports no GPU, plot or data library: they come
-with the first measured cell.
+It parses, calls and shows; the arithmetic is in `workbench`. Loading it imports no GPU, plot or data library:
+they come with the first measured cell.
 """
 
 from __future__ import annotations

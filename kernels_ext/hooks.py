@@ -1,4 +1,6 @@
-"""Bounds a `%%energy` cell between IPython's own events, so that the cell runs as if the magic were not there."""
+"""Bounds a `%%energy` cell between IPython's own events, so that the cell runs as if the magic were not
+there.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _RECORD = ("workbench.records", "Measurement")
 class Hooks:
     """The transformer and the two event hooks of one shell.
 
-    Cells can run inside cells (`%%capture` does that): only the outermost one is measured, and its report is shown outside.
+    Cells can run inside cells (`%%capture` does that): only the outermost one is measured, and its report is
+    shown outside.
     """
 
     def __init__(self, shell: Any, magics: EnergyMagics) -> None:
@@ -52,7 +55,9 @@ class Hooks:
                 table.strs.pop(key, None)
         formatter = self._shell.display_formatter.mimebundle_formatter
         formatter.deferred_printers.pop(_RECORD, None)
-        for known in [kind for kind in formatter.type_printers if (kind.__module__, kind.__name__) == _RECORD]:
+        for known in [
+            kind for kind in formatter.type_printers if (kind.__module__, kind.__name__) == _RECORD
+        ]:
             formatter.type_printers.pop(known)
 
     def _bundle(self, measurement: Measurement, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -62,7 +67,9 @@ class Hooks:
         return mimebundle(measurement, self._magics.tariff)
 
     def before(self, info: Any) -> None:
-        """Open the window of a cell that asks for one. Nothing that goes wrong here keeps the cell from running."""
+        """Open the window of a cell that asks for one. Nothing that goes wrong here keeps the cell from
+        running.
+        """
         line = energy_line(info.raw_cell or "")
         if line is None:
             return
@@ -84,7 +91,12 @@ class Hooks:
             self._magics.say("this cell is not measured: it was interrupted before it began")
             raise
         else:
-            self._running, self._options, self._info, self._thread = running, options, info, threading.get_ident()
+            self._running, self._options, self._info, self._thread = (
+                running,
+                options,
+                info,
+                threading.get_ident(),
+            )
 
     def after(self, result: Any) -> None:
         """Close the window and show what it cost; also after an error or an interrupt."""
@@ -107,7 +119,9 @@ class Hooks:
             self._running = None
 
     def _ends(self, result: Any) -> bool:
-        """Whether this is the end of the cell that is being measured, and not of one inside it or in a subshell."""
+        """Whether this is the end of the cell that is being measured, and not of one inside it or in a
+        subshell.
+        """
         info, here = self._info, threading.get_ident() == self._thread
         if info is None or result is None:  # a cancelled cell has no result
             return info is not None and here

@@ -28,21 +28,33 @@ _LOG_OPTIONS = ("--export", "--compare", "--last", "--label")
 
 @magics_class
 class EnergyMagics(Magics):
-    """Measure the time and the GPU energy of cells. Configure with `%config EnergyMagics.live = False` and the like."""
+    """Measure the time and the GPU energy of cells. Configure with `%config EnergyMagics.live = False` and
+    the like.
+    """
 
     live = Bool(True, help="Plot power while a measured cell runs.").tag(config=True)
     quiet = Bool(False, help="Measure and store, show nothing.").tag(config=True)
-    sync = Bool(True, help="Wait for queued GPU work of torch, JAX and CuPy at both edges of a cell.").tag(config=True)
-    period = Bool(True, help="Find the iterations of a measured cell that lasts 3 s or calls workbench.step().").tag(config=True)
-    price_per_kwh = Float(None, allow_none=True, help="Price of a kilowatt-hour; shown only when set.").tag(config=True)
+    sync = Bool(True, help="Wait for queued GPU work of torch, JAX and CuPy at both edges of a cell.").tag(
+        config=True
+    )
+    period = Bool(
+        True, help="Find the iterations of a measured cell that lasts 3 s or calls workbench.step()."
+    ).tag(config=True)
+    price_per_kwh = Float(None, allow_none=True, help="Price of a kilowatt-hour; shown only when set.").tag(
+        config=True
+    )
     currency = Unicode("EUR", help="Currency of the price.").tag(config=True)
-    g_co2_per_kwh = Float(None, allow_none=True, help="Grams of CO2 per kilowatt-hour; shown only when set.").tag(config=True)
+    g_co2_per_kwh = Float(
+        None, allow_none=True, help="Grams of CO2 per kilowatt-hour; shown only when set."
+    ).tag(config=True)
 
     def __init__(self, shell: Any, **options: Any) -> None:
         super().__init__(shell, **options)
         self.state = KernelState()
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
-            self.say("the GPUs of this kernel are simulated (chosen by name before it started); %gpu lists them")
+            self.say(
+                "the GPUs of this kernel are simulated (chosen by name before it started); %gpu lists them"
+            )
 
     # %%energy and %energy
 
@@ -59,7 +71,9 @@ class EnergyMagics(Magics):
         """Measure the time and GPU energy of a statement: `%energy [options] train()`."""
         options, statement = _split(line)
         if not statement.strip():
-            raise UsageError("%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell")
+            raise UsageError(
+                "%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell"
+            )
         try:
             chosen = parse(options)
         except BadOptions as error:
@@ -80,7 +94,10 @@ class EnergyMagics(Magics):
         running.open()
         went_well = run()
         interrupted = bool(failed) and isinstance(failed[0], KeyboardInterrupt)
-        running.close("ok" if went_well else "interrupted" if interrupted else "error", run if chosen.repeat > 1 else None)
+        running.close(
+            "ok" if went_well else "interrupted" if interrupted else "error",
+            run if chosen.repeat > 1 else None,
+        )
         if failed:
             raise failed[0]
         return value
@@ -193,7 +210,9 @@ class EnergyMagics(Magics):
         print(sentence)
 
     def chosen(self, gpus: str | None) -> tuple[str, ...] | None:
-        """UUIDs of the GPUs that `--gpu` names; None counts all. An unknown one is said, and all are counted."""
+        """UUIDs of the GPUs that `--gpu` names; None counts all. An unknown one is said, and all are
+        counted.
+        """
         if gpus is None:
             return None
         from workbench.device.discovery import open_device
@@ -206,7 +225,9 @@ class EnergyMagics(Magics):
             self.say(f"--gpu {gpus}: {error}. All GPUs are counted.")
             return None
         if outside := [uuid for uuid in uuids if uuid not in measured]:
-            self.say(f"--gpu {gpus}: {outside[0]} is not visible to this kernel. All visible GPUs are counted.")
+            self.say(
+                f"--gpu {gpus}: {outside[0]} is not visible to this kernel. All visible GPUs are counted."
+            )
             return None
         return uuids
 
@@ -219,7 +240,9 @@ class EnergyMagics(Magics):
         why = f"{self.state.session.why_no_gpu()}; a simulated GPU can be chosen with %gpu simulate A100"
         return replace(measurement, notes=(why, *measurement.notes))
 
-    def live_view(self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder, *, period: bool = True) -> Any:
+    def live_view(
+        self, label: str, uuids: tuple[str, ...] | None, recorder: Recorder, *, period: bool = True
+    ) -> Any:
         """The running live view of a cell, or None where it cannot be made."""
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
@@ -227,8 +250,14 @@ class EnergyMagics(Magics):
             from workbench.panels._core.live import interrupt_cell
             from workbench.panels._views.power.panel import PowerView
 
-            view = PowerView(recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit,
-                             period=period)  # fmt: skip
+            view = PowerView(
+                recorder,
+                devices,
+                label=label,
+                stop=interrupt_cell,
+                set_power_limit=session.set_power_limit,
+                period=period,
+            )
         except Exception as error:
             self.say(f"no live view: {error}")
             return None
@@ -289,15 +318,17 @@ class EnergyMagics(Magics):
 
 EnergyMagics.energy_cell.__doc__ = f"""Measure the time and GPU energy of the cell.
 
-The cell runs as it would without this line. Afterwards one line tells joules with their 95 % error, seconds and watts;
-the measurement is stored, and `%energy_log` shows it.
+The cell runs as it would without this line. Afterwards one line tells joules with their 95 % error, seconds
+and watts; the measurement is stored, and `%energy_log` shows it.
 
 {parser().format_help()}"""
 
 
 def _split(line: str) -> tuple[str, str]:
     """Options at the start of a `%energy` line, and the statement behind them."""
-    takes_value = {word for action in parser()._actions for word in action.option_strings if action.nargs is None}
+    takes_value = {
+        word for action in parser()._actions for word in action.option_strings if action.nargs is None
+    }
     words = line.split(" ")
     taken = 0
     while taken < len(words) and words[taken].startswith("-"):

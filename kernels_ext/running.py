@@ -33,21 +33,28 @@ class Host(Protocol):
     def say(self, sentence: str) -> None: ...
     def chosen(self, gpus: str | None) -> tuple[str, ...] | None: ...
     def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement: ...
-    def live_view(self, label: str, uuids: tuple[str, ...] | None, recorder: Any, *, period: bool = True) -> Any: ...
+    def live_view(
+        self, label: str, uuids: tuple[str, ...] | None, recorder: Any, *, period: bool = True
+    ) -> Any: ...
     def tuning_view(self, tuner: Any) -> Any: ...
-    def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None: ...
+    def show(
+        self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool
+    ) -> None: ...
 
 
 class Running:
-    """One thing that is being measured: `open` it, let it run, `close` it. Whatever happens, `end` puts back what it changed.
+    """One thing that is being measured: `open` it, let it run, `close` it. Whatever happens, `end` puts back
+    what it changed.
 
-    An interrupt while the window is closed, measured or stored costs precision and repetitions, never the measurement.
+    An interrupt while the window is closed, measured or stored costs precision and repetitions, never the
+    measurement.
 
     Args:
         magics: Says, shows and configures.
         options: What the line asks for.
         label: Its name in the log.
-        cell: Whether it is a cell. It may have a live view then, and what was set through that is put back at its end.
+        cell: Whether it is a cell. It may have a live view then, and what was set through that is put back at
+            its end.
     """
 
     def __init__(self, magics: Host, options: Options, label: str, *, cell: bool) -> None:
@@ -86,23 +93,41 @@ class Running:
         self._session.messages.clear()
         self._uuids = magics.chosen(self._options.gpu)
         live = magics.live if self._options.live is None else self._options.live
-        if self._cell and live and not self._quiet and self._meter.recorder is not None and magics.has_front_end:
-            period = self._look is not False and not self._options.tune  # the tuner's view tells the iteration itself
+        if (
+            self._cell
+            and live
+            and not self._quiet
+            and self._meter.recorder is not None
+            and magics.has_front_end
+        ):
+            period = (
+                self._look is not False and not self._options.tune
+            )  # the tuner's view tells the iteration itself
             self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
 
     def _begin_tuning(self) -> None:
-        """Tune what the cell runs. What keeps that from being done is said, and the cell runs measured and untuned."""
+        """Tune what the cell runs. What keeps that from being done is said, and the cell runs measured and
+        untuned.
+        """
         from workbench.errors import WorkbenchError
         from workbench.tuning.driver import in_background
         from workbench.tuning.state_machine import Tuner
 
         options, magics = self._options, self._magics
-        if options.gpu is not None and self._uuids is None:  # no other GPU than the one that was named is changed
+        if (
+            options.gpu is not None and self._uuids is None
+        ):  # no other GPU than the one that was named is changed
             magics.say(f"not tuned: --gpu {options.gpu} names no GPU of this kernel")
             return
         try:
-            tuner = Tuner(self._meter, uuids=self._uuids, objective=options.objective, max_slowdown=options.max_slowdown / 100,
-                          over=options.over, label=self._label)  # fmt: skip
+            tuner = Tuner(
+                self._meter,
+                uuids=self._uuids,
+                objective=options.objective,
+                max_slowdown=options.max_slowdown / 100,
+                over=options.over,
+                label=self._label,
+            )
         except WorkbenchError as error:
             magics.say(f"not tuned: {error}")
             return
@@ -167,7 +192,9 @@ class Running:
     def _close(self, window: Window) -> Window:
         return self._insist(
             lambda: self._meter.close(window, sync=self._sync),
-            lambda: self._meter.close(window, sync=False),  # who interrupts does not want to wait for queued work
+            lambda: self._meter.close(
+                window, sync=False
+            ),  # who interrupts does not want to wait for queued work
         )
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
@@ -178,13 +205,18 @@ class Running:
         )
         return self._magics.only(measurement, self._uuids)
 
-    def _count(self, windows: list[Window], measured: list[Measurement], remarks: list[str]) -> SegmentedIterations | None:
+    def _count(
+        self, windows: list[Window], measured: list[Measurement], remarks: list[str]
+    ) -> SegmentedIterations | None:
         """The iterations of all runs. What goes wrong here costs them, and not the measurement."""
 
         def act() -> SegmentedIterations | None:
             from workbench.measurement.iterations import pooled
 
-            found = [self._meter.count(window, m, look=self._look) for window, m in zip(windows, measured, strict=True)]
+            found = [
+                self._meter.count(window, m, look=self._look)
+                for window, m in zip(windows, measured, strict=True)
+            ]
             known = [(each, m) for each, m in zip(found, measured, strict=True) if each is not None]
             return pooled([each for each, _ in known], [m for _, m in known]) if known else None
 
@@ -246,8 +278,16 @@ class Running:
 
     # --repeat
 
-    def _repeat(self, again: Callable[[], bool], measured: list[Measurement], windows: list[Window], remarks: list[str]) -> None:
-        """Run it again as often as is asked for; runs that went well are added to `measured` and `windows`."""
+    def _repeat(
+        self,
+        again: Callable[[], bool],
+        measured: list[Measurement],
+        windows: list[Window],
+        remarks: list[str],
+    ) -> None:
+        """Run it again as often as is asked for; runs that went well are added to `measured` and
+        `windows`.
+        """
         times = self._options.repeat
         for number in range(2, times + 1):
             window = self._once_more(again)

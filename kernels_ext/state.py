@@ -39,9 +39,15 @@ class KernelState:
         return self._store
 
     def keep(
-        self, measurement: Measurement, window: Window, recorder: Recorder | None, iterations: pl.DataFrame | None = None
+        self,
+        measurement: Measurement,
+        window: Window,
+        recorder: Recorder | None,
+        iterations: pl.DataFrame | None = None,
     ) -> list[str]:
-        """Remember and store a measurement; returns sentences about what could not be stored. See `session.keep`."""
+        """Remember and store a measurement; returns sentences about what could not be stored. See
+        `session.keep`.
+        """
         from workbench.measurement.session import keep
 
         self.last = measurement

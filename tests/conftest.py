@@ -1,4 +1,6 @@
-"""What the tests share: simulated machines that leave nothing behind, a home of their own, the published data."""
+"""What the tests share: simulated machines that leave nothing behind, a home of their own, the published
+data.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +64,19 @@ def simulated() -> Iterator[Callable[..., Machine]]:
 def stepped(simulated: Callable[..., Machine]) -> Machine:
     """A stepped V100 for numbers that one can work out on paper.
 
-    Its sensor has neither noise nor error and ticks at whole periods. It has idled at 26 W and 33 degrees for an hour
-    when time 0 comes, and warms by 0.16 degrees per watt.
+    Its sensor has neither noise nor error and ticks at whole periods. It has idled at 26 W and 33 degrees for
+    an hour when time 0 comes, and warms by 0.16 degrees per watt.
     """
     machine = simulated("V100", stepped=True)
-    on_paper = {"noise": 0.0, "gain": 1.0, "sensor_phase_s": 0.0, "counter_lag_s": 0.0, "idle_w": 26.0, "idle_c": 33.0, "c_per_w": 0.16}
+    on_paper = {
+        "noise": 0.0,
+        "gain": 1.0,
+        "sensor_phase_s": 0.0,
+        "counter_lag_s": 0.0,
+        "idle_w": 26.0,
+        "idle_c": 33.0,
+        "c_per_w": 0.16,
+    }
     for name, value in on_paper.items():
         machine.state.set_card(0, name, value)
     machine.state.replace_ring(0, SEGMENT.pack(-3600.0, 26.0, 0.0, 135, 877, 0.0, 0.0, 1), 1)
@@ -104,9 +114,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of real GPUs and browsers are skipped, with the reason, where there is none."""
     if any(item.get_closest_marker("gpu") for item in items):
         _mark(items, "gpu", "" if _real_nvml() else "there is no NVIDIA driver here (libnvidia-ml.so.1)")
-    if any(item.get_closest_marker("browser") for item in items) and os.environ.get("WORKBENCH_REQUIRE_BROWSER") != "1":
+    if (
+        any(item.get_closest_marker("browser") for item in items)
+        and os.environ.get("WORKBENCH_REQUIRE_BROWSER") != "1"
+    ):
         _mark(
-            items, "browser", "" if _chromium() else "there is no Chromium here; `playwright install chromium` gets one"
+            items,
+            "browser",
+            "" if _chromium() else "there is no Chromium here; `playwright install chromium` gets one",
         )
 
 
@@ -131,7 +146,9 @@ def _chromium() -> str | None:
         if found := shutil.which(name):
             return found
     browsers = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright"))
-    found = sorted(browsers.glob("chromium*/**/chrome")) + sorted(browsers.glob("chromium*/**/headless_shell"))
+    found = sorted(browsers.glob("chromium*/**/chrome")) + sorted(
+        browsers.glob("chromium*/**/headless_shell")
+    )
     return str(found[0]) if found else None
 
 
@@ -141,6 +158,7 @@ def chromium() -> str:
     found = _chromium()
     if found is None:
         pytest.fail(
-            "WORKBENCH_REQUIRE_BROWSER=1 asks for Chromium and there is none; `playwright install chromium` gets one"
+            "WORKBENCH_REQUIRE_BROWSER=1 asks for Chromium and there is none; `playwright install chromium` "
+            "gets one"
         )
     return found

@@ -43,10 +43,29 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 # run
 
 
-def test_a_command_is_measured_and_its_status_is_ours(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_command_is_measured_and_its_status_is_ours(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     target = tmp_path / "m.json"
-    code = "import os, sys, time; time.sleep(0.3); print(os.environ['WORKBENCH_SIMULATED_GPUS'] != ''); sys.exit(3)"
-    status = main(["run", "--simulate", "V100,A100", "--label", "nightly", "--json", str(target), "--", PYTHON, "-c", code])
+    code = (
+        "import os, sys, time; time.sleep(0.3); print(os.environ['WORKBENCH_SIMULATED_GPUS'] != ''); "
+        "sys.exit(3)"
+    )
+    status = main(
+        [
+            "run",
+            "--simulate",
+            "V100,A100",
+            "--label",
+            "nightly",
+            "--json",
+            str(target),
+            "--",
+            PYTHON,
+            "-c",
+            code,
+        ]
+    )
     told = capfd.readouterr()
     assert status == 3
     assert told.out == "True\n"  # the command has its output to itself, and sees the same GPUs
@@ -65,7 +84,9 @@ def test_a_command_is_measured_and_its_status_is_ours(capfd: pytest.CaptureFixtu
     assert trace["uuid"].n_unique() == 2
 
 
-def test_one_gpu_of_several_is_counted_when_asked_for(simulated: Simulated, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_gpu_of_several_is_counted_when_asked_for(
+    simulated: Simulated, capfd: pytest.CaptureFixture[str]
+) -> None:
     simulated("V100,A100", scale=4.0)
     assert main(["run", "--gpu", "1", "--", PYTHON, "-c", "pass"]) == 0
     assert [gpu.name.split()[0] for gpu in Store().find(Path(PYTHON).name).gpus] == ["NVIDIA"]
@@ -86,7 +107,9 @@ def test_the_period_is_looked_for_from_three_seconds_on_or_when_asked_for(
     assert "; no iterations found (" in capfd.readouterr().err
 
 
-def test_without_a_gpu_the_command_runs_and_the_reason_is_told(no_gpu: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_the_command_runs_and_the_reason_is_told(
+    no_gpu: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", PYTHON, "-c", "pass"]) == 0
     told = capfd.readouterr().err
     assert "no energy: no GPU was measured" in told
@@ -96,7 +119,9 @@ def test_without_a_gpu_the_command_runs_and_the_reason_is_told(no_gpu: None, cap
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_command_gives_the_status_that_a_shell_would(no_gpu: None, number: signal.Signals) -> None:
-    assert main(["run", "--", PYTHON, "-c", f"import os; os.kill(os.getpid(), {int(number)})"]) == 128 + number
+    assert (
+        main(["run", "--", PYTHON, "-c", f"import os; os.kill(os.getpid(), {int(number)})"]) == 128 + number
+    )
 
 
 def run_in_the_foreground(label: str, code: str, number: signal.Signals) -> subprocess.Popen[str]:
@@ -107,7 +132,7 @@ def run_in_the_foreground(label: str, code: str, number: signal.Signals) -> subp
         return subprocess.Popen(
             [*run, "--", PYTHON, "-c", code],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+        )
     finally:
         signal.signal(number, before)
 
@@ -146,7 +171,10 @@ def test_the_command_can_be_interrupted_and_what_was_ignored_stays_so(
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        code = "import signal; print([signal.getsignal(n) == signal.SIG_IGN for n in (signal.SIGHUP, signal.SIGINT)])"
+        code = (
+            "import signal; print([signal.getsignal(n) == signal.SIG_IGN for n in (signal.SIGHUP, "
+            "signal.SIGINT)])"
+        )
         assert main(["run", "--", PYTHON, "-c", code]) == 0
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
@@ -180,7 +208,9 @@ def test_what_cannot_be_done_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["log", "--last", "many"]])
-def test_what_argparse_does_not_understand_ends_with_two(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_what_argparse_does_not_understand_ends_with_two(
+    capfd: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -229,7 +259,9 @@ def test_a_damaged_file_in_the_log_is_said(capfd: pytest.CaptureFixture[str]) ->
     assert "m-bad.parquet could not be read and was set aside" in capfd.readouterr().err
 
 
-def test_the_gpus_are_listed_with_what_they_can(simulated: Simulated, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_gpus_are_listed_with_what_they_can(
+    simulated: Simulated, capfd: pytest.CaptureFixture[str]
+) -> None:
     simulated("V100,P100,A100", stepped=True)
     assert main(["gpus"]) == 0
     told = capfd.readouterr().out
@@ -241,14 +273,19 @@ def test_the_gpus_are_listed_with_what_they_can(simulated: Simulated, capfd: pyt
     assert "without: lock_mem_clock" in told
 
 
-def test_a_machine_without_gpus_is_told_how_to_get_one(no_gpu: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_gpus_is_told_how_to_get_one(
+    no_gpu: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["gpus"]) == 0
     assert capfd.readouterr().out == (
-        "there is no NVIDIA driver here; simulated ones can be had by name: %gpu simulate A100, workbench run --simulate A100\n"
+        "there is no NVIDIA driver here; simulated ones can be had by name: %gpu simulate A100, workbench "
+        "run --simulate A100\n"
     )
 
 
-def test_the_notebooks_are_copied_and_never_overwritten(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_notebooks_are_copied_and_never_overwritten(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     target = tmp_path / "new" / "notebooks"
     assert main(["notebooks", str(target)]) == 0
     copied = sorted(path.name for path in target.iterdir())
@@ -269,9 +306,26 @@ TrainingJob("imagenet", 512, iterations=6, evaluate=False).run()
 """
 
 
-def test_a_command_is_tuned_and_the_gpu_is_put_back(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_command_is_tuned_and_the_gpu_is_put_back(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     written = tmp_path / "train.json"
-    status = main(["run", "--simulate", "A100", "--tune", "--max-slowdown", "3", "--json", str(written), "--", PYTHON, "-c", JOB])
+    status = main(
+        [
+            "run",
+            "--simulate",
+            "A100",
+            "--tune",
+            "--max-slowdown",
+            "3",
+            "--json",
+            str(written),
+            "--",
+            PYTHON,
+            "-c",
+            JOB,
+        ]
+    )
     told = capfd.readouterr().err
     assert status == 0
     assert "workbench: not tuned: " in told  # six iterations are no time to find anything
@@ -320,10 +374,23 @@ class Panic(BaseException):
     """As Polars' panics, no Exception."""
 
 
-@pytest.mark.parametrize("error", [RuntimeError("broken"), OSError("broken"), Panic("broken"), SystemExit(99)])
-@pytest.mark.parametrize("where", ["workbench.measurement.meter.Meter.close", "workbench.measurement.meter.Meter.measure", "workbench.measurement.session.keep"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("broken"), OSError("broken"), Panic("broken"), SystemExit(99)]
+)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "workbench.measurement.meter.Meter.close",
+        "workbench.measurement.meter.Meter.measure",
+        "workbench.measurement.session.keep",
+    ],
+)
 def test_a_measurement_that_fails_leaves_the_commands_status(
-    no_gpu: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, where: str
+    no_gpu: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: BaseException,
+    where: str,
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise error
@@ -341,4 +408,7 @@ def test_a_session_that_cannot_be_made_leaves_the_command_to_run(
 
     monkeypatch.setattr(sessions, "devices", fails)
     assert main(["run", "--", PYTHON, "-c", "import sys; sys.exit(5)"]) == 5
-    assert "workbench: FileNotFoundError: [Errno 2] No usable temporary directory found; --simulate A100" in capfd.readouterr().err
+    assert (
+        "workbench: FileNotFoundError: [Errno 2] No usable temporary directory found; --simulate A100"
+        in capfd.readouterr().err
+    )

@@ -1,4 +1,6 @@
-"""The kernel that comes with the package has the extension loaded, so that a launcher tile is enough to begin."""
+"""The kernel that comes with the package has the extension loaded, so that a launcher tile is enough to
+begin.
+"""
 
 from __future__ import annotations
 

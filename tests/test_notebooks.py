@@ -1,4 +1,6 @@
-"""The notebooks run from top to bottom on the simulated GPU, and what they show is what a newcomer is promised."""
+"""The notebooks run from top to bottom on the simulated GPU, and what they show is what a newcomer is
+promised.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def shows_iterations(results: list[str], texts: list[str]) -> None:
     for name, seconds in expected_s.items():
         found_s = _seconds(said[name], "detected")
         if found_s is None:
-            # On a machine with too little time for the sampling process the counter's steps are lost, which the error bar tells.
+            # On a machine with too little time for the sampling process the counter's steps are lost, which
+            # the error bar tells.
             assert "not sure" in said[name]
             assert _uncertainty_j(said[name]) > 1.0
         else:
@@ -73,7 +76,9 @@ def _uncertainty_j(words: str) -> float:
 
 
 def shows_a_recurring_job(results: list[str], texts: list[str]) -> None:
-    """Notebook 03: it settles on what costs less than the default, eta moves the limit, and the history is read back."""
+    """Notebook 03: it settles on what costs less than the default, eta moves the limit, and the history is
+    read back.
+    """
     job, replayed = (text for text in texts if text.startswith("Recurring job nightly"))
     for panel in (job, replayed):
         assert "12 recurrences cost " in panel
@@ -88,7 +93,9 @@ def shows_a_recurring_job(results: list[str], texts: list[str]) -> None:
 
 
 def shows_a_tuned_cell(results: list[str], texts: list[str]) -> None:
-    """Notebook 04: less energy within the bound, as much as the tuner says, and a switch of the work is noticed."""
+    """Notebook 04: less energy within the bound, as much as the tuner says, and a switch of the work is
+    noticed.
+    """
     said = "\n".join(texts)
     compared = re.search(r"^tuned / as it is: energy ([\d.]+) .*, time ([\d.]+)", said, flags=re.M)
     assert compared is not None
@@ -103,16 +110,23 @@ def shows_a_tuned_cell(results: list[str], texts: list[str]) -> None:
 
 
 def shows_policies(results: list[str], texts: list[str]) -> None:
-    """Notebook 06: sharing saves energy against every baseline on both clusters, and all of it is said to be simulated."""
+    """Notebook 06: sharing saves energy against every baseline on both clusters, and all of it is said to
+    be simulated.
+    """
     panels = [text for text in texts if text.startswith("Cluster: ")]
     assert len(panels) >= 3
     assert all("(simulated)" in text.splitlines()[0] for text in panels)
     said = "\n".join(texts)
-    against = re.findall(r"^(\d+) nodes, against ([\w-]+): EaCO ([+-][\d.]+) % .*, workbench ([+-][\d.]+) %", said, flags=re.M)
+    against = re.findall(
+        r"^(\d+) nodes, against ([\w-]+): EaCO ([+-][\d.]+) % .*, workbench ([+-][\d.]+) %", said, flags=re.M
+    )
     assert len(against) == 6
     for _, _, eaco, ours in against:
         assert float(ours) < float(eaco) < 0
-    shared = [float(kwh.replace(",", "")) for kwh in re.findall(r"^at most \d on a GPU: ([\d,]+) kWh", said, flags=re.M)]
+    shared = [
+        float(kwh.replace(",", ""))
+        for kwh in re.findall(r"^at most \d on a GPU: ([\d,]+) kWh", said, flags=re.M)
+    ]
     assert shared[0] > shared[1] > shared[2]
     assert "num_gpus is 300, the cluster has no more than 16 GPUs" in said
     assert "against alone" in said

@@ -11,7 +11,9 @@ from workbench.records import Window
 
 
 def a_trace(time_s: list[float], power_w: list[float | None]) -> pl.DataFrame:
-    return pl.DataFrame({"time_s": time_s, "power_w": power_w}, schema={"time_s": pl.Float64, "power_w": pl.Float64})
+    return pl.DataFrame(
+        {"time_s": time_s, "power_w": power_w}, schema={"time_s": pl.Float64, "power_w": pl.Float64}
+    )
 
 
 RAMP = a_trace([0.0, 1.0, 3.0], [100.0, 200.0, 200.0])
@@ -28,7 +30,9 @@ def test_rows_without_power_are_bridged_and_never_count_as_zero() -> None:
     assert trace.mean_power_w(a_trace([0.0, 1.0, 2.0], [None, 100.0, 100.0])) == 100.0
 
 
-@pytest.mark.parametrize("few", [a_trace([], []), a_trace([1.0], [100.0]), a_trace([1.0, 2.0], [None, 100.0])])
+@pytest.mark.parametrize(
+    "few", [a_trace([], []), a_trace([1.0], [100.0]), a_trace([1.0, 2.0], [None, 100.0])]
+)
 def test_less_than_two_readings_have_no_energy_and_no_mean(few: pl.DataFrame) -> None:
     assert trace.energy_j(few) == 0.0
     with pytest.raises(UsageError, match="mean power needs two readings"):

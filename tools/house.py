@@ -1,8 +1,8 @@
 """The structure of the package in numbers: `make house`, or `python -m tools.house`.
 
-Counts entries of `workbench/`, floors (the longest path of imports from room to room), circles among modules (imports inside
-functions and for type checkers count too), the largest class with its own bases, class names that exist twice, the longest
-JavaScript function, lines. Exits with 1 where one is beyond its limit.
+Counts entries of `workbench/`, floors (the longest path of imports from room to room), circles among modules
+(imports inside functions and for type checkers count too), the largest class with its own bases, class names
+that exist twice, the longest JavaScript function, lines. Exits with 1 where one is beyond its limit.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ def circles() -> list[list[str]]:
                 graph[each.module].add(target)
                 break
     found = [part for part in _components(graph) if len(part) > 1]
-    return [part for part in found if not all(name == part[0] or name.startswith(part[0] + ".") for name in part)]
+    return [
+        part for part in found if not all(name == part[0] or name.startswith(part[0] + ".") for name in part)
+    ]
 
 
 def floors() -> int:
@@ -199,8 +201,13 @@ def classes() -> tuple[Counter[str], str, int]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 count[node.name] += 1
-                bases[node.name] = [base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases]
-                size[node.name] = max(size.get(node.name, 0), (node.end_lineno or node.lineno) - node.lineno + 1)
+                bases[node.name] = [
+                    base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")
+                    for base in node.bases
+                ]
+                size[node.name] = max(
+                    size.get(node.name, 0), (node.end_lineno or node.lineno) - node.lineno + 1
+                )
 
     def tower(name: str, seen: tuple[str, ...] = ()) -> int:
         own = [base for base in bases.get(name, []) if base in size and base not in seen and base != name]
@@ -213,7 +220,8 @@ def classes() -> tuple[Counter[str], str, int]:
 def longest_javascript() -> tuple[str, int, int]:
     """The longest top-level function or class of the views, its lines, and the lines of all JavaScript."""
     begins = re.compile(
-        r"^(export\s+)?(default\s+)?(async\s+)?(function|class)\b|^(export\s+)?const \w+ = (async )?(\(|function)"
+        r"^(export\s+)?(default\s+)?(async\s+)?(function|class)\b|^(export\s+)?const \w+ = (async "
+        r")?(\(|function)"
     )
     where, most, total = "", 0, 0
     for path in sorted((ROOT / "workbench").rglob("*.js")):

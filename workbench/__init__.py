@@ -5,7 +5,8 @@ The rooms, from the ground up; a room imports only rooms above it in this list:
     records, errors, clock   the nouns, the error tree, time as a parameter
     trace, tariff            the schema of a power trace; prices and carbon of a joule
     simulation               simulated GPUs below the driver's door, chosen by name
-    search                   what to try next: objectives, spaces, the frontier, batch sizes, limits and clocks
+    search                   what to try next: objectives, spaces, the frontier, batch sizes, limits and
+                             clocks
     cluster                  job logs, an exact simulator of GPU clusters, policies that place jobs
     periods                  iteration periods in power traces, found and followed
     device                   GPUs through NVML: find, read, set, put back
@@ -16,7 +17,8 @@ The rooms, from the ground up; a room imports only rooms above it in this list:
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
 
-In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script: `with workbench.measure("epoch") as m:`.
+In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script: `with
+    workbench.measure("epoch") as m:`.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ _MODULES = {  # that a person uses by name
 
 
 class _Aliases:
-    """`import workbench.readers` and the like, which pickled callbacks do too, lead to where the module is."""
+    """`import workbench.readers` and the like, which pickled callbacks do too, lead to where the module
+    is.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, module = name.rpartition(".")

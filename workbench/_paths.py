@@ -1,7 +1,7 @@
 """Where the workbench keeps things: measurements, journals of changed settings, locks.
 
-`WORKBENCH_HOME` overrides the per-user directory. Where that cannot be written to, a directory of this user under the system's
-temporary one serves, and `home()` says so. Standard library only.
+`WORKBENCH_HOME` overrides the per-user directory. Where that cannot be written to, a directory of this user
+under the system's temporary one serves, and `home()` says so. Standard library only.
 """
 
 from __future__ import annotations

@@ -7,15 +7,20 @@ import errno
 import os
 from pathlib import Path
 
-_CANNOT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system answers that does not know how to reserve
+_CANNOT = (
+    errno.EINVAL,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+)  # what a file system answers that does not know how to reserve
 _BLOCK = bytes(1 << 16)
 
 
 def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path:
     """Make a file of zeros that begins with `header`, and of which every page is there; returns where.
 
-    A page that is merely promised kills whoever touches it when the place is full (SIGBUS): Docker gives /dev/shm 64 MB, which
-    the workers of a data loader fill. Where the file does not fit, the temporary directory is taken instead.
+    A page that is merely promised kills whoever touches it when the place is full (SIGBUS): Docker gives
+    /dev/shm 64 MB, which the workers of a data loader fill. Where the file does not fit, the temporary
+    directory is taken instead.
 
     Raises:
         OSError: it fits in neither; the message names both places, the size and the way out.
@@ -34,8 +39,10 @@ def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path
         return _filled(Path(tempfile.gettempdir()) / wanted.name, size_bytes, header)
     except OSError as error:
         raise OSError(
-            f"{max(size_bytes >> 10, 1)} KB of shared memory fit neither in {wanted.parent} ({first.strerror or first}) nor in the "
-            f"temporary directory ({error.strerror or error}); free some space there, give a container more (docker run "
+            f"{max(size_bytes >> 10, 1)} KB of shared memory fit neither in {wanted.parent} "
+            f"({first.strerror or first}) nor in the "
+            f"temporary directory ({error.strerror or error}); free some space there, give a container more "
+            "(docker run "
             "--shm-size=1g), or set TMPDIR to a directory with space"
         ) from error
 

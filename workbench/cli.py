@@ -1,5 +1,6 @@
-"""The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`, `gpus`, `notebooks`,
-`lab`."""
+"""The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
+`gpus`, `notebooks`, `lab`.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +38,30 @@ def _parser() -> argparse.ArgumentParser:
 
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
-    run.add_argument("--gpu", action="append", metavar="GPU", help="count this GPU only (index, UUID, PCI id); repeatable")
+    run.add_argument(
+        "--gpu", action="append", metavar="GPU", help="count this GPU only (index, UUID, PCI id); repeatable"
+    )
     run.add_argument("--label", default="", help="name of the measurement in the log")
-    run.add_argument("--simulate", metavar="CARDS", help="simulated GPUs, by name, for the command too: A100,V100")
+    run.add_argument(
+        "--simulate", metavar="CARDS", help="simulated GPUs, by name, for the command too: A100,V100"
+    )
     run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
     run.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
-                     help="find the training's iterations and what one costs (default: from 3 s on)")  # fmt: skip
+                     help="find the training's iterations and what one costs (default: from 3 s on)")
     run.add_argument("--tune", action="store_true",
-                     help="while it runs, find the power limit and clocks that cost least, and hold them")  # fmt: skip
-    run.add_argument("--objective", metavar="NAME", help="what --tune makes small: energy (default), edp, ed2p, zeus, time")
-    run.add_argument("--max-slowdown", type=float, metavar="PERCENT", help="how much longer it may take with --tune (default: 5)")
-    run.add_argument("--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)")
+                     help="while it runs, find the power limit and clocks that cost least, and hold them")
+    run.add_argument(
+        "--objective", metavar="NAME", help="what --tune makes small: energy (default), edp, ed2p, zeus, time"
+    )
+    run.add_argument(
+        "--max-slowdown",
+        type=float,
+        metavar="PERCENT",
+        help="how much longer it may take with --tune (default: 5)",
+    )
+    run.add_argument(
+        "--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)"
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(act=_run)
     log = commands.add_parser("log", help="show stored measurements")
@@ -61,8 +75,12 @@ def _parser() -> argparse.ArgumentParser:
     notebooks = commands.add_parser("notebooks", help="copy the notebooks that come with the workbench")
     notebooks.add_argument("directory", type=Path)
     notebooks.set_defaults(act=_notebooks)
-    lab = commands.add_parser("lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none")
-    lab.add_argument("--cards", default="A100", help="which GPUs to simulate where there are none (default: %(default)s)")
+    lab = commands.add_parser(
+        "lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none"
+    )
+    lab.add_argument(
+        "--cards", default="A100", help="which GPUs to simulate where there are none (default: %(default)s)"
+    )
     lab.add_argument("--directory", type=Path, default=Path("notebooks"))
     lab.add_argument("rest", nargs=argparse.REMAINDER, help="further arguments for jupyter lab, after --")
     lab.set_defaults(act=_lab)
@@ -70,18 +88,49 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _share_arguments(commands: Any) -> None:
-    share = commands.add_parser("share", help="run two to four trainings on one GPU: what it saves, what it costs each, whether to")
-    share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'", help="one quoted command per job; the last one is the newcomer")
-    share.add_argument("--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)")
+    share = commands.add_parser(
+        "share", help="run two to four trainings on one GPU: what it saves, what it costs each, whether to"
+    )
+    share.add_argument(
+        "jobs",
+        nargs="+",
+        metavar="'COMMAND ...'",
+        help="one quoted command per job; the last one is the newcomer",
+    )
+    share.add_argument(
+        "--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)"
+    )
     share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
-                       help="how much longer an iteration of each may take (default: %(default)g)")  # fmt: skip
-    share.add_argument("--seconds", type=float, default=10.0, metavar="S", help="how long each stage is measured (default: %(default)g)")
-    share.add_argument("--rounds", type=int, default=2, metavar="N", help="how often each is measured alone (default: %(default)s)")
-    share.add_argument("--until", choices=("end", "verdict"), default="end",
-                       help="see the jobs to their end, or stop them when the verdict is known (default: %(default)s)")  # fmt: skip
-    share.add_argument("--on-break", choices=("stop", "pause"), default="stop",
-                       help="if the bound is broken the newcomer is stopped, or paused until the others have ended")  # fmt: skip
-    share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True, help="watch the first epoch together")
+                       help="how much longer an iteration of each may take (default: %(default)g)")
+    share.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="how long each stage is measured (default: %(default)g)",
+    )
+    share.add_argument(
+        "--rounds",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how often each is measured alone (default: %(default)s)",
+    )
+    share.add_argument(
+        "--until",
+        choices=("end", "verdict"),
+        default="end",
+        help="see the jobs to their end, or stop them when the verdict is known (default: %(default)s)",
+    )
+    share.add_argument(
+        "--on-break",
+        choices=("stop", "pause"),
+        default="stop",
+        help="if the bound is broken the newcomer is stopped, or paused until the others have ended",
+    )
+    share.add_argument(
+        "--watch", action=argparse.BooleanOptionalAction, default=True, help="watch the first epoch together"
+    )
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
     share.add_argument("--json", metavar="FILE", help="write the result to a file")
     share.set_defaults(act=_share)
@@ -104,8 +153,12 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("no command was given; for example: workbench run -- python train.py")
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r} to run")
-    if arguments.json and not Path(arguments.json).absolute().parent.is_dir():  # said before hours of training, not after
-        raise UsageError(f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}")
+    if (
+        arguments.json and not Path(arguments.json).absolute().parent.is_dir()
+    ):  # said before hours of training, not after
+        raise UsageError(
+            f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}"
+        )
     options = _tuning_options(arguments)
     if arguments.simulate:
         session.simulate(arguments.simulate)
@@ -114,7 +167,9 @@ def _run(arguments: argparse.Namespace) -> int:
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)
     with _Forwarded() as signals:  # until the measurement is stored
-        hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None  # the trace of a run of many hours
+        hold = (
+            meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
+        )  # the trace of a run of many hours
         label = encodable(arguments.label or Path(command[0]).name)
         tuning = None
         if options is not None:
@@ -150,9 +205,12 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 import json
 
-                whole = report.as_dict(measurement) | ({} if tuning is None else {"tuning": tuning.tuner.end().as_dict()})
+                whole = report.as_dict(measurement) | (
+                    {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
+                )
                 Path(arguments.json).write_text(json.dumps(whole, indent=2), encoding="utf-8")
-        except BaseException as error:  # whoever waits for the command needs its status, whatever became of the measurement
+        # whoever waits for the command needs its status, whatever became of the measurement
+        except BaseException as error:
             with contextlib.suppress(OSError):
                 print(f"workbench: the measurement was lost: {describe(error)}", file=sys.stderr)
         del hold
@@ -172,25 +230,39 @@ def _tuning_options(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
     percent = 5.0 if arguments.max_slowdown is None else arguments.max_slowdown
     if not 0 <= percent <= 100:
-        raise UsageError(f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time")
+        raise UsageError(
+            f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time"
+        )
     check_objective(arguments.objective or "energy")
-    return {"objective": arguments.objective or "energy", "max_slowdown": percent / 100, "over": arguments.over or "both"}
+    return {
+        "objective": arguments.objective or "energy",
+        "max_slowdown": percent / 100,
+        "over": arguments.over or "both",
+    }
 
 
 class _Forwarded:
-    """Signals that would end this process go to the command, which ends it too: later, and with a measurement.
+    """Signals that would end this process go to the command, which ends it too: later, and with a
+    measurement.
 
-    The interrupt the command gets from the terminal itself. What was ignored when we were started (`nohup`) stays so.
+    The interrupt the command gets from the terminal itself. What was ignored when we were started (`nohup`)
+    stays so.
     """
 
     def __enter__(self) -> _Forwarded:
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
-        handlers = {"SIGINT": lambda *_: None, "SIGTERM": self._forward, "SIGHUP": self._forward}  # SIGHUP: not on Windows
-        numbers = {getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)}
+        handlers = {
+            "SIGINT": lambda *_: None,
+            "SIGTERM": self._forward,
+            "SIGHUP": self._forward,
+        }  # SIGHUP: not on Windows
+        numbers = {
+            getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)
+        }
         # A handler, and not SIG_IGN, for the interrupt too: the command would inherit that it is ignored.
         self._before = {number: signal.signal(number, handler) for number, handler in numbers.items()
-                        if signal.getsignal(number) != signal.SIG_IGN}  # fmt: skip
+                        if signal.getsignal(number) != signal.SIG_IGN}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -244,8 +316,16 @@ def _log(arguments: argparse.Namespace) -> int:
         return 0
     shown = log.tail(arguments.last).select(
         pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"),
-        "label", "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "iteration_s", "iteration_j", "source", "outcome",
-    )  # fmt: skip
+        "label",
+        "energy_j",
+        "energy_uncertainty_j",
+        "time_s",
+        "mean_power_w",
+        "iteration_s",
+        "iteration_j",
+        "source",
+        "outcome",
+    )
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=160):
         print(shown)
     return 0
@@ -259,7 +339,10 @@ def _gpus(_arguments: argparse.Namespace) -> int:
     for text in lines(mine.devices, mine.recorder):
         print(text)
     if not mine.devices:
-        print(f"{mine.why_no_gpu()}; simulated ones can be had by name: %gpu simulate A100, workbench run --simulate A100")
+        print(
+            f"{mine.why_no_gpu()}; simulated ones can be had by name: %gpu simulate A100, workbench run "
+            "--simulate A100"
+        )
     return 0
 
 
@@ -267,7 +350,9 @@ def _notebooks(arguments: argparse.Namespace) -> int:
     from .errors import UsageError
 
     here = Path(__file__).parent
-    source = next((place for place in (here / "_notebooks", here.parent / "notebooks") if place.is_dir()), None)
+    source = next(
+        (place for place in (here / "_notebooks", here.parent / "notebooks") if place.is_dir()), None
+    )
     if source is None:
         raise UsageError("this installation has no notebooks with it")
     arguments.directory.mkdir(parents=True, exist_ok=True)
@@ -281,7 +366,9 @@ def _notebooks(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    """JupyterLab, with simulated GPUs for all its kernels where there is no real one; which of the two is said."""
+    """JupyterLab, with simulated GPUs for all its kernels where there is no real one; which of the two is
+    said.
+    """
     from .device import nvml
     from .errors import NoDriver, UsageError
     from .simulation import machine
@@ -290,7 +377,8 @@ def _lab(arguments: argparse.Namespace) -> int:
     notebooks = sorted(arguments.directory.glob("01*.ipynb"))
     if not notebooks:
         raise UsageError(
-            f"there is no notebook 01 in {arguments.directory}; `workbench notebooks {arguments.directory}` copies it"
+            f"there is no notebook 01 in {arguments.directory}; `workbench notebooks {arguments.directory}` "
+            "copies it"
         )
     made = None
     try:
@@ -300,11 +388,15 @@ def _lab(arguments: argparse.Namespace) -> int:
     if ENVIRONMENT_VARIABLE in os.environ:
         print("The GPUs of these notebooks are SIMULATED (chosen before).", flush=True)
     elif found:
-        print(f"The notebooks measure the GPUs of this machine: {', '.join(name for _, _, name in found)}.", flush=True)
+        print(
+            f"The notebooks measure the GPUs of this machine: {', '.join(name for _, _, name in found)}.",
+            flush=True,
+        )
     else:
         made = machine.simulate(arguments.cards)
         print(
-            f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule of it is real.",
+            f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule "
+            "of it is real.",
             flush=True,
         )
     rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
@@ -312,7 +404,8 @@ def _lab(arguments: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *as_root, *rest]
     child = subprocess.Popen(command)
     previous = {
-        sign: signal.signal(sign, lambda number, _: child.send_signal(number)) for sign in (signal.SIGINT, signal.SIGTERM)
+        sign: signal.signal(sign, lambda number, _: child.send_signal(number))
+        for sign in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         return child.wait()

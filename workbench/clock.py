@@ -1,7 +1,7 @@
 """Time as a parameter: what a device is timed by.
 
-A real GPU is timed by the machine's monotonic clock; a simulated one by its own, which may run faster or be stepped
-by a test. Whoever needs the time takes a `Clock` and never calls `time` itself.
+A real GPU is timed by the machine's monotonic clock; a simulated one by its own, which may run faster or be
+stepped by a test. Whoever needs the time takes a `Clock` and never calls `time` itself.
 """
 
 from __future__ import annotations

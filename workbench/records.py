@@ -53,7 +53,8 @@ class Capability:
 class Sensor:
     """How a device's readings behave, found by watching them (nvml.h; Yang et al., arXiv 2312.02741).
 
-    Update periods in seconds; `power_window_s` is the averaging window behind one reading of instantaneous power.
+    Update periods in seconds; `power_window_s` is the averaging window behind one reading of instantaneous
+    power.
     """
 
     power_update_s: float
@@ -63,7 +64,9 @@ class Sensor:
 
 
 class Sample(NamedTuple):
-    """One look at a GPU. NaN marks what this GPU does not tell; `throttle` holds NVML's clock event reason bits."""
+    """One look at a GPU. NaN marks what this GPU does not tell; `throttle` holds NVML's clock event reason
+    bits.
+    """
 
     time_s: float
     energy_j: float
@@ -95,15 +98,18 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One of the rhythms of a training job: its micro-step, its iteration (optimizer step) or a cycle of many iterations.
+    """One of the rhythms of a training job: its micro-step, its iteration (optimizer step) or a cycle of many
+    iterations.
 
     Attributes:
         name: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
         seconds: The period.
         uncertainty_s: Half width of a 90 % interval of `seconds`.
-        confidence: Calibrated probability, 0..1, that the job has this period (within 5 %) and that it is what `name` says.
+        confidence: Calibrated probability, 0..1, that the job has this period (within 5 %) and that it is
+            what `name` says.
         phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
-        explained: Share of the variance of the power reading that a shape repeated with this period explains, 0..1.
+        explained: Share of the variance of the power reading that a shape repeated with this period explains,
+            0..1.
     """
 
     name: str
@@ -121,8 +127,10 @@ class Periods:
     Attributes:
         levels: What was found; what is below `sure` is a best guess.
         sure: Whether the iteration may be relied upon.
-        reason: Why there is none, or why it is not sure: too short, flat, aperiodic, below what this sensor can show, aliasing suspected.
-        longer_s: How many more seconds of trace would probably settle it; 0 where more would not help, None where that is not known.
+        reason: Why there is none, or why it is not sure: too short, flat, aperiodic, below what this sensor
+            can show, aliasing suspected.
+        longer_s: How many more seconds of trace would probably settle it; 0 where more would not help, None
+            where that is not known.
         notes: What else was seen: gaps, a change of the period on the way, drift.
     """
 
@@ -147,7 +155,9 @@ class Periods:
 
 
 class Phase(NamedTuple):
-    """A stretch between iterations whose kind the training told: "evaluation", "checkpoint" or any other word."""
+    """A stretch between iterations whose kind the training told: "evaluation", "checkpoint" or any other
+    word.
+    """
 
     kind: str
     start_s: float
@@ -161,7 +171,8 @@ class Marks:
     Attributes:
         runs: Each an unbroken row of moments; an iteration lies between two that follow one another.
         phases: Evaluations, checkpoints and the like; their time is no iteration's.
-        edges: Whether the stretch before the first or after the last moment may be an iteration too (`step` is called at one end only).
+        edges: Whether the stretch before the first or after the last moment may be an iteration too (`step`
+            is called at one end only).
     """
 
     runs: tuple[tuple[float, ...], ...] = ()
@@ -176,14 +187,16 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LevelCost:
-    """What one kind of stretch cost inside a measurement: iterations, micro-steps, cycles, evaluations, checkpoints, pauses, the rest.
+    """What one kind of stretch cost inside a measurement: iterations, micro-steps, cycles, evaluations,
+    checkpoints, pauses, the rest.
 
     Attributes:
         name: Its kind. Levels overlap (a cycle contains iterations); kinds of one frame of iterations do not.
         count: How many there were.
         time_s: Of all of them together; `each_s` of one.
         energy_j: Of all of them together, or None where it is not known; `each_j` of one.
-        every: How many iterations there are to one of these; None for iterations themselves and what comes once.
+        every: How many iterations there are to one of these; None for iterations themselves and what comes
+            once.
     """
 
     name: str
@@ -202,14 +215,14 @@ class IterationSummary:
     Attributes:
         count: How many iterations the means are over; 0 where none was found, then `reason` says why.
         seconds: Mean time of one; `seconds_uncertainty` the half width of its 95 % interval.
-        energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 % interval, which
-            holds the spread from iteration to iteration and the measurement's own error.
+        energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 %
+            interval, which holds the spread from iteration to iteration and the measurement's own error.
         source: "marks" (the training told), "detected" (from the power trace), or "none".
         levels: What each kind of stretch cost in all.
         sure: Whether it may be relied upon; marks always may.
         reason: Why there is none, or why it is not sure.
-        detected_s: What the power trace alone says, where there are marks as well; `check` compares them in words. Without marks the
-            best guess of a detector that is not sure.
+        detected_s: What the power trace alone says, where there are marks as well; `check` compares them in
+            words. Without marks the best guess of a detector that is not sure.
     """
 
     count: int
@@ -229,8 +242,8 @@ class IterationSummary:
 class Window:
     """A stretch of time to be measured; `closed` is empty while it is open.
 
-    `opened` and `closed` hold one `Edge` per GPU, in the meter's order, `locked` the clocks that this process had locked at its
-    end; times are the device clock's.
+    `opened` and `closed` hold one `Edge` per GPU, in the meter's order, `locked` the clocks that this process
+    had locked at its end; times are the device clock's.
     """
 
     label: str
@@ -249,8 +262,9 @@ class Window:
 class GpuMeasurement:
     """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
 
-    `energy_uncertainty_j` is the half width of a 95 % interval from the counter's update steps and the sampled edges.
-    The card's own calibration (typically +-5 %) comes on top and is the same for every window on one card.
+    `energy_uncertainty_j` is the half width of a 95 % interval from the counter's update steps and the
+    sampled edges. The card's own calibration (typically +-5 %) comes on top and is the same for every window
+    on one card.
     """
 
     name: str
@@ -277,8 +291,9 @@ class GpuMeasurement:
 class Measurement:
     """A window, measured: time, energy per GPU and in sum, and how sure that is.
 
-    `started_unix_s` is civil time; `time_s` wall time on the device's clock. With `repeats` > 1 the values are means over
-    runs and `time_sd_s`, `energy_sd_j` their standard deviations. `iterations` is None where they were not looked for.
+    `started_unix_s` is civil time; `time_s` wall time on the device's clock. With `repeats` > 1 the values
+    are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations. `iterations` is None where
+    they were not looked for.
     """
 
     id: str
@@ -335,7 +350,9 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A configuration and what it cost; `reached` is whether the run got to its target, None where there is none."""
+    """A configuration and what it cost; `reached` is whether the run got to its target, None where there
+    is none.
+    """
 
     configuration: Configuration
     measurement: Measurement

@@ -1,7 +1,9 @@
-"""Power traces: a plain Polars frame with `SCHEMA`, and functions that take one and return a value or a new one.
+"""Power traces: a plain Polars frame with `SCHEMA`, and functions that take one and return a value or a new
+one.
 
-A row is one look at one GPU, at `time_s`. `tick_s` is the moment of the last refresh of what energy comes from, to which `energy_j`
-belongs, `power_tick_s` that of the power reading (null while they are not known). What a GPU does not tell is null.
+A row is one look at one GPU, at `time_s`. `tick_s` is the moment of the last refresh of what energy comes
+from, to which `energy_j` belongs, `power_tick_s` that of the power reading (null while they are not known).
+What a GPU does not tell is null.
 """
 
 from __future__ import annotations
@@ -32,10 +34,22 @@ SCHEMA = pl.Schema(
 
 # What a recorder hands out, before it becomes a frame: `SCHEMA`, and the error of `tick_s`.
 ROWS = np.dtype(
-    [("time_s", "<f8"), ("tick_s", "<f8"), ("energy_j", "<f8"), ("power_tick_s", "<f8"), ("tick_error_s", "<f4"), ("power_w", "<f4"),
-     ("power_limit_w", "<f4"), ("sm_clock_mhz", "<f4"), ("mem_clock_mhz", "<f4"), ("utilisation", "<f4"),
-     ("memory_utilisation", "<f4"), ("temperature_c", "<f4"), ("throttle", "<u8")]
-)  # fmt: skip
+    [
+        ("time_s", "<f8"),
+        ("tick_s", "<f8"),
+        ("energy_j", "<f8"),
+        ("power_tick_s", "<f8"),
+        ("tick_error_s", "<f4"),
+        ("power_w", "<f4"),
+        ("power_limit_w", "<f4"),
+        ("sm_clock_mhz", "<f4"),
+        ("mem_clock_mhz", "<f4"),
+        ("utilisation", "<f4"),
+        ("memory_utilisation", "<f4"),
+        ("temperature_c", "<f4"),
+        ("throttle", "<u8"),
+    ]
+)
 
 
 def duration_s(trace: pl.DataFrame) -> float:
@@ -47,11 +61,14 @@ def duration_s(trace: pl.DataFrame) -> float:
 def energy_j(trace: pl.DataFrame) -> float:
     """Area under the power readings by trapezoids; rows without power are left out.
 
-    A measurement's energy comes from the counter instead (`meter`); this is for pictures and for GPUs without one.
+    A measurement's energy comes from the counter instead (`meter`); this is for pictures and for GPUs without
+    one.
     """
     known = trace.select("time_s", "power_w").drop_nulls()
     steps = known.select(
-        (pl.col("time_s").diff() * (pl.col("power_w") + pl.col("power_w").shift(1)) / 2).sum().alias("energy_j")
+        (pl.col("time_s").diff() * (pl.col("power_w") + pl.col("power_w").shift(1)) / 2)
+        .sum()
+        .alias("energy_j")
     )
     return float(steps.item() or 0.0)
 
@@ -79,8 +96,11 @@ def cut(trace: pl.DataFrame, window: Window) -> pl.DataFrame:
     if window.end_s is None:
         raise UsageError(f"window {window.label!r} is still open; close it before cutting a trace with it")
     start_s, end_s = window.start_s, window.end_s
-    edges = [at for at in (start_s, end_s) if trace.height and trace["time_s"][0] <= at <= trace["time_s"][-1]]
-    # Dropping the edges would lose up to one sampling period of energy at each end, which is most of a short window.
+    edges = [
+        at for at in (start_s, end_s) if trace.height and trace["time_s"][0] <= at <= trace["time_s"][-1]
+    ]
+    # Dropping the edges would lose up to one sampling period of energy at each end, which is most of a short
+    # window.
     inside = trace.filter(pl.col("time_s").is_between(start_s, end_s))
     missing = [at for at in edges if at not in set(inside["time_s"])]
     if not missing:
@@ -96,7 +116,11 @@ def resample(trace: pl.DataFrame, every_s: float) -> pl.DataFrame:
     if not every_s > 0:
         raise UsageError(f"the step must be a positive number of seconds, not {every_s:g}")
     numbers = (pl.col("time_s") / every_s).floor().alias("bin")
-    means = [pl.col(name).mean() for name in trace.columns if name not in ("time_s", "tick_s", "power_tick_s", "throttle")]
+    means = [
+        pl.col(name).mean()
+        for name in trace.columns
+        if name not in ("time_s", "tick_s", "power_tick_s", "throttle")
+    ]
     return (
         trace.group_by(numbers, maintain_order=True)
         .agg(*means)

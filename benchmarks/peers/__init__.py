@@ -15,9 +15,15 @@ NAMES = (*make.NAMES, *KINDS)
 
 
 def make_search(
-    name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, **options: Any
+    name: str,
+    space: SettingSpace,
+    objective: Objective | None = None,
+    max_slowdown: float | None = 0.05,
+    **options: Any,
 ) -> ClockSearch:
-    """A search by name, the product's or a peer's; `options` as `workbench.search.clocks.make.make_search` takes them."""
+    """A search by name, the product's or a peer's; `options` as `workbench.search.clocks.make.make_search`
+    takes them.
+    """
     if name not in KINDS:
         return make.make_search(name, space, objective, max_slowdown, **options)
     known = {key: options[key] for key in ("prior", "counter_update_s", "gpus", "rng") if key in options}

@@ -1,8 +1,9 @@
 """Optuna's samplers as searches over settings: TPE, a Gaussian process, random.
 
-One dimension for the memory clock and one for the SM clock (or the power limit) as a share of what is paired with it. The bound is a
-constraint of the sampler. The reference and the predicted point are told or tried first, as in every search here. They have no end of
-their own, so they stop when the best has not improved for a while.
+One dimension for the memory clock and one for the SM clock (or the power limit) as a share of what is paired
+with it. The bound is a constraint of the sampler. The reference and the predicted point are told or tried
+first, as in every search here. They have no end of their own, so they stop when the best has not improved for
+a while.
 """
 
 from __future__ import annotations
@@ -93,9 +94,13 @@ class Sampled(ProbedSearch):
             warnings.simplefilter("ignore")  # constraints are marked experimental
             sampler: Any
             if self.name == "tpe":
-                sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, constraints_func=_constraints)
+                sampler = optuna.samplers.TPESampler(
+                    seed=seed, n_startup_trials=STARTUP, constraints_func=_constraints
+                )
             elif self.name == "gp":
-                sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP, constraints_func=_constraints)
+                sampler = optuna.samplers.GPSampler(
+                    seed=seed, n_startup_trials=STARTUP, constraints_func=_constraints
+                )
             else:
                 sampler = optuna.samplers.RandomSampler(seed=seed)
             self._study = optuna.create_study(sampler=sampler)
@@ -135,7 +140,9 @@ class Sampled(ProbedSearch):
         open_ = np.array([each not in self.unreachable for each in self.space.settings])
         if not open_.any():
             return None
-        apart = np.abs(np.log(self.space.mu / self.space.mu[row])) + np.abs(np.log(self.space.x / self.space.x[row]))
+        apart = np.abs(np.log(self.space.mu / self.space.mu[row])) + np.abs(
+            np.log(self.space.x / self.space.x[row])
+        )
         apart = apart + np.abs(np.log(self.space.limit / self.space.limit[row]))
         return int(np.argmin(np.where(open_, apart, np.inf)))
 

@@ -1,4 +1,6 @@
-"""The cluster benchmark's own rules: which files it reads, how a log is cut, what a limit does, when ours is said to hold."""
+"""The cluster benchmark's own rules: which files it reads, how a log is cut, what a limit does, when ours
+is said to hold.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def test_limits_and_clocks_are_found_by_their_columns_and_averaged_over_workload
     ]
     pl.DataFrame(rows).write_csv(tmp_path / "zeus" / "any_name.csv")
     windows = pl.DataFrame(
-        {"window_name": [f"w_{p}" for p in (100, 180, 200)], "elapsed_time": [2.0, 1.25, 1.0], "gpu0_energy": [180.0, 137.5, 150.0]}
+        {
+            "window_name": [f"w_{p}" for p in (100, 180, 200)],
+            "elapsed_time": [2.0, 1.25, 1.0],
+            "gpu0_energy": [180.0, 137.5, 150.0],
+        }
     )
     windows.write_csv(tmp_path / "zeus" / "others.csv")
     pl.DataFrame({"x": [1]}).write_csv(tmp_path / "zeus" / "neither.csv")
@@ -40,17 +46,27 @@ def test_limits_and_clocks_are_found_by_their_columns_and_averaged_over_workload
     stages = pl.DataFrame(
         {"stage": [0, 1] * 2, "instruction": ["f"] * 4, "frequency": [1000, 1000, 900, 900],
             "time": [1.0, 1.0, 1.1, 1.1], "energy": [200.0] * 2 + [176.0] * 2}
-    )  # fmt: skip
+    )
     stages.write_csv(tmp_path / "clocks" / "sweep.csv")
     (clocked,) = levels(clock_curves(tmp_path), 250.0, idle_w=60.0)
-    assert (clocked.speed, clocked.active) == (pytest.approx(1 / 1.1, abs=1e-4), pytest.approx(100 / 140, abs=1e-4))
+    assert (clocked.speed, clocked.active) == (
+        pytest.approx(1 / 1.1, abs=1e-4),
+        pytest.approx(100 / 140, abs=1e-4),
+    )
     assert levels([], 250.0) == ()
 
 
 def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     days = [day for day in range(28) for _ in range(5 if 8 <= day < 15 else 1)]
-    log = pl.DataFrame({"job_id": range(len(days)), "submit_s": [day * DAY_S + 5 for day in days], "duration_s": 600.0, "num_gpus": 1})
+    log = pl.DataFrame(
+        {
+            "job_id": range(len(days)),
+            "submit_s": [day * DAY_S + 5 for day in days],
+            "duration_s": 600.0,
+            "num_gpus": 1,
+        }
+    )
     log.write_parquet(tmp_path / "cluster" / "ours.parquet")
     pl.DataFrame({"other": [1]}).write_csv(tmp_path / "cluster" / "table.csv")
     (name,) = job_logs(tmp_path)
@@ -62,7 +78,14 @@ def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
 
 
 def test_what_is_too_wide_too_short_or_too_long_is_left_out_or_capped() -> None:
-    log = pl.DataFrame({"job_id": [1, 2, 3, 4], "submit_s": [4, 3, 2, 1], "duration_s": [59, 60, 10**7, 100], "num_gpus": [1, 1, 8, 9]})
+    log = pl.DataFrame(
+        {
+            "job_id": [1, 2, 3, 4],
+            "submit_s": [4, 3, 2, 1],
+            "duration_s": [59, 60, 10**7, 100],
+            "num_gpus": [1, 1, 8, 9],
+        }
+    )
     kept = usable(log)
     assert kept["job_id"].to_list() == ["3", "2"]
     assert kept["duration_s"].to_list() == [3 * DAY_S, 60.0]
@@ -70,7 +93,13 @@ def test_what_is_too_wide_too_short_or_too_long_is_left_out_or_capped() -> None:
 
 @pytest.mark.parametrize(
     ("change", "holds"),
-    [({}, True), ({"energy_kwh": 93.0}, False), ({"jct_p95_h": 5.1}, False), ({"runtime_inflation": 0.06}, False), ({"misses": 11}, False)],
+    [
+        ({}, True),
+        ({"energy_kwh": 93.0}, False),
+        ({"jct_p95_h": 5.1}, False),
+        ({"runtime_inflation": 0.06}, False),
+        ({"misses": 11}, False),
+    ],
 )
 def test_ours_holds_only_if_every_figure_does(change: dict[str, float], holds: bool) -> None:
     base: dict[str, Any] = {
@@ -82,7 +111,10 @@ def test_ours_holds_only_if_every_figure_does(change: dict[str, float], holds: b
         "misses": 10,
     }
     rows = [{**base, "policy": name, "seed": 0, "energy_kwh": 100.0 + at} for at, name in enumerate(EACO)]
-    rows += [{**base, "policy": name, "seed": 0, "energy_kwh": 200.0} for name in ("fifo-spread-always-on", "fifo-best-fit")]
+    rows += [
+        {**base, "policy": name, "seed": 0, "energy_kwh": 200.0}
+        for name in ("fifo-spread-always-on", "fifo-best-fit")
+    ]
     rows.append({**base, "policy": "ours", "seed": 0, "energy_kwh": 90.0, **change})
     found = verdict(rows, "log", "week", 28)
     assert found["eaco_at_its_best"] == EACO[0]
@@ -94,9 +126,18 @@ def test_logs_of_other_systems_and_in_other_folders_are_found_and_wrong_rows_lef
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "jobs").mkdir()
-    pods = {"name": ["a"], "num_gpu": [1], "gpu_milli": [500], "gpu_spec": ["T4"], "creation_time": [10], "deletion_time": [900]}
+    pods = {
+        "name": ["a"],
+        "num_gpu": [1],
+        "gpu_milli": [500],
+        "gpu_spec": ["T4"],
+        "creation_time": [10],
+        "deletion_time": [900],
+    }
     pl.DataFrame(pods).write_csv(tmp_path / "jobs" / "pods.csv")
-    (tmp_path / "jobs" / "slurm.txt").write_text("JobID|Submit|ElapsedRaw|AllocTRES\n1|2024-05-01T10:00:00|100|gres/gpu=2\n")
+    (tmp_path / "jobs" / "slurm.txt").write_text(
+        "JobID|Submit|ElapsedRaw|AllocTRES\n1|2024-05-01T10:00:00|100|gres/gpu=2\n"
+    )
     (tmp_path / "jobs" / "broken.parquet").write_bytes(b"nothing")
     rows = {
         "job_id": [1, 2, 3, 3],

@@ -1,6 +1,7 @@
 """Programs that know nothing of the workbench, unmodified, on a simulated machine that trains.
 
-They find its GPU through the dynamic linker, as they would find a driver's, and what they say agrees with what is true.
+They find its GPU through the dynamic linker, as they would find a driver's, and what they say agrees with
+what is true.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ class Bench:
     def __init__(self, machine: Machine, directory: Path) -> None:
         self.machine, self.name = machine, machine.state.card(0, "name")
         self._environment = {**os.environ, "LD_LIBRARY_PATH": str(directory), "COLUMNS": "120",
-                             ENVIRONMENT_VARIABLE: str(machine.state.path)}  # fmt: skip
+                             ENVIRONMENT_VARIABLE: str(machine.state.path)}
 
     def run(self, *arguments: str) -> str:
         """What a Python program prints that runs while the GPU trains."""
-        with subprocess.Popen([sys.executable, *arguments], env=self._environment, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE) as peer:  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, *arguments],
+            env=self._environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as peer:
             for _ in TrainingJob("imagenet", 256):
                 if peer.poll() is not None:
                     break
@@ -45,7 +51,8 @@ class Bench:
         return out
 
     def truth_j(self, begun: list[float], ended: list[float]) -> tuple[float, float]:
-        """The least and most that the counter can say of a window whose edges were read somewhere within these times.
+        """The least and most that the counter can say of a window whose edges were read somewhere within
+        these times.
 
         It moves in steps: what it says is as old as its update period at most.
         """
@@ -53,7 +60,7 @@ class Bench:
         step_s, gain = state.card(0, "counter_update_s"), self.machine.gain(0)
         early, begin, late, end = ((at - state.header("origin_s")) * SCALE for at in (*begun, *ended))
         return (gain * self.machine.true_energy_j(0, begin, late - step_s) - 0.001,
-                gain * self.machine.true_energy_j(0, early - step_s, end) + 0.001)  # fmt: skip
+                gain * self.machine.true_energy_j(0, early - step_s, end) + 0.001)
 
 
 @pytest.fixture
@@ -67,7 +74,9 @@ def needs(package: str) -> None:
 
 
 def window(begin: str, end: str, setup: str) -> str:
-    """A program that measures one second of the machine's time with a peer and, within the same moments, with us."""
+    """A program that measures one second of the machine's time with a peer and, within the same moments,
+    with us.
+    """
     return f"""
 import json, time
 from workbench.device import nvml as ours
@@ -101,7 +110,8 @@ def test_zeus_measures_what_we_measure_and_what_is_true(bench: Bench) -> None:
 def test_codecarbon_measures_what_we_measure_and_what_is_true(bench: Bench) -> None:
     needs("codecarbon")
     setup = (
-        "from codecarbon.core.gpu import AllGPUDevices\nfrom codecarbon.core.units import Time\ngpus = AllGPUDevices()"
+        "from codecarbon.core.gpu import AllGPUDevices\nfrom codecarbon.core.units import Time\ngpus = "
+        "AllGPUDevices()"
     )
     end = "their_j = gpus.get_delta(Time.from_seconds(1))[0]['delta_energy_consumption'].kWh * 3.6e6"
     agrees(bench, bench.run("-c", window("gpus.start()", end, setup)))
@@ -109,7 +119,9 @@ def test_codecarbon_measures_what_we_measure_and_what_is_true(bench: Bench) -> N
 
 def test_a_limit_that_zeus_sets_is_the_machines(bench: Bench) -> None:
     needs("zeus")
-    program = "from zeus.device import get_gpus\ngpus = get_gpus()\ngpus.set_power_management_limit(0, 150_000)\n"
+    program = (
+        "from zeus.device import get_gpus\ngpus = get_gpus()\ngpus.set_power_management_limit(0, 150_000)\n"
+    )
     bench.run("-c", program + "gpus.set_gpu_locked_clocks(0, 900, 900)")
     state = bench.machine.state
     assert state.effective(0, bench.machine.clock() + 0.1) == (150.0, 900, 900, 0, 0)
@@ -118,7 +130,9 @@ def test_a_limit_that_zeus_sets_is_the_machines(bench: Bench) -> None:
 def test_gpustat_shows_the_card_its_power_and_who_trains(bench: Bench) -> None:
     needs("gpustat")
     shown = bench.run("-m", "gpustat", "-P", "-p", "--no-color")
-    line = re.search(r"\[0\] (.+?)\s*\| (\d+).C, +(\d+) %, +(\d+) / (\d+) W \| +(\d+) / 32768 MB \| (.*)", shown)
+    line = re.search(
+        r"\[0\] (.+?)\s*\| (\d+).C, +(\d+) %, +(\d+) / (\d+) W \| +(\d+) / 32768 MB \| (.*)", shown
+    )
     assert line, shown
     assert line[1] == bench.name
     assert 26 <= int(line[4]) <= 1.05 * LIMIT_W

@@ -16,7 +16,9 @@ def wave(period_s: float, seconds: float = 60.0, seed: int = 1, noise_w: float =
     time_s = np.cumsum(rng.uniform(0.045, 0.055, int(seconds / 0.05)))
     busy = (time_s / period_s) % 1 < 0.3
     power_w = 100 + 100 * busy + rng.normal(0, noise_w, len(time_s))
-    return pl.DataFrame({"time_s": time_s, "power_w": power_w, "utilisation": busy * 1.0, "memory_utilisation": busy * 0.5})
+    return pl.DataFrame(
+        {"time_s": time_s, "power_w": power_w, "utilisation": busy * 1.0, "memory_utilisation": busy * 0.5}
+    )
 
 
 @pytest.mark.parametrize("name", ["fft", "acf", "nsdf", "yin", "lomb_scargle", "autoperiod", "odpp"])

@@ -13,7 +13,18 @@ import pytest
 from benchmarks import period_calibration, period_endtoend, period_generated, period_peers, periods
 from benchmarks.common import data_directory
 from benchmarks.period_cases import Case, Truth, cycle_s, load_cases, published_answers, stratified
-from benchmarks.period_scores import Answer, Row, factor, guarded, score, score_cases, single, summarise, tell, within
+from benchmarks.period_scores import (
+    Answer,
+    Row,
+    factor,
+    guarded,
+    score,
+    score_cases,
+    single,
+    summarise,
+    tell,
+    within,
+)
 from workbench.errors import UsageError
 from workbench.records import Level, Periods
 from workbench.simulation.machine import Machine
@@ -22,10 +33,14 @@ DATA = data_directory() / "period"
 NEEDS_DATA = pytest.mark.skipif(not DATA.is_dir(), reason=f"no traces with known periods in {DATA}")
 Captured = pytest.CaptureFixture[str]
 EMPTY = pl.DataFrame({"time_s": [0.0], "power_w": [1.0]})
-TRUTH = Truth(True, True, ((1.0, 1.0), (1.2, 1.2)), {"micro-step": ((0.25, 0.25),), "cycle": ((12.0, 12.0),)}, 1.1)
+TRUTH = Truth(
+    True, True, ((1.0, 1.0), (1.2, 1.2)), {"micro-step": ((0.25, 0.25),), "cycle": ((12.0, 12.0),)}, 1.1
+)
 
 
-def level(seconds: float, confidence: float = 0.9, name: str = "iteration", uncertainty_s: float = 0.01) -> Level:
+def level(
+    seconds: float, confidence: float = 0.9, name: str = "iteration", uncertainty_s: float = 0.01
+) -> Level:
     return Level(name, seconds, uncertainty_s, confidence, 0.0, 0.5)
 
 
@@ -43,7 +58,9 @@ def wave(period_s: float, seconds: float = 60.0, seed: int = 1, noise_w: float =
     time_s = np.cumsum(rng.uniform(0.045, 0.055, int(seconds / 0.05)))
     busy = (time_s / period_s) % 1 < 0.3
     power_w = 100 + 100 * busy + rng.normal(0, noise_w, len(time_s))
-    return pl.DataFrame({"time_s": time_s, "power_w": power_w, "utilisation": busy * 1.0, "memory_utilisation": busy * 0.5})
+    return pl.DataFrame(
+        {"time_s": time_s, "power_w": power_w, "utilisation": busy * 1.0, "memory_utilisation": busy * 0.5}
+    )
 
 
 # the scorer
@@ -63,12 +80,21 @@ def test_another_true_level_is_a_level_and_not_the_iteration() -> None:
 
 
 def test_the_most_confident_level_counts_and_the_rest_may_be_false_claims() -> None:
-    row = scored(level(0.25, 0.6, "micro-step"), level(3.3, 0.9), level(12.0, 0.3, "cycle"), level(7.0, 0.2, "cycle"))
+    row = scored(
+        level(0.25, 0.6, "micro-step"), level(3.3, 0.9), level(12.0, 0.3, "cycle"), level(7.0, 0.2, "cycle")
+    )
     assert (row.top_s, row.level_exact, row.levels, row.false_levels) == (3.3, False, 4, 1)
-    assert row.claims == (("iteration", 0.9, False), ("micro-step", 0.6, True), ("cycle", 0.3, True), ("cycle", 0.2, False))
+    assert row.claims == (
+        ("iteration", 0.9, False),
+        ("micro-step", 0.6, True),
+        ("cycle", 0.3, True),
+        ("cycle", 0.2, False),
+    )
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(3.0, "x3"), (0.5, "/2"), (0.2, "/5"), (7.7, None), (20.0, None)])
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(3.0, "x3"), (0.5, "/2"), (0.2, "/5"), (7.7, None), (20.0, None)]
+)
 def test_factors(seconds: float, expected: str | None) -> None:
     assert factor(seconds, TRUTH) == expected
 
@@ -131,7 +157,9 @@ def test_a_detector_is_given_the_trace_and_nothing_else() -> None:
         return Periods()
 
     score_cases(spying, [case(trace=wave(1.0))])
-    assert [[list(frame.columns) for frame in given] for given in seen] == [[["time_s", "power_w", "utilisation", "memory_utilisation"]]]  # type: ignore[attr-defined]
+    assert [[list(frame.columns) for frame in given] for given in seen] == [
+        [["time_s", "power_w", "utilisation", "memory_utilisation"]]
+    ]  # type: ignore[attr-defined]
 
 
 # the cases
@@ -142,15 +170,28 @@ def write_cases(directory: Path, *, iterations: bool = True) -> None:
     rows = [{"case": 0, "t": 0.1 * i, "power_w": 100.0, "sm_util": 50.0, "mem_util": 20.0} for i in range(30)]
     rows += [row | {"case": 1} for row in rows] + [row | {"case": 2} for row in rows]
     pl.DataFrame(rows).write_parquet(directory / "other_traces.parquet")
-    truth = {"T_med": 1.01, "T_head": 0.9, "T_tail": 1.2, "T_micro": None, "T_super": None, "observable": True}
+    truth = {
+        "T_med": 1.01,
+        "T_head": 0.9,
+        "T_tail": 1.2,
+        "T_micro": None,
+        "T_super": None,
+        "observable": True,
+    }
     table = [
         {"case": 0, "family": "evalckpt", "sensor": "a", "meta": '{"ckpt": 3}', "T_true": 1.0} | truth,
         {"case": 1, "family": "drift", "sensor": "a", "meta": "{}", "T_true": 1.0} | truth,
-        {"case": 2, "family": "neg", "sensor": "b", "meta": "{}", "T_true": None} | truth | {"observable": False},
+        {"case": 2, "family": "neg", "sensor": "b", "meta": "{}", "T_true": None}
+        | truth
+        | {"observable": False},
     ]
     pl.DataFrame(table).write_csv(directory / "truth_7.csv")
     if iterations:
-        np.savez(directory / "iters.npz", iter_000=np.array([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0]), iter_001=np.arange(9.0))
+        np.savez(
+            directory / "iters.npz",
+            iter_000=np.array([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0]),
+            iter_001=np.arange(9.0),
+        )
 
 
 def test_cases_are_found_by_the_names_of_files_and_hide_their_truth(tmp_path: Path) -> None:
@@ -168,7 +209,10 @@ def test_cases_are_found_by_the_names_of_files_and_hide_their_truth(tmp_path: Pa
 
 def test_cases_may_have_names_and_truth_in_words(tmp_path: Path) -> None:
     write_cases(tmp_path / "period")
-    for path, read, write in (("other_traces.parquet", pl.read_parquet, "write_parquet"), ("truth_7.csv", pl.read_csv, "write_csv")):
+    for path, read, write in (
+        ("other_traces.parquet", pl.read_parquet, "write_parquet"),
+        ("truth_7.csv", pl.read_csv, "write_csv"),
+    ):
         frame = read(tmp_path / "period" / path).with_columns(case=pl.lit("run-") + pl.col("case").cast(str))
         if "observable" in frame.columns:
             frame = frame.with_columns(pl.lit("False").alias("observable")).drop("family", "T_micro")
@@ -213,7 +257,8 @@ def test_the_published_labels_of_gpoeo_come_out_the_same() -> None:
         # The published labels know no cycle of evaluations or checkpoints: there ours may be finer.
         if each.truth.periodic and mine != names.get(label, label) and mine != "cycle":
             differing.append((each.name, label, mine))
-    # A stall: its answer is five times a value between mean and median, which the labels take for the iteration and we do not.
+    # A stall: its answer is five times a value between mean and median, which the labels take for the
+    # iteration and we do not.
     assert differing == [("201", "x5", "other")]
     assert tell(list(rows.values()))["summary"]["iteration_exact"] == pytest.approx(0.537, abs=0.001)
 
@@ -222,7 +267,9 @@ def test_the_published_labels_of_gpoeo_come_out_the_same() -> None:
 
 
 def claims_of(confidence: np.ndarray, right: np.ndarray) -> list[Row]:
-    return [scored(level(1.0 if good else 7.0, float(sure))) for sure, good in zip(confidence, right, strict=True)]
+    return [
+        scored(level(1.0 if good else 7.0, float(sure))) for sure, good in zip(confidence, right, strict=True)
+    ]
 
 
 def test_confidences_that_are_probabilities_have_no_calibration_error() -> None:
@@ -243,7 +290,11 @@ def test_coverage_counts_identified_iterations_against_the_mean() -> None:
     rows.append(scored(level(3.0, uncertainty_s=9.0), truth=truth))
     assert period_calibration.coverage(rows)["covered"] == 2 / 3
     assert period_calibration.coverage(rows, sure_only=True) == {
-        "cases": 2, "covered": 0.5, "median_error": pytest.approx(0.025), "median_stated": pytest.approx(0.02)}  # fmt: skip
+        "cases": 2,
+        "covered": 0.5,
+        "median_error": pytest.approx(0.025),
+        "median_stated": pytest.approx(0.02),
+    }
     assert period_calibration.coverage([])["covered"] is None
 
 
@@ -264,7 +315,9 @@ def test_until_sure_counts_the_seconds_until_it_is_sure_and_right() -> None:
     (right,) = period_generated.until_sure(sure_after(8.0, lambda _: 2.0), cases)
     assert 8.0 <= right["seconds"] <= 8.0 * period_generated.GROWTH + 0.1
     assert right["periods"] == right["seconds"] / 2
-    (wrong_first,) = period_generated.until_sure(sure_after(4.0, lambda past_s: 2.0 if past_s > 12 else 5.0), cases)
+    (wrong_first,) = period_generated.until_sure(
+        sure_after(4.0, lambda past_s: 2.0 if past_s > 12 else 5.0), cases
+    )
     assert wrong_first["seconds"] > 12
     told = period_generated.tell_until_sure([right, wrong_first, right | {"seconds": None}])
     assert told["got_there"] == 2 / 3
@@ -276,7 +329,9 @@ def test_until_sure_counts_the_seconds_until_it_is_sure_and_right() -> None:
 def test_gpoeo_needs_the_seconds_that_were_published() -> None:
     published = published_answers(DATA)
     assert published is not None
-    assert period_generated.gpoeo_until_sure(published, load_cases(DATA))["median_periods"] == pytest.approx(7.9, abs=0.1)
+    assert period_generated.gpoeo_until_sure(published, load_cases(DATA))["median_periods"] == pytest.approx(
+        7.9, abs=0.1
+    )
 
 
 def test_generated_cases_repeat_and_differ() -> None:
@@ -329,7 +384,9 @@ def test_a_training_on_a_simulated_gpu_is_told_against_its_marks(simulated: Call
 # all of it
 
 
-def test_the_whole_benchmark_writes_its_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_the_whole_benchmark_writes_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     write_cases(tmp_path / "period")
     for name, value in (("MIXED", 12), ("APERIODIC", 4), ("NESTED", 1), ("ONLINE_S", 60.0)):
         monkeypatch.setattr(periods, name, value)
@@ -337,9 +394,19 @@ def test_the_whole_benchmark_writes_its_summary(tmp_path: Path, monkeypatch: pyt
     target, pictures = tmp_path / "out.json", tmp_path / "images"
     periods.main(["--data", str(tmp_path), "--json", str(target), "--plots", str(pictures)])
     result = json.loads(target.read_text())
-    wanted = {"level_exact", "iteration_exact", "factor_errors", "sure_share", "wrong_but_sure", "false_alarms", "unobservable_claims",
-              "cpu_ms"}  # fmt: skip
-    assert {"ours", "fft", "acf", "nsdf", "yin", "lomb_scargle", "autoperiod", "odpp"} == set(result["summary"])
+    wanted = {
+        "level_exact",
+        "iteration_exact",
+        "factor_errors",
+        "sure_share",
+        "wrong_but_sure",
+        "false_alarms",
+        "unobservable_claims",
+        "cpu_ms",
+    }
+    assert {"ours", "fft", "acf", "nsdf", "yin", "lomb_scargle", "autoperiod", "odpp"} == set(
+        result["summary"]
+    )
     assert all(wanted <= set(summary) for summary in result["summary"].values())
     assert result["generated"]["mixture"]["cases"] == 12
     assert result["generated"]["negatives"]["negatives"] == 4
@@ -354,10 +421,14 @@ def test_a_detector_that_fails_does_not_pass_for_a_careful_one(capsys: Captured)
         raise KeyError("power_w")
 
     periods._show({"ours": score_cases(failing, [case(), case()])})
-    assert "ours raised an error on 2 cases; the first crashed: KeyError: 'power_w'" in capsys.readouterr().out
+    assert (
+        "ours raised an error on 2 cases; the first crashed: KeyError: 'power_w'" in capsys.readouterr().out
+    )
 
 
-def test_without_data_the_simulated_part_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_without_data_the_simulated_part_still_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     for name, value in (("MIXED", 20), ("APERIODIC", 10), ("NESTED", 0), ("ONLINE_S", 60.0)):
         monkeypatch.setattr(periods, name, value)
     monkeypatch.setattr(periods.endtoend, "CARDS", ())

@@ -20,7 +20,9 @@ from workbench.simulation.training import TrainingJob
 
 
 def sweep(name: str = "kernel") -> Measured:
-    """Two memory clocks and, at the lower, fewer SM clocks. At 1000 MHz it takes twice the time and a quarter of the power of 2000."""
+    """Two memory clocks and, at the lower, fewer SM clocks. At 1000 MHz it takes twice the time and a
+    quarter of the power of 2000.
+    """
     return Measured(
         name,
         [
@@ -34,7 +36,9 @@ def sweep(name: str = "kernel") -> Measured:
 
 
 def by_limit() -> Measured:
-    return Measured("training", [Point(None, None, watts, 400.0 / watts, 0.9 * watts) for watts in (100.0, 200.0, 400.0)])
+    return Measured(
+        "training", [Point(None, None, watts, 400.0 / watts, 0.9 * watts) for watts in (100.0, 200.0, 400.0)]
+    )
 
 
 def held(card: str, setting: Setting, simulated: Callable[..., Machine], job: object) -> tuple[float, float]:
@@ -54,12 +58,15 @@ def test_what_was_measured_is_answered_and_between_it_logarithms_are_straight() 
     card = measured_card("PAPER", [work])
 
     def at(sm: int, mem: int) -> tuple[float, float]:
-        point = operate(card, work, power_limit_w=1e6, min_sm_clock_mhz=sm, max_sm_clock_mhz=sm, mem_clock_mhz=mem)
+        point = operate(
+            card, work, power_limit_w=1e6, min_sm_clock_mhz=sm, max_sm_clock_mhz=sm, mem_clock_mhz=mem
+        )
         return point.stretch, point.power_w
 
     assert at(2000, 5000) == pytest.approx((1.0, 400.0))
     assert at(500, 800) == pytest.approx((4.5, 50.0))
-    # 1400 lies log(1.4) / log(2) of the way from 1000 to 2000: time goes with 1/f there and power with its square
+    # 1400 lies log(1.4) / log(2) of the way from 1000 to 2000: time goes with 1/f there and power with its
+    # square
     assert at(1400, 5000) == pytest.approx((2000 / 1400, 400 * (1400 / 2000) ** 2))
 
 
@@ -67,7 +74,12 @@ def test_a_card_that_nobody_locks_runs_at_the_highest_clocks_that_were_measured(
     work = sweep()
     card = measured_card("PAPER", [work])
     point = operate(card, work, power_limit_w=card.power_limit_w[1])
-    assert (point.sm_clock_mhz, point.mem_clock_mhz, point.stretch, point.capped) == (2000, 5000, pytest.approx(1.0), False)
+    assert (point.sm_clock_mhz, point.mem_clock_mhz, point.stretch, point.capped) == (
+        2000,
+        5000,
+        pytest.approx(1.0),
+        False,
+    )
 
 
 def test_a_power_limit_lowers_the_clock_until_the_power_between_the_points_fits() -> None:
@@ -83,7 +95,13 @@ def test_a_power_limit_lowers_the_clock_until_the_power_between_the_points_fits(
 
 
 def test_a_limit_that_power_crosses_twice_is_kept_at_the_higher_clock() -> None:
-    work = Measured("dip", [Point(f, None, None, 1000 / f, w) for f, w in ((400, 90.0), (600, 120.0), (800, 80.0), (1000, 160.0))])
+    work = Measured(
+        "dip",
+        [
+            Point(f, None, None, 1000 / f, w)
+            for f, w in ((400, 90.0), (600, 120.0), (800, 80.0), (1000, 160.0))
+        ],
+    )
     card = measured_card("PAPER", [work])
     point = operate(card, work, power_limit_w=100.0)
     assert point.power_w == pytest.approx(100.0)
@@ -105,7 +123,9 @@ def test_where_limits_were_measured_the_limit_is_the_only_knob(simulated: Callab
     assert energy_j == pytest.approx(4.0 * 180.0, rel=1e-3)
 
 
-def test_the_driver_pairs_each_memory_clock_with_the_sm_clocks_that_were_measured_there(simulated: Callable[..., Machine]) -> None:
+def test_the_driver_pairs_each_memory_clock_with_the_sm_clocks_that_were_measured_there(
+    simulated: Callable[..., Machine],
+) -> None:
     measured_card("PAPER", [sweep()])
     simulated("PAPER", stepped=True)
     device = open_device(0)
@@ -127,7 +147,14 @@ def test_a_job_at_a_setting_costs_what_was_measured_there(simulated: Callable[..
 
 
 def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable[..., Machine]) -> None:
-    other = Measured("other", [Point(1800, 5000, None, 1.0, 200.0), Point(600, 5000, None, 1.5, 80.0), Point(700, 300, None, 9.0, 40.0)])
+    other = Measured(
+        "other",
+        [
+            Point(1800, 5000, None, 1.0, 200.0),
+            Point(600, 5000, None, 1.5, 80.0),
+            Point(700, 300, None, 9.0, 40.0),
+        ],
+    )
     card = measured_card("BOTH", [sweep(), other])
     assert card.mem_clocks_mhz == (5000,)
     assert (card.sm_clocks_mhz[0], card.sm_clocks_mhz[-1]) == (1800, 600)
@@ -143,7 +170,10 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
         ([], "no measured point"),
         ([Point(1000, None, None, 0.0, 100.0)], "not positive"),
         ([Point(1000, None, None, 1.0, math.inf)], "not positive"),
-        ([Point(1000, None, None, 1.0, 100.0), Point(900, 800, None, 1.0, 100.0)], "all or none a memory clock"),
+        (
+            [Point(1000, None, None, 1.0, 100.0), Point(900, 800, None, 1.0, 100.0)],
+            "all or none a memory clock",
+        ),
         ([Point(1000, None, 200.0, 1.0, 100.0)], "or all a power limit"),
     ],
 )
@@ -187,19 +217,39 @@ def measured(data_dir: Path) -> list[Grid]:
     return found
 
 
-def test_a_card_of_published_measurements_answers_by_the_same_rule_as_their_grid(measured: list[Grid]) -> None:
+def test_a_card_of_published_measurements_answers_by_the_same_rule_as_their_grid(
+    measured: list[Grid],
+) -> None:
     for grid in [*measured[::5], *whole_iterations([each for each in measured if each.kind == "stages"])]:
         work = Measured(grid.problem, points_of(grid))
         card = measured_card("PUBLISHED", [work])
         settings = grid.settings()
         for setting, time_s, energy_j in zip(settings, *grid.table(settings), strict=True):
             sm = setting.sm_clock_mhz
-            point = operate(card, work, power_limit_w=setting.power_limit_w or 1e6, min_sm_clock_mhz=sm, max_sm_clock_mhz=sm,
-                            mem_clock_mhz=setting.mem_clock_mhz)  # fmt: skip
+            point = operate(
+                card,
+                work,
+                power_limit_w=setting.power_limit_w or 1e6,
+                min_sm_clock_mhz=sm,
+                max_sm_clock_mhz=sm,
+                mem_clock_mhz=setting.mem_clock_mhz,
+            )
             found_s = point.stretch * work.time_s
-            assert (found_s, found_s * point.power_w) == (pytest.approx(time_s), pytest.approx(energy_j)), (grid.name, setting)
+            assert (found_s, found_s * point.power_w) == (pytest.approx(time_s), pytest.approx(energy_j)), (
+                grid.name,
+                setting,
+            )
 
 
 def points_of(grid: Grid) -> list[Point]:
     rows = grid.points.iter_rows(named=True)
-    return [Point(r["sm_clock_mhz"], r["mem_clock_mhz"], r["power_limit_w"], r["time_s"], r["energy_j"] / r["time_s"]) for r in rows]
+    return [
+        Point(
+            r["sm_clock_mhz"],
+            r["mem_clock_mhz"],
+            r["power_limit_w"],
+            r["time_s"],
+            r["energy_j"] / r["time_s"],
+        )
+        for r in rows
+    ]

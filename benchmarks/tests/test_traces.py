@@ -20,7 +20,10 @@ def test_a_periodic_job_tells_its_iterations(family: str) -> None:
         assert (truth.ends_s > truth.starts_s).all()
         assert (np.diff(truth.starts_s) > 0).all()
         inside = truth.ends_s - truth.starts_s
-        if len(inside) > 20 and family not in ("stalling", "hiccups"):  # whose waits lie at the end of an iteration
+        if len(inside) > 20 and family not in (
+            "stalling",
+            "hiccups",
+        ):  # whose waits lie at the end of an iteration
             assert inside.mean() == pytest.approx(truth.iteration_s, rel=0.12)
 
 

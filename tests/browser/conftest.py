@@ -23,8 +23,12 @@ def page(chromium: str) -> Iterator[Page]:
 
 
 @pytest.fixture
-def notebook(lab: Lab, page: Page, request: pytest.FixtureRequest) -> Iterator[Callable[[Sequence[str]], Notebook]]:
-    """Open a new notebook with these cells. Its kernel ends with the test; a failed test leaves a picture behind."""
+def notebook(
+    lab: Lab, page: Page, request: pytest.FixtureRequest
+) -> Iterator[Callable[[Sequence[str]], Notebook]]:
+    """Open a new notebook with these cells. Its kernel ends with the test; a failed test leaves a picture
+    behind.
+    """
     name = request.node.name
 
     def make(cells: Sequence[str]) -> Notebook:

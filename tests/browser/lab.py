@@ -20,9 +20,16 @@ from playwright.sync_api import Page, Playwright, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-default-apps", "--no-first-run", "--disable-dev-shm-usage", "--disable-domain-reliability",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--disable-domain-reliability",
+)
 
 # Looks at the panel that is shown last, as {points of each GPU, power and limit seen last, words}.
 LOOK = """() => {
@@ -60,9 +67,20 @@ class Lab:
 
     def __enter__(self) -> Lab:
         self.notebooks.mkdir(parents=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WORKBENCH_", "JUPYTER"))}
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
-                     "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR", "HOME"):  # fmt: skip
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WORKBENCH_", "JUPYTER"))
+        }
+        for name in (
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTER_DATA_DIR",
+            "JUPYTER_RUNTIME_DIR",
+            "JUPYTERLAB_SETTINGS_DIR",
+            "JUPYTERLAB_WORKSPACES_DIR",
+            "IPYTHONDIR",
+            "HOME",
+        ):
             path = self.directory / name.lower()
             path.mkdir()
             environment[name] = str(path)
@@ -74,11 +92,20 @@ class Lab:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._log = open(self.directory / "server.log", "w")
         command = [
-            sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0",
-            f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.notebooks}",
-            "--LabApp.expose_app_in_browser=True", "--ServerApp.allow_root=True",
-        ]  # fmt: skip
-        self._process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True)
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--ServerApp.ip=127.0.0.1",
+            "--ServerApp.port=0",
+            f"--IdentityProvider.token={self.token}",
+            f"--ServerApp.root_dir={self.notebooks}",
+            "--LabApp.expose_app_in_browser=True",
+            "--ServerApp.allow_root=True",
+        ]
+        self._process = subprocess.Popen(
+            command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
+        )
         try:
             self._find(Path(environment["JUPYTER_RUNTIME_DIR"]))
         except BaseException:
@@ -99,7 +126,9 @@ class Lab:
         raise RuntimeError(f"JupyterLab did not start: {(self.directory / 'server.log').read_text()[-2000:]}")
 
     def _ask(self, path: str, method: str = "GET") -> bytes:
-        request = urllib.request.Request(f"{self.url}{path}", method=method, headers={"Authorization": f"token {self.token}"})
+        request = urllib.request.Request(
+            f"{self.url}{path}", method=method, headers={"Authorization": f"token {self.token}"}
+        )
         with urllib.request.urlopen(request, timeout=10) as answer:
             return bytes(answer.read())
 
@@ -134,10 +163,13 @@ class Notebook:
     def open(self) -> None:
         """Load the page, anew where it is loaded already."""
         self.page.goto(f"{self.lab.url}lab/tree/{self.path.name}?reset&token={self.lab.token}")
-        self.wait("""() => {
+        self.wait(
+            """() => {
             const panel = window.jupyterapp?.shell?.currentWidget;
             return panel?.sessionContext?.session?.kernel?.connectionStatus === 'connected' && panel.content.widgets.length > 0;
-        }""", 60)  # fmt: skip
+        }""",
+            60,
+        )
 
     def run(self, cell: int) -> None:
         """Start a cell and return at once."""
@@ -145,7 +177,7 @@ class Notebook:
             const notebook = window.jupyterapp.shell.currentWidget.content;
             notebook.activeCellIndex = cell;
             window.jupyterapp.commands.execute('notebook:run-cell');
-        }""", cell)  # fmt: skip
+        }""", cell)
 
     def count(self, cell: int) -> int | None:
         """The execution count of a cell, None while it runs or has not run."""
@@ -155,14 +187,20 @@ class Notebook:
 
     def finish(self, cell: int, timeout_s: float = 30) -> None:
         """Wait until a cell has run."""
-        self.wait("cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount !== null",
-                  timeout_s, cell)  # fmt: skip
+        self.wait(
+            "cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount !== "
+            "null",
+            timeout_s,
+            cell,
+        )
 
     def save(self) -> None:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
     def theme(self, name: str) -> None:
-        self.page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name)
+        self.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name
+        )
         self.wait("name => document.body.dataset.jpThemeName === name", 10, name)
 
     def look(self) -> dict[str, Any] | None:
@@ -197,8 +235,10 @@ def _page(playwright: Playwright, chromium: str, width: int, height: int) -> Ite
     browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
     try:
         context = browser.new_context(viewport={"width": width, "height": height})
-        context.route(lambda url: not url.startswith(("http://127.0.0.1", "http://localhost", "blob:", "data:")),
-                      lambda route: route.abort())  # fmt: skip
+        context.route(
+            lambda url: not url.startswith(("http://127.0.0.1", "http://localhost", "blob:", "data:")),
+            lambda route: route.abort(),
+        )
         yield context.new_page()
     finally:
         browser.close()

@@ -1,4 +1,6 @@
-"""A tuned cell in JupyterLab: probes appear while it runs, buttons and slider steer it, a picture stays, the GPU is as it was."""
+"""A tuned cell in JupyterLab: probes appear while it runs, buttons and slider steer it, a picture stays,
+the GPU is as it was.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,10 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     paused = seen(opened, "it.headline.startsWith('Paused') && it.disabled.pause", 20)
     assert not paused["disabled"]["start"]
     press(opened, "step")
-    seen(opened, f"(it.disabled.pause && it.probes > {paused['probes']}) || ['hold', 'watch'].includes(it.step)")  # or none is worth it
+    seen(
+        opened,
+        f"(it.disabled.pause && it.probes > {paused['probes']}) || ['hold', 'watch'].includes(it.step)",
+    )  # or none is worth it
     press(opened, "start")
     held = seen(opened, "['hold', 'watch'].includes(it.step) && it.headline.startsWith('Holding SM ')", 150)
     assert held["details"].startswith("held: SM ")
@@ -112,13 +117,19 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
     opened.theme("JupyterLab Light")
     press(opened, "stop")
-    opened.wait("() => document.querySelectorAll('.workbench-steps').length === 0", 20)  # a picture is in its place
+    opened.wait(
+        "() => document.querySelectorAll('.workbench-steps').length === 0", 20
+    )  # a picture is in its place
     assert opened.count(1) is None
 
     (opened.lab.notebooks / "enough").touch()
     opened.finish(1, 60)
     outputs = opened.outputs(1)
-    pictures = [output["data"]["text/html"] for output in outputs if "<svg" in output.get("data", {}).get("text/html", "")]
+    pictures = [
+        output["data"]["text/html"]
+        for output in outputs
+        if "<svg" in output.get("data", {}).get("text/html", "")
+    ]
     assert any("Energy against the default" in picture and "choice" in picture for picture in pictures)
     assert not any("application/vnd.jupyter.widget-view+json" in output.get("data", {}) for output in outputs)
     opened.run(2)

@@ -1,4 +1,6 @@
-"""Policies over a job log in JupyterLab: chosen, run with progress, cancelled, compared, looked into, also while a cell runs."""
+"""Policies over a job log in JupyterLab: chosen, run with progress, cancelled, compared, looked into, also
+while a cell runs.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ end_s = time.monotonic() + 90
 while panel.comparison.scenario.nodes != 6 and time.monotonic() < end_s:
     sum(range(20_000))
 """
-LEFT = "picture = workbench.panels.cluster(logs['small'], nodes=4, live=False, policies=('fifo-best-fit',))\npicture.run()\npicture"
+LEFT = (
+    "picture = workbench.panels.cluster(logs['small'], nodes=4, live=False, "
+    "policies=('fifo-best-fit',))\npicture.run()\npicture"
+)
 
 
 def seen(notebook: Notebook, condition: str, timeout_s: float = 60) -> dict[str, Any]:
@@ -90,7 +95,9 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     assert energy["workbench"] < energy["EaCO, 3 jobs, 100 %"] < energy["FIFO spread, always on"]
     assert "less energy than FIFO spread, always on" in done["headline"]
     assert done["energy"][0] == "1.00"
-    assert float(done["energy"][2]) == pytest.approx(energy["workbench"] / energy["FIFO spread, always on"], abs=0.011)
+    assert float(done["energy"][2]) == pytest.approx(
+        energy["workbench"] / energy["FIFO spread, always on"], abs=0.011
+    )
     assert max(done["power"]) < 4 * 1.97
     assert done["wide"]
 
@@ -115,13 +122,19 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     page.locator(".workbench-set-max_jobs").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    three = seen(opened, "it.state === 'done' && !it.stale && it.settings.max_jobs === 3 && it.cells.length === 4", 120)
+    three = seen(
+        opened, "it.state === 'done' && !it.stale && it.settings.max_jobs === 3 && it.cells.length === 4", 120
+    )
     assert three["cells"][1][:2] == done["cells"][1][:2]
 
     # One job, one node, and on from there.
     page.locator(".workbench-drill-policy").select_option("ours")
-    page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.wait_for(state="attached")
-    name = page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.get_attribute("value")
+    page.locator(".workbench-drill-notable optgroup[label='most slowed by others'] option").first.wait_for(
+        state="attached"
+    )
+    name = page.locator(
+        ".workbench-drill-notable optgroup[label='most slowed by others'] option"
+    ).first.get_attribute("value")
     page.locator(".workbench-drill-notable").select_option(name)
     job = seen(opened, f"it.drilled?.name === '{name}' && it.picture === 1")
     assert job["drilled"]["facts"]["beside"][0].isdigit()
@@ -133,7 +146,10 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     seen(opened, "it.drilled?.kind === 'job'")
     page.locator(".workbench-drill-job").fill("nobody")
     page.keyboard.press("Enter")
-    assert "there is no job 'nobody' in this run; it has 300 jobs" in seen(opened, "it.problem !== ''")["problem"]
+    assert (
+        "there is no job 'nobody' in this run; it has 300 jobs"
+        in seen(opened, "it.problem !== ''")["problem"]
+    )
 
     before = seen(opened, "true")["ink"]
     opened.theme("JupyterLab Dark")
@@ -141,8 +157,12 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     opened.theme("JupyterLab Light")
 
     # A page that is loaded anew has it all, and one without a kernel has the picture.
-    kept = "JSON.stringify(window.jupyterapp.shell.currentWidget.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])"
-    opened.wait(f"() => {kept}.includes('{three['cells'][2][1]}')", 20)  # the picture follows when everything rests
+    kept = (
+        "JSON.stringify(window.jupyterapp.shell.currentWidget.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])"
+    )
+    opened.wait(
+        f"() => {kept}.includes('{three['cells'][2][1]}')", 20
+    )  # the picture follows when everything rests
     opened.save()
     opened.open()
     again = seen(opened, "it.cells.length === 4 && it.lines === 4 && it.drilled?.kind === 'job'", 90)
@@ -157,7 +177,9 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     for cell in (4, 5):
         opened.run(cell)
         opened.finish(cell)
-    opened.wait("() => document.querySelectorAll('.jp-OutputArea-output svg[role=img] title').length >= 3", 30)
+    opened.wait(
+        "() => document.querySelectorAll('.jp-OutputArea-output svg[role=img] title').length >= 3", 30
+    )
     left = opened.outputs(4)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
     assert three["cells"][2][1] in "".join(left["text/html"])
@@ -203,9 +225,17 @@ def test_progress_moves_and_cancel_ends_it(opened: Notebook) -> None:
     page.locator(".workbench-set-sweep").select_option("sleep_after_s")
     page.locator(".workbench-set-values").fill("60 never")
     page.keyboard.press("Tab")
-    seen(opened, "it.settings.sweep === 'sleep_after_s' && it.settings.values.length === 2 && it.settings.values[1] === null")
+    seen(
+        opened,
+        "it.settings.sweep === 'sleep_after_s' && it.settings.values.length === 2 && it.settings.values[1] "
+        "=== null",
+    )
     page.locator(".workbench-do-run").click()
-    last = seen(opened, "it.state === 'done' && it.cells.length === 8 && it.cells.some((row) => row[0].includes('never'))", 120)
+    last = seen(
+        opened,
+        "it.state === 'done' && it.cells.length === 8 && it.cells.some((row) => row[0].includes('never'))",
+        120,
+    )
     assert last["swept"] == 4  # "never" has no place on the axis
     assert page.locator(".workbench-set-max_jobs").is_enabled()
     for policy in ("eaco", "ours"):

@@ -1,4 +1,6 @@
-"""The frontier in JupyterLab: sliders and keys move the choice and the table at once, the kernel hears of it, also while a cell runs."""
+"""The frontier in JupyterLab: sliders and keys move the choice and the table at once, the kernel hears of
+it, also while a cell runs.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ OPEN = """panel = workbench.panels.frontier(points, unit="epoch", epochs=90, tar
     simulated=True)
 panel.on_choice(lambda chosen: heard.append(chosen.setting.power_limit_w))
 panel"""
-BUSY = "import time\nfor _ in range(400):\n    time.sleep(0.05)\n    if heard and heard[-1] == 100: break\nprint(heard[-1])"
+BUSY = (
+    "import time\nfor _ in range(400):\n    time.sleep(0.05)\n    if heard and heard[-1] == 100: "
+    "break\nprint(heard[-1])"
+)
 
 DEAF = "sum(range(4 * 10**8))"  # one call into C that lets no other thread of the kernel run
 
@@ -73,7 +78,9 @@ def opened(notebook: Make) -> Notebook:
     return made
 
 
-def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(opened: Notebook, tmp_path: Path) -> None:
+def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
+    opened: Notebook, tmp_path: Path
+) -> None:
     page = opened.page
     first = seen(opened, "it.on_message && it.row >= 0")
     assert first["badge"]
@@ -127,7 +134,9 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(opened
         caught.value.save_as(path)
         assert path.read_bytes().startswith(begins)
     page.locator(".workbench-traces summary").last.click()
-    opened.wait("() => document.querySelector('.workbench-traces').textContent.includes('names no measurement')", 10)
+    opened.wait(
+        "() => document.querySelector('.workbench-traces').textContent.includes('names no measurement')", 10
+    )
     opened.theme("JupyterLab Dark")
     assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
     opened.theme("JupyterLab Light")
@@ -148,7 +157,8 @@ def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(op
     opened.run(3)
     moved = seen(opened, "it.count === 20 && it.limit === 120")
     assert moved["note"] == (
-        "100 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 120 W, batch size 64"
+        "100 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 120 W, "
+        "batch size 64"
     )
     opened.run(4)
     opened.finish(4)

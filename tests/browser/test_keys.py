@@ -16,8 +16,9 @@ CELLS = """() => {
   const { widgets, activeCellIndex } = window.jupyterapp.shell.currentWidget.content;
   return [activeCellIndex, ...widgets.map((cell) => cell.model.id)];
 }"""
-# Types in each control what inserts, cuts and deletes cells, goes to another and folds headings in JupyterLab's command
-# mode; returns the commands that this would begin, and begins none: with its cell a control would go.
+# Types in each control what inserts, cuts and deletes cells, goes to another and folds headings in
+# JupyterLab's command mode; returns the commands that this would begin, and begins none: with its cell a
+# control would go.
 TYPE = """async (controls) => {
   const { commands } = window.jupyterapp;
   const arrows = [["ArrowUp", 38], ["ArrowDown", 40], ["ArrowLeft", 37], ["ArrowRight", 39]];
@@ -140,7 +141,9 @@ def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_wor
     assert {name: each for name, each in acted.items() if each} == {}
 
     tabs.filter(has_text=TABS[0]).click()
-    made.page.evaluate("() => { jupyterapp.commands.execute = async (command) => { window.begun = command; }; }")
+    made.page.evaluate(
+        "() => { jupyterapp.commands.execute = async (command) => { window.begun = command; }; }"
+    )
     made.page.locator(".workbench-limit").first.focus()
     made.page.keyboard.press("Control+s")
     made.wait("() => window.begun === 'docmanager:save'", 10)

@@ -1,4 +1,6 @@
-"""The first notebook as a newcomer drives it: run a cell, see the plot move, drag the limit, see the power fall, read the result."""
+"""The first notebook as a newcomer drives it: run a cell, see the plot move, drag the limit, see the power
+fall, read the result.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Make = Callable[[Sequence[str]], Notebook]
 
 
 def cells() -> list[str]:
-    """The notebook's code, with the simulated GPU chosen by name where the notebook only lists what is there."""
+    """The notebook's code, with the simulated GPU chosen by name where the notebook only lists what is
+    there.
+    """
     notebook = nbformat.read(REPOSITORY / "notebooks" / "01_measure_a_cell.ipynb", as_version=4)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert code[:2] == ["%load_ext workbench", "%gpu"]

@@ -1,4 +1,6 @@
-"""Notebook 05 as a newcomer drives it: step along the frontier, apply while a cell runs, see the power fall, undo, see it rise."""
+"""Notebook 05 as a newcomer drives it: step along the frontier, apply while a cell runs, see the power
+fall, undo, see it rise.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     assert wanted["view"]["origin"].startswith("applied from this workbench")
     fallen = seen(made, "it.view.power.startsWith('the power went from ')")
     assert "<path" in fallen["plot"]
-    before, after = (float(word) for word in fallen["view"]["power"].replace(" W", "").split() if word.isdigit())
+    before, after = (
+        float(word) for word in fallen["view"]["power"].replace(" W", "").split() if word.isdigit()
+    )
     assert after < before
     assert after < wanted["wanted"]["power_limit_w"] + 10
     press(made, "undo")

@@ -1,4 +1,6 @@
-"""The iterations in JupyterLab: found, drawn and said while a cell of pure Python keeps the kernel busy; left as a picture."""
+"""The iterations in JupyterLab: found, drawn and said while a cell of pure Python keeps the kernel busy;
+left as a picture.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run
     assert made.count(1) is None
     made.save()
     made.open()
-    # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell ends.
+    # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell
+    # ends.
     after = seen(made, f"it.sure && it.spans > {before['spans']} && it.folded > 0", 60)
     assert after["headline"].startswith("One iteration takes ")
     assert after["spans"] >= 30
@@ -93,7 +96,10 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run
 
 
 def test_a_load_without_a_rhythm_is_not_given_one(notebook: Make) -> None:
-    cell = '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=60, variation=0.9, seed=4):\n    pass'
+    cell = (
+        '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=60, variation=0.9, '
+        'seed=4):\n    pass'
+    )
     made = run(notebook, cell)
     made.until("it.time[0] > 12", 30)
     no = seen(made, "it.spectrum > 20")
@@ -120,7 +126,9 @@ def test_what_was_recorded_is_looked_at_and_folded_anew_on_request(notebook: Mak
     assert own["level"]["seconds"] < first["level"]["seconds"]
     assert own["problem"] == ""
 
-    spans = made.page.evaluate("() => [...document.querySelectorAll('.workbench-panel')].at(-1).workbench.plot.x.end")
+    spans = made.page.evaluate(
+        "() => [...document.querySelectorAll('.workbench-panel')].at(-1).workbench.plot.x.end"
+    )
     plot = made.page.locator(".workbench-plots").first
     plot.hover(position={"x": 300, "y": 100})
     made.page.evaluate("""() => {

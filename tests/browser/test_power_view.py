@@ -94,7 +94,9 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
     made.page.mouse.up()
     wanted = float(slider.input_value())
     assert wanted < 160
-    after = made.until(f"it.limit[0] === {wanted} && it.words === 'asked {wanted:.0f} W · {wanted:.0f} W in force'")
+    after = made.until(
+        f"it.limit[0] === {wanted} && it.words === 'asked {wanted:.0f} W · {wanted:.0f} W in force'"
+    )
     changed_s = after["time"][0]
     made.wait(
         """time => {
@@ -103,7 +105,7 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
             const late = power.filter((_, row) => times[row] > time + 0.5);
             return late.length > 50 && Math.max(...late) < %f;
         }""" % (1.1 * wanted), 20, changed_s,
-    )  # fmt: skip
+    )
     assert before["limit"] == [250]
     assert [mark[2] for mark in made.until("it.marks.length > 0")["marks"]] == [f"{wanted:.0f} W"]
     status = json.loads((made.lab.notebooks / "status.json").read_text())
@@ -134,7 +136,8 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_points_when_it_has_run(not
     before = made.until("it.points[0] > 30")
     made.save()
     made.open()
-    # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell ends.
+    # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell
+    # ends.
     after = made.until("it.state === 'done'", 40)
     assert after["first"] == before["first"]
     assert after["points"][0] > before["points"][0]

@@ -1,4 +1,6 @@
-"""A recurring job in JupyterLab: recurrences run on a click, the choice follows eta, the history goes out and comes in."""
+"""A recurring job in JupyterLab: recurrences run on a click, the choice follows eta, the history goes out
+and comes in.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     page = opened.page
     first = seen(opened, "it.problem === ''")
     assert (first["recurrences"], first["believed"]) == (0, 0)
-    assert first["headline"] == "Next: a few seconds of batch size 1024 at 250 W: what does an epoch cost here?"
+    assert (
+        first["headline"] == "Next: a few seconds of batch size 1024 at 250 W: what does an epoch cost here?"
+    )
     assert first["badge"]  # simulated, and it says so
 
     page.locator(".workbench-run-one").last.click()

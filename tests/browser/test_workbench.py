@@ -1,4 +1,6 @@
-"""The whole workbench in JupyterLab: tabs, state in a notebook that is reopened, a view of its own, the picture without a kernel."""
+"""The whole workbench in JupyterLab: tabs, state in a notebook that is reopened, a view of its own, the
+picture without a kernel.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SHOWN = """() => {
 
 
 def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -> None:
-    made = notebook([SET_UP, "opened = workbench.panels.open(points)\nopened", "opened.show()", "opened.finish()"])
+    made = notebook(
+        [SET_UP, "opened = workbench.panels.open(points)\nopened", "opened.show()", "opened.finish()"]
+    )
     for cell in (0, 1):
         made.run(cell)
         made.finish(cell, 90)
@@ -48,7 +52,10 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
     made.finish(2)
     made.run(3)
     made.finish(3)
-    made.wait("() => [...document.querySelectorAll('svg[role=img]')].some((each) => each.closest('details[open]'))", 30)
+    made.wait(
+        "() => [...document.querySelectorAll('svg[role=img]')].some((each) => each.closest('details[open]'))",
+        30,
+    )
     left = made.outputs(2)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
     assert "200 W · applied from this workbench" in "".join(left["text/html"])
@@ -64,7 +71,9 @@ CLUSTER = """() => {
 }"""
 
 
-def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_comes_to_the_front(notebook: Make) -> None:
+def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_comes_to_the_front(
+    notebook: Make,
+) -> None:
     log = "generate(100, gpus=32, seed=3, load=0.9, mean_s=4000.0)"
     run = "_ = opened.panels['Cluster'].run(nodes=4, policies=['fifo-best-fit', 'ours'])"
     show = f"opened = workbench.panels.open(points, log={log})\nopened"
@@ -91,7 +100,10 @@ VIEWS = """() => [...document.querySelectorAll('.workbench-frontier')].map((root
            code: text('.workbench-code'), listed: text('tr[aria-selected=true]'),
            sliders: [...root.querySelectorAll('input[type=range]')].map((each) => each.value) };
 })"""
-ALIKE = f"() => {{ const [one, other] = ({VIEWS})(); return JSON.stringify(one) === JSON.stringify(other) && (CONDITION); }}"
+ALIKE = (
+    f"() => {{ const [one, other] = ({VIEWS})(); return JSON.stringify(one) === JSON.stringify(other) && "
+    f"(CONDITION); }}"
+)
 NOTEBOOK = "[...window.jupyterapp.shell.widgets('main')].find((each) => each.content?.widgets)"
 DISPLAYED = """() => [...document.querySelectorAll('.jp-OutputArea-child')]
   .filter((each) => each.offsetHeight > 0).map((each) => each.innerText)"""
@@ -104,11 +116,17 @@ def test_two_views_of_a_frontier_stay_in_step_and_a_file_is_saved_once(notebook:
         made.finish(cell, 90)
     made.wait("() => document.querySelector('.workbench-frontier')?.workbench", 60)
     made.page.evaluate("() => window.jupyterapp.commands.execute('notebook:create-output-view')")
-    made.wait("() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length === 2", 60)
+    made.wait(
+        "() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length "
+        "=== 2",
+        60,
+    )
     plots = made.page.locator(".workbench-frontier-plot")
     plots.last.focus()
     made.page.keyboard.press("End")
-    made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('150 W: step 3') && one.code.includes('=150')"), 20)
+    made.wait(
+        ALIKE.replace("CONDITION", "one.head.startsWith('150 W: step 3') && one.code.includes('=150')"), 20
+    )
     plots.first.focus()
     made.page.keyboard.press("Home")
     made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('250 W: step 1')"), 20)
@@ -128,11 +146,17 @@ def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_las
     for cell in (0, 1, 2):
         made.run(cell)
         made.finish(cell, 90)
-    made.wait("() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length >= 1", 60)
+    made.wait(
+        "() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length "
+        ">= 1",
+        60,
+    )
     first = made.page.locator(".workbench-frontier-plot").first
     first.focus()
     made.page.keyboard.press("End")
-    kept = "JSON.stringify(NOTEBOOK.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])".replace("NOTEBOOK", NOTEBOOK)
+    kept = "JSON.stringify(NOTEBOOK.content.widgets[1].model.outputs.toJSON()[0].data['text/html'])".replace(
+        "NOTEBOOK", NOTEBOOK
+    )
     made.wait(f"() => {kept}.includes('150 W: step 3 of 3')", 20)  # the picture follows when the choice rests
     assert all("<svg" not in "".join(each["data"].get("text/html", "")) for each in made.outputs(1)[1:])
     assert len(made.page.evaluate(DISPLAYED)) == 2  # the pictures are hidden while the panels live
@@ -140,12 +164,18 @@ def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_las
 
     made.page.evaluate(f"() => {{ {NOTEBOOK}.sessionContext.session.kernel.restart(); }}")
     gone = "[...document.querySelectorAll('.workbench-problem')].filter((each) => each.offsetHeight)"
-    made.wait("() => NOTEBOOK.sessionContext.session.kernel.status === 'idle'".replace("NOTEBOOK", NOTEBOOK), 60)
-    made.wait(f"() => {gone}.length && {gone}.every((each) => each.textContent.includes('Run the cell again'))", 60)
+    made.wait(
+        "() => NOTEBOOK.sessionContext.session.kernel.status === 'idle'".replace("NOTEBOOK", NOTEBOOK), 60
+    )
+    made.wait(
+        f"() => {gone}.length && {gone}.every((each) => each.textContent.includes('Run the cell again'))", 60
+    )
     first.focus()
     made.page.keyboard.press("Home")
     made.wait(f"() => ({VIEWS})()[0].head.startsWith('250 W: step 1')", 10)  # the browser still steps
-    assert not made.page.locator(".workbench-code").first.is_visible()  # a line for another choice would mislead
+    assert not made.page.locator(
+        ".workbench-code"
+    ).first.is_visible()  # a line for another choice would mislead
     assert all(words == "" for words in made.page.locator(".workbench-waits").all_inner_texts())
 
     made.lab.stop_kernels()
@@ -170,7 +200,11 @@ def test_a_configuration_is_chosen_and_applied_by_keys_alone(notebook: Make) -> 
     for cell in (0, 1):
         made.run(cell)
         made.finish(cell, 90)
-    made.wait("() => document.querySelector('.workbench-frontier .bk-Plot') && document.querySelector('.workbench-code').textContent", 60)
+    made.wait(
+        "() => document.querySelector('.workbench-frontier .bk-Plot') && "
+        "document.querySelector('.workbench-code').textContent",
+        60,
+    )
 
     def walk(key: str, name: str) -> None:
         for _ in range(40):
@@ -186,7 +220,11 @@ def test_a_configuration_is_chosen_and_applied_by_keys_alone(notebook: Make) -> 
     made.page.locator(".jupyter-widget-tab .lm-mod-current").focus()
     walk("Tab", "workbench-frontier-plot")
     made.page.keyboard.press("End")
-    made.wait("() => document.querySelector('.workbench-frontier .workbench-headline').textContent.startsWith('150 W')", 20)
+    made.wait(
+        "() => document.querySelector('.workbench-frontier .workbench-headline').textContent.startsWith('150 "
+        "W')",
+        20,
+    )
     walk("Shift+Tab", "lm-TabBar-tab")
     for key in ("ArrowRight", "ArrowRight", "Enter"):
         made.page.keyboard.press(key)

@@ -1,4 +1,6 @@
-"""A second, slow reckoning of a run: who was where and when is recorded, and all work and energy is worked out again from that alone."""
+"""A second, slow reckoning of a run: who was where and when is recorded, and all work and energy is worked
+out again from that alone.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,49 @@ from workbench.cluster.power import Cluster, NodeType, in_steps
 from workbench.cluster.simulator import Result, Simulator
 from workbench.cluster.state import LEAVING, QUEUED, RUNNING, STANDBY, Gpu, Job, Node
 
-TINY = NodeType("tiny", "T", gpus=4, memory_bytes=1000, idle_w=100.0, span_w=400.0, exponent=1.5, standby_w=10.0, wake_s=5.0)
+TINY = NodeType(
+    "tiny",
+    "T",
+    gpus=4,
+    memory_bytes=1000,
+    idle_w=100.0,
+    span_w=400.0,
+    exponent=1.5,
+    standby_w=10.0,
+    wake_s=5.0,
+)
 
 
 def log(*rows: dict[str, Any]) -> pl.DataFrame:
     """Jobs `a`, `b`, ... of one GPU, 100 s, utilisation 0.5 and 300 bytes, unless a row says otherwise."""
     filled = []
     for number, row in enumerate(rows):
-        base = {"job_id": chr(97 + number), "submit_s": 0.0, "duration_s": 100.0, "num_gpus": 1, "utilisation": 0.5, "memory_bytes": 300}
-        filled.append({**base, "model": "m", "deadline_s": None, "priority": 0, "sensitivity": 1.0, "epoch_s": None, **row})
+        base = {
+            "job_id": chr(97 + number),
+            "submit_s": 0.0,
+            "duration_s": 100.0,
+            "num_gpus": 1,
+            "utilisation": 0.5,
+            "memory_bytes": 300,
+        }
+        filled.append(
+            {
+                **base,
+                "model": "m",
+                "deadline_s": None,
+                "priority": 0,
+                "sensitivity": 1.0,
+                "epoch_s": None,
+                **row,
+            }
+        )
     return pl.DataFrame(filled, infer_schema_length=None)
 
 
 class Recording(Simulator):
-    """Writes down every change of every GPU: who comes to it and goes, who is stopped, states and limits of nodes."""
+    """Writes down every change of every GPU: who comes to it and goes, who is stopped, states and limits
+    of nodes.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.changes: list[tuple[float, str, Any]] = []
@@ -35,7 +66,9 @@ class Recording(Simulator):
     def place(self, job: Job, gpus: Sequence[Gpu]) -> None:  # type: ignore[override]
         before = {gpu.node: gpu.node.state for gpu in gpus}
         super().place(job, gpus)  # type: ignore[arg-type]
-        self.changes.append((self.now_s, "stay", (job.index, tuple((gpu.node.index, gpu.index) for gpu in gpus))))
+        self.changes.append(
+            (self.now_s, "stay", (job.index, tuple((gpu.node.index, gpu.index) for gpu in gpus)))
+        )
         for node, state in before.items():
             if state == STANDBY:
                 self.changes.append((self.now_s, "state", (node.index, "waking")))
@@ -66,12 +99,16 @@ class Recording(Simulator):
 
 
 def audit(run: Recording, result: Result) -> None:
-    """Every job did exactly its work and what its restarts add; the joules of nodes and jobs are what a plain sum over intervals gives."""
+    """Every job did exactly its work and what its restarts add; the joules of nodes and jobs are what a
+    plain sum over intervals gives.
+    """
     frame, kinds = run.log, [node.kind for node in run.nodes]
-    # Powers are whole steps, so the cluster's is the sum of its nodes' to the last bit, whatever came and went, and an empty node's is its
-    # idle or its standby power.
+    # Powers are whole steps, so the cluster's is the sum of its nodes' to the last bit, whatever came and
+    # went, and an empty node's is its idle or its standby power.
     assert run.power_w == sum(node.power_w for node in run.nodes)
-    assert {node.power_w for node in run.nodes} <= {in_steps(watts) for kind in kinds for watts in (kind.idle_w, kind.standby_w)}
+    assert {node.power_w for node in run.nodes} <= {
+        in_steps(watts) for kind in kinds for watts in (kind.idle_w, kind.standby_w)
+    }
     # What happens at one moment has no length; only what holds between two moments counts.
     times = sorted({change[0] for change in run.changes} | {result.start_s, result.end_s})
     by_time: dict[float, list[tuple[str, Any]]] = {}
@@ -123,11 +160,17 @@ def audit(run: Recording, result: Result) -> None:
             for gpu in gpus:
                 there = on[gpu]
                 excess = max(excess, 0.078 * (len(there) - 1) * sum(loads[each] for each in there) / 10_000)
-            speed = min(kinds[node].speed * (kinds[node].caps[caps[node]].speed if caps[node] >= 0 else 1.0) for node in nodes)
+            speed = min(
+                kinds[node].speed * (kinds[node].caps[caps[node]].speed if caps[node] >= 0 else 1.0)
+                for node in nodes
+            )
             work[job] += seconds * speed / (1 + excess * sensitivity[job])
         for node, kind in enumerate(kinds):
             here = {gpu: there for gpu, there in on.items() if gpu[0] == node}
-            used = sum(min(1.0, sum(loads[job] for job in there) / 10_000) for there in here.values()) / kind.gpus
+            used = (
+                sum(min(1.0, sum(loads[job] for job in there) / 10_000) for there in here.values())
+                / kind.gpus
+            )
             seats = sum(len(there) for there in here.values())
             if states[node] == "standby":
                 power_w = in_steps(kind.standby_w)
@@ -144,14 +187,16 @@ def audit(run: Recording, result: Result) -> None:
             for there in here.values():
                 for job in there:
                     owed[job] += kind.idle_w * seconds / seats
-                    owed[job] += (power_w - kind.idle_w) * seconds * (loads[job] / demand if demand else 1 / seats)
+                    owed[job] += (
+                        (power_w - kind.idle_w) * seconds * (loads[job] / demand if demand else 1 / seats)
+                    )
     jobs = result.jobs
     restarts = run.restart_s * frame.height
     for row, (done_s, duration_s) in enumerate(zip(work, frame["duration_s"], strict=True)):
         extra_s = done_s - duration_s
-        assert extra_s == pytest.approx(run.restart_s * round(extra_s / run.restart_s) if run.restart_s else 0.0, abs=1e-5 * duration_s), (
-            row
-        )
+        assert extra_s == pytest.approx(
+            run.restart_s * round(extra_s / run.restart_s) if run.restart_s else 0.0, abs=1e-5 * duration_s
+        ), row
         assert -1e-6 <= extra_s <= restarts * 100
         assert extra_s <= run.restart_s * (jobs["undos"][row] + jobs["moves"][row]) + 1e-5 * duration_s
     assert not where
@@ -241,11 +286,15 @@ class Chance(BasePolicy):
         return None
 
 
-def run(jobs: pl.DataFrame, nodes: int, policy: Any, *, kind: NodeType = TINY, **options: Any) -> tuple[Recording, Result]:
+def run(
+    jobs: pl.DataFrame, nodes: int, policy: Any, *, kind: NodeType = TINY, **options: Any
+) -> tuple[Recording, Result]:
     """Simulate and audit."""
     from workbench.cluster.colocation import Colocation
 
-    simulation = Recording(jobs, Cluster.of(nodes, kind), policy, colocation=options.pop("colocation", Colocation({})), **options)
+    simulation = Recording(
+        jobs, Cluster.of(nodes, kind), policy, colocation=options.pop("colocation", Colocation({})), **options
+    )
     result = simulation.run()
     audit(simulation, result)
     return simulation, result

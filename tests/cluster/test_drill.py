@@ -1,4 +1,6 @@
-"""What is told of one job and one node is the run itself: its integrals are the run's figures, under every policy."""
+"""What is told of one job and one node is the run itself: its integrals are the run's figures, under every
+policy.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ BUSY = generate(400, gpus=32, seed=5, load=1.1, mean_s=4000.0)
 
 
 def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options) -> RunRecord:
-    run = RecordingSimulator(jobs, Cluster.of(nodes, kind), policy, colocation=Colocation({}), restart_s=RESTART_S, **options)
+    run = RecordingSimulator(
+        jobs, Cluster.of(nodes, kind), policy, colocation=Colocation({}), restart_s=RESTART_S, **options
+    )
     run.run()
     return run.record()
 
@@ -81,7 +85,11 @@ def test_a_waiting_job_is_told_to_wait_and_its_facts_add_up() -> None:
 
 def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
     scenario = Scenario(nodes=4, policies=("ours-capped",))
-    run = RecordingSimulator(draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)), scenario.cluster_of("ours-capped"), scenario.maker("ours-capped")())
+    run = RecordingSimulator(
+        draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)),
+        scenario.cluster_of("ours-capped"),
+        scenario.maker("ours-capped")(),
+    )
     run.run()
     found = run.record()
     speeds = {cap.power_limit_w: cap.speed for cap in scenario.cluster_of("ours-capped").nodes[0][0].caps}
@@ -91,9 +99,14 @@ def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
         assert set(limited["power_limit_w"]) <= set(speeds)
         there = residents(found, node)
         for from_s, to_s, limit_w in limited.select("from_s", "to_s", "power_limit_w").head(10).iter_rows():
-            for job_id in there.filter((pl.col("from_s") < to_s) & (pl.col("to_s") > from_s))["job_id"].unique():
+            for job_id in there.filter((pl.col("from_s") < to_s) & (pl.col("to_s") > from_s))[
+                "job_id"
+            ].unique():
                 told = job_history(found, run.log, job_id).filter(
-                    (pl.col("state") == "running") & (pl.col("from_s") >= from_s) & (pl.col("to_s") <= to_s) & (pl.col("nodes") == [node])
+                    (pl.col("state") == "running")
+                    & (pl.col("from_s") >= from_s)
+                    & (pl.col("to_s") <= to_s)
+                    & (pl.col("nodes") == [node])
                 )
                 for speed, excess in told.select("speed", "excess").iter_rows():
                     assert speed == pytest.approx(speeds[limit_w] / (1 + excess))

@@ -16,7 +16,10 @@ PAIR = 1.0468
 
 
 def simulate(*rows: dict[str, Any], nodes: int = 1, **options: Any) -> tuple[Recording, Result]:
-    filled = [{"utilisation": 0.3, "memory_bytes": 200, "duration_s": 1000.0, "submit_s": float(at), **row} for at, row in enumerate(rows)]
+    filled = [
+        {"utilisation": 0.3, "memory_bytes": 200, "duration_s": 1000.0, "submit_s": float(at), **row}
+        for at, row in enumerate(rows)
+    ]
     costs = {name: options.pop(name) for name in ("checkpoint_s", "restart_s") if name in options}
     return run(log(*filled), nodes, Eaco(sleep_after_s=None, **options), **costs)
 
@@ -26,11 +29,19 @@ def places(simulation: Recording) -> list[tuple[int, tuple[tuple[int, int], ...]
 
 
 def test_a_job_joins_the_gpu_of_the_highest_utilisation() -> None:
-    simulation, _ = simulate({"num_gpus": 1}, {"utilisation": 0.45, "num_gpus": 4, "memory_bytes": 900}, {"utilisation": 0.2}, nodes=2)
+    simulation, _ = simulate(
+        {"num_gpus": 1},
+        {"utilisation": 0.45, "num_gpus": 4, "memory_bytes": 900},
+        {"utilisation": 0.2},
+        nodes=2,
+    )
     # the wide one fills the second node to 90 % of memory; the third may only join the first
     assert places(simulation)[2] == (2, ((0, 0),))
     simulation, _ = simulate(
-        {"utilisation": 0.2, "memory_bytes": 900}, {"utilisation": 0.4, "memory_bytes": 800}, {}, {"memory_bytes": 100}
+        {"utilisation": 0.2, "memory_bytes": 900},
+        {"utilisation": 0.4, "memory_bytes": 800},
+        {},
+        {"memory_bytes": 100},
     )
     assert [gpus[0][1] for _, gpus in places(simulation)] == [0, 1, 2, 1]
 
@@ -54,11 +65,13 @@ def test_a_gpu_under_observation_takes_nobody_until_all_have_passed_an_epoch() -
 def test_a_placement_that_breaks_a_residents_deadline_is_undone_at_the_newcomers_epoch() -> None:
     # predicted 4.68 % fits into 6 %; the resident turns out three times as sensitive
     resident = {"deadline_s": 1060.0, "sensitivity": 3.0, "epoch_s": 90.0}
-    simulation, result = simulate(resident, {"submit_s": 10.0, "epoch_s": 60.0}, checkpoint_s=3.0, restart_s=7.0)
+    simulation, result = simulate(
+        resident, {"submit_s": 10.0, "epoch_s": 60.0}, checkpoint_s=3.0, restart_s=7.0
+    )
     jobs = result.jobs
     assert jobs["undos"].to_list() == [0, 1]
-    # the resident's epoch ends at 10 + 90 * (1 + 3 * 0.0468) = 112.6 s; the newcomer's second at 10 + 120 * 1.0468 = 135.6 s, then 3 s of
-    # checkpoint
+    # the resident's epoch ends at 10 + 90 * (1 + 3 * 0.0468) = 112.6 s; the newcomer's second at 10 + 120 *
+    # 1.0468 = 135.6 s, then 3 s of checkpoint
     left_s = next(time_s for time_s, kind, what in simulation.changes if kind == "stay" and what == (1, ()))
     assert left_s == pytest.approx(10 + 120 * PAIR + 3)
     assert jobs["end_s"][0] <= 1060
@@ -75,8 +88,12 @@ def test_a_placement_that_is_predicted_to_break_a_deadline_is_not_tried() -> Non
 
 
 def test_a_refused_gpu_is_asked_again_when_its_residents_slack_has_grown() -> None:
-    # 0.295 beside 0.3 is 4.641 %: at 130 s 870 s are left and 910 until the deadline, which is 0.4 s too little; from 138 s on it is enough
-    rows = [{"submit_s": at, "utilisation": 0.295, "memory_bytes": size} for at, size in ((130.0, 690), (137.0, 250), (139.0, 250))]
+    # 0.295 beside 0.3 is 4.641 %: at 130 s 870 s are left and 910 until the deadline, which is 0.4 s too
+    # little; from 138 s on it is enough
+    rows = [
+        {"submit_s": at, "utilisation": 0.295, "memory_bytes": size}
+        for at, size in ((130.0, 690), (137.0, 250), (139.0, 250))
+    ]
     simulation, result = simulate({"deadline_s": 1040.0}, *rows, max_jobs=2)
     assert [gpus[0][1] for _, gpus in places(simulation)] == [0, 1, 2, 0]
     assert result.jobs["end_s"][0] <= 1040
@@ -89,7 +106,8 @@ def test_what_was_measured_is_used_for_the_next_of_the_kind() -> None:
         {"submit_s": 2000.0, "deadline_s": 3055.0, "model": "slow"},
     ]
     simulation, _ = simulate(*rows, {"submit_s": 2001.0, "model": "slow"})
-    # before anything was measured 4.68 % would have fitted into 5.5 %; the pair was measured at 9.36 %, so 7 % are expected
+    # before anything was measured 4.68 % would have fitted into 5.5 %; the pair was measured at 9.36 %, so 7
+    # % are expected
     assert [gpus[0][1] for _, gpus in places(simulation)] == [0, 0, 0, 1]
 
 
@@ -101,7 +119,9 @@ def test_high_priority_shares_with_nobody() -> None:
 
 def test_who_finds_no_place_waits_and_is_tried_again_when_a_job_ends() -> None:
     full = {"memory_bytes": 900, "num_gpus": 4}
-    simulation, result = simulate(full, {"memory_bytes": 500}, {"num_gpus": 2, "memory_bytes": 500}, max_jobs=2)
+    simulation, result = simulate(
+        full, {"memory_bytes": 500}, {"num_gpus": 2, "memory_bytes": 500}, max_jobs=2
+    )
     assert result.jobs["start_s"].to_list() == [0.0, 1000.0, 1000.0]
     # the first takes a GPU; the second takes the shared one and a free one, as the highest utilisation says
     assert sorted(gpu for _, gpu in places(simulation)[2][1]) in ([0, 1], [1, 2])
@@ -109,7 +129,9 @@ def test_who_finds_no_place_waits_and_is_tried_again_when_a_job_ends() -> None:
 
 def test_a_deadline_that_is_lost_holds_nobody_back() -> None:
     blocked = {"memory_bytes": 900, "num_gpus": 4}
-    simulation, result = simulate(blocked, {"deadline_s": 1100.0, "submit_s": 1.0}, {"deadline_s": 1100.0, "submit_s": 2.0})
+    simulation, result = simulate(
+        blocked, {"deadline_s": 1100.0, "submit_s": 1.0}, {"deadline_s": 1100.0, "submit_s": 2.0}
+    )
     assert result.jobs["start_s"].to_list() == [0.0, 1000.0, 1000.0]
     assert places(simulation)[1][1] == places(simulation)[2][1]
 

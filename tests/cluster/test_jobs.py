@@ -1,4 +1,6 @@
-"""Logs that are wrong are refused with row, value and the way out; what a log does not tell is drawn by rule and seed."""
+"""Logs that are wrong are refused with row, value and the way out; what a log does not tell is drawn by
+rule and seed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ TWO = Cluster.of(2, TINY)
         ({"epoch_s": 0.0}, r"epoch_s is 0, a positive number or null"),
     ],
 )
-def test_a_wrong_row_is_named_with_its_value_and_left_out_only_if_asked(row: dict[str, Any], words: str) -> None:
+def test_a_wrong_row_is_named_with_its_value_and_left_out_only_if_asked(
+    row: dict[str, Any], words: str
+) -> None:
     frame = log({}, row, {})
     with pytest.raises(UsageError, match=words) as told:
         Simulator(frame, TWO, Fifo())
@@ -71,14 +75,29 @@ def test_a_log_without_jobs_is_refused() -> None:
 
 def test_whole_numbers_and_numbers_as_ids_are_taken() -> None:
     frame = check(
-        pl.DataFrame({"job_id": [1, 2], "submit_s": [0, 1], "duration_s": [3, 4], "num_gpus": [1.0, 2.0], "colour": ["red", "blue"]})
+        pl.DataFrame(
+            {
+                "job_id": [1, 2],
+                "submit_s": [0, 1],
+                "duration_s": [3, 4],
+                "num_gpus": [1.0, 2.0],
+                "colour": ["red", "blue"],
+            }
+        )
     )
     assert frame.schema == SCHEMA
     assert frame["priority"].to_list() == [0, 0]
 
 
 def test_a_draw_depends_on_the_seed_alone_and_keeps_what_the_log_tells() -> None:
-    bare = pl.DataFrame({"job_id": range(4000), "submit_s": [10.0] * 4000, "duration_s": [100.0] * 4000, "num_gpus": [1] * 4000})
+    bare = pl.DataFrame(
+        {
+            "job_id": range(4000),
+            "submit_s": [10.0] * 4000,
+            "duration_s": [100.0] * 4000,
+            "num_gpus": [1] * 4000,
+        }
+    )
     first, again, other = draw(bare, 1), draw(bare, 1), draw(bare, 2)
     assert first.equals(again)
     assert not first.equals(other)
@@ -89,7 +108,9 @@ def test_a_draw_depends_on_the_seed_alone_and_keeps_what_the_log_tells() -> None
     medians = first.group_by("model").agg(pl.col("memory_bytes").median() / V100_NODE.memory_bytes)
     for model, share in medians.iter_rows():
         assert share == pytest.approx(MODELS[model][1], rel=0.05)
-    told = bare.with_columns(pl.lit("mine").alias("model"), pl.lit(0.3).alias("utilisation"), pl.lit(7).alias("memory_bytes"))
+    told = bare.with_columns(
+        pl.lit("mine").alias("model"), pl.lit(0.3).alias("utilisation"), pl.lit(7).alias("memory_bytes")
+    )
     kept = draw(told, 1)
     assert set(kept["model"]) == {"mine"}
     assert set(kept["memory_bytes"]) == {7}

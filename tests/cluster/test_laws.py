@@ -1,4 +1,6 @@
-"""What holds for every log and every policy: nothing lost, nothing run twice, memory kept, joules that add up, looking changes nothing."""
+"""What holds for every log and every policy: nothing lost, nothing run twice, memory kept, joules that add
+up, looking changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,33 @@ def jobs(draw: Any, widest: int = 4) -> pl.DataFrame:
         at += draw(st.sampled_from([0.0, 0.0, 1.0, 17.5, 130.25]))
         rows.append(
             {
-                "job_id": str(number), "submit_s": at, "duration_s": draw(st.floats(0.5, 400.0)), "num_gpus": draw(st.integers(1, widest)),
+                "job_id": str(number),
+                "submit_s": at,
+                "duration_s": draw(st.floats(0.5, 400.0)),
+                "num_gpus": draw(st.integers(1, widest)),
                 "utilisation": draw(st.sampled_from([0.0, 0.05, 0.37, 0.5, 0.9])),
                 "memory_bytes": draw(st.sampled_from([0, 300, 450, 1000])),
                 "sensitivity": draw(st.sampled_from([0.5, 1.0, 2.0])),
-                "deadline_s": draw(st.one_of(st.none(), st.just(at + 500.0))), "priority": draw(st.sampled_from([0, 0, 0, 1])),
+                "deadline_s": draw(st.one_of(st.none(), st.just(at + 500.0))),
+                "priority": draw(st.sampled_from([0, 0, 0, 1])),
             }
-        )  # fmt: skip
+        )
     return log(*rows)
 
 
 @given(jobs(widest=10), st.integers(0, 10**6), st.sampled_from([None, 0.0, 20.0]))
 @settings(max_examples=60, deadline=None)
-def test_whatever_a_policy_does_work_and_joules_add_up(frame: pl.DataFrame, seed: int, sleep_after_s: float | None) -> None:
-    run(frame, 3, Chance(random.Random(seed), sleep_after_s=sleep_after_s), kind=CAPPED, checkpoint_s=3.0, restart_s=7.0)
+def test_whatever_a_policy_does_work_and_joules_add_up(
+    frame: pl.DataFrame, seed: int, sleep_after_s: float | None
+) -> None:
+    run(
+        frame,
+        3,
+        Chance(random.Random(seed), sleep_after_s=sleep_after_s),
+        kind=CAPPED,
+        checkpoint_s=3.0,
+        restart_s=7.0,
+    )
 
 
 @given(jobs(), st.integers(0, 10**6))
@@ -66,8 +81,12 @@ class Crowding(BasePolicy):
         self.queue: list[Job] = []
 
     def arrived(self, job: Job) -> None:
-        fits = [gpu for gpu in self.cluster.nodes[0].gpus if gpu.memory + job.memory <= gpu.node.kind.memory_bytes]
-        fits = fits if len(fits) >= job.num_gpus else [gpu for gpu in self.cluster.nodes[1].gpus if not gpu.jobs]
+        fits = [
+            gpu for gpu in self.cluster.nodes[0].gpus if gpu.memory + job.memory <= gpu.node.kind.memory_bytes
+        ]
+        fits = (
+            fits if len(fits) >= job.num_gpus else [gpu for gpu in self.cluster.nodes[1].gpus if not gpu.jobs]
+        )
         if len(fits) >= job.num_gpus:
             self.cluster.place(job, fits[: job.num_gpus])
         else:
@@ -110,7 +129,9 @@ class Metering(Looking):
 @given(jobs())
 @settings(max_examples=40, deadline=None)
 def test_who_looks_changes_nothing_to_the_last_bit(frame: pl.DataFrame) -> None:
-    whole, looked = (Simulator(frame, Cluster.of(2, TINY), policy, stays=True).run() for policy in (Crowding(), Looking()))
+    whole, looked = (
+        Simulator(frame, Cluster.of(2, TINY), policy, stays=True).run() for policy in (Crowding(), Looking())
+    )
     assert looked.jobs.equals(whole.jobs)
     assert looked.nodes.equals(whole.nodes)
     assert looked.stays.equals(whole.stays)
@@ -121,11 +142,15 @@ def test_who_looks_changes_nothing_to_the_last_bit(frame: pl.DataFrame) -> None:
 @given(jobs())
 @settings(max_examples=25, deadline=None)
 def test_a_result_does_not_depend_on_how_time_is_split(frame: pl.DataFrame) -> None:
-    whole, split = (Simulator(frame, Cluster.of(2, TINY), policy).run() for policy in (Crowding(), Metering()))
+    whole, split = (
+        Simulator(frame, Cluster.of(2, TINY), policy).run() for policy in (Crowding(), Metering())
+    )
     assert split.energy_j == pytest.approx(whole.energy_j, rel=1e-12)
     for name in ("start_s", "end_s", "run_s"):
         assert split.jobs[name].equals(whole.jobs[name])
-    assert split.jobs["energy_j"].to_list() == pytest.approx(whole.jobs["energy_j"].to_list(), rel=1e-9, abs=1e-9)
+    assert split.jobs["energy_j"].to_list() == pytest.approx(
+        whole.jobs["energy_j"].to_list(), rel=1e-9, abs=1e-9
+    )
 
 
 class Undoing(BasePolicy):
@@ -140,7 +165,12 @@ class Undoing(BasePolicy):
         self.equal = False
 
     def arrived(self, job: Job) -> None:
-        fits = [gpu for node in self.cluster.nodes for gpu in node.gpus if gpu.memory + job.memory <= node.kind.memory_bytes]
+        fits = [
+            gpu
+            for node in self.cluster.nodes
+            for gpu in node.gpus
+            if gpu.memory + job.memory <= node.kind.memory_bytes
+        ]
         gpus = fits[: job.num_gpus]
         node = gpus[0].node
         if job.index == self.last:
@@ -155,7 +185,13 @@ class Undoing(BasePolicy):
         self.cluster.place(job, gpus)
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0, 100, 250]), st.sampled_from([0.1, 0.3, 0.77])), min_size=2, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from([0, 100, 250]), st.sampled_from([0.1, 0.3, 0.77])),
+        min_size=2,
+        max_size=6,
+    )
+)
 @settings(max_examples=40, deadline=None)
 def test_an_undo_puts_the_node_back_exactly(shapes: list[tuple[int, int, float]]) -> None:
     rows = [
@@ -170,7 +206,9 @@ def test_an_undo_puts_the_node_back_exactly(shapes: list[tuple[int, int, float]]
         for i, (n, m, u) in enumerate(shapes)
     ]
     policy = Undoing(len(shapes) - 1)
-    simulation = Simulator(log(*rows), Cluster.of(1, replace(TINY, memory_bytes=3000)), policy, checkpoint_s=0.0)
+    simulation = Simulator(
+        log(*rows), Cluster.of(1, replace(TINY, memory_bytes=3000)), policy, checkpoint_s=0.0
+    )
     result = simulation.run()
     assert policy.equal
     assert result.jobs["undos"].to_list() == [0] * (len(shapes) - 1) + [1]

@@ -1,4 +1,6 @@
-"""Clusters of several types of node and logs of every kind: each policy ends, places legally and loses no job and no joule."""
+"""Clusters of several types of node and logs of every kind: each policy ends, places legally and loses no
+job and no joule.
+"""
 
 from __future__ import annotations
 
@@ -21,39 +23,59 @@ GIB = 2**30
 def mixed(rng: random.Random) -> Cluster:
     kinds = []
     for number in range(rng.choice([1, 2, 3])):
-        caps = tuple(CapLevel(250.0 * share, rng.uniform(0.6, 1.0), rng.uniform(0.3, 1.0)) for share in (0.8, 0.6)[: rng.randrange(3)])
+        caps = tuple(
+            CapLevel(250.0 * share, rng.uniform(0.6, 1.0), rng.uniform(0.3, 1.0))
+            for share in (0.8, 0.6)[: rng.randrange(3)]
+        )
         kind = NodeType(
-            f"kind {number}", rng.choice("AB"), rng.choice([1, 2, 4, 8, 16]), rng.choice([8, 16, 80]) * GIB,
-            idle_w=rng.choice([0.0, 650.3]), span_w=rng.choice([0.0, 1311.0]), exponent=rng.choice([1.0, 1.55, 2.0]),
-            standby_w=0.0, wake_s=rng.choice([0.0, 60.0]),
-            speed=rng.choice([0.5, 1.0, 2.0]), caps=caps,
-        )  # fmt: skip
+            f"kind {number}",
+            rng.choice("AB"),
+            rng.choice([1, 2, 4, 8, 16]),
+            rng.choice([8, 16, 80]) * GIB,
+            idle_w=rng.choice([0.0, 650.3]),
+            span_w=rng.choice([0.0, 1311.0]),
+            exponent=rng.choice([1.0, 1.55, 2.0]),
+            standby_w=0.0,
+            wake_s=rng.choice([0.0, 60.0]),
+            speed=rng.choice([0.5, 1.0, 2.0]),
+            caps=caps,
+        )
         kinds.append((kind, rng.randrange(1, 4)))
     return Cluster(tuple(kinds))
 
 
 def anything(rng: random.Random, cluster: Cluster) -> pl.DataFrame:
-    """Waves of jobs as wide as the cluster, as large as a GPU, without work for the GPU, past hope, misjudged, of models of their own."""
+    """Waves of jobs as wide as the cluster, as large as a GPU, without work for the GPU, past hope,
+    misjudged, of models of their own.
+    """
     types = [kind.gpu_type for kind, _ in cluster.nodes]
     at, rows = 0.0, []
     own = rng.random() < 0.3
     for number in range(rng.choice([5, 40])):
         at += rng.choice([0.0, 0.0, rng.expovariate(1 / 60), rng.expovariate(1 / 1000)])
         duration_s = rng.choice([60.0, rng.lognormvariate(6, 2), 1e-3, 3 * 86400.0])
-        model, utilisation = rng.choice([("AlexNet", 0.0472), ("VGG-16", 0.4801), ("none", 0.0), ("all", 1.0)])
+        model, utilisation = rng.choice(
+            [("AlexNet", 0.0472), ("VGG-16", 0.4801), ("none", 0.0), ("all", 1.0)]
+        )
         rows.append(
             {
-                "job_id": str(number), "submit_s": at, "duration_s": duration_s,
+                "job_id": str(number),
+                "submit_s": at,
+                "duration_s": duration_s,
                 "num_gpus": rng.choice([1, 1, 2, 4, 8, rng.randrange(1, cluster.gpus + 1)]),
-                "model": str(number) if own else model, "utilisation": rng.random() if own else utilisation,
-                "memory_bytes": rng.choice([0, int(rng.random() * 8 * GIB), 8 * GIB, int(rng.random() * 80 * GIB)]),
+                "model": str(number) if own else model,
+                "utilisation": rng.random() if own else utilisation,
+                "memory_bytes": rng.choice(
+                    [0, int(rng.random() * 8 * GIB), 8 * GIB, int(rng.random() * 80 * GIB)]
+                ),
                 "deadline_s": rng.choice([None, at + duration_s * rng.uniform(1, 1.5), at + duration_s / 2]),
-                "priority": rng.choice([0, 0, 0, 1]), "gpu_type": rng.choice([None, None, rng.choice(types)]),
+                "priority": rng.choice([0, 0, 0, 1]),
+                "gpu_type": rng.choice([None, None, rng.choice(types)]),
                 "epoch_s": rng.choice([None, duration_s / 3, duration_s * 2]),
                 "expected_s": rng.choice([None, duration_s / 10, duration_s * 3]),
                 "sensitivity": rng.choice([None, 0.0, rng.lognormvariate(0, 0.5), 8.0]),
             }
-        )  # fmt: skip
+        )
     floats = dict.fromkeys(("deadline_s", "epoch_s", "expected_s", "sensitivity"), pl.Float64)
     return pl.DataFrame(rows, infer_schema_length=None, schema_overrides={**floats, "gpu_type": pl.String})
 
@@ -82,8 +104,18 @@ def test_every_policy_ends_on_clusters_of_several_types(name: str) -> None:
 def test_a_job_that_no_one_type_of_node_holds_is_refused_though_the_gpu_type_has_both() -> None:
     few = NodeType("few and large", "A", 1, 80 * GIB, idle_w=100.0, span_w=100.0)
     many = NodeType("many and small", "A", 8, 8 * GIB, idle_w=100.0, span_w=100.0)
-    job = {"job_id": ["a"], "submit_s": [0.0], "duration_s": [1.0], "num_gpus": [4], "utilisation": [0.5], "memory_bytes": [40 * GIB]}
-    with pytest.raises(UsageError, match=r"row 0 \(job a\): num_gpus is 4, no single type of node has so many GPUs with that memory"):
+    job = {
+        "job_id": ["a"],
+        "submit_s": [0.0],
+        "duration_s": [1.0],
+        "num_gpus": [4],
+        "utilisation": [0.5],
+        "memory_bytes": [40 * GIB],
+    }
+    with pytest.raises(
+        UsageError,
+        match=r"row 0 \(job a\): num_gpus is 4, no single type of node has so many GPUs with that memory",
+    ):
         check(pl.DataFrame({**job, "gpu_type": ["A"]}), Cluster(((few, 1), (many, 1))))
 
 
@@ -102,9 +134,13 @@ def test_powers_in_steps_add_up_and_are_taken_away_exactly() -> None:
 
 def test_a_ranking_puts_the_node_first_that_stays_awake_anyway_and_leaves_out_the_full() -> None:
     rows: dict[str, Any] = {
-        "job_id": [*"abcd"], "submit_s": [0.0, 0.0, 0.0, 1.0], "duration_s": [100.0, 1000.0, 500.0, 400.0], "num_gpus": [1, 1, 8, 1],
-        "utilisation": [0.3] * 4, "memory_bytes": [GIB, GIB, 30 * GIB, 8 * GIB],
-    }  # fmt: skip
+        "job_id": [*"abcd"],
+        "submit_s": [0.0, 0.0, 0.0, 1.0],
+        "duration_s": [100.0, 1000.0, 500.0, 400.0],
+        "num_gpus": [1, 1, 8, 1],
+        "utilisation": [0.3] * 4,
+        "memory_bytes": [GIB, GIB, 30 * GIB, 8 * GIB],
+    }
 
     class Ranked:
         name, sleep_after_s = "ranked", None
@@ -129,8 +165,11 @@ def test_a_ranking_puts_the_node_first_that_stays_awake_anyway_and_leaves_out_th
 
     policy = Ranked()
     Simulator(pl.DataFrame(rows), Cluster.of(4), policy).run()  # type: ignore[arg-type]
-    # The third node's memory is taken and the fourth hosts nobody; the second stays awake all the time, the first for 99 s of 400 s.
+    # The third node's memory is taken and the fourth hosts nobody; the second stays awake all the time, the
+    # first for 99 s of 400 s.
     more_w = V100_NODE.power_w(0.6 / 8) - V100_NODE.power_w(0.3 / 8)
     alone_w = V100_NODE.power_w(0.3 / 8) - 30
     assert [node for _, node in policy.order] == [1, 0]
-    assert [joules for joules, _ in policy.order] == pytest.approx([more_w * 400, more_w * 99 + alone_w * 301], rel=1e-4)
+    assert [joules for joules, _ in policy.order] == pytest.approx(
+        [more_w * 400, more_w * 99 + alone_w * 301], rel=1e-4
+    )

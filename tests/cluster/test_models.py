@@ -26,8 +26,12 @@ def rows() -> list[tuple[tuple[str, ...], list[int], dict[str, float]]]:
     for row in frame.iter_rows(named=True):
         members = row["job_set"].split("&")
         loads = [round(alone[member]["avg_gpu_util"] * 100) for member in members]
-        row["excess"] = row["avg_jct_h"] / (sum(alone[member]["avg_jct_h"] for member in members) / len(members)) - 1
-        row["saving"] = 1 - row["total_energy_kwh"] / sum(alone[member]["total_energy_kwh"] for member in members)
+        row["excess"] = (
+            row["avg_jct_h"] / (sum(alone[member]["avg_jct_h"] for member in members) / len(members)) - 1
+        )
+        row["saving"] = 1 - row["total_energy_kwh"] / sum(
+            alone[member]["total_energy_kwh"] for member in members
+        )
         row["alone_h"] = [alone[member]["avg_jct_h"] for member in members]
         found.append((tuple(NAMES[member] for member in members), loads, row))
     return found
@@ -37,7 +41,9 @@ def rows() -> list[tuple[tuple[str, ...], list[int], dict[str, float]]]:
 def test_every_published_set_is_within_the_stated_tolerance() -> None:
     errors = []
     for names, loads, row in rows():
-        assert abs(min(sum(loads), UNIT) / 100 - row["avg_gpu_util"]) <= 3.95, names  # points: utilisation adds up
+        assert abs(min(sum(loads), UNIT) / 100 - row["avg_gpu_util"]) <= 3.95, (
+            names
+        )  # points: utilisation adds up
         assert abs(prior(len(loads), sum(loads)) - row["excess"]) <= 0.018, names
         errors.append(V100_NODE.power_w(min(sum(loads), UNIT) / UNIT) / row["avg_power_w"] - 1)
         assert abs(errors[-1]) <= 0.075, names
@@ -48,15 +54,17 @@ def test_every_published_set_is_within_the_stated_tolerance() -> None:
 
 @published
 def test_sharing_saves_what_was_published() -> None:
-    """30 to 44 % against one after the other; the set of four ran until its last job ended, which its mean completion time does not
-    tell.
+    """30 to 44 % against one after the other; the set of four ran until its last job ended, which its mean
+    completion time does not tell.
     """
     for names, loads, row in rows():
         if len(names) not in (2, 3):
             continue
         together_h = sum(row["alone_h"]) / len(names) * (1 + prior(len(names), sum(loads)))
         together = V100_NODE.power_w(sum(loads) / UNIT) * together_h
-        apart = sum(V100_NODE.power_w(load / UNIT) * hours for load, hours in zip(loads, row["alone_h"], strict=True))
+        apart = sum(
+            V100_NODE.power_w(load / UNIT) * hours for load, hours in zip(loads, row["alone_h"], strict=True)
+        )
         assert 1 - together / apart == pytest.approx(row["saving"], abs=0.05), names
         assert 0.29 < row["saving"] < 0.45
 
@@ -96,7 +104,15 @@ def test_a_limit_lowers_only_what_is_above_idle() -> None:
     ],
 )
 def test_a_node_that_cannot_be_is_refused(change: dict[str, object], words: str) -> None:
-    options: dict[str, object] = {"name": "n", "gpu_type": "V", "gpus": 8, "memory_bytes": 1, "idle_w": 650.0, "span_w": 1.0, **change}
+    options: dict[str, object] = {
+        "name": "n",
+        "gpu_type": "V",
+        "gpus": 8,
+        "memory_bytes": 1,
+        "idle_w": 650.0,
+        "span_w": 1.0,
+        **change,
+    }
     with pytest.raises(UsageError, match=words):
         NodeType(**options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at least one node"):

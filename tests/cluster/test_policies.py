@@ -1,4 +1,6 @@
-"""Every policy on logs of all kinds: all its placements legal, all work done, the joules audited; and what each is for."""
+"""Every policy on logs of all kinds: all its placements legal, all work done, the joules audited; and what
+each is for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from test_laws import jobs
 from benchmarks.fixtures.cluster_compare import compare, runs
 from workbench.cluster.colocation import Colocation
 from workbench.cluster.generator import draw, generate
-from workbench.cluster.policies import POLICIES, Eaco, EnergyAwarePolicy, Fifo, Gandiva, Lucid, Sjf, Srtf, Tiresias
+from workbench.cluster.policies import (
+    POLICIES,
+    Eaco,
+    EnergyAwarePolicy,
+    Fifo,
+    Gandiva,
+    Lucid,
+    Sjf,
+    Srtf,
+    Tiresias,
+)
 from workbench.cluster.policies.pairing import FifoPacked
 from workbench.cluster.policy import Policy
 from workbench.cluster.power import V100_NODE, CapLevel, Cluster
@@ -27,7 +39,11 @@ from workbench.cluster.simulator import Simulator
 from workbench.cluster.summary import summarise
 
 CAPS = (CapLevel(200.0, 0.978, 0.866), CapLevel(150.0, 0.931, 0.667))
-EVERY = {**POLICIES, "ours, no moves": partial(EnergyAwarePolicy, review_s=None), "ours, restless": partial(EnergyAwarePolicy, review_s=1.0, capped=True)}
+EVERY = {
+    **POLICIES,
+    "ours, no moves": partial(EnergyAwarePolicy, review_s=None),
+    "ours, restless": partial(EnergyAwarePolicy, review_s=1.0, capped=True),
+}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -79,16 +95,26 @@ def test_best_fit_fills_a_node_and_spread_takes_the_emptiest() -> None:
 
 def test_the_shortest_goes_first_in_sjf_and_takes_the_gpu_in_srtf() -> None:
     frame = log(
-        {"duration_s": 5000.0, "num_gpus": 4}, {"duration_s": 300.0, "num_gpus": 4, "submit_s": 1.0}, {"num_gpus": 4, "submit_s": 2.0}
+        {"duration_s": 5000.0, "num_gpus": 4},
+        {"duration_s": 300.0, "num_gpus": 4, "submit_s": 1.0},
+        {"num_gpus": 4, "submit_s": 2.0},
     )
     assert ends(frame, 1, Sjf(sleep_after_s=None)) == [5000.0, 5400.0, 5100.0]
-    # the long one writes its checkpoint from 1 s to 4 s; the two shorter ones run until 404 s, as neither is worth another stop
-    assert ends(frame, 1, Srtf(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0) == [404 + 4999 + 7, 304.0, 404.0]
+    # the long one writes its checkpoint from 1 s to 4 s; the two shorter ones run until 404 s, as neither is
+    # worth another stop
+    assert ends(frame, 1, Srtf(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0) == [
+        404 + 4999 + 7,
+        304.0,
+        404.0,
+    ]
 
 
 def test_tiresias_lets_the_new_ones_pass_without_knowing_durations() -> None:
     frame = log({"duration_s": 5000.0, "num_gpus": 4}, {"num_gpus": 4, "submit_s": 3000.0})
-    assert ends(frame, 1, Tiresias(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0) == [5000 + 100 + 3 + 7, 3103.0]
+    assert ends(frame, 1, Tiresias(sleep_after_s=None), checkpoint_s=3.0, restart_s=7.0) == [
+        5000 + 100 + 3 + 7,
+        3103.0,
+    ]
 
 
 def test_packing_waits_until_the_cluster_is_full() -> None:
@@ -119,7 +145,11 @@ def test_ours_takes_a_free_gpu_of_an_awake_node_before_it_shares_and_shares_befo
 def test_ours_empties_a_node_that_one_long_job_keeps_awake() -> None:
     short, long = {"duration_s": 2000.0, "memory_bytes": 600}, {"duration_s": 90_000.0, "memory_bytes": 600}
     frame = log(
-        *(short for _ in range(3)), long, *({**short, "submit_s": 1.0} for _ in range(3)), {**long, "submit_s": 2.0}, {"submit_s": 3000.0}
+        *(short for _ in range(3)),
+        long,
+        *({**short, "submit_s": 1.0} for _ in range(3)),
+        {**long, "submit_s": 2.0},
+        {"submit_s": 3000.0},
     )
     _, moved = run(frame, 2, EnergyAwarePolicy(review_s=100.0))
     _, kept = run(frame, 2, EnergyAwarePolicy(review_s=None))
@@ -132,16 +162,25 @@ def test_policies_are_compared_here_and_on_an_executor_alike() -> None:
     chosen = {"fifo": Fifo, "eaco": partial(Eaco, max_jobs=2), "ours": EnergyAwarePolicy}
     here = compare(frame, Cluster.of(2), chosen)
     assert here["run"].to_list() == ["fifo", "eaco", "ours"]
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # a fork would copy the locks of running threads
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn")
+    ) as pool:  # a fork would copy the locks of running threads
         assert compare(frame, Cluster.of(2), chosen, executor=pool).equals(here)
     assert next(runs(frame, Cluster.of(2), chosen))[0] == "fifo"
 
 
 def test_sharing_saves_energy_over_best_fit_and_ours_over_eaco() -> None:
-    frame = draw(generate(1500, gpus=96, seed=21, load=0.9).select("job_id", "submit_s", "duration_s", "num_gpus"), 3)
+    frame = draw(
+        generate(1500, gpus=96, seed=21, load=0.9).select("job_id", "submit_s", "duration_s", "num_gpus"), 3
+    )
     energy = {
         name: float(summarise(Simulator(frame, Cluster.of(12), make()).run())["energy_kwh"])
-        for name, make in (("spread", partial(Fifo, spread=True, sleep_after_s=None)), ("fit", Fifo), ("eaco", Eaco), ("ours", EnergyAwarePolicy))
+        for name, make in (
+            ("spread", partial(Fifo, spread=True, sleep_after_s=None)),
+            ("fit", Fifo),
+            ("eaco", Eaco),
+            ("ours", EnergyAwarePolicy),
+        )
     }
     assert energy["spread"] > energy["fit"] > energy["eaco"] > energy["ours"]
     assert energy["ours"] < 0.92 * energy["eaco"]

@@ -48,10 +48,15 @@ def test_sacct_without_a_word_of_gpus_is_refused(tmp_path: Path) -> None:
 def test_alibabas_pods_that_share_tell_their_part_of_the_gpu() -> None:
     pods = pl.DataFrame(
         {
-            "name": ["a", "b", "c"], "num_gpu": [1, 2, 0], "gpu_milli": [250, 1000, 0], "gpu_spec": ["T4", "V100M16|V100M32", None],
-            "creation_time": [100, 50, 70], "deletion_time": [400, 90, 80], "scheduled_time": [110, 50, 70],
+            "name": ["a", "b", "c"],
+            "num_gpu": [1, 2, 0],
+            "gpu_milli": [250, 1000, 0],
+            "gpu_spec": ["T4", "V100M16|V100M32", None],
+            "creation_time": [100, 50, 70],
+            "deletion_time": [400, 90, 80],
+            "scheduled_time": [110, 50, 70],
         }
-    )  # fmt: skip
+    )
     jobs = alibaba(pods)
     assert jobs["job_id"].to_list() == ["b", "c", "a"]
     assert jobs["duration_s"].to_list() == [40, 10, 290]
@@ -64,10 +69,15 @@ def test_alibabas_pods_that_share_tell_their_part_of_the_gpu() -> None:
 def test_pai_tasks_ask_in_percent_and_times_instances() -> None:
     tasks = pl.DataFrame(
         {
-            "job_name": ["j", "k"], "task_name": ["worker", "tensorflow"], "inst_num": [4.0, 1.0], "plan_gpu": [100.0, 25.0],
-            "start_time": [10.0, 20.0], "end_time": [110.0, None], "gpu_type": ["V100", "MISC"],
+            "job_name": ["j", "k"],
+            "task_name": ["worker", "tensorflow"],
+            "inst_num": [4.0, 1.0],
+            "plan_gpu": [100.0, 25.0],
+            "start_time": [10.0, 20.0],
+            "end_time": [110.0, None],
+            "gpu_type": ["V100", "MISC"],
         }
-    )  # fmt: skip
+    )
     jobs = alibaba(tasks)
     assert jobs["job_id"].to_list() == ["j/worker", "k/tensorflow"]
     assert jobs["num_gpus"].to_list() == [4, 1]
@@ -77,7 +87,9 @@ def test_pai_tasks_ask_in_percent_and_times_instances() -> None:
 
 
 def test_philly_keeps_its_virtual_cluster_as_the_user() -> None:
-    jobs = philly(pl.DataFrame({"job_id": [7], "vc": ["x"], "submit_s": [5], "duration_s": [9], "num_gpus": [2]}))
+    jobs = philly(
+        pl.DataFrame({"job_id": [7], "vc": ["x"], "submit_s": [5], "duration_s": [9], "num_gpus": [2]})
+    )
     assert jobs.row(0)[:5] == ("7", 5.0, 9.0, 2, "x")
 
 
@@ -94,7 +106,9 @@ def test_no_damaged_file_gives_another_error_than_the_readers_own(tmp_path: Path
     """Some of these make Polars panic, which is no Exception."""
     rng = random.Random(12)
     path = tmp_path / "jobs.parquet"
-    pl.DataFrame({"job_id": ["a", "b"], "submit_s": [0.0, 1.0], "duration_s": [9.0, 8.0], "num_gpus": [1, 2]}).write_parquet(path)
+    pl.DataFrame(
+        {"job_id": ["a", "b"], "submit_s": [0.0, 1.0], "duration_s": [9.0, 8.0], "num_gpus": [1, 2]}
+    ).write_parquet(path)
     whole, refused = path.read_bytes(), 0
     for _ in range(200):
         content = bytearray(whole)

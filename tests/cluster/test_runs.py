@@ -1,4 +1,6 @@
-"""Logs are read by their columns, scenarios reach the policies that they name, runs tell their progress and can be ended."""
+"""Logs are read by their columns, scenarios reach the policies that they name, runs tell their progress
+and can be ended.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,22 @@ from workbench.cluster.policies import POLICIES, Eaco, EnergyAwarePolicy
 from workbench.cluster.runs import Cancelled, Channel, Runs, processes, timeline_step_s, work
 from workbench.cluster.scenario import CHOICES, NEVER_S, Scenario, label, prepared, takes, tasks
 from workbench.cluster.sources import sources
-from workbench.cluster.views import RunOutcome, course, distribution, distributions, frame, notable, per_job, rows
+from workbench.cluster.views import (
+    RunOutcome,
+    course,
+    distribution,
+    distributions,
+    frame,
+    notable,
+    per_job,
+    rows,
+)
 from workbench.errors import UsageError
 from workbench.experiments.executors import HereExecutor
 
-JOBS = generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0).drop("model", "utilisation", "memory_bytes", "deadline_s", "sensitivity")
+JOBS = generate(300, gpus=32, seed=3, load=0.9, mean_s=4000.0).drop(
+    "model", "utilisation", "memory_bytes", "deadline_s", "sensitivity"
+)
 FOUR = Scenario(nodes=4, policies=("fifo-spread-always-on", "eaco", "ours"))
 
 
@@ -41,14 +54,31 @@ def done(scenario: Scenario, jobs: pl.DataFrame = JOBS) -> list[RunOutcome]:
 
 
 def test_a_log_is_known_by_its_columns() -> None:
-    own = pl.DataFrame({"job_id": ["a"], "submit_s": [0.0], "duration_s": [60.0], "num_gpus": [1], "utilisation": [0.3], "other": [1]})
+    own = pl.DataFrame(
+        {
+            "job_id": ["a"],
+            "submit_s": [0.0],
+            "duration_s": [60.0],
+            "num_gpus": [1],
+            "utilisation": [0.3],
+            "other": [1],
+        }
+    )
     assert read(own).columns == ["job_id", "submit_s", "duration_s", "num_gpus", "utilisation"]
     assert read(own.rename({"other": "vc"}))["user"].to_list() == ["1"]
     slurm = pl.DataFrame(
-        {"JobID": ["7"], "Submit": ["2024-01-01T00:00:00"], "ElapsedRaw": [600], "AllocTRES": ["cpu=4,gres/gpu=2"], "State": ["COMPLETED"]}
+        {
+            "JobID": ["7"],
+            "Submit": ["2024-01-01T00:00:00"],
+            "ElapsedRaw": [600],
+            "AllocTRES": ["cpu=4,gres/gpu=2"],
+            "State": ["COMPLETED"],
+        }
     )
     assert read(slurm).select("job_id", "duration_s", "num_gpus").rows() == [("7", 600.0, 2)]
-    pods = pl.DataFrame({"name": ["p"], "num_gpu": [1], "gpu_milli": [500], "creation_time": [0], "deletion_time": [90]})
+    pods = pl.DataFrame(
+        {"name": ["p"], "num_gpu": [1], "gpu_milli": [500], "creation_time": [0], "deletion_time": [90]}
+    )
     assert read(pods)["utilisation"].to_list() == [0.5]
 
 
@@ -72,7 +102,9 @@ def test_what_is_no_log_is_a_sentence(tmp_path: Path) -> None:
 def test_files_of_all_kinds_are_found_in_a_directory(tmp_path: Path) -> None:
     JOBS.write_parquet(tmp_path / "one.parquet")
     JOBS.write_csv(tmp_path / "two.csv")
-    (tmp_path / "three.txt").write_text("JobID|Submit|ElapsedRaw|AllocTRES\n7|2024-01-01T00:00:00|600|gres/gpu=2\n")
+    (tmp_path / "three.txt").write_text(
+        "JobID|Submit|ElapsedRaw|AllocTRES\n7|2024-01-01T00:00:00|600|gres/gpu=2\n"
+    )
     found = sources(tmp_path)
     assert list(found) == ["one", "three", "two"]
     assert found["one"].raw.height == found["two"].raw.height == 300
@@ -91,7 +123,10 @@ def test_trimming_says_what_it_leaves_out_and_cuts() -> None:
     done = trim(jobs)
     assert done.jobs["job_id"].to_list() == ["c", "a"]
     assert done.jobs["duration_s"].to_list() == [259200.0, 100.0]
-    assert done.words == ("3 of 5 jobs are left out (no GPU, more than 8 GPUs, or less than 60 s) and 1 durations are cut at 3 days")
+    assert done.words == (
+        "3 of 5 jobs are left out (no GPU, more than 8 GPUs, or less than 60 s) and 1 durations are cut at 3 "
+        "days"
+    )
     assert trim(jobs.head(1)).words == ""
 
 
@@ -101,7 +136,8 @@ def test_weeks_are_cut_by_rule() -> None:
     at = [n * day for n in range(21)] + [n * day + s for n in range(7, 14) for s in (1.0, 2.0)]
     at.sort()
     jobs = pl.DataFrame({"job_id": [str(n) for n in range(len(at))], "submit_s": at}).with_columns(
-        pl.when(pl.col("submit_s") < 14 * day).then(500.0).otherwise(100.0).alias("duration_s"), pl.lit(1).alias("num_gpus")
+        pl.when(pl.col("submit_s") < 14 * day).then(500.0).otherwise(100.0).alias("duration_s"),
+        pl.lit(1).alias("num_gpus"),
     )
     found = parts(jobs)
     assert list(found) == [WHOLE, BUSIEST_DAY, BUSIEST, MEDIAN]
@@ -119,7 +155,9 @@ def test_weeks_of_recorded_logs_are_those_of_the_tables(data_dir: Path) -> None:
         of_tables = list(benchmark.weeks(benchmark.usable(log)).values())
         found = parts(trim(read(log)).jobs)
         of_panel = [found[name]() for name in (BUSIEST, MEDIAN) if name in found] or [found[WHOLE]()]
-        assert [week["job_id"].to_list() for week in of_panel] == [week["job_id"].cast(pl.String).to_list() for week in of_tables]
+        assert [week["job_id"].to_list() for week in of_panel] == [
+            week["job_id"].cast(pl.String).to_list() for week in of_tables
+        ]
 
 
 # scenarios
@@ -212,7 +250,11 @@ def test_a_run_in_slices_is_the_run_in_one_piece() -> None:
     for outcome in done(FOUR):
         name = outcome.task.policy
         log = prepared(JOBS, FOUR, 0)
-        whole = summarise(Simulator(log, FOUR.cluster_of(name), FOUR.maker(name)(), timeline_s=timeline_step_s(log, 32)).run())
+        whole = summarise(
+            Simulator(
+                log, FOUR.cluster_of(name), FOUR.maker(name)(), timeline_s=timeline_step_s(log, 32)
+            ).run()
+        )
         assert outcome.row == whole
         assert outcome.record is not None
 
@@ -227,7 +269,9 @@ def test_runs_in_processes_are_those_of_this_process_and_tell_their_progress() -
     here = Runs(JOBS, list(tasks(scenario)), HereExecutor())
     assert here.wait(60)
     assert [here.outcomes[n].row for n in range(6)] == [runs.outcomes[n].row for n in range(6)]
-    assert [outcome.record is not None for _, outcome in sorted(here.outcomes.items())] == [True] * 3 + [False] * 3
+    assert [outcome.record is not None for _, outcome in sorted(here.outcomes.items())] == [True] * 3 + [
+        False
+    ] * 3
 
 
 def test_runs_are_ended_at_once_and_the_processes_serve_the_next() -> None:
@@ -271,8 +315,14 @@ def test_runs_have_all_come_in_when_waiting_for_them_ends() -> None:
             late.set_exception(error) if (error := done.exception()) else late.set_result(done.result())
             return late
 
-    wide = JOBS.with_columns(pl.when(pl.int_range(300) == 7).then(17).otherwise(pl.col("num_gpus")).alias("num_gpus"))
-    runs = Runs(wide, list(tasks(Scenario(nodes=2, policies=("fifo-best-fit",), sweep="nodes", values=(2.0, 4.0)))), Here())
+    wide = JOBS.with_columns(
+        pl.when(pl.int_range(300) == 7).then(17).otherwise(pl.col("num_gpus")).alias("num_gpus")
+    )
+    runs = Runs(
+        wide,
+        list(tasks(Scenario(nodes=2, policies=("fifo-best-fit",), sweep="nodes", values=(2.0, 4.0)))),
+        Here(),
+    )
     assert runs.wait(60)
     assert (list(runs.outcomes), list(runs.errors)) == ([1], [0])
 
@@ -289,7 +339,11 @@ def test_when_a_run_cannot_be_begun_those_under_way_are_ended_first() -> None:
             return self.first
 
     with Full(1) as pool:
-        runs = Runs(generate(60_000, gpus=256, seed=1), list(tasks(Scenario(nodes=32, policies=("ours", "eaco")))), pool)
+        runs = Runs(
+            generate(60_000, gpus=256, seed=1),
+            list(tasks(Scenario(nodes=32, policies=("ours", "eaco")))),
+            pool,
+        )
         assert runs.wait(60)
         assert all(future.done() for future in runs._futures)
     assert (runs.errors, runs.outcomes, runs.cancelled) == ({-1: "OSError: no room for another"}, {}, False)
@@ -304,7 +358,9 @@ def test_a_timeline_is_as_long_as_the_work_takes_on_a_cluster_that_is_too_small(
 
 
 def test_one_run_that_fails_does_not_take_the_others_with_it() -> None:
-    wide = JOBS.with_columns(pl.when(pl.int_range(300) == 7).then(17).otherwise(pl.col("num_gpus")).alias("num_gpus"))
+    wide = JOBS.with_columns(
+        pl.when(pl.int_range(300) == 7).then(17).otherwise(pl.col("num_gpus")).alias("num_gpus")
+    )
     scenario = Scenario(nodes=2, policies=("fifo-best-fit",), sweep="nodes", values=(2.0, 4.0))
     runs = Runs(wide, list(tasks(scenario)), ThreadPoolExecutor(1))
     assert runs.wait(60)
@@ -316,7 +372,12 @@ def test_one_run_that_fails_does_not_take_the_others_with_it() -> None:
 
 
 def test_a_process_that_dies_is_told_and_the_next_run_has_new_ones() -> None:
-    comparison = PolicyComparison(sources(generate(40_000, gpus=256, seed=1)), Scenario(nodes=32, policies=("ours",)), workers=1, trimmed=False)
+    comparison = PolicyComparison(
+        sources(generate(40_000, gpus=256, seed=1)),
+        Scenario(nodes=32, policies=("ours",)),
+        workers=1,
+        trimmed=False,
+    )
     try:
         runs = comparison.begin()
         until(lambda: runs.progress[0] > 0, 60)
@@ -448,13 +509,20 @@ def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) 
     assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
 
 
-def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_known_to_be_of_that(tmp_path: Path) -> None:
+def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_known_to_be_of_that(
+    tmp_path: Path,
+) -> None:
     comparison = PolicyComparison(sources(JOBS), FOUR, executor=HereExecutor(), trimmed=False)
     comparison.begin().wait(60)
     JOBS.head(50).write_csv(tmp_path / "jobs.csv")
     comparison.open(str(tmp_path / "jobs.csv"))
     assert list(comparison.sources) == ["jobs", "jobs (2)"]
-    assert (comparison.choice.log, comparison.choice.part, comparison.jobs.height, comparison.stale) == ("jobs (2)", WHOLE, 50, True)
+    assert (comparison.choice.log, comparison.choice.part, comparison.jobs.height, comparison.stale) == (
+        "jobs (2)",
+        WHOLE,
+        50,
+        True,
+    )
     JOBS.head(40).write_parquet(tmp_path / "jobs.parquet")
     assert [each.raw.height for each in sources(tmp_path).values()] == [50, 40]
     assert list(sources([JOBS, tmp_path])) == ["jobs", "jobs (2)", "jobs (3)"]
@@ -463,12 +531,18 @@ def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_know
 def test_a_log_that_cannot_be_simulated_leaves_what_is_under_way_alone() -> None:
     given = {"large": generate(60_000, gpus=256, seed=1), "empty": JOBS.clear()}
     with ThreadPoolExecutor(1) as pool:
-        comparison = PolicyComparison(sources(given), Scenario(nodes=32, policies=("ours",)), executor=pool, trimmed=False)
+        comparison = PolicyComparison(
+            sources(given), Scenario(nodes=32, policies=("ours",)), executor=pool, trimmed=False
+        )
         runs = comparison.begin()
         comparison.set(log="empty")
         with pytest.raises(UsageError, match="empty has 0 jobs"):
             comparison.begin()
-        assert (comparison.runs, comparison.state, comparison.ran and comparison.ran.log) == (runs, "running", "large")
+        assert (comparison.runs, comparison.state, comparison.ran and comparison.ran.log) == (
+            runs,
+            "running",
+            "large",
+        )
         comparison.cancel()
         assert runs.wait(60)
 
@@ -491,7 +565,14 @@ def test_a_file_that_cannot_be_read_is_read_once(tmp_path: Path, monkeypatch: py
 
 
 def test_words_in_place_of_numbers_are_told_by_row_and_can_be_passed_over() -> None:
-    log = pl.DataFrame({"job_id": list("abc"), "submit_s": [0, 1, 2], "duration_s": ["60", " N/A", "70"], "num_gpus": [1, 1, 1]})
+    log = pl.DataFrame(
+        {
+            "job_id": list("abc"),
+            "submit_s": [0, 1, 2],
+            "duration_s": ["60", " N/A", "70"],
+            "num_gpus": [1, 1, 1],
+        }
+    )
     sentence = r"row 1 \(job b\): duration_s is ' N/A', a number is needed; 1 of 3 rows are like that"
     with pytest.raises(UsageError, match=sentence):
         read(log)
@@ -502,21 +583,35 @@ def test_words_in_place_of_numbers_are_told_by_row_and_can_be_passed_over() -> N
     comparison.set(keep_valid=True)
     assert comparison.begin().wait(60)
     assert comparison.results["jobs"].to_list() == [2, 2, 2]
-    pods = {"name": ["p"], "num_gpu": [1], "gpu_milli": [500], "creation_time": ["soon"], "deletion_time": [90]}
+    pods = {
+        "name": ["p"],
+        "num_gpu": [1],
+        "gpu_milli": [500],
+        "creation_time": ["soon"],
+        "deletion_time": [90],
+    }
     with pytest.raises(UsageError, match=r"row 0 \(job p\): creation_time is 'soon', a number is needed"):
         read(pl.DataFrame(pods))
-    dates = log.with_columns(pl.lit("2024-01-01").str.to_date().alias("submit_s"), pl.lit(60.0).alias("duration_s"))
-    with pytest.raises(UsageError, match="column 'submit_s' holds Date, where numbers are needed, for instance 2024-01-01"):
+    dates = log.with_columns(
+        pl.lit("2024-01-01").str.to_date().alias("submit_s"), pl.lit(60.0).alias("duration_s")
+    )
+    with pytest.raises(
+        UsageError, match="column 'submit_s' holds Date, where numbers are needed, for instance 2024-01-01"
+    ):
         read(dates)
 
 
 def test_a_log_in_another_unit_has_no_days() -> None:
-    jobs = pl.DataFrame({"job_id": ["a", "b"], "submit_s": [0.0, 1.7e18], "duration_s": [60.0, 60.0], "num_gpus": [1, 1]})
+    jobs = pl.DataFrame(
+        {"job_id": ["a", "b"], "submit_s": [0.0, 1.7e18], "duration_s": [60.0, 60.0], "num_gpus": [1, 1]}
+    )
     assert list(parts(jobs)) == [WHOLE]
 
 
 def test_too_many_runs_and_empty_logs_are_refused() -> None:
-    comparison = PolicyComparison(sources(JOBS), replace(FOUR, draws=50, sweep="nodes", values=(4.0, 5.0, 6.0, 7.0)), trimmed=False)
+    comparison = PolicyComparison(
+        sources(JOBS), replace(FOUR, draws=50, sweep="nodes", values=(4.0, 5.0, 6.0, 7.0)), trimmed=False
+    )
     with pytest.raises(UsageError, match="that would be 600 runs; at most 500"):
         comparison.begin()
     empty = PolicyComparison(sources(JOBS.clear()), FOUR, trimmed=False)
@@ -561,7 +656,9 @@ def test_the_area_below_the_power_is_the_energy_however_few_its_points() -> None
             length_s = np.diff(np.concatenate([[0.0], found["hours"]])) * 3600
             assert len(found["hours"]) <= points
             assert (length_s * found["power_w"]).sum() == pytest.approx(result.energy_j, rel=1e-6)
-            assert (length_s * found["hosting"]).sum() / length_s.sum() == pytest.approx(outcome.row["active_nodes"], rel=0.1, abs=0.1)
+            assert (length_s * found["hosting"]).sum() / length_s.sum() == pytest.approx(
+                outcome.row["active_nodes"], rel=0.1, abs=0.1
+            )
 
 
 def test_a_log_of_seconds_has_a_course_too() -> None:
@@ -583,18 +680,31 @@ def test_a_distribution_is_small_and_keeps_its_extremes() -> None:
 
 def test_what_is_told_of_jobs_is_worked_out_from_their_times() -> None:
     jobs = pl.DataFrame(
-        {"job_id": ["a", "b"], "submit_s": [0.0, 0.0], "duration_s": [3600.0, 1800.0], "num_gpus": [1, 1], "deadline_s": [7200.0, None],
-         "end_s": [10800.0, 1800.0], "run_s": [5400.0, 1800.0], "energy_j": [5.0, 7.0], "undos": [0, 0], "moves": [1, 0]}
-    )  # fmt: skip
+        {
+            "job_id": ["a", "b"],
+            "submit_s": [0.0, 0.0],
+            "duration_s": [3600.0, 1800.0],
+            "num_gpus": [1, 1],
+            "deadline_s": [7200.0, None],
+            "end_s": [10800.0, 1800.0],
+            "run_s": [5400.0, 1800.0],
+            "energy_j": [5.0, 7.0],
+            "undos": [0, 0],
+            "moves": [1, 0],
+        }
+    )
     told = per_job(jobs)
     assert told.select("wait_h", "jct_h", "slowdown", "inflation", "missed").rows() == [
         (1.5, 3.0, 3.0, 0.5, True),
         (0.0, 0.5, 1.0, 0.0, False),
     ]
     assert notable(jobs) == {
-        "longest wait": ["a"], "most slowed by others": ["a"], "most energy": ["b", "a"], "latest for its deadline": ["a"],
+        "longest wait": ["a"],
+        "most slowed by others": ["a"],
+        "most energy": ["b", "a"],
+        "latest for its deadline": ["a"],
         "most undone and moved": ["a"],
-    }  # fmt: skip
+    }
 
 
 def test_distributions_are_of_all_jobs() -> None:

@@ -49,12 +49,16 @@ def test_one_job_alone_costs_its_node_from_waking_to_its_end() -> None:
 
 
 def test_two_jobs_on_one_gpu_slow_each_other_until_one_ends() -> None:
-    _, result = run(log({"utilisation": 0.5}, {"utilisation": 0.5, "duration_s": 50.0}), 1, Scripted(on(0, 0)))
+    _, result = run(
+        log({"utilisation": 0.5}, {"utilisation": 0.5, "duration_s": 50.0}), 1, Scripted(on(0, 0))
+    )
     # together 1 + 0.078: the short one takes 53.9 s; then 50 s of the long one are left and run alone
     assert result.jobs["end_s"].to_list() == pytest.approx([103.9, 53.9])
     # 53.9 s at u = 1/4 (250 W) shared evenly, then 50 s at u = 1/8: 100 + 400 (1/4 - 1/8^1.5) W
     alone_w = 100 + 400 * (0.25 - 0.125**1.5)
-    assert result.jobs["own_energy_j"].to_list() == pytest.approx([53.9 * 125 + 50 * alone_w, 53.9 * 125], rel=1e-5)
+    assert result.jobs["own_energy_j"].to_list() == pytest.approx(
+        [53.9 * 125 + 50 * alone_w, 53.9 * 125], rel=1e-5
+    )
 
 
 def test_a_sensitive_job_suffers_more_and_its_slowest_gpu_sets_its_pace() -> None:
@@ -128,7 +132,11 @@ def test_the_timeline_holds_exact_integrals() -> None:
 def test_stays_tell_who_was_where_from_when_to_when() -> None:
     frame = log({"num_gpus": 2}, {"submit_s": 10.0}, {"submit_s": 20.0, "num_gpus": 6})
     _, result = run(frame, 2, Fifo(), stays=True)
-    assert result.stays.rows()[:3] == [("a", 0, 0, 0.0, 105.0), ("a", 0, 1, 0.0, 105.0), ("b", 0, 2, 10.0, 110.0)]
+    assert result.stays.rows()[:3] == [
+        ("a", 0, 0, 0.0, 105.0),
+        ("a", 0, 1, 0.0, 105.0),
+        ("b", 0, 2, 10.0, 110.0),
+    ]
     assert result.stays.filter(pl.col("job_id") == "c").height == 6
     held_s = result.stays.group_by("job_id").agg((pl.col("to_s") - pl.col("from_s")).sum()).sort("job_id")
     assert held_s["to_s"].to_list() == [210.0, 100.0, 6 * 105.0]
@@ -148,7 +156,11 @@ def test_a_deadline_that_passes_is_a_miss_and_one_that_is_met_is_none() -> None:
     [
         ({"num_gpus": 2}, on(0, 0), "on 1 GPUs; give exactly 2"),
         ({"num_gpus": 2}, on(0, 0, 0), "twice on one GPU"),
-        ({"memory_bytes": 900}, on(0, 1), r"on GPU 1 of node 0, where 0.00 GiB of 0.00 are taken.*peak memories must fit"),
+        (
+            {"memory_bytes": 900},
+            on(0, 1),
+            r"on GPU 1 of node 0, where 0.00 GiB of 0.00 are taken.*peak memories must fit",
+        ),
         (
             {"num_gpus": 2},
             lambda c, j: c.place(j, [c.nodes[0].gpus[0], c.nodes[1].gpus[0]]),
@@ -189,8 +201,12 @@ def test_a_policy_that_forgets_a_job_is_found_out() -> None:
 def test_only_what_runs_can_be_stopped_and_only_what_is_empty_can_sleep() -> None:
     with pytest.raises(IllegalPlacement, match="stops job a, which is not running"):
         Simulator(log({}), Cluster.of(1, TINY), Scripted(lambda cluster, job: cluster.stop(job))).run()
-    with pytest.raises(IllegalPlacement, match=r"puts node 0 to standby, which is not awake and empty \(1 seats taken\)"):
-        Simulator(log({}), Cluster.of(1, TINY), Scripted(lambda c, j: (on(0, 0)(c, j), c.sleep(c.nodes[0])))).run()
+    with pytest.raises(
+        IllegalPlacement, match=r"puts node 0 to standby, which is not awake and empty \(1 seats taken\)"
+    ):
+        Simulator(
+            log({}), Cluster.of(1, TINY), Scripted(lambda c, j: (on(0, 0)(c, j), c.sleep(c.nodes[0])))
+        ).run()
 
 
 def test_a_run_tells_how_far_it_is_and_can_be_ended() -> None:

@@ -1,7 +1,7 @@
 """The promise of ipykernel that live panels stand on: a widget's message is handled while a cell runs.
 
-Runs against the ipykernel that is installed; `tests/contracts/ipykernels.sh 7.0.1 7.3.0` runs it against others, each in a
-directory of its own that IPYKERNEL_SITE names.
+Runs against the ipykernel that is installed; `tests/contracts/ipykernels.sh 7.0.1 7.3.0` runs it against
+others, each in a directory of its own that IPYKERNEL_SITE names.
 """
 
 from __future__ import annotations
@@ -108,8 +108,14 @@ def test_a_panel_hears_while_a_cell_blocks_the_main_shell(client: BlockingKernel
     say(client, panel, "panel", shell)
     say(client, plain, "plain", shell)
     ((began_s, ended_s, heard),) = outputs(client, cell)
-    assert "panel" in heard, f"ipykernel {version} kept a panel's message until the cell ended: see workbench.panels._core.live.unblock"
+    assert "panel" in heard, (
+        f"ipykernel {version} kept a panel's message until the cell ended: see "
+        "workbench.panels._core.live.unblock"
+    )
     at_s, on_main_thread = heard["panel"]
     assert began_s < at_s < ended_s
     assert not on_main_thread
-    print(f"ipykernel {version}: heard {at_s - began_s:.2f} s into the cell; without the work-round: {'plain' in heard}")
+    print(
+        f"ipykernel {version}: heard {at_s - began_s:.2f} s into the cell; without the work-round: "
+        f"{'plain' in heard}"
+    )

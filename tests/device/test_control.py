@@ -165,18 +165,32 @@ def test_two_gpus_are_held_and_restored_apart(simulated: Simulated) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "error"),
-    [(Setting(power_limit_w=1000.0), OutOfRange), (Setting(sm_clock_mhz=1), OutOfRange),
-     (Setting(mem_clock_mhz=877), NotSupported)],
-)  # fmt: skip
-def test_what_the_card_does_not_take_changes_nothing(machine: Machine, setting: Setting, error: type[DeviceError]) -> None:
+    [
+        (Setting(power_limit_w=1000.0), OutOfRange),
+        (Setting(sm_clock_mhz=1), OutOfRange),
+        (Setting(mem_clock_mhz=877), NotSupported),
+    ],
+)
+def test_what_the_card_does_not_take_changes_nothing(
+    machine: Machine, setting: Setting, error: type[DeviceError]
+) -> None:
     device = open_device()
     with pytest.raises(error), lease.applied(device, setting):
         pytest.fail("the block must not run")
-    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
+        250.0,
+        0,
+        [],
+        "",
+    )
 
 
-@pytest.mark.parametrize("setting", [Setting(power_limit_w=150.0), Setting(power_limit_w=150.0, sm_clock_mhz=1005)])
-def test_without_the_right_nothing_is_changed_and_no_journal_is_left(simulated: Simulated, setting: Setting) -> None:
+@pytest.mark.parametrize(
+    "setting", [Setting(power_limit_w=150.0), Setting(power_limit_w=150.0, sm_clock_mhz=1005)]
+)
+def test_without_the_right_nothing_is_changed_and_no_journal_is_left(
+    simulated: Simulated, setting: Setting
+) -> None:
     machine = simulated("V100", stepped=True, privileged=False)
     device = open_device()
     with pytest.raises(NotPermitted, match="it takes root or CAP_SYS_ADMIN"), lease.applied(device, setting):
@@ -221,7 +235,9 @@ def test_a_debt_outlives_a_second_refusal(machine: Machine) -> None:
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=4)  # each time the device tries to undo it, too
     assert lease.restore(device)
-    with lease.applied(device, Setting(sm_clock_mhz=1005)):  # putting back fails at its start too, and works at its end
+    with lease.applied(
+        device, Setting(sm_clock_mhz=1005)
+    ):  # putting back fails at its start too, and works at its end
         assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
     assert (limit_w(machine), locked_mhz(machine), journals()) == (250.0, 0, [])
 
@@ -256,7 +272,11 @@ def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch:
     monkeypatch.setattr(NvmlDevice, "apply", apply)
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
-    assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (250.0, ["power_limit_w"], [150.0])
+    assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (
+        250.0,
+        ["power_limit_w"],
+        [150.0],
+    )
     assert (seen[0]["pid"], seen[0]["uuid"]) == (os.getpid(), device.uuid)
 
 
@@ -322,7 +342,8 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
             code = rng.choice([TIMEOUT, UNKNOWN, NO_PERMISSION])
             machine.inject(name, code, times=rng.randrange(1, 3), after=rng.randrange(3))
         setting = Setting(
-            power_limit_w=rng.choice([None, 90.0, 100.0, 180.0, 250.0]), sm_clock_mhz=rng.choice([None, 1, *clocks[::30]])
+            power_limit_w=rng.choice([None, 90.0, 100.0, 180.0, 250.0]),
+            sm_clock_mhz=rng.choice([None, 1, *clocks[::30]]),
         )
         try:
             step = rng.randrange(4)
@@ -349,7 +370,9 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
     assert any(said), "no fault ever hit a restore: the test tests nothing"
 
 
-@pytest.mark.parametrize("how", [lease.change, lambda device, setting: lease.applied(device, setting).__enter__()])
+@pytest.mark.parametrize(
+    "how", [lease.change, lambda device, setting: lease.applied(device, setting).__enter__()]
+)
 def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, how: Callable[[NvmlDevice, Setting], object]
 ) -> None:
@@ -365,7 +388,12 @@ def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     monkeypatch.setattr(NvmlDevice, "apply", apply)
     with pytest.raises(KeyboardInterrupt):
         how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
-    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (250.0, 0, [], "")
+    assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
+        250.0,
+        0,
+        [],
+        "",
+    )
     with lease.applied(device, Setting(power_limit_w=200.0)):
         interrupts.append(KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt), lease.applied(device, Setting(power_limit_w=150.0)):
@@ -416,7 +444,7 @@ def journal_of_a_dead_process(machine: Machine, **more: str) -> Journal:
     journal = Journal(
         device.uuid, device.name, 1, "another start", 250.0, os.environ["WORKBENCH_SIMULATED_GPUS"],
         ["power_limit_w"], [150.0], **more,
-    )  # fmt: skip
+    )
     journal.write()
     return journal
 
@@ -449,7 +477,9 @@ def test_a_journal_tells_host_and_boot(machine: Machine) -> None:
     assert (told["host"], told["boot_id"]) == (socket.gethostname(), boot_id())
 
 
-def test_a_lock_file_of_another_user_is_opened_without_making_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_of_another_user_is_opened_without_making_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As under fs.protected_regular, where O_CREAT on it is refused."""
     device, real = open_device(), os.open
     lock = _paths.locks() / f"gpu-energy-workbench-{device.uuid}.lock"
@@ -500,8 +530,12 @@ def changer(machine: Machine) -> Iterator[Callable[..., tuple[subprocess.Popen[s
     def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
             [sys.executable, "-c", CHANGE, *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         started.append(process)
         assert process.stdout is not None
         return process, int(process.stdout.readline())
@@ -521,7 +555,9 @@ def restored(machine: Machine) -> bool:
 
 
 @pytest.mark.parametrize("arguments", [(), ("fail",)], ids=["end", "error"])
-def test_a_process_that_ends_without_restoring_has_restored(machine: Machine, changer: Changer, arguments: tuple[str, ...]) -> None:
+def test_a_process_that_ends_without_restoring_has_restored(
+    machine: Machine, changer: Changer, arguments: tuple[str, ...]
+) -> None:
     process, dog = changer(*arguments)
     process.communicate("\n", timeout=60)
     assert restored(machine)
@@ -541,7 +577,9 @@ def test_the_watchdog_restores_what_a_killed_process_has_left(
     assert journals() == []
 
 
-def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(machine: Machine, changer: Changer) -> None:
+def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(
+    machine: Machine, changer: Changer
+) -> None:
     process, dog = changer("owe")
     assert process.stdin is not None
     assert process.stdout is not None
@@ -565,14 +603,18 @@ def test_the_watchdog_outlives_the_processes_group(machine: Machine, changer: Ch
     assert wait_until(lambda: not alive(dog))
 
 
-def test_when_both_were_killed_the_next_start_restores_and_says_so(machine: Machine, changer: Changer) -> None:
+def test_when_both_were_killed_the_next_start_restores_and_says_so(
+    machine: Machine, changer: Changer
+) -> None:
     process, dog = changer()
     os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not restored(machine)
     device = open_device()
-    assert restore.recover() == [f"{device.name} was left changed by a process that is gone; its setting is restored"]
+    assert restore.recover() == [
+        f"{device.name} was left changed by a process that is gone; its setting is restored"
+    ]
     assert restored(machine)
     assert journals() == []
     assert restore.recover() == []
@@ -609,7 +651,9 @@ def test_the_journal_of_a_process_that_runs_is_its_own(machine: Machine, changer
 def test_a_second_process_is_told_who_holds_the_gpu(machine: Machine, changer: Changer) -> None:
     process, _ = changer()
     device = open_device()
-    with pytest.raises(DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d; wait until it has finished") as caught:
+    with pytest.raises(
+        DeviceHeld, match=rf"{process.pid} \(.+\), since \d\d:\d\d; wait until it has finished"
+    ) as caught:
         lease.change(device, Setting(power_limit_w=200.0))
     assert f"is being changed by process {process.pid}" in str(caught.value)
     assert lease.holder(device.uuid).startswith(f"process {process.pid} (")

@@ -1,6 +1,7 @@
 """The 26 ways in which a driver is known to fail, in order, and what each becomes.
 
-That is an error with the way out, or a reading from elsewhere. The simulated NVML fails with the driver's own codes.
+That is an error with the way out, or a reading from elsewhere. The simulated NVML fails with the driver's own
+codes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def no_driver(machine: Machine, code: int) -> str:
     """What is said where the library loads and starting it fails with a code."""
     machine.state.set_header("driver_fault", code)
     assert devices() == []
-    with pytest.raises(NoDriver, match=r"a simulated one can be had by name: open_device\('sim:A100'\)") as caught:
+    with pytest.raises(
+        NoDriver, match=r"a simulated one can be had by name: open_device\('sim:A100'\)"
+    ) as caught:
         open_device()
     assert caught.value.code == code
     return why_no_gpu()
@@ -75,12 +78,15 @@ def test_01_no_driver_library(simulated: Simulated) -> None:
         ) as caught:
             open_device()
         assert caught.value.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-    assert "there is no NVIDIA driver here" in no_driver(simulated(stepped=True), pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    assert "there is no NVIDIA driver here" in no_driver(
+        simulated(stepped=True), pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+    )
 
 
 def test_02_the_kernel_module_is_not_loaded(simulated: Simulated) -> None:
     assert no_driver(simulated(stepped=True), pynvml.NVML_ERROR_DRIVER_NOT_LOADED) == (
-        "no NVIDIA GPU can be used: the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot (NVML 9)"
+        "no NVIDIA GPU can be used: the NVIDIA kernel module is not loaded; try `nvidia-smi`, then reboot "
+        "(NVML 9)"
     )
 
 
@@ -91,13 +97,22 @@ def test_03_the_driver_was_upgraded_without_a_reboot(simulated: Simulated) -> No
 
 
 def test_04_an_old_driver_lacks_a_function(stepped: Machine) -> None:
-    for name in ("nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons",
-                 "nvmlDeviceSetGpuLockedClocks"):  # fmt: skip
+    for name in (
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetTemperatureV",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceSetGpuLockedClocks",
+    ):
         stepped.library.forget(name)
     device = open_device()
     stepped.step(1.0)
     sample = device.sample()  # one call each in the older way
-    assert (sample.power_w, sample.power_limit_w, sample.temperature_c, sample.throttle) == (26.0, 250.0, 33, 1)
+    assert (sample.power_w, sample.power_limit_w, sample.temperature_c, sample.throttle) == (
+        26.0,
+        250.0,
+        33,
+        1,
+    )
     assert sample.energy_j == pytest.approx(3601 * 26.0)
     assert device.power_field == "power usage"
     with pytest.raises(NotSupported, match="to 900 MHz: the installed driver is too old for it") as caught:
@@ -158,7 +173,10 @@ def test_08_a_driver_that_says_no_gpu_was_found(simulated: Simulated) -> None:
 
 @pytest.mark.parametrize(
     ("code", "sentence"),
-    [(15, "lost .fell off the bus.; a reboot brings it back"), (16, "needs a reset: `nvidia-smi --gpu-reset` as root")],
+    [
+        (15, "lost .fell off the bus.; a reboot brings it back"),
+        (16, "needs a reset: `nvidia-smi --gpu-reset` as root"),
+    ],
     ids=["09_a_gpu_falls_off_the_bus", "10_a_gpu_needs_a_reset"],
 )
 def test_09_10(simulated: Simulated, code: int, sentence: str) -> None:
@@ -219,7 +237,9 @@ def test_12_setting_without_the_right_to(simulated: Simulated, setting: Setting)
 
 def test_13_a_limit_out_of_range(stepped: Machine) -> None:
     device = open_device()
-    with pytest.raises(OutOfRange, match=r"^power limit 300 W is outside 100\.\.250 W of Tesla V100") as caught:
+    with pytest.raises(
+        OutOfRange, match=r"^power limit 300 W is outside 100\.\.250 W of Tesla V100"
+    ) as caught:
         device.apply(Setting(power_limit_w=300.0))
     assert caught.value.code is None  # told before the driver was asked
     assert isinstance(caught.value, ValueError)
@@ -245,7 +265,9 @@ def test_14_a_laptop_whose_limit_is_not_for_us(simulated: Simulated) -> None:
     assert device.setting() == Setting()
     assert device.sample().power_limit_w == 450.0  # what is enforced is still told
     clock = device.limits.sm_clocks_mhz[10501][10]
-    assert device.apply(Setting(sm_clock_mhz=clock)) == Setting(sm_clock_mhz=clock)  # and clocks can be locked
+    assert device.apply(Setting(sm_clock_mhz=clock)) == Setting(
+        sm_clock_mhz=clock
+    )  # and clocks can be locked
 
 
 def test_14_a_virtual_gpu_that_shows_a_limit_and_sets_none(stepped: Machine) -> None:
@@ -261,7 +283,9 @@ def test_15_a_setter_that_hides_its_failure(simulated: Simulated) -> None:
     simulated(stepped=True, privileged=False)
     device = open_device()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    assert pynvml.nvmlDeviceSetPowerManagementLimit_v2(handle, 0, 150_000) == pynvml.NVML_SUCCESS  # pynvml's own trap
+    assert (
+        pynvml.nvmlDeviceSetPowerManagementLimit_v2(handle, 0, 150_000) == pynvml.NVML_SUCCESS
+    )  # pynvml's own trap
     assert device.setting().power_limit_w == 250.0
     with pytest.raises(NotPermitted):  # which is not the way we go
         device.apply(Setting(power_limit_w=150.0))
@@ -278,9 +302,13 @@ def test_15_a_driver_that_says_yes_and_does_nothing_is_found_out(stepped: Machin
 def test_16_a_clock_that_the_card_does_not_have(simulated: Simulated) -> None:
     machine = simulated("A40", stepped=True)
     device = open_device()
-    with pytest.raises(OutOfRange, match=r"has no SM clock of 1001 MHz; it has 210\.\.1740 MHz, the nearest is 1005"):
+    with pytest.raises(
+        OutOfRange, match=r"has no SM clock of 1001 MHz; it has 210\.\.1740 MHz, the nearest is 1005"
+    ):
         device.apply(Setting(sm_clock_mhz=1001))
-    with pytest.raises(OutOfRange, match="has no memory clock of 7000 MHz; it has 7251, 6251, 5001, 810, 405"):
+    with pytest.raises(
+        OutOfRange, match="has no memory clock of 7000 MHz; it has 7251, 6251, 5001, 810, 405"
+    ):
         device.apply(Setting(mem_clock_mhz=7000))
     assert machine.state.generation(0) == 0
 
@@ -290,7 +318,9 @@ def test_16_a_symbolic_clock_beside_a_number(stepped: Machine) -> None:
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         pynvml.nvmlDeviceSetGpuLockedClocks(handle, pynvml.NVML_CLOCK_LIMIT_ID_TDP, 900)
-    pynvml.nvmlDeviceSetGpuLockedClocks(handle, pynvml.NVML_CLOCK_LIMIT_ID_TDP, pynvml.NVML_CLOCK_LIMIT_ID_UNLIMITED)
+    pynvml.nvmlDeviceSetGpuLockedClocks(
+        handle, pynvml.NVML_CLOCK_LIMIT_ID_TDP, pynvml.NVML_CLOCK_LIMIT_ID_UNLIMITED
+    )
 
 
 def test_16_a_refused_clock_takes_back_the_limit_that_came_with_it(simulated: Simulated) -> None:
@@ -323,7 +353,9 @@ def test_18_no_energy_counter_before_volta(simulated: Simulated) -> None:
     device = open_device()
     assert not device.can("energy")
     assert "does not support it" in device.why_not("energy")
-    with pytest.raises(NotSupported, match=r"reading the energy counter of Tesla P100.*does not support it") as caught:
+    with pytest.raises(
+        NotSupported, match=r"reading the energy counter of Tesla P100.*does not support it"
+    ) as caught:
         device.energy_j()
     assert caught.value.code == pynvml.NVML_ERROR_NOT_SUPPORTED
     sample = device.sample()
@@ -331,7 +363,9 @@ def test_18_no_energy_counter_before_volta(simulated: Simulated) -> None:
     assert sample.power_w > 0  # from which energy can be had
 
 
-@pytest.mark.parametrize(("card", "code"), [("V100", 3), ("RTX6000", 3), ("A100", 3), ("A40", 0), ("H100", 0)])
+@pytest.mark.parametrize(
+    ("card", "code"), [("V100", 3), ("RTX6000", 3), ("A100", 3), ("A40", 0), ("H100", 0)]
+)
 def test_19_no_averaged_power_on_ga100_and_older(simulated: Simulated, card: str, code: int) -> None:
     simulated(card, stepped=True)
     device = open_device()
@@ -351,7 +385,9 @@ def test_20_no_power_at_all(simulated: Simulated) -> None:
 
 
 def test_20_a_jetson_that_starts_and_answers_nothing(simulated: Simulated) -> None:
-    """NVML starts and counts one GPU, and every question about it is refused: the probing decides, not the start."""
+    """NVML starts and counts one GPU, and every question about it is refused: the probing decides, not the
+    start.
+    """
     machine = simulated(stepped=True)
     lacking(machine, *ABILITIES)
     machine.inject("nvmlDeviceGetEnforcedPowerLimit", 3)
@@ -402,7 +438,9 @@ def test_22_a_reading_is_refused_this_once(stepped: Machine, code: int) -> None:
     stepped.inject("nvmlDeviceGetUtilizationRates", code, times=1)
     stepped.inject("nvmlDeviceGetTemperatureV", code, times=1)
     none = device.sample()
-    assert all(math.isnan(value) for value in (none.power_w, none.energy_j, none.utilisation, none.temperature_c))
+    assert all(
+        math.isnan(value) for value in (none.power_w, none.energy_j, none.utilisation, none.temperature_c)
+    )
     assert none.sm_clock_mhz == 135  # what was not refused is there
     again = device.sample()
     assert (again.power_w, again.temperature_c) == (26.0, 33)
@@ -425,7 +463,9 @@ def test_22_a_hiccup_while_a_device_opens_costs_no_capability(stepped: Machine) 
 
 
 def test_23_the_counter_goes_back_when_the_driver_is_loaded_anew(stepped: Machine) -> None:
-    """The device tells what the counter says; whoever measures a window by it sees the difference below zero."""
+    """The device tells what the counter says; whoever measures a window by it sees the difference below
+    zero.
+    """
     device = open_device()
     stepped.step(10.0)
     before_j = device.energy_j()

@@ -1,4 +1,6 @@
-"""The driver's door on simulated GPUs: what is found out when a device is opened, what a sample is, what is set."""
+"""The driver's door on simulated GPUs: what is found out when a device is opened, what a sample is, what
+is set.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,15 @@ BUSY = (1500, 877, 1.0, 0.5, 0)
         ("RTX4090", "Ada", (8, 9), 0.100, set()),
         ("H100", "Hopper", (9, 0), 0.025, set()),
     ],
-)  # fmt: skip
+)
 def test_each_generation_can_what_nvidia_says(
-    simulated: Callable[..., Machine], card: str, architecture: str, capability: tuple[int, int], window_s: float,
+    simulated: Callable[..., Machine],
+    card: str,
+    architecture: str,
+    capability: tuple[int, int],
+    window_s: float,
     lacking: set[str],
-) -> None:  # fmt: skip
+) -> None:
     simulated(card, stepped=True)
     device = open_device()
     assert (device.architecture, device.compute_capability, device.power_window_s) == (
@@ -69,7 +75,11 @@ def test_a_device_knows_its_name_place_and_limits(stepped: Machine) -> None:
     assert device.uuid == stepped.state.card(0, "uuid")
     assert (device.simulated, device.note) == (True, "")
     limits = device.limits
-    assert (limits.min_power_limit_w, limits.default_power_limit_w, limits.max_power_limit_w) == (100, 250, 250)
+    assert (limits.min_power_limit_w, limits.default_power_limit_w, limits.max_power_limit_w) == (
+        100,
+        250,
+        250,
+    )
     assert limits.mem_clocks_mhz == (877,)
     assert limits.sm_clocks_mhz == {877: CARDS["V100"].sm_clocks_mhz}
     assert repr(device) == f"<GPU 0: {device.name}, {device.uuid}>"
@@ -77,7 +87,12 @@ def test_a_device_knows_its_name_place_and_limits(stepped: Machine) -> None:
 
 
 def test_a_door_that_is_opened_twice_is_one_room(stepped: Machine) -> None:
-    assert open_device("sim:V100").uuid == open_device(0).uuid == devices()[0].uuid == nvml.open_pci("10:00.0").uuid
+    assert (
+        open_device("sim:V100").uuid
+        == open_device(0).uuid
+        == devices()[0].uuid
+        == nvml.open_pci("10:00.0").uuid
+    )
 
 
 def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine]) -> None:
@@ -127,7 +142,11 @@ def test_a_quick_sample_takes_the_rest_from_an_earlier_one(stepped: Machine) -> 
     stepped.state.publish(0, 1.0, [], (200.0, *BUSY))
     stepped.step(1.0)
     quick = device.sample(full)
-    assert (quick.power_w, quick.sm_clock_mhz, quick.utilisation) == (200.0, full.sm_clock_mhz, full.utilisation)
+    assert (quick.power_w, quick.sm_clock_mhz, quick.utilisation) == (
+        200.0,
+        full.sm_clock_mhz,
+        full.utilisation,
+    )
 
 
 def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., Machine]) -> None:
@@ -138,7 +157,9 @@ def test_energy_is_what_the_counter_says_gain_and_all(simulated: Callable[..., M
     before_j = device.energy_j()
     state.publish(0, 0.0, [], (300.0, *BUSY))
     machine.step(10 * 0.101 + 1e-9)
-    assert device.energy_j() - before_j == pytest.approx(machine.gain(0) * 300 * 1.01, abs=0.002)  # millijoules, cut
+    assert device.energy_j() - before_j == pytest.approx(
+        machine.gain(0) * 300 * 1.01, abs=0.002
+    )  # millijoules, cut
 
 
 def test_processes_are_told_with_their_names(stepped: Machine) -> None:
@@ -159,7 +180,9 @@ def test_a_setting_is_read_back_as_it_was_applied(simulated: Callable[..., Machi
     assert device.apply(wanted) == wanted == device.setting()
     machine.step(1.0)
     assert machine.state.effective(0, 1.0) == (200.0, 1500, 1500, 5001, 5001)
-    assert device.apply(Setting(power_limit_w=250.0)) == Setting(250.0, 1500, 5001)  # other knobs are left alone
+    assert device.apply(Setting(power_limit_w=250.0)) == Setting(
+        250.0, 1500, 5001
+    )  # other knobs are left alone
     device.reset(("sm_clock_mhz", "mem_clock_mhz", "power_limit_w"))
     machine.step(1.0)
     assert device.setting() == Setting(power_limit_w=300.0)
@@ -187,7 +210,9 @@ def test_the_next_number_is_an_error_that_lists_what_there_is(stepped: Machine) 
 # the same driver's door on a C library, as with a real driver
 
 
-def test_our_driver_reads_the_same_through_the_c_library(simulated: Callable[..., Machine], c_nvml: Path) -> None:
+def test_our_driver_reads_the_same_through_the_c_library(
+    simulated: Callable[..., Machine], c_nvml: Path
+) -> None:
     machine = simulated("V100,H100", stepped=True)
     machine.state.publish(1, 0.0, [], (300.0, *BUSY))
     machine.step(12.34)
@@ -198,10 +223,16 @@ def test_our_driver_reads_the_same_through_the_c_library(simulated: Callable[...
         "print(device.sample()[1:], device.setting(), sep='\\n')\n"
         "print(device.apply(Setting(400.0, 1500)))"
     )
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(c_nvml), "WORKBENCH_SIMULATED_GPUS": str(machine.state.path)}
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(c_nvml),
+        "WORKBENCH_SIMULATED_GPUS": str(machine.state.path),
+    }
     here = nvml.open_index(1)
     expected = ["False", str(here.limits), str(here.capabilities), str(here.sample()[1:])]
-    child = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    child = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
     told = child.stdout.splitlines()
     assert told[:4] == expected
     assert told[4:] == ["700 W", "400 W, SM 1500 MHz"]
@@ -241,7 +272,9 @@ def test_a_real_gpu_is_never_joined_by_simulated_ones() -> None:
 # performance counters (GPM)
 
 
-def test_counters_are_means_of_what_the_units_did_between_two_looks(simulated: Callable[..., Machine]) -> None:
+def test_counters_are_means_of_what_the_units_did_between_two_looks(
+    simulated: Callable[..., Machine],
+) -> None:
     machine = simulated("H100", stepped=True)
     half = counters.pack(counters.Activity(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1024.0))
     tensor = counters.pack(counters.Activity(tensor_active=1.0))
@@ -254,19 +287,35 @@ def test_counters_are_means_of_what_the_units_did_between_two_looks(simulated: C
     machine.step(0.75)
     found = device.counted(first, device.counters())
     assert found == pytest.approx(
-        {"sm_active": 0.5, "sm_occupancy": 0, "tensor_active": 0.5, "fp64_active": 0, "fp32_active": 0, "fp16_active": 0,
-         "dram_active": 0.5, "pcie_tx_bytes_per_s": 2**25, "pcie_rx_bytes_per_s": 2**29}
-    )  # fmt: skip
+        {
+            "sm_active": 0.5,
+            "sm_occupancy": 0,
+            "tensor_active": 0.5,
+            "fp64_active": 0,
+            "fp32_active": 0,
+            "fp16_active": 0,
+            "dram_active": 0.5,
+            "pcie_tx_bytes_per_s": 2**25,
+            "pcie_rx_bytes_per_s": 2**29,
+        }
+    )
     assert first.time_s == 0.0
 
 
-def test_a_gpu_without_counters_says_from_which_generation_on_there_are(simulated: Callable[..., Machine]) -> None:
+def test_a_gpu_without_counters_says_from_which_generation_on_there_are(
+    simulated: Callable[..., Machine],
+) -> None:
     simulated("A100", stepped=True)
-    with pytest.raises(NotSupported, match=r"A100.*has no counters to read: performance counters through NVML \(GPM\) need Hopper"):
+    with pytest.raises(
+        NotSupported,
+        match=r"A100.*has no counters to read: performance counters through NVML \(GPM\) need Hopper",
+    ):
         open_device().counters()
 
 
-def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost(simulated: Callable[..., Machine]) -> None:
+def test_counters_of_a_gpu_cut_into_instances_are_refused_and_a_lost_one_is_lost(
+    simulated: Callable[..., Machine],
+) -> None:
     machine = simulated("H100", stepped=True)
     device = open_device()
     machine.state.set_card(0, "mig", 1)
@@ -288,7 +337,9 @@ def test_the_drivers_memory_for_counters_is_given_back(simulated: Callable[..., 
     assert machine.library._samples == {}
 
 
-def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(simulated: Callable[..., Machine]) -> None:
+def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(
+    simulated: Callable[..., Machine],
+) -> None:
     machine = simulated("H100", stepped=True)
     everything = counters.pack(counters.Activity(*[1.0] * 7, 2.0**17))
     machine.state.publish(0, machine.clock(), [], (300.0, 1000, 2619, 1.0, 1.0, everything | 0x4))

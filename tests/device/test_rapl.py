@@ -44,7 +44,11 @@ def test_packages_and_memory_are_counted_and_their_parts_are_not(two_sockets: Pa
 def test_the_energy_between_two_readings_is_the_sum_of_the_sockets(two_sockets: Path) -> None:
     zones = rapl.zones(two_sockets)
     before = rapl.read(zones)
-    for place, energy_uj in (("intel-rapl:0", 40_000_000), ("intel-rapl:1", 25_500_000), ("intel-rapl:1:0", 4_000_000)):
+    for place, energy_uj in (
+        ("intel-rapl:0", 40_000_000),
+        ("intel-rapl:1", 25_500_000),
+        ("intel-rapl:1:0", 4_000_000),
+    ):
         (two_sockets / place / "energy_uj").write_text(f"{energy_uj}\n")
     after = rapl.read(zones)
     assert rapl.used_j(zones, before, after, "cpu", 1.0) == pytest.approx(35.5)

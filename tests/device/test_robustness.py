@@ -38,7 +38,7 @@ NAMES = (
     "operator", "platform", "struct", "email", "http", "math", "time", "copy", "queue", "logging",
     "threading", "tempfile", "subprocess", "contextlib", "dataclasses", "functools", "itertools", "re",
     "enum", "ctypes",
-)  # fmt: skip
+)
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 HOLD = """
@@ -90,7 +90,7 @@ def holder() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             [*prefix, sys.executable, "-c", HOLD, "150", *arguments],
             env={**os.environ, **environment}, start_new_session=True, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        )
         started.append(process)
         return process
 
@@ -148,7 +148,7 @@ def left_changed(machine: Machine, gpu: int = 0, **more: object) -> Journal:
         "uuid": device.uuid, "name": device.name, "pid": 2**22 + 1, "started": "1", "before_w": 250.0,
         "simulated": os.environ["WORKBENCH_SIMULATED_GPUS"],
         "touched": ["power_limit_w"], "limits_w": [150.0],
-    }  # fmt: skip
+    }
     made = Journal(**{**fields, **more})  # type: ignore[arg-type]
     made.write()
     return made

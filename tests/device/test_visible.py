@@ -16,7 +16,7 @@ from workbench.simulation.machine import Machine
 
 A, B, C = "GPU-1a2b0000-aaaa", "GPU-1a2c0000-bbbb", "GPU-9f000000-cccc"
 ALIKE = [(A, "00000000:1A:00.0", "NVIDIA A100"), (B, "00000000:3B:00.0", "NVIDIA A100"),
-         (C, "00000000:D8:00.0", "NVIDIA A100")]  # fmt: skip
+         (C, "00000000:D8:00.0", "NVIDIA A100")]
 MIXED = [ALIKE[0], (B, "00000000:3B:00.0", "Tesla V100"), ALIKE[2]]
 
 
@@ -140,7 +140,9 @@ def test_where_there_is_no_gpu_the_message_says_none() -> None:
 # through to opened devices
 
 
-def test_devices_are_those_that_are_visible(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_those_that_are_visible(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = simulated("V100,A100,H100", stepped=True)
     uuids = [machine.state.card(gpu, "uuid") for gpu in range(3)]
     assert [device.uuid for device in devices()] == uuids

@@ -128,7 +128,9 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 @pytest.fixture
 def unprivileged(simulated: Callable[..., Machine], daemon: Daemon) -> NvmlDevice:
-    """A GPU that its user may not change, which passes for a real one; the daemon changes it behind the driver's back."""
+    """A GPU that its user may not change, which passes for a real one; the daemon changes it behind the
+    driver's back.
+    """
     daemon.machine = simulated("RTX3080Ti", stepped=True, privileged=False, seed=None)
     runs_at(daemon.machine, *CLOCKS.values())
     device = open_device(0)
@@ -138,13 +140,17 @@ def unprivileged(simulated: Callable[..., Machine], daemon: Daemon) -> NvmlDevic
 
 def test_a_limit_is_set_through_the_daemon_and_read_back(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     assert unprivileged.apply(Setting(power_limit_w=250.0)).power_limit_w == 250.0
-    assert daemon.asked == [("/gpu/set_power_limit", {"gpu_ids": "0", "power_limit_mw": "250000", "block": "true"}, "")]
+    assert daemon.asked == [
+        ("/gpu/set_power_limit", {"gpu_ids": "0", "power_limit_mw": "250000", "block": "true"}, "")
+    ]
 
 
 def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     unprivileged.apply(Setting(sm_clock_mhz=1200, mem_clock_mhz=5001))
     unprivileged.reset(("sm_clock_mhz", "mem_clock_mhz"))
-    assert [(what, values.get("min_clock_mhz"), values.get("max_clock_mhz")) for what, values, _ in daemon.asked] == [
+    assert [
+        (what, values.get("min_clock_mhz"), values.get("max_clock_mhz")) for what, values, _ in daemon.asked
+    ] == [
         ("/gpu/set_mem_locked_clocks", "5001", "5001"),
         ("/gpu/set_gpu_locked_clocks", "1200", "1200"),
         ("/gpu/reset_gpu_locked_clocks", None, None),
@@ -153,14 +159,18 @@ def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daem
     assert unprivileged.locked() == Setting()
 
 
-def test_what_was_set_through_the_daemon_is_put_back_through_it(unprivileged: NvmlDevice, daemon: Daemon) -> None:
+def test_what_was_set_through_the_daemon_is_put_back_through_it(
+    unprivileged: NvmlDevice, daemon: Daemon
+) -> None:
     before_w = unprivileged.setting().power_limit_w
     with lease.applied(unprivileged, Setting(power_limit_w=200.0)):
         assert unprivileged.setting().power_limit_w == 200.0
     assert unprivileged.setting().power_limit_w == before_w
 
 
-def test_a_token_goes_with_every_request(unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_goes_with_every_request(
+    unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ZEUSD_TOKEN", "secret")
     unprivileged.apply(Setting(power_limit_w=250.0))
     assert daemon.asked[0][2] == "Bearer secret"
@@ -278,7 +288,9 @@ def test_another_gpu_with_another_limit_is_not_changed(
 ) -> None:
     daemon.limits_w[2] = 300.0
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
-    with pytest.raises(NotPermitted, match=rf"GPU 2 of .* of 300 W .* 350 W.* nothing was changed; {WAY_OUT}"):
+    with pytest.raises(
+        NotPermitted, match=rf"GPU 2 of .* of 300 W .* 350 W.* nothing was changed; {WAY_OUT}"
+    ):
         lease.change(unprivileged, Setting(power_limit_w=250.0))
     assert daemon.asked == []
 

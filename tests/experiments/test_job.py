@@ -1,4 +1,6 @@
-"""A recurring job on a simulated GPU, from the first recurrence on: measured, profiled, stopped, put back, learned from."""
+"""A recurring job on a simulated GPU, from the first recurrence on: measured, profiled, stopped, put back,
+learned from.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def machine(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[M
     sessions.current().close()
 
 
-def train(run: Recurrence, machine: Machine, *, need: dict[int, int] = EPOCHS, gpu: int | tuple[int, ...] = 0) -> None:
+def train(
+    run: Recurrence, machine: Machine, *, need: dict[int, int] = EPOCHS, gpu: int | tuple[int, ...] = 0
+) -> None:
     """ShuffleNetV2 on CIFAR-100: its metric rises in a straight line to the target."""
     done = 0
     while not run.should_stop():
@@ -87,9 +91,13 @@ def test_what_a_run_cost_is_what_the_gpu_drew(machine: Machine) -> None:
     attempts = nightly.study.attempts
     assert run.measurement is not None
     assert sum(a.energy_j + a.profile_energy_j for a in attempts) == pytest.approx(true_j, rel=0.01)
-    assert sum(a.time_s + a.profile_time_s for a in attempts) == pytest.approx(machine.clock() - start_s, rel=0.001)
+    assert sum(a.time_s + a.profile_time_s for a in attempts) == pytest.approx(
+        machine.clock() - start_s, rel=0.001
+    )
     assert attempts[-1].profile_time_s > 0  # booked apart
-    assert attempts[-1].energy_j + attempts[-1].profile_energy_j == pytest.approx(run.measurement.energy_j or 0.0)
+    assert attempts[-1].energy_j + attempts[-1].profile_energy_j == pytest.approx(
+        run.measurement.energy_j or 0.0
+    )
     assert nightly.study.evidence().spent_energy_j == pytest.approx(true_j, rel=0.01)
 
 
@@ -141,7 +149,9 @@ def test_epochs_alone_are_enough(machine: Machine) -> None:
     assert by_limit[250.0] == pytest.approx(8.5, rel=0.05)
 
 
-def test_several_gpus_have_one_limit_and_one_sum(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_gpus_have_one_limit_and_one_sum(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sessions, "_current", None)
     two = simulated("V100,V100", stepped=True)
     _ = sessions.current().meter
@@ -267,7 +277,9 @@ def test_a_target_that_is_never_reached_ends_in_a_sentence(machine: Machine) -> 
     with pytest.raises(UsageError, match=r"no batch size has reached the target of 0.9 within 1 epochs"):
         nightly.run(lambda run: train(run, machine))
     with pytest.raises(MeasurementError, match="2 runs of 'few' in a row did not reach their target"):
-        RecurringJob("few", SIZES, 1024, target=0.9, max_epochs=1, retries=2, seed=1).run(lambda run: train(run, machine))
+        RecurringJob("few", SIZES, 1024, target=0.9, max_epochs=1, retries=2, seed=1).run(
+            lambda run: train(run, machine)
+        )
 
 
 def test_a_killed_job_puts_the_limit_back_and_its_attempt_is_closed(
@@ -287,7 +299,11 @@ def test_a_killed_job_puts_the_limit_back_and_its_attempt_is_closed(
                 run._beat(*run._spent())
                 print("begun", flush=True)
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "runs.db")], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "runs.db")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert child.stdout is not None
     assert child.stdout.readline() == "begun\n"
     os.kill(child.pid, signal.SIGKILL)
@@ -349,7 +365,11 @@ def test_any_objective_runs_and_scores_history_anew(machine: Machine, objective:
         costs.append(nightly.frame()["cost"][-1])  # of the run; slices came before it
     assert run.measurement is not None
     assert costs == pytest.approx(
-        [run.measurement.energy_j, run.measurement.time_s, 0.5 * (run.measurement.energy_j or 0) + 125 * run.measurement.time_s]
+        [
+            run.measurement.energy_j,
+            run.measurement.time_s,
+            0.5 * (run.measurement.energy_j or 0) + 125 * run.measurement.time_s,
+        ]
     )
     assert len(nightly.study.attempts) == attempts
 
@@ -378,7 +398,9 @@ def test_bad_input_is_a_sentence_each(machine: Machine) -> None:
         RecurringJob("a", [64, 128], objective=1.5)
     with pytest.raises(UsageError, match="a target of nan cannot be reached"):
         RecurringJob("a", [64, 128], target=math.nan)
-    with pytest.raises(UsageError, match=r"a power limit of 400 W is outside what the card takes, 100..250 W"):
+    with pytest.raises(
+        UsageError, match=r"a power limit of 400 W is outside what the card takes, 100..250 W"
+    ):
         RecurringJob("a", [64, 128], power_limits_w=[400.0])
     nightly = job()
     with pytest.raises(UsageError, match="was made with the batch sizes"):

@@ -29,7 +29,10 @@ SPACE = {"batch_size": [64, 256], "power_limit_w": [100.0, 175.0, 250.0]}
 
 
 def train(batch_size: int | None, iterations: int = 12) -> float:
-    return sum((batch_size or 128) for _ in example_training("imagenet", iterations=iterations, batch_size=batch_size))
+    return sum(
+        (batch_size or 128)
+        for _ in example_training("imagenet", iterations=iterations, batch_size=batch_size)
+    )
 
 
 def kill_once(batch_size: int | None, flag: Path) -> float:
@@ -74,9 +77,18 @@ def here(work: Any = train, space: Any = SPACE, **options: Any) -> Sweep:
 # a trial
 
 
-def test_a_trial_says_what_was_asked_for_what_was_set_and_what_it_was_put_back_to(stepped: session.Session) -> None:
-    row, observation = trial.run(Configuration(Setting(power_limit_w=150.0), 64), train, stepped.devices[0], stepped.meter)
-    assert (row["power_limit_w"], row["applied_w"], row["restored_w"], row["outcome"]) == (150.0, 150.0, 250.0, "ok")
+def test_a_trial_says_what_was_asked_for_what_was_set_and_what_it_was_put_back_to(
+    stepped: session.Session,
+) -> None:
+    row, observation = trial.run(
+        Configuration(Setting(power_limit_w=150.0), 64), train, stepped.devices[0], stepped.meter
+    )
+    assert (row["power_limit_w"], row["applied_w"], row["restored_w"], row["outcome"]) == (
+        150.0,
+        150.0,
+        250.0,
+        "ok",
+    )
     assert row["samples"] == 12 * 64
     assert row["energy_j"] * row["samples"] == pytest.approx(row["run_j"])
     assert observation is not None
@@ -256,7 +268,9 @@ def test_a_batch_size_that_always_fails_costs_no_other_one(stepped: session.Sess
     assert "; 3 trials failed, the first one: work(64) raised ValueError: no data for 64 (" in repr(done)
 
 
-def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(stepped: session.Session) -> None:
+def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
+    stepped: session.Session,
+) -> None:
     calls: list[int] = []
 
     def work(batch_size: int | None) -> float:
@@ -342,7 +356,9 @@ def test_without_a_gpu_there_is_no_executor() -> None:
         LocalExecutor([])
 
 
-def test_dask_workers_share_the_trials_and_one_that_dies_loses_none(two: session.Session, tmp_path: Path) -> None:
+def test_dask_workers_share_the_trials_and_one_that_dies_loses_none(
+    two: session.Session, tmp_path: Path
+) -> None:
     pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
     client = dask_client([device.uuid for device in two.devices])
     try:
@@ -359,7 +375,9 @@ def test_dask_workers_share_the_trials_and_one_that_dies_loses_none(two: session
 
 def _overlaps(trials: pl.DataFrame) -> int:
     """How many trials began on a GPU before the one before them on it had ended."""
-    rows = trials.sort("uuid", "began_unix_s").with_columns(before=pl.col("ended_unix_s").shift().over("uuid"))
+    rows = trials.sort("uuid", "began_unix_s").with_columns(
+        before=pl.col("ended_unix_s").shift().over("uuid")
+    )
     return rows.filter(pl.col("began_unix_s") < pl.col("before")).height
 
 
@@ -389,7 +407,9 @@ def test_a_process_that_cannot_be_started_ends_its_trial(monkeypatch: pytest.Mon
     monkeypatch.setattr(LocalExecutor, "_start", refused)
     executor = LocalExecutor(["GPU-nowhere"])
     try:
-        with pytest.raises(WorkerDied, match=r"no process can be started for GPU GPU-nowhere: too many open files"):
+        with pytest.raises(
+            WorkerDied, match=r"no process can be started for GPU GPU-nowhere: too many open files"
+        ):
             executor.submit(os.getpid).result(60)
     finally:
         executor.shutdown()
@@ -408,7 +428,9 @@ def test_an_interrupt_of_all_processes_does_not_begin_the_trial_again(tmp_path: 
 def _interrupted(begun: Path) -> None:
     with open(begun, "a") as file:
         file.write("once\n")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a script ignores it, and so do its children
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background of a script ignores it, and so do its children
     os.kill(os.getpid(), signal.SIGINT)
     signal.pause()
 
@@ -458,7 +480,9 @@ class _Slow(HereExecutor):
         future.set_result(rest())
 
 
-def test_what_ends_while_an_interrupted_sweep_is_left_is_kept(stepped: session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_while_an_interrupted_sweep_is_left_is_kept(
+    stepped: session.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("workbench.experiments.sweep.LocalExecutor", _Slow)
     running = Sweep(train, {"batch_size": [64, 128, 256]}, order="grid", name="left")
 

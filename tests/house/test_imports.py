@@ -1,4 +1,6 @@
-"""The rooms know only what the plan gives them, and libraries are met in their places. The plan stands in `tools/house.py`."""
+"""The rooms know only what the plan gives them, and libraries are met in their places. The plan stands in
+`tools/house.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ ONLY_IN = {
     "ipykernel": ("kernels_ext/", "workbench/panels/"),
     "traitlets": ("kernels_ext/", "workbench/panels/"),
 }
-ONLY_LAZILY = {"torch", "jax", "cupy", "lightgbm", "optuna", "dask", "distributed", "lightning", "transformers", "keras"}
+ONLY_LAZILY = {
+    "torch",
+    "jax",
+    "cupy",
+    "lightgbm",
+    "optuna",
+    "dask",
+    "distributed",
+    "lightning",
+    "transformers",
+    "keras",
+}
 
 ALL = house.imports()
 
@@ -39,7 +52,11 @@ def test_the_house_keeps_its_size(name: str) -> None:
 
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_a_library_is_met_in_its_room_only(library: str) -> None:
-    found = [str(each) for each in ALL if each.target.split(".")[0] == library and not place(each).startswith(ONLY_IN[library])]
+    found = [
+        str(each)
+        for each in ALL
+        if each.target.split(".")[0] == library and not place(each).startswith(ONLY_IN[library])
+    ]
     assert found == []
 
 
@@ -48,13 +65,29 @@ def test_heavy_libraries_are_imported_where_they_are_used_and_never_at_load() ->
 
 
 def test_nothing_of_ours_imports_tests_benchmarks_or_tools() -> None:
-    assert [str(each) for each in ALL if each.target.split(".")[0] in ("tests", "benchmarks", "notebooks", "tools")] == []
+    assert [
+        str(each)
+        for each in ALL
+        if each.target.split(".")[0] in ("tests", "benchmarks", "notebooks", "tools")
+    ] == []
 
 
 def test_the_side_that_other_processes_load_needs_the_standard_library_only() -> None:
     """The sampling process and the watchdog start in 50 ms: nothing they import may import numpy."""
     heavy = {"numpy", "polars", "scipy", "bokeh", "IPython", "psutil", "platformdirs"}
-    light = ("workbench/measurement/sampler.py", "workbench/measurement/__init__.py", "workbench/device/", "workbench/_paths.py",
-             "workbench/_processes.py", "workbench/clock.py", "workbench/records.py", "workbench/errors.py")
-    found = [str(each) for each in ALL if each.at_load and place(each).startswith(light) and each.target.split(".")[0] in heavy]
+    light = (
+        "workbench/measurement/sampler.py",
+        "workbench/measurement/__init__.py",
+        "workbench/device/",
+        "workbench/_paths.py",
+        "workbench/_processes.py",
+        "workbench/clock.py",
+        "workbench/records.py",
+        "workbench/errors.py",
+    )
+    found = [
+        str(each)
+        for each in ALL
+        if each.at_load and place(each).startswith(light) and each.target.split(".")[0] in heavy
+    ]
     assert [each for each in found if not each.startswith("workbench/device/settings.py")] == []  # for panels

@@ -8,8 +8,25 @@ import sys
 
 import pytest
 
-HEAVY = {"numpy", "polars", "scipy", "bokeh", "IPython", "ipywidgets", "anywidget", "lightgbm", "optuna", "dask", "pynvml",
-         "psutil", "torch", "traitlets", "jupyter_client", "pandas", "matplotlib"}  # fmt: skip
+HEAVY = {
+    "numpy",
+    "polars",
+    "scipy",
+    "bokeh",
+    "IPython",
+    "ipywidgets",
+    "anywidget",
+    "lightgbm",
+    "optuna",
+    "dask",
+    "pynvml",
+    "psutil",
+    "torch",
+    "traitlets",
+    "jupyter_client",
+    "pandas",
+    "matplotlib",
+}
 
 
 def loaded_by(code: str) -> set[str]:
@@ -17,7 +34,7 @@ def loaded_by(code: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"],
         capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -36,7 +53,11 @@ def test_importing_the_package_imports_nothing_else() -> None:
     ("code", "allowed"),
     [
         ("from workbench import Limits, Measurement, Setting, WorkbenchError", set()),
-        ("import workbench.measurement.report, workbench.clock, workbench._paths, workbench.measurement.synchronise", set()),
+        (
+            "import workbench.measurement.report, workbench.clock, workbench._paths, "
+            "workbench.measurement.synchronise",
+            set(),
+        ),
         ("from workbench import open_device, devices", {"pynvml"}),
         ("import workbench.measurement.sampler", set()),
         ("import workbench.device.lease", set()),
@@ -52,9 +73,11 @@ def test_the_processes_beside_the_kernel_load_neither_numpy_nor_polars() -> None
     """The sampling process and the watchdog, with everything they load when they work."""
     code = (
         "from workbench.simulation import machine; made = machine.simulate('V100', stepped=True)\n"
-        "from workbench.measurement import sampler; from workbench.device import lease as control, restore as restoring; from workbench.device.discovery import open_device\n"
+        "from workbench.measurement import sampler; from workbench.device import lease as control, restore "
+        "as restoring; from workbench.device.discovery import open_device\n"
         "from workbench.records import Setting; device = open_device()\n"
-        "restoring.recover(); control.change(device, Setting(power_limit_w=200.0)); control.restore(device); made.close()"
+        "restoring.recover(); control.change(device, Setting(power_limit_w=200.0)); control.restore(device); "
+        "made.close()"
     )
     assert heavy(loaded_by(code)) <= {"pynvml"}
 
@@ -65,7 +88,11 @@ def test_measuring_loads_no_plots_and_no_notebook() -> None:
         "with workbench.measure('x') as result: pass\n"
         "assert result.energy_j is not None"
     )
-    assert heavy(loaded_by(code)) & {"bokeh", "IPython", "ipywidgets", "anywidget", "lightgbm", "optuna", "dask", "torch"} == set()
+    assert (
+        heavy(loaded_by(code))
+        & {"bokeh", "IPython", "ipywidgets", "anywidget", "lightgbm", "optuna", "dask", "torch"}
+        == set()
+    )
 
 
 @pytest.mark.parametrize("extension", ["kernels_ext", "workbench"])
@@ -81,5 +108,8 @@ def test_loading_the_extension_loads_no_library(extension: str) -> None:
         "import sys; sys.modules['sys'] = sys"
     )
     new = loaded_by(code)
-    assert heavy(new) & {"numpy", "polars", "scipy", "bokeh", "ipywidgets", "anywidget", "lightgbm", "pynvml"} == set()
+    assert (
+        heavy(new) & {"numpy", "polars", "scipy", "bokeh", "ipywidgets", "anywidget", "lightgbm", "pynvml"}
+        == set()
+    )
     assert {name for name in new if name.startswith("workbench.")} == set()

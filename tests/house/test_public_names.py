@@ -13,7 +13,12 @@ import workbench
 from workbench import errors
 from workbench.errors import DeviceError, WorkbenchError
 
-STDLIB_BASES = {"NotPermitted": PermissionError, "OutOfRange": ValueError, "UnknownGpu": LookupError, "UsageError": ValueError}
+STDLIB_BASES = {
+    "NotPermitted": PermissionError,
+    "OutOfRange": ValueError,
+    "UnknownGpu": LookupError,
+    "UsageError": ValueError,
+}
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, WorkbenchError)]
 
 
@@ -26,9 +31,19 @@ def test_a_public_name_is_there_and_documented(name: str) -> None:
     assert len(doc) > 20
 
 
-@pytest.mark.parametrize("first", ["import workbench.device.discovery", "from workbench.device.discovery import open_device", "workbench.devices"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import workbench.device.discovery",
+        "from workbench.device.discovery import open_device",
+        "workbench.devices",
+    ],
+)
 def test_devices_is_the_function_whatever_was_imported_before(first: str) -> None:
-    code = f"import workbench\n{first}\nfrom workbench import devices\nassert devices is workbench.devices\ndevices()"
+    code = (
+        f"import workbench\n{first}\nfrom workbench import devices\nassert devices is "
+        "workbench.devices\ndevices()"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -65,7 +80,11 @@ def test_errors_that_have_a_cousin_in_python_are_caught_as_such(name: str, base:
 
 
 def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
-    drawn = {word for word in (errors.__doc__ or "").replace("─", " ").split() if word[:1].isupper() and hasattr(errors, word)}
+    drawn = {
+        word
+        for word in (errors.__doc__ or "").replace("─", " ").split()
+        if word[:1].isupper() and hasattr(errors, word)
+    }
     assert drawn == {kind.__name__ for kind in ERRORS}
     assert all(kind.__doc__ for kind in ERRORS)
 

@@ -36,12 +36,19 @@ class Ran:
     @property
     def value(self) -> str | None:
         """The text of the cell's own value; None where none was shown."""
-        return next((content["data"]["text/plain"] for kind, content in self.outputs if kind == "execute_result"), None)
+        return next(
+            (content["data"]["text/plain"] for kind, content in self.outputs if kind == "execute_result"),
+            None,
+        )
 
     @property
     def reports(self) -> list[dict[str, Any]]:
         """The bundles of the measurements that were shown."""
-        return [content["data"] for kind, content in self.outputs if kind == "display_data" and MEASUREMENT in content["data"]]
+        return [
+            content["data"]
+            for kind, content in self.outputs
+            if kind == "display_data" and MEASUREMENT in content["data"]
+        ]
 
     @property
     def report(self) -> dict[str, Any]:

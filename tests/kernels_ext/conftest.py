@@ -18,12 +18,20 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ke
 
     def begin(**environment: str) -> Kernel:
         home = tmp_path_factory.mktemp("kernel")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("WORKBENCH_", "CUDA_", "XDG_"))}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WORKBENCH_", "CUDA_", "XDG_"))
+        }
         own = {"HOME": str(home), "TMPDIR": str(home), "WORKBENCH_HOME": str(home / "workbench"),
                "IPYTHONDIR": str(home / "ipython"),
-               "JUPYTER_CONFIG_DIR": str(home / "jupyter"), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}  # fmt: skip
+               "JUPYTER_CONFIG_DIR": str(home / "jupyter"), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
         Path(home / "runtime").mkdir()
-        started.append(Kernel(*start_new_kernel(kernel_name="python3", env={**clean, **own, **environment}, cwd=str(home))))
+        started.append(
+            Kernel(
+                *start_new_kernel(kernel_name="python3", env={**clean, **own, **environment}, cwd=str(home))
+            )
+        )
         return started[-1]
 
     yield begin

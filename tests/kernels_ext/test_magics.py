@@ -15,7 +15,9 @@ def kernel(start: Callable[..., Kernel]) -> Kernel:
     made = start()
     assert made("%load_ext kernels_ext").text == ""
     shown = made("%gpu simulate V100")
-    assert shown.text.startswith("this kernel now measures simulated GPUs: no joule of theirs is real\nGPU 0: Tesla V100")
+    assert shown.text.startswith(
+        "this kernel now measures simulated GPUs: no joule of theirs is real\nGPU 0: Tesla V100"
+    )
     made("%config EnergyMagics.live = False")
     return made
 
@@ -23,7 +25,8 @@ def kernel(start: Callable[..., Kernel]) -> Kernel:
 @pytest.fixture(autouse=True)
 def defaults(kernel: Kernel) -> None:
     kernel(
-        "%config EnergyMagics.quiet = False\n%config EnergyMagics.price_per_kwh = None\n%config EnergyMagics.g_co2_per_kwh = None",
+        "%config EnergyMagics.quiet = False\n%config EnergyMagics.price_per_kwh = None\n%config "
+        "EnergyMagics.g_co2_per_kwh = None",
         silent=True,
     )
 
@@ -61,7 +64,9 @@ def test_an_error_is_the_cells_own_and_what_it_cost_is_kept(kernel: Kernel) -> N
 
 def test_a_traceback_points_to_the_cells_own_line(kernel: Kernel) -> None:
     ran = kernel("%%energy\na = 1\nraise ValueError('here')")
-    assert any("line 2" in line.replace("\x1b[32m", "").replace("\x1b[39m", "") for line in ran.reply["traceback"])
+    assert any(
+        "line 2" in line.replace("\x1b[32m", "").replace("\x1b[39m", "") for line in ran.reply["traceback"]
+    )
 
 
 def test_a_syntax_error_is_one(kernel: Kernel) -> None:
@@ -86,14 +91,18 @@ def test_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
     assert kernel("%%energy\n1").report["outcome"] == "ok"
 
 
-@pytest.mark.parametrize("cell", ["%%time\n%%energy stacked\nprint('x')", "%%energy stacked\n%%time\nprint('x')"])
+@pytest.mark.parametrize(
+    "cell", ["%%time\n%%energy stacked\nprint('x')", "%%energy stacked\n%%time\nprint('x')"]
+)
 def test_other_magics_stack_with_it(kernel: Kernel, cell: str) -> None:
     ran = kernel(cell)
     assert ran.text.startswith("x\nCPU times:")
     assert ran.report["label"] == "stacked"
 
 
-@pytest.mark.parametrize("cell", ["%%capture out\n%%energy inner\nprint('x')", "%%energy inner\n%%capture out\nprint('x')"])
+@pytest.mark.parametrize(
+    "cell", ["%%capture out\n%%energy inner\nprint('x')", "%%energy inner\n%%capture out\nprint('x')"]
+)
 def test_capture_hides_the_output_and_not_the_cost(kernel: Kernel, cell: str) -> None:
     ran = kernel(cell)
     assert ran.text == ""
@@ -135,7 +144,9 @@ def test_a_cell_that_marks_its_iterations_is_told_what_one_costs(stepped: Kernel
     assert found["energy_j"] == pytest.approx(26.0 * found["seconds"], rel=0.1)  # it idled
     assert " J an iteration, 6 iterations (marks)" in ran.reports[0]["text/plain"]
     assert kernel("cost.iterations.count").value == "6"
-    frame = kernel("found = workbench.iterations_of(cost).frame\nfound.filter(found['iteration'].is_not_null()).height").value
+    frame = kernel(
+        "found = workbench.iterations_of(cost).frame\nfound.filter(found['iteration'].is_not_null()).height"
+    ).value
     assert frame == "6"
     log = kernel("row = %energy_log --last 1\nrow.select('iteration_count', 'iteration_source').row(0)")
     assert log.value == "(6, 'marks')"
@@ -156,7 +167,10 @@ def test_iterations_are_not_looked_for_where_that_is_not_wanted(stepped: Kernel)
 def test_an_idle_gpu_has_no_iterations_and_that_is_said(kernel: Kernel) -> None:
     ran = kernel("%%energy\nimport time\ntime.sleep(3.1)")
     assert ran.report["iterations"]["count"] == 0
-    assert "; no iterations found (" in ran.reports[0]["text/plain"] or ", not sure (" in ran.reports[0]["text/plain"]
+    assert (
+        "; no iterations found (" in ran.reports[0]["text/plain"]
+        or ", not sure (" in ran.reports[0]["text/plain"]
+    )
 
 
 def test_iterations_of_repeated_runs_are_counted_together(stepped: Kernel) -> None:
@@ -176,7 +190,9 @@ def test_a_cell_without_the_line_is_left_alone(kernel: Kernel) -> None:
 
 def test_a_cell_energy_of_a_known_time_is_right(kernel: Kernel) -> None:
     kernel("import time")
-    ran = kernel("%%energy\nbegan_s = time.monotonic()\ntime.sleep(1.0)\ntook_s = time.monotonic() - began_s").report
+    ran = kernel(
+        "%%energy\nbegan_s = time.monotonic()\ntime.sleep(1.0)\ntook_s = time.monotonic() - began_s"
+    ).report
     assert ran["time_s"] == pytest.approx(float(kernel("took_s").value or "nan"), abs=0.2)
     assert abs(ran["energy_j"] - 26.0 * ran["time_s"]) < ran["energy_uncertainty_j"] + 0.01 * ran["energy_j"]
 
@@ -188,7 +204,7 @@ def test_the_magic_called_from_code_measures_too(kernel: Kernel) -> None:
 
 def test_cells_inside_of_a_cell_do_not_end_it(kernel: Kernel) -> None:
     ran = kernel("%%energy outer\nimport time\nfor inner in ('', '1', '%%energy inner\\n2'):\n"
-                 "    get_ipython().run_cell(inner)\ntime.sleep(0.3)")  # fmt: skip
+                 "    get_ipython().run_cell(inner)\ntime.sleep(0.3)")
     assert ran.report["label"] == "outer"
     assert ran.report["time_s"] >= 0.3
 
@@ -249,7 +265,7 @@ def test_an_interrupt_before_the_cell_leaves_it_unmeasured(kernel: Kernel) -> No
 def test_an_interrupt_leaves_no_live_view_that_takes_limits(kernel: Kernel, name: str) -> None:
     kernel(INTERRUPT)
     kernel("from workbench.panels._views.power.panel import PowerView\nviews, start = [], PowerView.start\n"
-           "PowerView.start = lambda view: (views.append(view), start(view))[1]")  # fmt: skip
+           "PowerView.start = lambda view: (views.append(view), start(view))[1]")
     kernel(f"interrupt({name!r})")
     kernel("%%energy --live\n1")
     kernel("PowerView.start = start; import threading")
@@ -261,27 +277,45 @@ def test_an_interrupt_leaves_no_live_view_that_takes_limits(kernel: Kernel, name
 def test_an_interrupt_while_a_cell_is_closed_loses_nothing(kernel: Kernel, name: str) -> None:
     kernel(INTERRUPT)
     kernel(f"mine = session.current(); interrupt({name!r})")
-    ran = kernel("%%energy --repeat 3 -o kept\nn_runs = globals().get('n_runs', 0) + 1\nmine.set_power_limit(mine.devices[0].uuid, 150.0)")
+    ran = kernel(
+        "%%energy --repeat 3 -o kept\nn_runs = globals().get('n_runs', 0) + "
+        "1\nmine.set_power_limit(mine.devices[0].uuid, 150.0)"
+    )
     assert ran.report["repeats"] == 1
     assert "run 2 of 3 was interrupted and is left out" in ran.reports[0]["text/plain"]
     assert kernel("kept.repeats, mine.devices[0].setting().power_limit_w").value == "(1, 250.0)"
 
 
 def test_a_limit_of_a_cell_is_put_back_after_its_last_run_and_no_other(kernel: Kernel) -> None:
-    kernel("from workbench.measurement import session; from workbench.device import lease as control; from workbench.records import Setting\n"
-           "mine = session.current(); gpu = mine.devices[0]; seen = []")  # fmt: skip
+    kernel(
+        "from workbench.measurement import session; from workbench.device import lease as control; from "
+        "workbench.records import Setting\n"
+        "mine = session.current(); gpu = mine.devices[0]; seen = []"
+    )
     kernel("control.change(gpu, Setting(power_limit_w=200.0)); None")
-    kernel("%%energy --repeat 3\nseen.append(gpu.setting().power_limit_w)\nmine.set_power_limit(gpu.uuid, 150.0);")
+    kernel(
+        "%%energy --repeat 3\nseen.append(gpu.setting().power_limit_w)\nmine.set_power_limit(gpu.uuid, "
+        "150.0);"
+    )
     assert kernel("seen, gpu.setting().power_limit_w").value == "([200.0, 150.0, 150.0], 200.0)"
     kernel("%gpu restore")
     assert kernel("gpu.setting().power_limit_w").value == "250.0"
 
 
 def test_a_sampling_process_that_dies_in_a_cell_leaves_its_trace(kernel: Kernel) -> None:
-    ran = kernel("%%energy -o orphan\nimport os, signal, time\nfrom workbench.measurement import session\ntime.sleep(0.5)\n"
-                 "os.kill(session.current().recorder.pid, signal.SIGKILL); time.sleep(0.3)")  # fmt: skip
+    ran = kernel(
+        "%%energy -o orphan\nimport os, signal, time\nfrom workbench.measurement import "
+        "session\ntime.sleep(0.5)\n"
+        "os.kill(session.current().recorder.pid, signal.SIGKILL); time.sleep(0.3)"
+    )
     assert ran.report["energy_j"] is not None
-    assert int(kernel("from workbench.measurement.store import Store; Store().trace(orphan.id).height").value or 0) > 3
+    assert (
+        int(
+            kernel("from workbench.measurement.store import Store; Store().trace(orphan.id).height").value
+            or 0
+        )
+        > 3
+    )
     assert kernel("%%energy\n1").report["gpus"][0]["samples"] >= 0
     assert kernel("session.current().recorder.running").value == "True"
 
@@ -365,7 +399,10 @@ def test_a_statement_can_be_repeated_and_can_fail(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%energy", "%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell"),
+        (
+            "%energy",
+            "%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell",
+        ),
         ("%energy --bogus f()", "unrecognized arguments: --bogus"),
         ("%energy --repeat 0 f()", "a cell runs at least once"),
     ],
@@ -382,10 +419,15 @@ def test_a_line_that_makes_no_sense_is_a_usage_error(kernel: Kernel, line: str, 
 def test_the_log_is_a_frame_and_can_be_narrowed_and_exported(kernel: Kernel) -> None:
     for number in range(3):
         kernel(f"%%energy logged -q\n{number}")
-    assert kernel("log = %energy_log --label logged\nlog.height, log['label'].unique().to_list()").value == "(3, ['logged'])"
+    assert (
+        kernel("log = %energy_log --label logged\nlog.height, log['label'].unique().to_list()").value
+        == "(3, ['logged'])"
+    )
     assert kernel("%energy_log --last 2").status == "ok"
     assert kernel("_.height").value == "2"
-    said = kernel("log = %energy_log --label logged --export logged.csv\nimport os; os.path.abspath('logged.csv')")
+    said = kernel(
+        "log = %energy_log --label logged --export logged.csv\nimport os; os.path.abspath('logged.csv')"
+    )
     assert said.text == "3 measurements written to logged.csv\n"
     assert pl.read_csv(str(said.value).strip("'"))["label"].to_list() == ["logged"] * 3
 
@@ -423,7 +465,10 @@ def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
     shown = kernel("%gpu").text
     assert "power limit 250 W, can be 100..250 W, default 250 W" in shown
     assert "(simulated)" in shown
-    limit = "from workbench.measurement import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)"
+    limit = (
+        "from workbench.measurement import session; mine = session.current(); "
+        "mine.set_power_limit(mine.devices[0].uuid, 150.0)"
+    )
     assert kernel(limit).value == "150.0"
     assert "power limit 150 W" in kernel("%gpu").text
     assert kernel("%gpu restore").text == "all settings are as they were found\n"
@@ -459,7 +504,7 @@ def test_help_is_there(kernel: Kernel, name: str) -> None:
     text = page["data"]["text/plain"]
     assert "Docstring" in text
     for word in {"%%energy": ("--repeat", "--gpu", "--live", "95 % error"), "%energy": ("[options]",),
-                 "%energy_log": ("--compare A B", "--export FILE"), "%gpu": ("simulate", "restore")}[name]:  # fmt: skip
+                 "%energy_log": ("--compare A B", "--export FILE"), "%gpu": ("simulate", "restore")}[name]:
         assert word in text
 
 
@@ -512,10 +557,13 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
     kernel("%load_ext workbench\n%gpu simulate V100\n%config EnergyMagics.live = False")
     kernel("%%energy\n1")
     kernel(
-        "from workbench.measurement import session; mine = session.current(); mine.set_power_limit(mine.devices[0].uuid, 150.0)\n"
+        "from workbench.measurement import session; mine = session.current(); "
+        "mine.set_power_limit(mine.devices[0].uuid, 150.0)\n"
         "sampler = mine.recorder.pid"
     )
-    assert kernel("left()").value == "(2, 1, ['energy', 'energy', 'energy_log', 'gpu'], 2, 2, 1)"  # sampler and watchdog
+    assert (
+        kernel("left()").value == "(2, 1, ['energy', 'energy', 'energy_log', 'gpu'], 2, 2, 1)"
+    )  # sampler and watchdog
     assert kernel("%unload_ext workbench").text == ""
     assert kernel("left()").value == before == "(0, 0, [], 0, 0, 0)"
     assert kernel("%%energy\n1").reply["ename"] == "UsageError"  # there is no such magic any more
@@ -529,8 +577,11 @@ def test_unloading_leaves_nothing(start: Callable[..., Kernel]) -> None:
 
 def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Callable[..., Kernel]) -> None:
     kernel = start()
-    kernel("import workbench.measurement.session, workbench.device.discovery\nworkbench.measurement.session.devices = list\n"
-           "workbench.measurement.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'")  # fmt: skip
+    kernel(
+        "import workbench.measurement.session, "
+        "workbench.device.discovery\nworkbench.measurement.session.devices = list\n"
+        "workbench.measurement.session.why_no_gpu = lambda: 'there is no NVIDIA driver here'"
+    )
     kernel("%load_ext kernels_ext")
     ran = kernel("%%energy train\n7")
     assert ran.value == "7"
@@ -540,7 +591,10 @@ def test_without_a_gpu_there_is_a_time_the_reason_and_never_a_joule(start: Calla
         "no energy: there is no NVIDIA driver here; a simulated GPU can be chosen with %gpu simulate A100"
     )
     assert " J" not in shown["text/plain"]
-    assert kernel("%gpu").text == "there is no NVIDIA driver here. A simulated GPU can be chosen: %gpu simulate A100\n"
+    assert (
+        kernel("%gpu").text
+        == "there is no NVIDIA driver here. A simulated GPU can be chosen: %gpu simulate A100\n"
+    )
     assert kernel("%gpu restore").text == "all settings are as they were found\n"
 
 
@@ -552,7 +606,10 @@ def test_a_machine_that_was_chosen_before_is_said_at_once(
     path = tmp_path_factory.mktemp("machine") / "gpus"
     machines.create("H100,A40", path)
     kernel = start(WORKBENCH_SIMULATED_GPUS=str(path))
-    assert "the GPUs of this kernel are simulated (chosen by name before it started)" in kernel("%load_ext kernels_ext").text
+    assert (
+        "the GPUs of this kernel are simulated (chosen by name before it started)"
+        in kernel("%load_ext kernels_ext").text
+    )
     kernel("%config EnergyMagics.live = False")
     both = kernel("%%energy\n1").report
     assert [gpu["name"].split()[1] for gpu in both["gpus"]] == ["H100", "A40"]
@@ -569,7 +626,9 @@ def test_a_kernel_that_ends_takes_everything_with_it(start: Callable[..., Kernel
     kernel = start()
     kernel("%load_ext kernels_ext\n%gpu simulate V100\n%config EnergyMagics.live = False")
     kernel("%%energy\n1")
-    ran = kernel("import os; from workbench.measurement import session; os.getpid(), session.current().recorder.pid")
+    ran = kernel(
+        "import os; from workbench.measurement import session; os.getpid(), session.current().recorder.pid"
+    )
     pid, sampler = (int(number) for number in str(ran.value).strip("()").split(","))
     kernel.manager.shutdown_kernel(now=False)
     assert gone(lambda: alive(sampler))

@@ -1,4 +1,6 @@
-"""`%%energy --tune` in a real kernel: the cell is tuned while it runs, and one line says what that has saved."""
+"""`%%energy --tune` in a real kernel: the cell is tuned while it runs, and one line says what that has
+saved.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,21 @@ def test_a_cell_is_tuned_and_says_what_was_saved(kernel: Kernel) -> None:
     assert "slowdown" in second
     assert second in shown["application/vnd.gpu-energy-workbench.measurement+json"]["notes"]
     assert kernel(SETTING).value == "'400 W'"
-    assert kernel("from workbench.tuning.state_machine import latest\nlatest().result.settled_s > 0").value == "True"
+    assert (
+        kernel("from workbench.tuning.state_machine import latest\nlatest().result.settled_s > 0").value
+        == "True"
+    )
 
 
 def test_an_interrupted_cell_leaves_the_gpu_as_it_was(kernel: Kernel) -> None:
-    ran = kernel(TRAINING.format(options="--over clocks", iterations=100).replace("    workbench.step()", """    workbench.step()
+    ran = kernel(
+        TRAINING.format(options="--over clocks", iterations=100).replace(
+            "    workbench.step()",
+            """    workbench.step()
     if batch.iteration == 60:
-        raise KeyboardInterrupt"""))  # fmt: skip
+        raise KeyboardInterrupt""",
+        )
+    )
     assert ran.status == "error"
     assert ran.report["outcome"] == "interrupted"
     assert kernel(SETTING).value == "'400 W'"

@@ -156,7 +156,9 @@ def no_session(monkeypatch: pytest.MonkeyPatch, simulated: Simulated) -> Iterato
 
 
 @pytest.mark.parametrize("code", [9, 10, 12, 15, 999])
-def test_a_driver_that_does_not_start_costs_the_energy_and_not_the_training(no_session: Simulated, code: int) -> None:
+def test_a_driver_that_does_not_start_costs_the_energy_and_not_the_training(
+    no_session: Simulated, code: int
+) -> None:
     no_session("V100").state.set_header("driver_fault", code)
     for m in a_training():
         assert (m.energy_j, m.outcome) == (None, "ok")
@@ -164,7 +166,10 @@ def test_a_driver_that_does_not_start_costs_the_energy_and_not_the_training(no_s
 
 
 @pytest.mark.parametrize("broken", ["recover", "devices", "Recorder", "Meter"])
-@pytest.mark.parametrize("error", [FileNotFoundError(2, "No usable temporary directory found"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "error",
+    [FileNotFoundError(2, "No usable temporary directory found"), RuntimeError("can't start new thread")],
+)
 def test_a_session_that_cannot_be_made_costs_the_energy_and_not_the_training(
     no_session: Simulated, monkeypatch: pytest.MonkeyPatch, broken: str, error: Exception
 ) -> None:
@@ -185,7 +190,9 @@ def test_a_session_that_cannot_be_made_costs_the_energy_and_not_the_training(
         assert harmless or type(error).__name__ in m.notes[0]
 
 
-def test_a_meter_that_fails_on_the_way_leaves_the_time_and_the_reason(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_that_fails_on_the_way_leaves_the_time_and_the_reason(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with workbench.measure("epoch") as result:
         work(machine, 100.0, 1.0)
         monkeypatch.setattr(Meter, "close", lambda *_: 1 / 0)
@@ -211,4 +218,8 @@ def test_any_label_can_be_stored(machine: Machine, label: str) -> None:
         pass
     result.measurement.label.encode()
     Store().save(result.measurement)
-    assert Store().find(label).id == result.measurement.id if isinstance(label, str) else result.measurement.label == "5"
+    assert (
+        Store().find(label).id == result.measurement.id
+        if isinstance(label, str)
+        else result.measurement.label == "5"
+    )

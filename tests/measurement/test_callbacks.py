@@ -1,4 +1,6 @@
-"""Hooks of frameworks: doubles with the documented hooks, in the order in which the frameworks call them; the real ones where they are."""
+"""Hooks of frameworks: doubles with the documented hooks, in the order in which the frameworks call them;
+the real ones where they are.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Base:
 def double(monkeypatch: pytest.MonkeyPatch, module: str, attribute: str) -> None:
     parts = module.split(".")
     for depth in range(len(parts)):
-        monkeypatch.setitem(sys.modules, ".".join(parts[: depth + 1]), ModuleType(".".join(parts[: depth + 1])))
+        monkeypatch.setitem(
+            sys.modules, ".".join(parts[: depth + 1]), ModuleType(".".join(parts[: depth + 1]))
+        )
     setattr(sys.modules[module], attribute, Base)
 
 
@@ -59,7 +63,9 @@ def at(notebook: MarkRecorder, now_s: float) -> None:
     notebook.clock.now_s = now_s  # type: ignore[attr-defined]
 
 
-def test_hugging_face_steps_evaluates_and_saves_in_this_order(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
+def test_hugging_face_steps_evaluates_and_saves_in_this_order(
+    monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder
+) -> None:
     double(monkeypatch, "transformers", "TrainerCallback")
     hook = callbacks.HuggingFaceCallback()
     call = (SimpleNamespace(), SimpleNamespace(), SimpleNamespace())
@@ -77,7 +83,9 @@ def test_hugging_face_steps_evaluates_and_saves_in_this_order(monkeypatch: pytes
     assert hook.on_train_begin() == "the framework's own"
 
 
-def test_lightning_counts_optimizer_steps_and_not_micro_steps(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
+def test_lightning_counts_optimizer_steps_and_not_micro_steps(
+    monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder
+) -> None:
     double(monkeypatch, "lightning.pytorch", "Callback")
     hook = callbacks.LightningCallback()
     trainer = SimpleNamespace(global_step=0)
@@ -107,7 +115,9 @@ def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, not
     assert notebook.phases == [Phase("evaluation", 1.0, 3.0)]
 
 
-def test_an_evaluation_that_failed_ends_where_the_next_one_begins(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:
+def test_an_evaluation_that_failed_ends_where_the_next_one_begins(
+    monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder
+) -> None:
     double(monkeypatch, "keras.callbacks", "Callback")
     hook = callbacks.KerasCallback()
     hook.on_test_begin()
@@ -145,7 +155,9 @@ class Run:
         return self._stop or self.steps < 0
 
 
-def test_hugging_face_reports_an_epoch_after_its_evaluation_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_reports_an_epoch_after_its_evaluation_and_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     double(monkeypatch, "transformers", "TrainerCallback")
     run = Run()
     hook = callbacks.HuggingFaceCallback(run, metric="eval_accuracy")
@@ -161,11 +173,17 @@ def test_hugging_face_reports_an_epoch_after_its_evaluation_and_stops(monkeypatc
     assert run.epochs == [0.5, 0.9]
 
 
-def test_hugging_face_takes_the_evaluation_inside_an_epoch_where_there_is_none_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_takes_the_evaluation_inside_an_epoch_where_there_is_none_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     double(monkeypatch, "transformers", "TrainerCallback")
     run = Run()
     hook = callbacks.HuggingFaceCallback(run, metric="eval_accuracy")
-    call = (SimpleNamespace(), SimpleNamespace(), SimpleNamespace(should_evaluate=False, should_training_stop=False))
+    call = (
+        SimpleNamespace(),
+        SimpleNamespace(),
+        SimpleNamespace(should_evaluate=False, should_training_stop=False),
+    )
     hook.on_evaluate(*call, metrics={"eval_accuracy": 0.6})
     hook.on_epoch_end(*call)
     assert run.epochs == [0.6]
@@ -177,7 +195,9 @@ def test_lightning_reports_what_the_validation_of_the_epoch_found(monkeypatch: p
     double(monkeypatch, "lightning.pytorch", "Callback")
     run = Run()
     hook = callbacks.LightningCallback(run, metric="accuracy")
-    trainer = SimpleNamespace(global_step=0, should_stop=False, callback_metrics={"accuracy": 0.5, "loss": 2.0})
+    trainer = SimpleNamespace(
+        global_step=0, should_stop=False, callback_metrics={"accuracy": 0.5, "loss": 2.0}
+    )
     hook.on_train_epoch_end(trainer, None)
     assert not trainer.should_stop
     trainer.callback_metrics["accuracy"] = 0.8
@@ -186,7 +206,9 @@ def test_lightning_reports_what_the_validation_of_the_epoch_found(monkeypatch: p
     assert run.epochs == [0.5, 0.8]
 
 
-def test_keras_reports_the_logs_of_the_epoch_and_says_what_there_is_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_reports_the_logs_of_the_epoch_and_says_what_there_is_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     double(monkeypatch, "keras.callbacks", "Callback")
     run = Run()
     hook = callbacks.KerasCallback(run, metric="val_accuracy")
@@ -222,11 +244,17 @@ def test_without_a_recurrence_epochs_pass_and_nothing_stops(monkeypatch: pytest.
     assert not hook.model.stop_training
 
 
-PACKAGES = [("HuggingFaceCallback", "transformers"), ("LightningCallback", "lightning"), ("KerasCallback", "keras")]
+PACKAGES = [
+    ("HuggingFaceCallback", "transformers"),
+    ("LightningCallback", "lightning"),
+    ("KerasCallback", "keras"),
+]
 
 
 @pytest.mark.parametrize(("name", "package"), PACKAGES)
-def test_a_framework_that_is_not_here_is_said_when_its_class_is_asked_for(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
+def test_a_framework_that_is_not_here_is_said_when_its_class_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
     for _, places in callbacks._CLASSES.values():
         for module, _ in places:
             monkeypatch.setitem(sys.modules, module, None)
@@ -243,13 +271,22 @@ def test_another_name_is_an_attribute_error() -> None:
 def test_transformers_calls_what_we_hook_into() -> None:
     library = pytest.importorskip("transformers")
     assert issubclass(callbacks.HuggingFaceCallback, library.TrainerCallback)
-    assert all(hasattr(library.TrainerCallback, name) for name in ("on_step_end", "on_epoch_end", "on_evaluate", "on_save"))
+    assert all(
+        hasattr(library.TrainerCallback, name)
+        for name in ("on_step_end", "on_epoch_end", "on_evaluate", "on_save")
+    )
 
 
 def test_lightning_calls_what_we_hook_into() -> None:
     library = pytest.importorskip("lightning.pytorch")
     assert issubclass(callbacks.LightningCallback, library.Callback)
-    for name in ("on_train_start", "on_train_batch_end", "on_train_epoch_end", "on_validation_start", "on_validation_end"):
+    for name in (
+        "on_train_start",
+        "on_train_batch_end",
+        "on_train_epoch_end",
+        "on_validation_start",
+        "on_validation_end",
+    ):
         assert hasattr(library.Callback, name)
 
 
@@ -281,20 +318,32 @@ def test_a_trainer_of_hugging_face_tells_its_epochs_and_stops(tmp_path: Path, no
     rows = [{"x": torch.tensor([float(n)]), "labels": torch.tensor([float(n)])} for n in range(8)]
     run, said = Run(target=0.8), iter((0.2, 0.5, 0.9, 1.0))
     options = library.TrainingArguments(
-        str(tmp_path), num_train_epochs=4, per_device_train_batch_size=4, eval_strategy="epoch", save_strategy="no", report_to=[],
-        disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
+        str(tmp_path),
+        num_train_epochs=4,
+        per_device_train_batch_size=4,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
     library.Trainer(
-        Model(), options, train_dataset=rows, eval_dataset=rows, compute_metrics=lambda _: {"accuracy": next(said)},
+        Model(),
+        options,
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_metrics=lambda _: {"accuracy": next(said)},
         callbacks=[callbacks.HuggingFaceCallback(run, metric="eval_accuracy")],
-    ).train()  # fmt: skip
+    ).train()
     assert run.epochs == [0.2, 0.5, 0.9]
     assert len(notebook.steps) == 6
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("steps", [float("inf"), 3])
-def test_a_trainer_of_lightning_tells_its_epochs_and_stops(tmp_path: Path, notebook: MarkRecorder, steps: float) -> None:
+def test_a_trainer_of_lightning_tells_its_epochs_and_stops(
+    tmp_path: Path, notebook: MarkRecorder, steps: float
+) -> None:
     torch, library = pytest.importorskip("torch"), pytest.importorskip("lightning.pytorch")
     said = iter((0.2, 0.5, 0.9, 1.0))
 
@@ -315,10 +364,17 @@ def test_a_trainer_of_lightning_tells_its_epochs_and_stops(tmp_path: Path, noteb
     loader = torch.utils.data.DataLoader(torch.ones(8, 1), batch_size=4)
     run = Run(target=0.8, steps=steps)
     trainer = library.Trainer(
-        max_epochs=4, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=tmp_path, num_sanity_val_steps=0, callbacks=[callbacks.LightningCallback(run, metric="accuracy")],
+        max_epochs=4,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        num_sanity_val_steps=0,
+        callbacks=[callbacks.LightningCallback(run, metric="accuracy")],
         limit_val_batches=1,
-    )  # fmt: skip
+    )
     trainer.fit(Model(), loader, loader)
     if steps == 3:  # asked after two steps and the epoch's end, and stopped after the next step
         assert (run.epochs, len(notebook.steps)) == ([pytest.approx(0.2)], 3)
@@ -328,7 +384,9 @@ def test_a_trainer_of_lightning_tells_its_epochs_and_stops(tmp_path: Path, noteb
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("steps", [float("inf"), 3])
-def test_a_fit_of_keras_tells_its_epochs_and_stops(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder, steps: float) -> None:
+def test_a_fit_of_keras_tells_its_epochs_and_stops(
+    monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder, steps: float
+) -> None:
     pytest.importorskip("torch")  # any backend would do
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     library = pytest.importorskip("keras")

@@ -15,15 +15,31 @@ NAN = math.nan
 Power = Callable[[float], float]
 
 
-def steps_of(energy_at: Power, *, period_s: float = 0.1, window_s: float = 0.1, end_s: float = 10.0, counted: bool = True,
-             read: bool = True, tick_error_s: float = 1e-5) -> SensorUpdates:  # fmt: skip
+def steps_of(
+    energy_at: Power,
+    *,
+    period_s: float = 0.1,
+    window_s: float = 0.1,
+    end_s: float = 10.0,
+    counted: bool = True,
+    read: bool = True,
+    tick_error_s: float = 1e-5,
+) -> SensorUpdates:
     """What a noiseless sensor says about a GPU whose energy up to a moment is known."""
     ticks = np.arange(0, round(end_s / period_s) + 1) * period_s
     energy = np.array([energy_at(t) for t in ticks])
     power = np.array([(energy_at(t) - energy_at(t - window_s)) / window_s for t in ticks])
     nothing = np.full(len(ticks), NAN)
     power = power if read else nothing
-    return SensorUpdates(ticks, energy if counted else nothing, power, ticks if read else nothing, window_s, period_s, tick_error_s)
+    return SensorUpdates(
+        ticks,
+        energy if counted else nothing,
+        power,
+        ticks if read else nothing,
+        window_s,
+        period_s,
+        tick_error_s,
+    )
 
 
 def constant(power_w: float) -> Power:
@@ -40,7 +56,9 @@ def covers(found: EnergyEstimate, true_j: float) -> bool:
 
 
 @pytest.mark.parametrize("window_s", [0.1, 0.025])
-@pytest.mark.parametrize(("start_s", "end_s"), [(2.03, 7.77), (2.0, 7.0), (3.01, 3.09), (5.0, 5.05), (4.04, 4.31)])
+@pytest.mark.parametrize(
+    ("start_s", "end_s"), [(2.03, 7.77), (2.0, 7.0), (3.01, 3.09), (5.0, 5.05), (4.04, 4.31)]
+)
 def test_constant_power_is_exact(window_s: float, start_s: float, end_s: float) -> None:
     found = window_energy(steps_of(constant(200.0), window_s=window_s), start_s, end_s)
     assert found.energy_j == pytest.approx(200.0 * (end_s - start_s), abs=0.05)
@@ -63,7 +81,9 @@ def test_work_that_starts_with_the_window_is_found_within_the_error(fraction: fl
     begin_s = 3.0 + 0.1 * fraction
     found = window_energy(steps_of(jump(begin_s, 50.0, 250.0), window_s=window_s), begin_s, begin_s + 4.02)
     assert covers(found, 250.0 * 4.02)
-    assert found.uncertainty_j < 0.5 * 250.0 * 0.1  # half a step of the counter: better than the counter alone
+    assert (
+        found.uncertainty_j < 0.5 * 250.0 * 0.1
+    )  # half a step of the counter: better than the counter alone
 
 
 def test_nineteen_of_twenty_errors_lie_within_the_bar() -> None:
@@ -99,7 +119,10 @@ def test_without_a_counter_the_readings_are_integrated() -> None:
     found = window_energy(steps, 3.0, 7.0)
     assert covers(found, 960.0)
     assert found.energy_j == pytest.approx(960.0, rel=0.01)
-    assert found.uncertainty_j > window_energy(steps_of(jump(3.0, 40.0, 240.0), period_s=0.02), 3.0, 7.0).uncertainty_j
+    assert (
+        found.uncertainty_j
+        > window_energy(steps_of(jump(3.0, 40.0, 240.0), period_s=0.02), 3.0, 7.0).uncertainty_j
+    )
 
 
 def test_what_comes_after_the_last_step_is_less_sure() -> None:
@@ -130,6 +153,11 @@ def test_bad_input_is_told_in_a_sentence() -> None:
     steps = steps_of(constant(200.0))
     with pytest.raises(ValueError, match=re.escape("the window ends 2 s before it starts")):
         window_energy(steps, 5.0, 3.0)
-    one = SensorUpdates(*(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w, steps.power_tick_s)), 0.1, 0.1, 0.0)
+    one = SensorUpdates(
+        *(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w, steps.power_tick_s)),
+        0.1,
+        0.1,
+        0.0,
+    )
     with pytest.raises(ValueError, match="1 refreshes of the sensor are too few"):
         window_energy(one, 0.0, 1.0)

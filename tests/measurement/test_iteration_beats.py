@@ -1,4 +1,6 @@
-"""A beat of a fast job with a slow sensor is found out after the cell, by the energy counter that misses nothing."""
+"""A beat of a fast job with a slow sensor is found out after the cell, by the energy counter that misses
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def blinking(simulated: Callable[..., Machine], seconds: float) -> Recorder:
     recorder = Recorder([open_device()])
     at_s = machine.clock()
     for _ in range(8):
-        plan = [(seconds / 2, 280.0, 1400, 877, 1.0, 0.5, 0), (seconds / 2, 140.0, 1400, 877, 1.0, 0.5, 0)] * round(5 / seconds)
+        plan = [
+            (seconds / 2, 280.0, 1400, 877, 1.0, 0.5, 0),
+            (seconds / 2, 140.0, 1400, 877, 1.0, 0.5, 0),
+        ] * round(5 / seconds)
         machine.state.publish(0, at_s, plan, (140.0, 1400, 877, 1.0, 0.5, 0))
         at_s += sum(part[0] for part in plan)
         machine.step(at_s - machine.clock())
@@ -28,7 +33,9 @@ def blinking(simulated: Callable[..., Machine], seconds: float) -> Recorder:
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.104, "aliasing suspected"), (3.5, "")])
-def test_the_counter_tells_a_beat_from_a_rhythm(simulated: Callable[..., Machine], seconds: float, told: str) -> None:
+def test_the_counter_tells_a_beat_from_a_rhythm(
+    simulated: Callable[..., Machine], seconds: float, told: str
+) -> None:
     recorder = blinking(simulated, seconds)
     trace = recorder.trace(recorder.devices[0].uuid, 2.0, 40.0)
     alone = find_periods(trace.select("time_s", "power_w"))

@@ -1,4 +1,6 @@
-"""From a measured window to its iterations: a simulated training tells its own, and the power trace is asked as well."""
+"""From a measured window to its iterations: a simulated training tells its own, and the power trace is
+asked as well.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def sure(seconds: float, phase_s: float) -> Periods:
     return Periods((Level("iteration", seconds, 0.01 * seconds, 0.95, phase_s, 0.8),), sure=True)
 
 
-def trained(machine: Machine, *, iterations: int = 30, marked: bool = False, **options: object) -> tuple[BlockResult, TrainingJob]:
+def trained(
+    machine: Machine, *, iterations: int = 30, marked: bool = False, **options: object
+) -> tuple[BlockResult, TrainingJob]:
     job = TrainingJob("imagenet", 128, iterations=iterations, machine=machine, **options)  # type: ignore[arg-type]
     with workbench.measure("train") as result:
         for _ in job:
@@ -57,7 +61,9 @@ def trained(machine: Machine, *, iterations: int = 30, marked: bool = False, **o
     return result, job
 
 
-def test_marks_and_detection_agree_on_a_training(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_and_detection_agree_on_a_training(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = session()
     result, job = trained(machine, marked=True)
     marked = result.measurement.iterations
@@ -79,11 +85,15 @@ def test_marks_and_detection_agree_on_a_training(session: Callable[..., Machine]
     assert again.periods.sure
 
 
-@pytest.mark.parametrize(("cards", "workload"), [("V100", "cifar100"), ("A100", "imagenet"), ("A100", "squad")])
+@pytest.mark.parametrize(
+    ("cards", "workload"), [("V100", "cifar100"), ("A100", "imagenet"), ("A100", "squad")]
+)
 def test_iterations_of_few_readings_each_are_followed_with_their_neighbours(
     session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, cards: str, workload: str
 ) -> None:
-    """The A100's sensor refreshes ten times a second and looks a quarter of the time: three readings an iteration, none alike."""
+    """The A100's sensor refreshes ten times a second and looks a quarter of the time: three readings an
+    iteration, none alike.
+    """
     machine = session(cards)
     job = TrainingJob(workload, iterations=10**6, machine=machine)
     with workbench.measure() as result:
@@ -113,7 +123,9 @@ def test_energies_of_iterations_are_the_true_ones(session: Callable[..., Machine
     machine = session()
     result, _ = trained(machine, marked=True)
     rows = result.iterations.filter(pl.col("kind") == "iteration")
-    true_j = [machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in rows.select("start_s", "end_s").rows()]
+    true_j = [
+        machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in rows.select("start_s", "end_s").rows()
+    ]
     assert np.abs(rows["energy_j"].to_numpy() / np.array(true_j) - 1).max() < 0.03
     summary = result.measurement.iterations
     assert summary is not None
@@ -153,7 +165,9 @@ def test_phases_are_apart_from_iterations(session: Callable[..., Machine]) -> No
     assert (summary.count, summary.seconds) == (12, pytest.approx(0.25, rel=1e-3))
     (evaluation,) = (level for level in summary.levels if level.name == "evaluation")
     assert (evaluation.count, evaluation.each_s, evaluation.every) == (3, pytest.approx(1.0), 4.0)
-    assert evaluation.each_j == pytest.approx(evaluation.time_s / 3 * result.energy_j / result.time_s, rel=0.05)
+    assert evaluation.each_j == pytest.approx(
+        evaluation.time_s / 3 * result.energy_j / result.time_s, rel=0.05
+    )
 
 
 def test_a_tracked_loop_tells_the_window_around_it(session: Callable[..., Machine]) -> None:
@@ -166,21 +180,32 @@ def test_a_tracked_loop_tells_the_window_around_it(session: Callable[..., Machin
     assert outer is not None
     assert inner is not None
     assert (outer.count, outer.seconds, outer.source) == (5, pytest.approx(0.3), "marks")
-    assert inner == replace(outer, energy_j=inner.energy_j, energy_uncertainty_j=inner.energy_uncertainty_j, levels=inner.levels)
+    assert inner == replace(
+        outer, energy_j=inner.energy_j, energy_uncertainty_j=inner.energy_uncertainty_j, levels=inner.levels
+    )
 
 
-def test_a_guess_can_be_looked_at_and_is_in_no_mean(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guess_can_be_looked_at_and_is_in_no_mean(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = session()
     finds(monkeypatch, replace(sure(0.36, 4.0), sure=False, reason="too short: 11 s"))
     result, _ = trained(machine)
     summary = result.measurement.iterations
     assert summary is not None
-    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (0, None, False, "too short: 11 s")
+    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
+        0,
+        None,
+        False,
+        "too short: 11 s",
+    )
     assert summary.detected_s == pytest.approx(0.36, rel=0.05)
     assert result.iterations["kind"].to_list().count("iteration") > 20
 
 
-@pytest.mark.parametrize(("cards", "workload", "batch_size"), [("V100", "librispeech", 24), ("P100", "imagenet", 128)])
+@pytest.mark.parametrize(
+    ("cards", "workload", "batch_size"), [("V100", "librispeech", 24), ("P100", "imagenet", 128)]
+)
 def test_without_marks_the_shipped_detector_tells_what_marks_would(
     session: Callable[..., Machine], cards: str, workload: str, batch_size: int
 ) -> None:
@@ -222,7 +247,9 @@ def test_a_gpu_at_rest_has_no_iterations(session: Callable[..., Machine], cards:
     assert result.iterations["kind"].to_list() == ["other"]
 
 
-def test_a_short_window_is_not_kept_waiting(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_window_is_not_kept_waiting(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = session()
     finds(monkeypatch, Periods(reason="asked"))
     with workbench.measure() as result:
@@ -238,7 +265,9 @@ def test_a_short_window_is_not_kept_waiting(session: Callable[..., Machine], mon
     assert (longer.measurement.iterations.count, longer.measurement.iterations.reason) == (0, "asked")
 
 
-def test_looking_can_be_forbidden_and_asked_for(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_can_be_forbidden_and_asked_for(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = session()
     finds(monkeypatch, Periods(reason="asked"))
     meter = sessions.current().meter
@@ -274,12 +303,17 @@ def test_an_error_of_the_detector_is_a_reason(monkeypatch: pytest.MonkeyPatch) -
         raise UsageError("the trace goes backwards")
 
     monkeypatch.setattr(detect, "find_periods", fail)
-    assert look_at(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason == "the trace goes backwards"
+    assert (
+        look_at(pl.DataFrame({"time_s": [0.0, 1.0], "power_w": [1.0, 2.0]})).reason
+        == "the trace goes backwards"
+    )
 
 
 def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     times = np.arange(0.0, 400.0, 0.1)
-    trace = pl.DataFrame({"time_s": times, "power_w": np.where(times % 2.0 < 1.4, 200.0, 60.0), "uuid": "GPU-1"})
+    trace = pl.DataFrame(
+        {"time_s": times, "power_w": np.where(times % 2.0 < 1.4, 200.0, 60.0), "uuid": "GPU-1"}
+    )
     seen: list[float] = []
 
     def find(part: pl.DataFrame) -> Periods:
@@ -303,7 +337,9 @@ def test_runs_of_one_cell_are_counted_together(session: Callable[..., Machine]) 
     assert pooled([results[0].found], [results[0].measurement]) is results[0].found
 
 
-def test_a_stored_measurement_is_looked_at_again(session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_measurement_is_looked_at_again(
+    session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = session()
     meter, store = sessions.current().meter, Store()
     window = meter.open("train")
@@ -326,13 +362,17 @@ def test_a_stored_measurement_is_looked_at_again(session: Callable[..., Machine]
     assert whole == pytest.approx(measurement.time_s)
     detected = workbench.iterations_of(replace(marked, iterations=None))
     assert detected.summary.source == "detected"
-    assert detected.frame["time_s"].sum() == pytest.approx(measurement.time_s, abs=0.03)  # not the seconds around it that are kept too
+    assert detected.frame["time_s"].sum() == pytest.approx(
+        measurement.time_s, abs=0.03
+    )  # not the seconds around it that are kept too
     assert detected.summary.seconds == pytest.approx(again.summary.seconds, rel=0.02)
 
 
 def test_a_trace_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     Store().save(Measurement("i", "old", 0.0, 3.0))
-    with pytest.raises(MeasurementError, match=r"no trace of 'old' is kept in .*: the oldest traces go first"):
+    with pytest.raises(
+        MeasurementError, match=r"no trace of 'old' is kept in .*: the oldest traces go first"
+    ):
         workbench.iterations_of("old")
     with pytest.raises(MeasurementError, match="the trace has 0 rows and too few power readings"):
         from_stored(pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64}))

@@ -45,7 +45,13 @@ def test_nvidia_smi_gives_seconds_watts_and_shares(file: Path) -> None:
 
 
 def test_units_may_be_left_out_and_windows_may_have_written_it(file: Path) -> None:
-    plain = SMI.replace(" W,", ",").replace(" %,", ",").replace(" MHz,", ",").replace("[W]", "").replace("[%]", "")
+    plain = (
+        SMI.replace(" W,", ",")
+        .replace(" %,", ",")
+        .replace(" MHz,", ",")
+        .replace("[W]", "")
+        .replace("[%]", "")
+    )
     for number, text in enumerate((plain, plain.replace("\n", "\r\n"), "\ufeff" + plain)):
         each = file.with_name(f"{number}.csv")
         each.write_text(text)
@@ -56,7 +62,9 @@ def test_units_may_be_left_out_and_windows_may_have_written_it(file: Path) -> No
 
 def test_several_gpus_are_told_apart_by_uuid_before_index(file: Path) -> None:
     rows = [
-        f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}, GPU-{'ab'[gpu]}, {100 * gpu + second}.00 W" for second in range(3) for gpu in (0, 1)
+        f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}, GPU-{'ab'[gpu]}, {100 * gpu + second}.00 W"
+        for second in range(3)
+        for gpu in (0, 1)
     ]
     file.write_text("timestamp, index, uuid, power.draw [W]\n" + "\n".join(rows) + "\n")
     traces = read(file)
@@ -67,7 +75,10 @@ def test_several_gpus_are_told_apart_by_uuid_before_index(file: Path) -> None:
 
 def test_the_better_power_reading_is_taken_if_there_is_any(file: Path) -> None:
     for instant, wanted in (("90.00 W", 90.0), ("[N/A]", 80.0)):
-        file.write_text(f"timestamp, power.draw [W], power.draw.instant [W]\n2026/11/20 10:00:00.000, 80.00 W, {instant}\n")
+        file.write_text(
+            "timestamp, power.draw [W], power.draw.instant [W]\n2026/11/20 10:00:00.000, 80.00 W, "
+            f"{instant}\n"
+        )
         assert read(file)["0"]["power_w"].to_list() == [wanted]
 
 
@@ -89,9 +100,15 @@ def test_rows_out_of_order_twice_or_cut_off_do_no_harm(file: Path) -> None:
         (SMI.split("\n", 1)[1], "log.csv has no header: leave out `noheader`"),
         ("a,b\n1,2\n", "begins with 'a,b' and has no column timestamp"),
         ("timestamp, utilization.gpu [%]\n2026/11/20 10:00:00.000, 5 %\n", "has no column power.draw"),
-        ("# gpu   pwr gtemp\n# Idx     W     C\n    0     8    42\n", "begins with '# gpu   pwr gtemp' and has no column timestamp"),
+        (
+            "# gpu   pwr gtemp\n# Idx     W     C\n    0     8    42\n",
+            "begins with '# gpu   pwr gtemp' and has no column timestamp",
+        ),
         ("timestamp, power.draw [W]\nyesterday, 5 W\n", "has times like 'yesterday'; known are 2026/11/20"),
-        ("timestamp, power.draw [W]\n2026/11/20 10:00:00.000, [N/A]\n", "has 1 whole rows and no power reading in them"),
+        (
+            "timestamp, power.draw [W]\n2026/11/20 10:00:00.000, [N/A]\n",
+            "has 1 whole rows and no power reading in them",
+        ),
         ("timestamp, power.draw [W]\n", "has 0 whole rows and no power reading in them"),
     ],
 )
@@ -105,7 +122,9 @@ def test_a_file_that_is_no_trace_is_told_what_is_wrong(file: Path, text: str, se
 def test_gpus_that_nothing_tells_apart_are_not_mixed(file: Path) -> None:
     rows = [f"2026/11/20 10:00:0{second}.{gpu:03d}, {gpu}.00 W" for second in range(5) for gpu in range(3)]
     file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
-    with pytest.raises(UsageError, match="rows of several GPUs and no column that tells them apart; add index or uuid"):
+    with pytest.raises(
+        UsageError, match="rows of several GPUs and no column that tells them apart; add index or uuid"
+    ):
         read(file)
 
 
@@ -124,22 +143,31 @@ def test_dmon_needs_to_be_told_its_pace_and_counts_joules(file: Path) -> None:
     assert zero["power_w"].to_list() == [120.5, 121.5]
     assert zero["energy_j"].to_list() == pytest.approx([1234.567, 1246.667])
     assert zero["utilisation"].to_list() == [None, 0.51]
-    assert zero["memory_utilisation"].to_list() == pytest.approx([0.2, None])  # a blank of DCGM's is no number
+    assert zero["memory_utilisation"].to_list() == pytest.approx(
+        [0.2, None]
+    )  # a blank of DCGM's is no number
     assert zero["sm_clock_mhz"].to_list() == [1410.0, 1400.0]
     with pytest.raises(UsageError, match=r"writes no times.*read_dcgm\(path, every_s=0.1\)"):
         read_dcgm(file)
 
 
-@pytest.mark.parametrize("stamps", [("1777708107.135", "1777708107.235"), ("2026-11-20 10:00:00.135", "2026-11-20 10:00:00.235")])
+@pytest.mark.parametrize(
+    "stamps", [("1777708107.135", "1777708107.235"), ("2026-11-20 10:00:00.135", "2026-11-20 10:00:00.235")]
+)
 def test_dmon_with_a_time_before_each_line_needs_no_pace(file: Path, stamps: tuple[str, str]) -> None:
     first, second = stamps
-    file.write_text(f"{first} #Entity   POWER\n{first} ID        W\n{first} GPU 0     100.0\n{second} GPU 0     101.0\n")
+    file.write_text(
+        f"{first} #Entity   POWER\n{first} ID        W\n{first} GPU 0     100.0\n{second} GPU 0     101.0\n"
+    )
     (trace,) = read(file).values()
     assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1], abs=1e-5)
 
 
 def test_profiling_fields_stand_in_for_utilisation(file: Path) -> None:
-    file.write_text("#Entity   POWER   GRACT   DRAMA\nID\nGPU 0   100.0   0.750   0.250\nGPU-I 3   N/A  0.1 0.1\nGPU 0   100.0\n")
+    file.write_text(
+        "#Entity   POWER   GRACT   DRAMA\nID\nGPU 0   100.0   0.750   0.250\nGPU-I 3   N/A  0.1 0.1\nGPU 0   "
+        "100.0\n"
+    )
     trace = read_dcgm(file, every_s=1.0)["GPU 0"]
     assert trace.select("utilisation", "memory_utilisation").rows() == [(0.75, 0.25)]
 
@@ -148,7 +176,10 @@ def test_profiling_fields_stand_in_for_utilisation(file: Path) -> None:
     ("text", "sentence"),
     [
         ("#Entity   SMCLK\nID\nGPU 0   1410\n", "has the fields SMCLK and no power; add 155"),
-        ("#Entity   POWER\nGPU 0   1.0\n#Entity   SMCLK\nGPU 0   1410\n", "has two kinds of rows (POWER; SMCLK); split it"),
+        (
+            "#Entity   POWER\nGPU 0   1.0\n#Entity   SMCLK\nGPU 0   1410\n",
+            "has two kinds of rows (POWER; SMCLK); split it",
+        ),
         ("time,gpu,DCGM_FI_DEV_SM_CLOCK\n1,0,1410\n", "neither the output of `dcgmi dmon -e 155,203 -d 100`"),
     ],
 )
@@ -160,8 +191,12 @@ def test_dcgm_files_without_power_are_told_what_is_missing(file: Path, text: str
 
 
 def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
-    wide = "timestamp,gpu,UUID,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\n" + "".join(
-        f"{1_777_708_107 + number}000,0,GPU-a,{100 + number}.5,50,{1000 * number}\n" for number in range(3)
+    wide = (
+        "timestamp,gpu,UUID,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\n"
+        + "".join(
+            f"{1_777_708_107 + number}000,0,GPU-a,{100 + number}.5,50,{1000 * number}\n"
+            for number in range(3)
+        )
     )
     long = "timestamp,metric,gpu,value\n" + "".join(
         f"{1_777_708_107 + number},DCGM_FI_DEV_POWER_USAGE,0,{100 + number}.5\n{1_777_708_107 + number},DCGM_FI_DEV_GPU_UTIL,0,50\n"
@@ -170,7 +205,11 @@ def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
     for text, name in ((wide, "GPU-a"), (long, "0")):
         file.write_text(text)
         trace = read(file)[name]
-        assert trace.select("time_s", "power_w", "utilisation").rows() == [(0.0, 100.5, 0.5), (1.0, 101.5, 0.5), (2.0, 102.5, 0.5)]
+        assert trace.select("time_s", "power_w", "utilisation").rows() == [
+            (0.0, 100.5, 0.5),
+            (1.0, 101.5, 0.5),
+            (2.0, 102.5, 0.5),
+        ]
     file.write_text(wide)
     assert read(file)["GPU-a"]["energy_j"].to_list() == [0.0, 1.0, 2.0]
 
@@ -179,10 +218,15 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
     from workbench.periods.segment import iterations, per_iteration
     from workbench.records import Level, Periods
 
-    rows = [f"2026/11/20 10:{number // 600:02d}:{number / 10 % 60:06.3f}, {200 if number % 20 < 15 else 60}.00 W" for number in range(900)]
+    rows = [
+        f"2026/11/20 10:{number // 600:02d}:{number / 10 % 60:06.3f}, {200 if number % 20 < 15 else 60}.00 W"
+        for number in range(900)
+    ]
     file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
     (trace,) = read(file).values()
-    summary = per_iteration(iterations(trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True)))
+    summary = per_iteration(
+        iterations(trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True))
+    )
     assert summary.seconds == pytest.approx(2.0, abs=0.01)
     assert summary.energy_j == pytest.approx(2.0 * (0.75 * 200 + 0.25 * 60), rel=0.02)
     assert isinstance(trace, pl.DataFrame)

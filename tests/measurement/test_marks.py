@@ -41,7 +41,9 @@ def notebook(clock: Clock) -> Iterator[MarkRecorder]:
     marks.detach(made)
 
 
-def test_a_step_is_noted_where_a_window_is_open_and_nowhere_else(clock: Clock, notebook: MarkRecorder) -> None:
+def test_a_step_is_noted_where_a_window_is_open_and_nowhere_else(
+    clock: Clock, notebook: MarkRecorder
+) -> None:
     for clock.now_s in (1.0, 2.0, 3.5):
         workbench.step()
     marks.detach(notebook)
@@ -81,7 +83,11 @@ def test_a_window_whose_machine_is_gone_stops_no_training(clock: Clock, notebook
     def gone() -> float:
         raise ValueError("mmap closed or invalid")
 
-    for note in (workbench.step, lambda: marks.since_last("evaluation"), lambda: workbench.phase("evaluation").__enter__()):
+    for note in (
+        workbench.step,
+        lambda: marks.since_last("evaluation"),
+        lambda: workbench.phase("evaluation").__enter__(),
+    ):
         stale = MarkRecorder(gone)
         marks.attach(stale)
         note()
@@ -116,7 +122,9 @@ def test_a_phase_has_a_beginning_and_an_end_also_when_it_fails(clock: Clock, not
     assert notebook.phases == [Phase("evaluation", 0.0, 2.0)]
 
 
-def test_what_is_told_at_its_end_only_began_with_the_last_step_or_phase(clock: Clock, notebook: MarkRecorder) -> None:
+def test_what_is_told_at_its_end_only_began_with_the_last_step_or_phase(
+    clock: Clock, notebook: MarkRecorder
+) -> None:
     marks.since_last("evaluation")  # before any step: nobody knows when it began
     clock.now_s = 1.0
     workbench.step()

@@ -1,4 +1,6 @@
-"""A window's energy is what the GPU drew in it, with an error bar that holds; where it cannot be had, the reason is told."""
+"""A window's energy is what the GPU drew in it, with an error bar that holds; where it cannot be had, the
+reason is told.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,12 @@ def test_a_window_has_the_energy_of_what_ran_in_it(meter: Meter, stepped: Machin
     window = meter.close(window)
     stepped.step(0.2)
     m = meter.measure(window)
-    assert (m.label, m.outcome, m.time_s, m.source) == ("train", "ok", pytest.approx(2.0), "counter, simulated")
+    assert (m.label, m.outcome, m.time_s, m.source) == (
+        "train",
+        "ok",
+        pytest.approx(2.0),
+        "counter, simulated",
+    )
     assert near(m, 400.0)
     assert m.energy_uncertainty_j is not None
     assert m.energy_uncertainty_j < 1.0  # a quarter of a step of 20 ms
@@ -147,7 +154,9 @@ def test_the_counter_alone_gives_wider_bars(stepped: Machine) -> None:
     window = meter.close(window)
     m = meter.measure(window)
     assert near(m, 400.0)
-    assert m.energy_uncertainty_j == pytest.approx(0.78 * 0.1 * 200.0, rel=0.02)  # 0.1 s: what a counter may take
+    assert m.energy_uncertainty_j == pytest.approx(
+        0.78 * 0.1 * 200.0, rel=0.02
+    )  # 0.1 s: what a counter may take
     assert m.gpus[0].samples == 0
     assert m.gpus[0].peak_power_w is None
 
@@ -175,12 +184,19 @@ def test_a_counter_that_goes_back_gives_no_energy_and_says_so(meter: Meter, step
     stepped.state.set_control(0, "counter_reset_j", stepped.state.true_energy_j(0, stepped.clock()))
     stepped.step(1.0)
     m = meter.measure(meter.close(window))
-    assert (m.energy_j, m.energy_uncertainty_j, m.mean_power_w, m.source) == (None, None, None, "none, simulated")
+    assert (m.energy_j, m.energy_uncertainty_j, m.mean_power_w, m.source) == (
+        None,
+        None,
+        None,
+        "none, simulated",
+    )
     assert m.time_s == pytest.approx(2.0)
     assert re.search(r"went back by \S+ J \(was the driver reloaded\?\)", m.gpus[0].notes[0])
 
 
-def test_a_gpu_that_is_lost_in_the_window_leaves_the_time_and_the_reason(meter: Meter, stepped: Machine) -> None:
+def test_a_gpu_that_is_lost_in_the_window_leaves_the_time_and_the_reason(
+    meter: Meter, stepped: Machine
+) -> None:
     window = meter.open()
     work(stepped, 200.0, 1.0)
     stepped.lose(0, LOST)
@@ -197,7 +213,13 @@ def test_without_a_gpu_there_is_a_time_and_never_joules() -> None:
     meter = Meter([], zones=())
     window = meter.open("cell")
     m = meter.measure(meter.close(window))
-    assert (m.gpus, m.energy_j, m.energy_uncertainty_j, m.mean_power_w, m.source) == ((), None, None, None, "none")
+    assert (m.gpus, m.energy_j, m.energy_uncertainty_j, m.mean_power_w, m.source) == (
+        (),
+        None,
+        None,
+        None,
+        "none",
+    )
     assert 0 <= m.time_s < 1
     assert m.started_unix_s == pytest.approx(time.time(), abs=5)
 
@@ -224,7 +246,10 @@ def test_a_card_without_a_counter_and_without_readings_has_no_energy(simulated: 
     machine.step(1.0)
     m = meter.measure(meter.close(window))
     assert m.energy_j is None
-    assert "it has no energy counter, and too few power readings fell around this window (0)" in m.gpus[0].notes[0]
+    assert (
+        "it has no energy counter, and too few power readings fell around this window (0)"
+        in m.gpus[0].notes[0]
+    )
 
 
 def test_others_on_the_gpu_are_named(meter: Meter, stepped: Machine) -> None:
@@ -237,7 +262,9 @@ def test_others_on_the_gpu_are_named(meter: Meter, stepped: Machine) -> None:
         stepped.step(1.0)
         (gpu,) = meter.measure(meter.close(window)).gpus
         assert [(process.pid, process.memory_bytes) for process in gpu.other_processes] == [(other, 1 << 30)]
-        assert gpu.notes == (f"other processes used this GPU and are in the figure: {gpu.other_processes[0].name} ({other})",)
+        assert gpu.notes == (
+            f"other processes used this GPU and are in the figure: {gpu.other_processes[0].name} ({other})",
+        )
     finally:
         child.communicate(b"\n")
 
@@ -298,7 +325,11 @@ def test_one_lost_gpu_of_two_leaves_no_sum(simulated: Simulated) -> None:
 def test_the_processors_energy_is_read_beside(stepped: Machine, tmp_path: Path) -> None:
     zone = tmp_path / "intel-rapl:0"
     zone.mkdir()
-    for name, text in (("name", "package-0"), ("energy_uj", "5000000"), ("max_energy_range_uj", "262143000000")):
+    for name, text in (
+        ("name", "package-0"),
+        ("energy_uj", "5000000"),
+        ("max_energy_range_uj", "262143000000"),
+    ):
         (zone / name).write_text(f"{text}\n")
     meter = Meter([open_device()], None, zones=rapl.zones(tmp_path))
     window = meter.open()
@@ -313,15 +344,28 @@ def test_the_processors_energy_is_read_beside(stepped: Machine, tmp_path: Path) 
 
 
 def run(energy_j: float | None, time_s: float, bar_j: float | None = 0.3, *notes: str) -> Measurement:
-    gpu = GpuMeasurement("G", "GPU-1", energy_j, bar_j, "counter", False, mean_power_w=100.0, peak_power_w=energy_j,
-                         samples=10, gaps=1, notes=notes)  # fmt: skip
+    gpu = GpuMeasurement(
+        "G",
+        "GPU-1",
+        energy_j,
+        bar_j,
+        "counter",
+        False,
+        mean_power_w=100.0,
+        peak_power_w=energy_j,
+        samples=10,
+        gaps=1,
+        notes=notes,
+    )
     return Measurement("id", "cell", 0.0, time_s, (gpu,), cpu_energy_j=time_s)
 
 
 def test_runs_become_a_mean_with_its_deviation() -> None:
     m = repeated([run(10.0, 1.0), run(12.0, 2.0), run(14.0, 3.0)])
     assert (m.repeats, m.time_s, m.time_sd_s, m.energy_j, m.energy_sd_j) == (3, 2.0, 1.0, 12.0, 2.0)
-    assert m.energy_uncertainty_j == pytest.approx(4.3027 * 2.0 / math.sqrt(3), rel=1e-4)  # Student, 2 degrees of freedom
+    assert m.energy_uncertainty_j == pytest.approx(
+        4.3027 * 2.0 / math.sqrt(3), rel=1e-4
+    )  # Student, 2 degrees of freedom
     assert m.cpu_energy_j == 2.0
     assert (m.gpus[0].samples, m.gpus[0].gaps, m.gpus[0].peak_power_w) == (30, 3, 14.0)
 
@@ -358,7 +402,9 @@ def test_a_block_is_measured(meter: Meter, stepped: Machine) -> None:
     assert result.measurement.outcome == "ok"
 
 
-@pytest.mark.parametrize(("error", "outcome"), [(ValueError, "error"), (KeyboardInterrupt, "interrupted"), (SystemExit, "error")])
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(ValueError, "error"), (KeyboardInterrupt, "interrupted"), (SystemExit, "error")]
+)
 def test_a_block_that_fails_is_measured_too_and_fails_on(
     meter: Meter, stepped: Machine, error: type[BaseException], outcome: str
 ) -> None:
@@ -410,7 +456,9 @@ def test_a_loop_that_is_left_has_the_iterations_that_were_begun(meter: Meter, st
     assert loop.measurement.time_s >= 1.5
 
 
-def test_a_loop_longer_than_the_recorders_memory_is_known_to_its_first_iteration(meter: Meter, stepped: Machine) -> None:
+def test_a_loop_longer_than_the_recorders_memory_is_known_to_its_first_iteration(
+    meter: Meter, stepped: Machine
+) -> None:
     loop = meter.track(range(3))
     recorder = meter.recorder
     assert recorder is not None

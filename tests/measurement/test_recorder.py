@@ -100,7 +100,7 @@ def parent(simulated: Simulated):  # type: ignore[no-untyped-def]
 
     def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen([sys.executable, "-c", PARENT, *arguments], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+                                   stdout=subprocess.PIPE, text=True, start_new_session=True)
         started.append(process)
         assert process.stdout is not None
         return process, int(process.stdout.readline())
@@ -201,7 +201,9 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
     simulated("V100")
     monkeypatch.setattr(sys, "executable", "no-such-python")
     others = set(rings_of(os.getpid()))  # of tests before this one
-    with pytest.raises(MeasurementError, match=r"the sampling process could not be started: .*no-such-python"):
+    with pytest.raises(
+        MeasurementError, match=r"the sampling process could not be started: .*no-such-python"
+    ):
         Recorder([open_device()])
     assert set(rings_of(os.getpid())) <= others
 
@@ -212,7 +214,9 @@ def test_a_process_that_cannot_be_started_is_an_error_and_leaves_nothing(
 def fill(recorder: Recorder, machine: Machine, from_s: int, to_s: int) -> None:
     """One row a second, written past the sampler."""
     for at_s in range(from_s, to_s):
-        recorder._ring.append(0, Sample(float(at_s), at_s * 26.0, *[26.0] * 7, 0), float(at_s), float(at_s), 1e-5)
+        recorder._ring.append(
+            0, Sample(float(at_s), at_s * 26.0, *[26.0] * 7, 0), float(at_s), float(at_s), 1e-5
+        )
     machine.clock.show(float(to_s))
 
 
@@ -237,10 +241,14 @@ def test_rows_lie_between_two_times_both_included(recorder: Recorder, stepped: M
 
 def test_a_trace_is_a_frame_in_which_missing_is_null(recorder: Recorder, stepped: Machine) -> None:
     uuid = recorder.devices[0].uuid
-    recorder._ring.append(0, Sample(5.0, float("nan"), 26.0, *[float("nan")] * 6, 4), float("nan"), float("nan"), 0.0)
+    recorder._ring.append(
+        0, Sample(5.0, float("nan"), 26.0, *[float("nan")] * 6, 4), float("nan"), float("nan"), 0.0
+    )
     trace = recorder.trace(uuid, 0.0, 10.0)
     assert trace.schema == SCHEMA
-    assert trace.select("time_s", "tick_s", "energy_j", "power_w", "throttle").rows() == [(5.0, None, None, 26.0, 4)]
+    assert trace.select("time_s", "tick_s", "energy_j", "power_w", "throttle").rows() == [
+        (5.0, None, None, 26.0, 4)
+    ]
     assert recorder.trace(uuid, 100.0, 110.0).equals(pl.DataFrame(schema=SCHEMA))
 
 
@@ -253,7 +261,9 @@ def test_a_ring_that_ran_over_gives_the_newest_rows(recorder: Recorder, stepped:
     assert (np.diff(times) == 1).all()
 
 
-def test_only_the_last_half_hour_is_kept_unless_somebody_holds_it(recorder: Recorder, stepped: Machine) -> None:
+def test_only_the_last_half_hour_is_kept_unless_somebody_holds_it(
+    recorder: Recorder, stepped: Machine
+) -> None:
     uuid = recorder.devices[0].uuid
     hold = recorder.hold(1000.0)
 
@@ -284,7 +294,9 @@ def test_a_recorder_that_was_stopped_maps_no_file_and_still_tells_what_it_saw(si
         seen.append(len(recorder.rows(device.uuid, 0.0, 1e9)))
     assert min(seen) > 0
     assert all(recorder.latest(device.uuid) is not None for recorder in kept)
-    rings = {recorder._path.name for recorder in kept}  # an earlier test may have left others to the garbage collector
+    rings = {
+        recorder._path.name for recorder in kept
+    }  # an earlier test may have left others to the garbage collector
     assert [name for name in rings if name in Path("/proc/self/maps").read_text()] == []
     open_files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [name for name in open_files if any(ring in name for ring in rings)] == []

@@ -14,26 +14,48 @@ from workbench.measurement.report import MIME, Report
 from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measurement, Process, Setting
 from workbench.tariff import Tariff
 
-GPU = GpuMeasurement("Tesla V100", "GPU-1", 123.4321, 1.8342, "counter", True, mean_power_w=12.41, peak_power_w=30.0,
-                     idle_share=0.25, setting=Setting(200.0), power_limit_w=200.0, sm_clock_mhz=1380.0,
-                     throttle_reasons=("power cap",))  # fmt: skip
+GPU = GpuMeasurement(
+    "Tesla V100",
+    "GPU-1",
+    123.4321,
+    1.8342,
+    "counter",
+    True,
+    mean_power_w=12.41,
+    peak_power_w=30.0,
+    idle_share=0.25,
+    setting=Setting(200.0),
+    power_limit_w=200.0,
+    sm_clock_mhz=1380.0,
+    throttle_reasons=("power cap",),
+)
 M = Measurement("id", "train", 1_700_000_000.0, 9.98, (GPU,))
-NONE = replace(M, gpus=(replace(GPU, energy_j=None, energy_uncertainty_j=None, source="none", notes=("the GPU is lost",)),))
+NONE = replace(
+    M,
+    gpus=(replace(GPU, energy_j=None, energy_uncertainty_j=None, source="none", notes=("the GPU is lost",)),),
+)
 
 
 def test_the_line_has_joules_with_their_error_seconds_and_watts() -> None:
     assert report.line(M) == "train: 123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated"
-    assert report.line(replace(M, label="", gpus=(replace(GPU, simulated=False),))) == "123.4 ± 1.8 J, 9.98 s, 12.4 W"
+    assert (
+        report.line(replace(M, label="", gpus=(replace(GPU, simulated=False),)))
+        == "123.4 ± 1.8 J, 9.98 s, 12.4 W"
+    )
 
 
 def test_without_energy_the_line_has_the_reason_and_no_joule() -> None:
     assert report.line(NONE) == "train: 9.98 s, no energy: the GPU is lost"
     assert report.line(Measurement("i", "", 0.0, 0.05)) == "50 ms, no energy: no GPU was measured"
-    assert report.line(Measurement("i", "", 0.0, 0.05, notes=("there is no driver",))) == "50 ms, no energy: there is no driver"
+    assert (
+        report.line(Measurement("i", "", 0.0, 0.05, notes=("there is no driver",)))
+        == "50 ms, no energy: there is no driver"
+    )
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words"), [("error", "the cell ended with an error"), ("interrupted", "interrupted"), ("ok", "W, simulated")]
+    ("outcome", "words"),
+    [("error", "the cell ended with an error"), ("interrupted", "interrupted"), ("ok", "W, simulated")],
 )
 def test_how_it_ended_is_said(outcome: str, words: str) -> None:
     assert words in report.line(replace(M, outcome=outcome))
@@ -60,15 +82,26 @@ def test_several_gpus_and_several_runs_are_said() -> None:
         (3.0, 250.0, "3 ± 250 J"),
     ],
 )
-def test_joules_are_rounded_to_what_their_error_allows(energy_j: float | None, bar_j: float | None, words: str) -> None:
+def test_joules_are_rounded_to_what_their_error_allows(
+    energy_j: float | None, bar_j: float | None, words: str
+) -> None:
     assert report.format_energy(energy_j, bar_j) == words
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.0, "0 ms"), (0.0999, "99.9 ms"), (0.1, "0.1 s"), (99.96, "100 s"), (119.4, "119 s"), (120.0, "2 min 0 s"),
-     (5999.0, "99 min 59 s"), (6000.0, "1 h 40 min"), (86400.0, "24 h 0 min")],
-)  # fmt: skip
+    [
+        (0.0, "0 ms"),
+        (0.0999, "99.9 ms"),
+        (0.1, "0.1 s"),
+        (99.96, "100 s"),
+        (119.4, "119 s"),
+        (120.0, "2 min 0 s"),
+        (5999.0, "99 min 59 s"),
+        (6000.0, "1 h 40 min"),
+        (86400.0, "24 h 0 min"),
+    ],
+)
 def test_durations_are_said_as_people_do(seconds: float, words: str) -> None:
     assert report.format_duration(seconds) == words
 
@@ -104,7 +137,13 @@ class Tags(HTMLParser):
 
 def test_the_page_is_plain_html_without_a_script() -> None:
     hostile = "<script>alert(1)</script><img onerror=x>"
-    gpu = replace(GPU, name=hostile, notes=(hostile,), throttle_reasons=(hostile,), other_processes=(Process(1, hostile),))
+    gpu = replace(
+        GPU,
+        name=hostile,
+        notes=(hostile,),
+        throttle_reasons=(hostile,),
+        other_processes=(Process(1, hostile),),
+    )
     for m in (M, NONE, replace(M, label=hostile, notes=(hostile,), gpus=(gpu,))):
         tags = Tags()
         tags.feed(report.page(m))
@@ -114,11 +153,29 @@ def test_the_page_is_plain_html_without_a_script() -> None:
 
 
 def test_the_page_has_a_row_for_each_gpu_and_everything_that_was_noted() -> None:
-    m = replace(M, gpus=(GPU, replace(GPU, name="A100", notes=("odd",))), cpu_energy_j=40.0, dram_energy_j=2.0, notes=("cell",))
+    m = replace(
+        M,
+        gpus=(GPU, replace(GPU, name="A100", notes=("odd",))),
+        cpu_energy_j=40.0,
+        dram_energy_j=2.0,
+        notes=("cell",),
+    )
     page = report.page(m)
     assert page.count("<tr>") == 3
-    for text in ("Tesla V100", "123.4 ± 1.8 J", "30.0 W", "200 W", "1380 MHz", "25 %", "power cap", "counter, simulated",
-                 "<li>cell</li>", "<li>A100: odd</li>", "CPU packages 40.0 J, DRAM 2.00 J (RAPL)", "±5 %"):  # fmt: skip
+    for text in (
+        "Tesla V100",
+        "123.4 ± 1.8 J",
+        "30.0 W",
+        "200 W",
+        "1380 MHz",
+        "25 %",
+        "power cap",
+        "counter, simulated",
+        "<li>cell</li>",
+        "<li>A100: odd</li>",
+        "CPU packages 40.0 J, DRAM 2.00 J (RAPL)",
+        "±5 %",
+    ):
         assert text in page
     assert "colo" not in re.sub(r"opacity", "", page)  # inherited, so that it can be read in any theme
 
@@ -134,8 +191,16 @@ def test_the_bundle_is_text_html_and_json_of_its_own_type() -> None:
     assert "application/json" not in bundle  # it would win over HTML
     values = json.loads(json.dumps(bundle[MIME]))
     assert values["energy_j"] == 123.4321
-    assert values["gpus"][0]["setting"] == {"power_limit_w": 200.0, "sm_clock_mhz": None, "mem_clock_mhz": None}
-    assert (values["source"], values["simulated"], values["mean_power_w"]) == ("counter, simulated", True, M.mean_power_w)
+    assert values["gpus"][0]["setting"] == {
+        "power_limit_w": 200.0,
+        "sm_clock_mhz": None,
+        "mem_clock_mhz": None,
+    }
+    assert (values["source"], values["simulated"], values["mean_power_w"]) == (
+        "counter, simulated",
+        True,
+        M.mean_power_w,
+    )
 
 
 def test_remarks_come_with_the_report() -> None:
@@ -147,8 +212,12 @@ def test_remarks_come_with_the_report() -> None:
     assert bundle["text/html"].endswith("<div>the disk is full &lt;now&gt;</div>")
 
 
-def a(energy_j: float | None, bar_j: float | None, time_s: float = 1.0, uuid: str = "u", label: str = "a") -> Measurement:
-    return Measurement("id", label, 0.0, time_s, (GpuMeasurement("G", uuid, energy_j, bar_j, "counter", False),))
+def a(
+    energy_j: float | None, bar_j: float | None, time_s: float = 1.0, uuid: str = "u", label: str = "a"
+) -> Measurement:
+    return Measurement(
+        "id", label, 0.0, time_s, (GpuMeasurement("G", uuid, energy_j, bar_j, "counter", False),)
+    )
 
 
 def test_a_comparison_has_the_ratio_with_its_interval() -> None:
@@ -163,7 +232,11 @@ def test_a_difference_within_the_error_is_none() -> None:
 
 
 def test_what_cannot_be_compared_is_not() -> None:
-    for one, two in ((a(None, None), a(80.0, 4.0)), (a(80.0, 4.0), a(None, None)), (a(0.0, 0.1), a(80.0, 4.0))):
+    for one, two in (
+        (a(None, None), a(80.0, 4.0)),
+        (a(80.0, 4.0), a(None, None)),
+        (a(0.0, 0.1), a(80.0, 4.0)),
+    ):
         words = report.describe_comparison(one, two)
         assert "the energies cannot be compared (one of them is missing or zero)" in words
         assert "time 1.000" in words
@@ -180,25 +253,39 @@ def test_a_comparison_across_cards_warns_of_their_calibration() -> None:
 
 
 FOUND = IterationSummary(
-    24, 0.4123, 0.0031, 96.04, 2.1, "detected",
-    (LevelCost("iteration", 24, 9.9, 2304.0, 0.4123, 96.04), LevelCost("pause", 2, 6.0, 300.0, 3.0, 150.0, every=12.0),
-     LevelCost("other", 1, 0.5, 20.0, 0.5, 20.0)),
-)  # fmt: skip
+    24,
+    0.4123,
+    0.0031,
+    96.04,
+    2.1,
+    "detected",
+    (
+        LevelCost("iteration", 24, 9.9, 2304.0, 0.4123, 96.04),
+        LevelCost("pause", 2, 6.0, 300.0, 3.0, 150.0, every=12.0),
+        LevelCost("other", 1, 0.5, 20.0, 0.5, 20.0),
+    ),
+)
 
 
 def test_the_line_tells_what_an_iteration_costs() -> None:
     told = report.line(replace(M, iterations=FOUND))
     assert told.startswith(report.line(M) + "; ")
-    assert told.endswith("; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); every 12th a pause of 3 s")
+    assert told.endswith(
+        "; 412.3 ± 3.1 ms and 96.0 ± 2.1 J an iteration, 24 iterations (detected); every 12th a pause of 3 s"
+    )
     alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
-    assert report.line(replace(M, iterations=alone)).endswith("; 412 ms and 96.04 J an iteration, 1 iteration (detected)")
+    assert report.line(replace(M, iterations=alone)).endswith(
+        "; 412 ms and 96.04 J an iteration, 1 iteration (detected)"
+    )
     without = replace(FOUND, energy_j=None, energy_uncertainty_j=None, levels=())
     assert report.describe_iterations(without) == "412.3 ± 3.1 ms an iteration, 24 iterations (detected)"
 
 
 def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
     none = IterationSummary(0, sure=False, reason="flat: the power hardly changes")
-    assert report.line(replace(M, iterations=none)).endswith("; no iterations found (flat: the power hardly changes)")
+    assert report.line(replace(M, iterations=none)).endswith(
+        "; no iterations found (flat: the power hardly changes)"
+    )
     unsure = replace(none, reason="too short: 3.1 s", detected_s=0.412)
     assert report.describe_iterations(unsure) == "iterations of perhaps 0.412 s, not sure (too short: 3.1 s)"
     assert "iteration" not in report.line(M)
@@ -207,9 +294,13 @@ def test_what_is_not_there_or_not_sure_is_said_in_words() -> None:
 def test_a_detector_that_the_marks_contradict_is_told_and_one_that_agrees_is_on_the_page() -> None:
     agrees = replace(FOUND, source="marks", check="the power trace alone says 0.41 s: 0.6 % off the marks")
     assert "power trace" not in report.line(replace(M, iterations=agrees))
-    assert "<li>the power trace alone says 0.41 s: 0.6 % off the marks</li>" in report.page(replace(M, iterations=agrees))
+    assert "<li>the power trace alone says 0.41 s: 0.6 % off the marks</li>" in report.page(
+        replace(M, iterations=agrees)
+    )
     differs = replace(agrees, check="the power trace alone says 0.82 s: 2 iterations of the marks")
-    assert report.line(replace(M, iterations=differs)).endswith("the power trace alone says 0.82 s: 2 iterations of the marks")
+    assert report.line(replace(M, iterations=differs)).endswith(
+        "the power trace alone says 0.82 s: 2 iterations of the marks"
+    )
 
 
 def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:

@@ -1,4 +1,6 @@
-"""The sampler finds when a sensor refreshes and looks once after each refresh, whatever the GPU does meanwhile."""
+"""The sampler finds when a sensor refreshes and looks once after each refresh, whatever the GPU does
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def watch(tracker: EdgeTracker, at_s: float, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("period_s", [0.1, 0.02])
 @pytest.mark.parametrize("missed", [(), (3, 4, 9), tuple(range(2, 30, 2))])
-def test_period_and_phase_are_found_also_where_edges_were_missed(period_s: float, missed: tuple[int, ...]) -> None:
+def test_period_and_phase_are_found_also_where_edges_were_missed(
+    period_s: float, missed: tuple[int, ...]
+) -> None:
     rng, tracker, phase_s = random.Random(1), EdgeTracker(), 17.3137
     for number in range(40):
         if number not in missed:
@@ -150,7 +154,9 @@ def test_a_long_reason_is_cut_and_still_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("card", ["V100", "A100", "H100", "RTX6000"])
-def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(simulated: Simulated, card: str) -> None:
+def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(
+    simulated: Simulated, card: str
+) -> None:
     machine = simulated(card, stepped=True)
     device = open_device()
     recorder = Recorder([device])
@@ -167,11 +173,13 @@ def test_every_refresh_of_a_minute_is_seen_once_and_stamped_with_its_time(simula
     assert np.mean(np.diff(numbers) == 0) < 0.02  # and hardly one looked at twice
     assert (rows["time_s"] > rows["tick_s"]).all()
     assert np.allclose(np.diff(rows["energy_j"][np.diff(numbers, prepend=-1) > 0]),
-                       machine.gain(0) * 200.0 * period_s, atol=0.0015)  # fmt: skip
+                       machine.gain(0) * 200.0 * period_s, atol=0.0015)
 
 
 @pytest.mark.parametrize("asked_s", [0.031, 0.07])
-def test_at_a_pace_that_was_asked_for_every_refresh_is_still_seen(simulated: Simulated, asked_s: float) -> None:
+def test_at_a_pace_that_was_asked_for_every_refresh_is_still_seen(
+    simulated: Simulated, asked_s: float
+) -> None:
     machine = simulated("A100", stepped=True)
     device = open_device()
     recorder = Recorder([device])
@@ -185,7 +193,9 @@ def test_at_a_pace_that_was_asked_for_every_refresh_is_still_seen(simulated: Sim
     assert set(np.diff(numbers)) <= {0, 1}
     recorder.ask_interval(device.uuid, None)
     machine.step(10.0)
-    assert np.median(np.diff(recorder.rows(device.uuid, 33.0, 42.0)["time_s"])) == pytest.approx(0.101, rel=0.01)
+    assert np.median(np.diff(recorder.rows(device.uuid, 33.0, 42.0)["time_s"])) == pytest.approx(
+        0.101, rel=0.01
+    )
 
 
 def test_a_pace_slower_than_the_sensor_is_not_obeyed(simulated: Simulated) -> None:
@@ -195,7 +205,9 @@ def test_a_pace_slower_than_the_sensor_is_not_obeyed(simulated: Simulated) -> No
     recorder = Recorder([device])
     recorder.ask_interval(device.uuid, 0.5)
     machine.step(20.0)
-    assert np.median(np.diff(recorder.rows(device.uuid, 3.0, 19.0)["time_s"])) == pytest.approx(0.101, rel=0.01)
+    assert np.median(np.diff(recorder.rows(device.uuid, 3.0, 19.0)["time_s"])) == pytest.approx(
+        0.101, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("asked_s", [0.0, -1.0, math.nan, math.inf])
@@ -319,7 +331,9 @@ def test_a_ring_owns_every_page_it_may_touch(tmp_path: Path) -> None:
 
 
 @LINUX
-def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full, other = tmp_path / "full", tmp_path / "other"
     full.mkdir()
     other.mkdir()
@@ -328,13 +342,18 @@ def test_a_ring_that_does_not_fit_is_made_in_the_temporary_directory(tmp_path: P
     assert Ring.create(full / "ring", ["GPU-1"], capacity=8).path == other / "ring"
     assert list(full.iterdir()) == []
     refuse_to_reserve(monkeypatch, full, other)
-    with pytest.raises(MeasurementError, match=r"1 KB of shared memory fit neither in .*full \(No space left on device\).*TMPDIR"):
+    with pytest.raises(
+        MeasurementError,
+        match=r"1 KB of shared memory fit neither in .*full \(No space left on device\).*TMPDIR",
+    ):
         Ring.create(full / "ring-2", ["GPU-1"], capacity=8)
     assert [path.name for path in other.iterdir()] == ["ring"]
 
 
 @LINUX
-def test_where_space_cannot_be_reserved_zeros_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_space_cannot_be_reserved_zeros_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuse_to_reserve(monkeypatch, tmp_path, code=errno.EOPNOTSUPP)
     ring = Ring.create(tmp_path / "ring", ["GPU-1", "GPU-2"])
     status = ring.path.stat()
@@ -352,7 +371,9 @@ def test_a_simulated_machine_that_does_not_fit_is_made_in_the_temporary_director
     assert made.state.path.parent == tmp_path
     assert [device.name for device in devices()] == ["Tesla V100-PCIE-32GB (simulated)"]
     refuse_to_reserve(monkeypatch, shared_directory(), tmp_path)
-    with pytest.raises(SimulationError, match=r"there is no place for 2 simulated GPUs: \d+ KB of shared memory fit neither"):
+    with pytest.raises(
+        SimulationError, match=r"there is no place for 2 simulated GPUs: \d+ KB of shared memory fit neither"
+    ):
         machines.simulate("V100,A100")
 
 
@@ -374,8 +395,22 @@ print("measured", result.energy_j >= 0)
 @pytest.mark.parametrize("pages", [0, 1, 2, 3])
 def test_a_full_shared_memory_kills_nobody(pages: int, tmp_path: Path) -> None:
     """Before every page was reserved, 1 to 3 free pages ended the process with SIGBUS."""
-    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"', "-"]
-    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+    inside = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"',
+        "-",
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*inside, "true"], capture_output=True).returncode != 0
+    ):
         pytest.skip("no file system may be mounted here")
-    done = subprocess.run([*inside, sys.executable, "-c", FULL_SHM.format(pages=pages)], capture_output=True, text=True)
+    done = subprocess.run(
+        [*inside, sys.executable, "-c", FULL_SHM.format(pages=pages)], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (0, "measured True\n"), done.stderr

@@ -96,10 +96,16 @@ def test_an_unknown_card_is_told_and_the_old_ones_stay(simulated: Simulated) -> 
     assert [device.name.split()[1][:4] for device in sessions.current().devices] == ["V100"]
 
 
-def test_a_simulated_machine_whose_file_is_gone_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As after a logout that empties /dev/shm: later kernels of that server have the name in their environment."""
+def test_a_simulated_machine_whose_file_is_gone_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after a logout that empties /dev/shm: later kernels of that server have the name in their
+    environment.
+    """
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(SimulationError, match=r"GPUs of this process are gone: .*workbench.simulate\('A100'\), makes new"):
+    with pytest.raises(
+        SimulationError, match=r"GPUs of this process are gone: .*workbench.simulate\('A100'\), makes new"
+    ):
         _ = sessions.current().devices
     mine = simulate("A100", scale=10.0)
     assert [device.name for device in mine.devices] == ["NVIDIA A100-SXM4-80GB (simulated)"]
@@ -136,7 +142,9 @@ def test_only_what_a_session_has_set_is_undone_by_it(simulated: Simulated) -> No
     machine = simulated("V100,A100", stepped=True)
     mine = sessions.current()
     one, two = mine.devices
-    lease.change(open_device(0), Setting(power_limit_w=200.0, sm_clock_mhz=1005))  # by the user, for longer than a cell
+    lease.change(
+        open_device(0), Setting(power_limit_w=200.0, sm_clock_mhz=1005)
+    )  # by the user, for longer than a cell
     assert mine.restore() == []
     assert machine.state.control(0, "limit_w") == 200.0
     for watts in (150.0, 120.0):
@@ -192,7 +200,9 @@ def test_a_sampling_process_that_was_killed_is_replaced(simulated: Simulated) ->
     assert second.running
 
 
-def test_where_no_process_can_be_started_the_counter_alone_measures(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_process_can_be_started_the_counter_alone_measures(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulated("V100", scale=4.0)
     monkeypatch.setattr(sys, "executable", "no-such-python")
     mine = sessions.current()
@@ -206,7 +216,8 @@ def test_where_no_process_can_be_started_the_counter_alone_measures(simulated: S
 def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(simulated: Simulated) -> None:
     machine = simulated("V100", stepped=True)
     code = (
-        "import os, signal; from workbench.device import lease as control, watchdog; from workbench.device.discovery import open_device\n"
+        "import os, signal; from workbench.device import lease as control, watchdog; from "
+        "workbench.device.discovery import open_device\n"
         "from workbench.records import Setting; control.change(open_device(), Setting(power_limit_w=150.0))\n"
         "os.kill(watchdog.pid(), signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -215,15 +226,20 @@ def test_what_a_killed_process_left_changed_is_restored_and_said_at_the_start(si
     mine = sessions.current()
     _ = mine.meter
     assert machine.state.control(0, "limit_w") == 250.0
-    assert mine.messages == [f"{mine.devices[0].name} was left changed by a process that is gone; its power limit is restored"]
+    assert mine.messages == [
+        f"{mine.devices[0].name} was left changed by a process that is gone; its power limit is restored"
+    ]
 
 
 def test_an_exit_leaves_nothing_behind() -> None:
     code = (
-        "import os; from workbench.measurement import session; mine = session.simulate('V100'); uuid = mine.devices[0].uuid\n"
+        "import os; from workbench.measurement import session; mine = session.simulate('V100'); uuid = "
+        "mine.devices[0].uuid\n"
         "mine.set_power_limit(uuid, 150.0); print(os.getpid(), mine.recorder.pid)"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     pid, sampler = done.stdout.split()
     assert not alive(int(sampler))
@@ -239,7 +255,9 @@ def test_an_outer_hold_survives_a_session_that_opens(simulated: Simulated) -> No
         assert machine.state.control(0, "limit_w") == 150.0
 
 
-def test_where_the_samples_have_no_place_the_counter_alone_measures(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_samples_have_no_place_the_counter_alone_measures(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulated("V100", scale=4.0)
 
     def full(*_: object) -> Path:
@@ -260,7 +278,9 @@ def test_where_the_samples_have_no_place_the_counter_alone_measures(simulated: S
 
 
 @pytest.mark.parametrize("code", [9, 12, 17, 18, 999, 12345])
-def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_and_the_reason(simulated: Simulated, code: int) -> None:
+def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_and_the_reason(
+    simulated: Simulated, code: int
+) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", code)
     mine = sessions.current()
     assert mine.devices == ()
@@ -272,18 +292,27 @@ def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_a
 
 def test_a_container_that_lost_its_gpus_is_told_to_be_restarted(simulated: Simulated) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 999)
-    assert "a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it" in why_no_gpu()
+    assert (
+        "a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it"
+        in why_no_gpu()
+    )
 
 
-def test_a_container_without_the_drivers_library_is_told_how_to_get_it(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_without_the_drivers_library_is_told_how_to_get_it(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulated("V100", stepped=True).state.set_header("driver_fault", 12)
     real = os.path.exists
     for there in (False, True):
-        monkeypatch.setattr(os.path, "exists", lambda path, there=there: there if path == "/dev/nvidiactl" else real(path))
+        monkeypatch.setattr(
+            os.path, "exists", lambda path, there=there: there if path == "/dev/nvidiactl" else real(path)
+        )
         assert ("-e NVIDIA_DRIVER_CAPABILITIES=compute,utility" in why_no_gpu()) == there
 
 
-def test_gpus_that_are_there_and_cannot_be_measured_have_a_reason_too(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_are_there_and_cannot_be_measured_have_a_reason_too(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = simulated("V100", stepped=True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert why_no_gpu() == "CUDA_VISIBLE_DEVICES='' leaves no GPU to this process"

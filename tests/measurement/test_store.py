@@ -22,24 +22,61 @@ from workbench.records import GpuMeasurement, IterationSummary, LevelCost, Measu
 from workbench.trace import SCHEMA as TRACE
 
 FULL = Measurement(
-    id="0123456789ab", label="train ☂", started_unix_s=1_700_000_000.125, time_s=9.98,
+    id="0123456789ab",
+    label="train ☂",
+    started_unix_s=1_700_000_000.125,
+    time_s=9.98,
     gpus=(
         GpuMeasurement(
-            "A100", "GPU-1", 123.4, 1.8, "counter", True, mean_power_w=12.4, peak_power_w=30.0, idle_share=0.25,
-            mean_utilisation=0.75, setting=Setting(200.0, 1005, 1215), power_limit_w=200.0, sm_clock_mhz=1005.0,
+            "A100",
+            "GPU-1",
+            123.4,
+            1.8,
+            "counter",
+            True,
+            mean_power_w=12.4,
+            peak_power_w=30.0,
+            idle_share=0.25,
+            mean_utilisation=0.75,
+            setting=Setting(200.0, 1005, 1215),
+            power_limit_w=200.0,
+            sm_clock_mhz=1005.0,
             throttle_reasons=("power cap", "thermal (hardware)"),
-            other_processes=(Process(1, "python", None), Process(2, "jax", 1 << 40)), samples=99, gaps=1, notes=("a", "b"),
+            other_processes=(Process(1, "python", None), Process(2, "jax", 1 << 40)),
+            samples=99,
+            gaps=1,
+            notes=("a", "b"),
         ),
         GpuMeasurement("P100", "GPU-2", 1.0, 0.5, "integrated", False),
     ),
-    cpu_energy_j=40.0, dram_energy_j=2.0, repeats=3, time_sd_s=0.1, energy_sd_j=0.2, outcome="interrupted", notes=("c",),
+    cpu_energy_j=40.0,
+    dram_energy_j=2.0,
+    repeats=3,
+    time_sd_s=0.1,
+    energy_sd_j=0.2,
+    outcome="interrupted",
+    notes=("c",),
     iterations=IterationSummary(
-        24, 0.412, 0.003, 96.0, 2.0, "marks", (LevelCost("iteration", 24, 9.9, 2304.0, 0.412, 96.0),
-        LevelCost("checkpoint", 2, 6.0, None, 3.0, None, every=12.0)), sure=True, reason="", detected_s=0.41, check="0.5 % off",
+        24,
+        0.412,
+        0.003,
+        96.0,
+        2.0,
+        "marks",
+        (
+            LevelCost("iteration", 24, 9.9, 2304.0, 0.412, 96.0),
+            LevelCost("checkpoint", 2, 6.0, None, 3.0, None, every=12.0),
+        ),
+        sure=True,
+        reason="",
+        detected_s=0.41,
+        check="0.5 % off",
     ),
-)  # fmt: skip
+)
 BARE = Measurement("b", "", 1_700_000_001.0, 0.5)
-NO_ENERGY = Measurement("c", "lost", 1_700_000_002.0, 0.5, (GpuMeasurement("A100", "GPU-1", None, None, "none", False),))
+NO_ENERGY = Measurement(
+    "c", "lost", 1_700_000_002.0, 0.5, (GpuMeasurement("A100", "GPU-1", None, None, "none", False),)
+)
 
 
 def a_trace(rows: int = 3) -> pl.DataFrame:
@@ -72,12 +109,23 @@ def test_a_measurement_comes_back_equal(store: Store, m: Measurement) -> None:
 def test_the_log_tells_what_an_iteration_costs_and_nothing_where_none_was_looked_for(store: Store) -> None:
     store.save(FULL)
     store.save(BARE)
-    columns = ["iteration_s", "iteration_s_uncertainty", "iteration_j", "iteration_j_uncertainty", "iteration_count", "iteration_source"]
+    columns = [
+        "iteration_s",
+        "iteration_s_uncertainty",
+        "iteration_j",
+        "iteration_j_uncertainty",
+        "iteration_count",
+        "iteration_source",
+    ]
     assert store.log().select(columns).rows() == [(0.412, 0.003, 96.0, 2.0, 24, "marks"), (None,) * 6]
 
 
-def test_files_of_the_first_version_are_read_and_joined_with_new_ones(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = as_frame([BARE]).drop(*stores.SINCE_2).with_columns(pl.lit(1, dtype=pl.Int64).alias("schema_version"))
+def test_files_of_the_first_version_are_read_and_joined_with_new_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = (
+        as_frame([BARE]).drop(*stores.SINCE_2).with_columns(pl.lit(1, dtype=pl.Int64).alias("schema_version"))
+    )
     assert "iteration_s" not in old.columns
     (store.directory / "measurements").mkdir(parents=True)
     old.write_parquet(store.directory / "measurements" / "m-1.parquet")
@@ -164,7 +212,7 @@ for number in range(int(sys.argv[3])):
 
 def writer(store: Store, name: str, times: int) -> subprocess.Popen[str]:
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(store.directory), name, str(times)],
-                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+                               stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
     return process
@@ -186,7 +234,9 @@ def test_a_killed_writer_leaves_whole_files_only(store: Store) -> None:
         assert sorted(numbers) == list(range(len(numbers)))
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_write_at_once_and_nothing_is_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = [writer(store, name, 60) for name in "ab"]
     monkeypatch.setattr(stores, "COMPACT_AT", 10)
     for number in range(20):  # and a third, which turns many files into one meanwhile
@@ -199,7 +249,9 @@ def test_two_processes_write_at_once_and_nothing_is_lost(store: Store, monkeypat
     assert store.messages() == []
 
 
-def test_a_log_read_while_files_are_made_one_misses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_read_while_files_are_made_one_misses_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(5):
         store.save(replace(BARE, id=str(number)))
     reader = Store(store.directory)
@@ -227,7 +279,9 @@ def test_many_files_become_one_and_keep_their_rows(store: Store, monkeypatch: py
 def test_a_row_that_is_there_twice_counts_once(store: Store) -> None:
     store.save(BARE)
     (path,) = store.directory.glob("measurements/*.parquet")
-    path.with_name("log-crashed.parquet").write_bytes(path.read_bytes())  # compacted, and killed before removing
+    path.with_name("log-crashed.parquet").write_bytes(
+        path.read_bytes()
+    )  # compacted, and killed before removing
     assert store.log()["id"].to_list() == ["b"]
 
 
@@ -256,7 +310,9 @@ def test_what_a_newer_version_wrote_is_left_alone(store: Store) -> None:
     path = store.directory / "measurements" / "m-9.000-new.parquet"
     newer.write_parquet(path)
     assert store.log()["id"].to_list() == ["b"]
-    assert store.messages() == ["m-9.000-new.parquet was written by a newer version and is left out; upgrade to read it"]
+    assert store.messages() == [
+        "m-9.000-new.parquet was written by a newer version and is left out; upgrade to read it"
+    ]
     assert path.exists()
 
 
@@ -308,7 +364,9 @@ try:
 except StoreError as error:
     sys.exit(str(error))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(store.directory)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(store.directory)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "the measurement could not be kept in" in done.stderr
     assert "Free some space there or set WORKBENCH_HOME" in done.stderr
@@ -358,7 +416,10 @@ def test_an_export_of_nothing_is_a_file_with_the_columns(store: Store, tmp_path:
 
 @pytest.mark.parametrize("name", ["energy.xlsx", "energy", "csv"])
 def test_an_unknown_ending_is_told_with_those_that_work(store: Store, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=rf"'{name}' ends in none of \.parquet, \.csv, \.json; for example --export energy\.csv"):
+    with pytest.raises(
+        UsageError,
+        match=rf"'{name}' ends in none of \.parquet, \.csv, \.json; for example --export energy\.csv",
+    ):
         export(store.log(), tmp_path / name)
 
 
@@ -410,7 +471,9 @@ def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
     """Some of these make Polars panic, which is no Exception."""
     rng = random.Random(12)
     store.save(FULL, {"GPU-1": a_trace(50), "GPU-2": a_trace(50)})
-    whole, trace = (next(store.directory.glob(name)).read_bytes() for name in ("measurements/m-*", "traces/t-*"))
+    whole, trace = (
+        next(store.directory.glob(name)).read_bytes() for name in ("measurements/m-*", "traces/t-*")
+    )
     store.save(BARE)
     unreadable = 0
     for number in range(200):
@@ -431,7 +494,9 @@ def test_no_damaged_file_keeps_the_others_from_being_read(store: Store) -> None:
 
 
 @pytest.mark.parametrize("folder", ["measurements", "traces"])
-def test_a_panic_of_polars_sets_the_file_aside(store: Store, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+def test_a_panic_of_polars_sets_the_file_aside(
+    store: Store, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
     store.save(FULL, {"GPU-1": a_trace()})
     store.save(BARE, {"GPU-1": a_trace()})
     real = pl.read_parquet
@@ -449,7 +514,9 @@ def test_a_panic_of_polars_sets_the_file_aside(store: Store, monkeypatch: pytest
     assert said.endswith(".damaged (index out of bounds)")
 
 
-def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.save(BARE)
 
     def interrupted(_: Path) -> pl.DataFrame:
@@ -462,15 +529,32 @@ def test_an_interrupt_while_a_file_is_read_sets_nothing_aside(store: Store, monk
     assert store.log().height == 1
 
 
-WRONG = (-1, 1.5, float("nan"), float("inf"), "x", True, None, b"x", ["x"], [None], {"a": 1}, [{"name": None}])
+WRONG = (
+    -1,
+    1.5,
+    float("nan"),
+    float("inf"),
+    "x",
+    True,
+    None,
+    b"x",
+    ["x"],
+    [None],
+    {"a": 1},
+    [{"name": None}],
+)
 
 
 @pytest.mark.parametrize("column", SCHEMA.names())
-def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(store: Store, column: str) -> None:
+def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(
+    store: Store, column: str
+) -> None:
     store.save(BARE)
     frame = as_frame([FULL])
     for number, value in enumerate(WRONG):
-        frame.with_columns(pl.Series(column, [value])).write_parquet(store.directory / "measurements" / f"m-1-{number}.parquet")
+        frame.with_columns(pl.Series(column, [value])).write_parquet(
+            store.directory / "measurements" / f"m-1-{number}.parquet"
+        )
         log = store.log()
         assert log.schema == SCHEMA
         assert "b" in log["id"]
@@ -478,7 +562,9 @@ def test_a_column_of_another_kind_is_read_as_what_it_should_be_or_set_aside(stor
         assert store.find("b") == BARE
 
 
-@pytest.mark.parametrize("name", ["other_processes", "notes", "throttle_reasons", "setting", "samples", "name"])
+@pytest.mark.parametrize(
+    "name", ["other_processes", "notes", "throttle_reasons", "setting", "samples", "name"]
+)
 def test_a_gpu_that_lacks_what_is_shown_of_it_is_set_aside(store: Store, name: str) -> None:
     store.save(BARE)
     rows = as_frame([FULL]).to_dicts()
@@ -515,4 +601,6 @@ def test_a_store_without_any_place_to_write_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stores.places, "home", nowhere)
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "none"))
     assert Store().log().height == 0
-    assert Store().messages() == ["there is no place to write to (No usable temporary directory found); nothing will be kept"]
+    assert Store().messages() == [
+        "there is no place to write to (No usable temporary directory found); nothing will be kept"
+    ]

@@ -35,7 +35,7 @@ def test_torch_is_waited_for_where_it_computes_and_makes_no_context_elsewhere(
     cuda = SimpleNamespace(
         is_initialized=lambda: started, device_count=lambda: 4, synchronize=seen.append,
         current_device=lambda: 1, memory_reserved=lambda index: 2**20 if index == 2 else 0,
-    )  # fmt: skip
+    )
     framework(monkeypatch, "torch", cuda=cuda)
     assert synchronise() == (("torch",) if started else ())
     assert seen == waited
@@ -61,7 +61,9 @@ def test_jax_is_waited_for_once_it_has_a_gpu(monkeypatch: pytest.MonkeyPatch) ->
             assert self.computed  # a mere transfer does not wait for what computes
             waited.append(self.device.platform)
 
-    framework(monkeypatch, "jax", local_devices=lambda: [gpu, cpu], device_put=lambda _value, device: Array(device))
+    framework(
+        monkeypatch, "jax", local_devices=lambda: [gpu, cpu], device_put=lambda _value, device: Array(device)
+    )
     assert synchronise() == ()  # no backend was started: asking would start one
     framework(monkeypatch, "jax._src.xla_bridge", _backends={"cuda": object()})
     assert synchronise() == ("jax",)
@@ -69,7 +71,9 @@ def test_jax_is_waited_for_once_it_has_a_gpu(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("context", "waited"), [(0x55D0, ["x"]), (0, [])])
-def test_cupy_is_waited_for_once_it_has_a_context(monkeypatch: pytest.MonkeyPatch, context: int, waited: list[str]) -> None:
+def test_cupy_is_waited_for_once_it_has_a_context(
+    monkeypatch: pytest.MonkeyPatch, context: int, waited: list[str]
+) -> None:
     seen: list[str] = []
     runtime = SimpleNamespace(deviceSynchronize=lambda: seen.append("x"))
     driver = SimpleNamespace(ctxGetCurrent=lambda: context)

@@ -1,4 +1,6 @@
-"""The panel that applies a setting, without a browser: what it says, does on a button, draws and leaves behind."""
+"""The panel that applies a setting, without a browser: what it says, does on a button, draws and leaves
+behind.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ NO_PERMISSION, LOST = 4, 15
 
 
 @pytest.fixture
-def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(
+    simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Machine]:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(sessions, "_current", None)
@@ -67,12 +71,13 @@ def test_it_says_what_is_in_force_what_is_chosen_and_the_difference(machine: Mac
     assert workbench.panels.apply().summary().splitlines()[1:] == [
         "In force: 250 W (the driver's default)", f"Chosen: {NOTHING}", "Difference: Nothing would change",
         "Rights: the GPU is simulated: nobody is asked for rights",
-    ]  # fmt: skip
+    ]
     lines = workbench.panels.apply(Configuration(Setting(150.0, 1005), 64)).summary().splitlines()
     assert lines[2:5] == [
         "Chosen: 150 W, SM 1005 MHz, memory clock left to the driver, batch size 64",
         "Difference: power limit 250 W (default) → 150 W; SM clock left to the driver → 1005 MHz",
-        "Batch size 64 cannot change inside a job that runs; it goes to workbench.tuning.selection.batch_size",
+        "Batch size 64 cannot change inside a job that runs; it goes to "
+        "workbench.tuning.selection.batch_size",
     ]
     with pytest.raises(UsageError, match="not str"):
         workbench.panels.apply("150 W")
@@ -84,13 +89,22 @@ def test_the_buttons_apply_undo_and_restore(machine: Machine) -> None:
     ask(panel, "apply")
     assert "nothing is chosen yet" in said.last("problem")["text"]
     ask(panel, "choose", power_limit_w=150, sm_clock_mhz=None, mem_clock_mhz="", batch_size=None)
-    assert said.last("news")["wanted"] == {"power_limit_w": 150.0, "sm_clock_mhz": None, "mem_clock_mhz": None, "batch_size": None}
+    assert said.last("news")["wanted"] == {
+        "power_limit_w": 150.0,
+        "sm_clock_mhz": None,
+        "mem_clock_mhz": None,
+        "batch_size": None,
+    }
     assert limit_w(machine) == 250.0
     ask(panel, "apply")
     assert limit_w(machine) == 150.0
     news = said.last("news")
     assert news["done"] == "applied, and read back: 150 W"
-    assert (news["view"]["force"], news["view"]["can_undo"], news["view"]["difference"]) == ("150 W", True, ())
+    assert (news["view"]["force"], news["view"]["can_undo"], news["view"]["difference"]) == (
+        "150 W",
+        True,
+        (),
+    )
     assert said.last("problem")["text"] == ""
     ask(panel, "default")
     assert limit_w(machine) == 250.0
@@ -109,7 +123,10 @@ def test_without_rights_it_shows_the_command(machine: Machine) -> None:
     said = Said(panel)
     ask(panel, "apply")
     seen = said.last("news")["view"]
-    assert (seen["allowed"], seen["command"]) == (False, f"sudo nvidia-smi -i {panel.hand.device.uuid} -pl 150")
+    assert (seen["allowed"], seen["command"]) == (
+        False,
+        f"sudo nvidia-smi -i {panel.hand.device.uuid} -pl 150",
+    )
     assert "it takes root" in said.last("problem")["text"]
     assert seen["command"] in panel.html()
     assert limit_w(machine) == 250.0
@@ -117,9 +134,13 @@ def test_without_rights_it_shows_the_command(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("choice", "words"),
-    [({"power_limit_w": 900}, "900 W is outside 100..250 W"), ({"power_limit_w": "much"}, "'much' is no number"),
-     ({"sm_clock_mhz": 3}, "no SM clock of 3 MHz"), ({"batch_size": 0}, "a batch size of 0 is none")],
-)  # fmt: skip
+    [
+        ({"power_limit_w": 900}, "900 W is outside 100..250 W"),
+        ({"power_limit_w": "much"}, "'much' is no number"),
+        ({"sm_clock_mhz": 3}, "no SM clock of 3 MHz"),
+        ({"batch_size": 0}, "a batch size of 0 is none"),
+    ],
+)
 def test_what_cannot_be_applied_is_a_sentence(machine: Machine, choice: dict[str, Any], words: str) -> None:
     panel = ApplyPanel(Setting(150.0))
     said = Said(panel)

@@ -38,13 +38,23 @@ HIGHEST = Setting(sm_clock_mhz=1400, mem_clock_mhz=9000)
 SM, MEMORY = (800, 1000, 1200, 1400), (5000, 9000)
 
 
-def believe(settings: list[Setting], ratios: list[tuple[float, float]], *, sd: float = 0.01, bound: float = 1.05) -> pl.DataFrame:
-    return pl.DataFrame({
-        "power_limit_w": [s.power_limit_w for s in settings], "sm_clock_mhz": [s.sm_clock_mhz for s in settings],
-        "mem_clock_mhz": [s.mem_clock_mhz for s in settings], "time_ratio": [t for t, _ in ratios], "time_sd": [sd] * len(settings),
-        "energy_ratio": [e for _, e in ratios], "energy_sd": [2 * sd] * len(settings),
-        "p_allowed": [1.0 if t <= bound else 0.0 for t, _ in ratios], "probes": [0] * len(settings),
-    }, schema_overrides={"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})  # fmt: skip
+def believe(
+    settings: list[Setting], ratios: list[tuple[float, float]], *, sd: float = 0.01, bound: float = 1.05
+) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "power_limit_w": [s.power_limit_w for s in settings],
+            "sm_clock_mhz": [s.sm_clock_mhz for s in settings],
+            "mem_clock_mhz": [s.mem_clock_mhz for s in settings],
+            "time_ratio": [t for t, _ in ratios],
+            "time_sd": [sd] * len(settings),
+            "energy_ratio": [e for _, e in ratios],
+            "energy_sd": [2 * sd] * len(settings),
+            "p_allowed": [1.0 if t <= bound else 0.0 for t, _ in ratios],
+            "probes": [0] * len(settings),
+        },
+        schema_overrides={"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64},
+    )
 
 
 PLANE = believe(
@@ -52,31 +62,68 @@ PLANE = believe(
     [(1.5, 1.3), (1.3, 1.1), (1.2, 1.05), (1.15, 1.0), (1.2, 0.7), (1.06, 0.8), (1.04, 0.85), (1.0, 1.0)],
 )
 CLOCKS = believe([Setting(sm_clock_mhz=sm) for sm in SM], [(1.2, 0.7), (1.06, 0.8), (1.04, 0.85), (1.0, 1.0)])
-LIMITS = believe([Setting(power_limit_w=w) for w in (400.0, 300.0, 200.0)], [(1.0, 1.0), (1.03, 0.9), (1.3, 0.95)])
+LIMITS = believe(
+    [Setting(power_limit_w=w) for w in (400.0, 300.0, 200.0)], [(1.0, 1.0), (1.03, 0.9), (1.3, 0.95)]
+)
 CHOICE = Choice(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04, 0.85, 0.005, 0.01, 0.98, True)
 
 
-def probe(setting: Setting, time_ratio: float | None, energy_ratio: float | None, **more: Any) -> dict[str, Any]:
-    row = {"power_limit_w": setting.power_limit_w, "sm_clock_mhz": setting.sm_clock_mhz, "mem_clock_mhz": setting.mem_clock_mhz,
-           "iterations": 5, "time_s": 2.0, "energy_j": 500.0, "energy_uncertainty_j": 5.0, "time_ratio": time_ratio,
-           "energy_ratio": energy_ratio, "time_sd": 0.01, "energy_sd": 0.02, "kind": "probe", "outcome": "kept", "reason": "",
-           "at_s": 3.0, "cost_s": 2.5, "cost_j": 600.0}  # fmt: skip
+def probe(
+    setting: Setting, time_ratio: float | None, energy_ratio: float | None, **more: Any
+) -> dict[str, Any]:
+    row = {
+        "power_limit_w": setting.power_limit_w,
+        "sm_clock_mhz": setting.sm_clock_mhz,
+        "mem_clock_mhz": setting.mem_clock_mhz,
+        "iterations": 5,
+        "time_s": 2.0,
+        "energy_j": 500.0,
+        "energy_uncertainty_j": 5.0,
+        "time_ratio": time_ratio,
+        "energy_ratio": energy_ratio,
+        "time_sd": 0.01,
+        "energy_sd": 0.02,
+        "kind": "probe",
+        "outcome": "kept",
+        "reason": "",
+        "at_s": 3.0,
+        "cost_s": 2.5,
+        "cost_j": 600.0,
+    }
     return {**row, **more}
 
 
 TRIED = [
     probe(HIGHEST, 1.0, 1.0, kind="baseline"),
-    probe(Setting(sm_clock_mhz=1000, mem_clock_mhz=9000), 1.07, 0.8, outcome="ended early", reason="7 % slower", iterations=1),
+    probe(
+        Setting(sm_clock_mhz=1000, mem_clock_mhz=9000),
+        1.07,
+        0.8,
+        outcome="ended early",
+        reason="7 % slower",
+        iterations=1,
+    ),
     probe(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04, 0.85),
 ]
 
 
 def tuning(tried: list[dict[str, Any]] = TRIED, **changes: Any) -> TuningView:
     given: dict[str, Any] = {
-        "state": "search", "words": "Trying SM 1200 MHz next", "label": "train", "gpu": "A card", "simulated": True, "over": "clocks",
-        "max_slowdown": 0.05, "reference": HIGHEST, "current": Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), "choice": CHOICE,
-        "belief": PLANE, "probes": pl.DataFrame(tried, schema=PROBES), "spent_s": 34.0, "spent_j": 1250.0,
-    }  # fmt: skip
+        "state": "search",
+        "words": "Trying SM 1200 MHz next",
+        "label": "train",
+        "gpu": "A card",
+        "simulated": True,
+        "over": "clocks",
+        "max_slowdown": 0.05,
+        "reference": HIGHEST,
+        "current": Setting(sm_clock_mhz=1200, mem_clock_mhz=9000),
+        "choice": CHOICE,
+        "belief": PLANE,
+        "probes": pl.DataFrame(tried, schema=PROBES),
+        "spent_s": 34.0,
+        "spent_j": 1250.0,
+    }
     return TuningView(**{**given, **changes})
 
 
@@ -135,7 +182,13 @@ def ask(panel: ClocksPanel, kind: str, **content: Any) -> None:
 
 
 def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved() -> None:
-    saved = {"saved_j": 5230.0, "saved_uncertainty_j": 410.0, "saved_share": 0.112, "saved_share_uncertainty": 0.009, "slowdown": 0.031}
+    saved = {
+        "saved_j": 5230.0,
+        "saved_uncertainty_j": 410.0,
+        "saved_share": 0.112,
+        "saved_share_uncertainty": 0.009,
+        "slowdown": 0.031,
+    }
     found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
     assert workbench.panels.clocks(Tuner(tuning(**saved, **found))).summary().splitlines() == [
         "Tuning of train · A card (simulated)",
@@ -149,24 +202,36 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
 
 
 def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
-    said = words(tuning(saved_j=-300.0, saved_uncertainty_j=40.0, saved_share=-0.004, slowdown=-0.01), OBJECTIVES).saved
+    said = words(
+        tuning(saved_j=-300.0, saved_uncertainty_j=40.0, saved_share=-0.004, slowdown=-0.01), OBJECTIVES
+    ).saved
     assert said == "300 ± 40 J spent more (0.4 %), 1.0 % faster, tuning included"
     assert words(tuning(), OBJECTIVES).saved == ""
 
 
 def test_a_prediction_is_called_one_and_a_held_choice_held() -> None:
-    assert words(tuning(choice=replace(CHOICE, measured=False)), OBJECTIVES).details[0].endswith(", predicted")
+    assert (
+        words(tuning(choice=replace(CHOICE, measured=False)), OBJECTIVES).details[0].endswith(", predicted")
+    )
     assert words(tuning(state="hold"), OBJECTIVES).details[0].startswith("held: SM 1200 MHz")
     assert words(tuning(state="done"), OBJECTIVES).details[0].startswith("chosen: SM 1200 MHz")
 
 
 def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
-    said = words(tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True)), OBJECTIVES).details[0]
-    assert said == "held: the default setting (SM 1400 MHz, memory 9000 MHz); nothing is known to be better within the bound"
+    said = words(
+        tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True)), OBJECTIVES
+    ).details[0]
+    assert (
+        said
+        == "held: the default setting (SM 1400 MHz, memory 9000 MHz); nothing is known to be better within "
+           "the bound"
+    )
 
 
 def test_a_refusal_gives_its_reason_and_a_pause_is_said() -> None:
-    refused = words(tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None), OBJECTIVES)
+    refused = words(
+        tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None), OBJECTIVES
+    )
     assert refused.headline == "Not tuned: setting clocks needs root"
     assert not any(refused.commands.values())
     paused = words(tuning(paused=True), OBJECTIVES)
@@ -189,7 +254,9 @@ def test_without_a_bound_any_slowdown_is_allowed() -> None:
 
 def test_beliefs_are_per_cent_of_the_default_with_errors_of_95_per_cent() -> None:
     row = surface(PLANE)[6]
-    np.testing.assert_allclose(row, [math.nan, 1200, 9000, 4.0, 196 * 1.04 * 0.01, -15.0, 196 * 0.85 * 0.02, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(
+        row, [math.nan, 1200, 9000, 4.0, 196 * 1.04 * 0.01, -15.0, 196 * 0.85 * 0.02, 1.0], rtol=1e-5
+    )
 
 
 def test_probes_are_numbered_in_order_and_the_baseline_is_not() -> None:
@@ -201,14 +268,18 @@ def test_probes_are_numbered_in_order_and_the_baseline_is_not() -> None:
 
 
 def test_a_probe_whose_baseline_is_not_known_yet_has_no_place_on_the_plane_of_time_and_energy() -> None:
-    drawn, _ = drawing(tuning([probe(HIGHEST, None, None, time_sd=None, energy_sd=None, kind="baseline")], choice=None))
+    drawn, _ = drawing(
+        tuning([probe(HIGHEST, None, None, time_sd=None, energy_sd=None, kind="baseline")], choice=None)
+    )
     assert drawn.probes["time"] == [None]
     assert drawn.probes["sm_mhz"] == [1400]
 
 
 def test_a_failed_probe_has_a_number_and_a_reason_and_no_place_on_the_planes_of_time_and_energy() -> None:
     nothing = dict.fromkeys(("time_s", "energy_j", "energy_uncertainty_j", "time_sd", "energy_sd", "cost_j"))
-    failed = probe(HIGHEST, None, None, **nothing, iterations=0, outcome="failed", reason="no iteration ended in 60 s")
+    failed = probe(
+        HIGHEST, None, None, **nothing, iterations=0, outcome="failed", reason="no iteration ended in 60 s"
+    )
     drawn, _ = drawing(tuning([*TRIED, failed]))
     assert (drawn.probes["n"][3], drawn.probes["time"][3], drawn.probes["whole"][3]) == (3, None, False)
     assert drawn.probes["cost"][3] == "2.5 s, failed: no iteration ended in 60 s"
@@ -242,7 +313,9 @@ def test_the_ground_of_the_clocks_is_deepest_where_most_is_saved_and_framed_wher
 
 
 def test_neighbours_of_one_shade_are_one_cell() -> None:
-    same = believe([Setting(sm_clock_mhz=sm, mem_clock_mhz=mem) for mem in MEMORY for sm in SM], [(1.0, 0.9)] * 8)
+    same = believe(
+        [Setting(sm_clock_mhz=sm, mem_clock_mhz=mem) for mem in MEMORY for sm in SM], [(1.0, 0.9)] * 8
+    )
     assert cells(surface(same))[0]["from"] == [700.0, 700.0]
 
 
@@ -265,7 +338,13 @@ def test_the_setting_in_force_is_where_it_was_measured_or_else_where_it_is_belie
 
 
 def test_numbers_of_probes_close_together_do_not_cover_each_other() -> None:
-    close = [TRIED[0], *(probe(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04 + 0.0004 * n, 0.85 + 0.001 * n) for n in range(4))]
+    close = [
+        TRIED[0],
+        *(
+            probe(Setting(sm_clock_mhz=1200, mem_clock_mhz=9000), 1.04 + 0.0004 * n, 0.85 + 0.001 * n)
+            for n in range(4)
+        ),
+    ]
     drawn, _ = drawing(tuning(close))
     places = list(zip(drawn.probes["trade across"], drawn.probes["trade up"], strict=True))[1:]
     assert len(set(places)) == 4
@@ -275,10 +354,14 @@ def test_numbers_of_probes_close_together_do_not_cover_each_other() -> None:
 
 
 STAGES = [
-    tuning(), tuning(belief=CLOCKS, current=Setting(sm_clock_mhz=1200)), tuning(belief=LIMITS, over="power"), tuning([], choice=None),
-    tuning([], choice=None, belief=None, state="detect"), tuning(state="refused", refused="no rights", belief=None, choice=None),
+    tuning(),
+    tuning(belief=CLOCKS, current=Setting(sm_clock_mhz=1200)),
+    tuning(belief=LIMITS, over="power"),
+    tuning([], choice=None),
+    tuning([], choice=None, belief=None, state="detect"),
+    tuning(state="refused", refused="no rights", belief=None, choice=None),
     tuning(max_slowdown=None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("seen", STAGES)
@@ -292,7 +375,12 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated(seen: TuningV
 
 
 def test_the_picture_has_the_bound_the_default_the_choice_and_the_probes_in_order() -> None:
-    texts = [each.text for each in ElementTree.fromstring(workbench.panels.clocks(Tuner()).svg()).iter("{http://www.w3.org/2000/svg}text")]
+    texts = [
+        each.text
+        for each in ElementTree.fromstring(workbench.panels.clocks(Tuner()).svg()).iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
+    ]
     assert {"within 5 %", "default", "choice", "1", "2", "9000"} <= set(texts)
     assert texts.count("2") == 2  # on both planes
 
@@ -390,7 +478,9 @@ def test_what_goes_wrong_is_shown_under_the_plot_and_the_slider_is_answered_all_
 @pytest.fixture
 def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
     """A tuning of whatever runs on a stepped A100."""
-    simulated("A100", stepped=True, seed=os.getpid())  # a card of its own: one that another process tunes is refused
+    simulated(
+        "A100", stepped=True, seed=os.getpid()
+    )  # a card of its own: one that another process tunes is refused
     found = list(devices())
     recorder = Recorder(found)
     tuner = TrueTuner(Meter(found, recorder), over="clocks", label="train", recheck=False)
@@ -402,7 +492,10 @@ def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
 
 def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTuner) -> None:
     panel = workbench.panels.clocks(working)
-    assert panel.summary().splitlines()[:2] == ["Tuning of train · NVIDIA A100-SXM4-80GB (simulated)", "Waiting for the GPU to work"]
+    assert panel.summary().splitlines()[:2] == [
+        "Tuning of train · NVIDIA A100-SXM4-80GB (simulated)",
+        "Waiting for the GPU to work",
+    ]
     states = []
     for _ in TrainingJob("imagenet", batch_size=256, iterations=120, seed=1):
         marks.step()
@@ -435,7 +528,9 @@ def test_a_tuner_at_work_is_shown_from_its_first_look_to_its_end(working: TrueTu
 # doors
 
 
-def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tuner, begun = Tuner(), []
 
     class Begun:
@@ -467,7 +562,9 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(monkeypa
     assert (tuner.asked, begun[1:]) == (["stop"], ["ended"])
 
 
-def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
     panel._display_id = "shown"
@@ -480,7 +577,9 @@ def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(capsys: p
 
 
 def test_only_a_tuner_can_be_looked_at() -> None:
-    with pytest.raises(UsageError, match=r"a tuner can be looked at, or what workbench.tune\(\) returns, not str"):
+    with pytest.raises(
+        UsageError, match=r"a tuner can be looked at, or what workbench.tune\(\) returns, not str"
+    ):
         workbench.panels.clocks("train")
 
     class Handle:
@@ -491,7 +590,13 @@ def test_only_a_tuner_can_be_looked_at() -> None:
 
 def test_the_package_of_panels_loads_no_plotting_library_and_the_door_is_one_way_or_the_other() -> None:
     code = (
-        "import sys, workbench.panels as p; p.clocks; from workbench.panels._views.clocks.panel import clocks; assert callable(p.clocks);"
+        "import sys, workbench.panels as p; p.clocks; from workbench.panels._views.clocks.panel import "
+        "clocks; assert callable(p.clocks);"
         "print([m for m in ('bokeh', 'optuna', 'lightgbm') if m in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -34,7 +34,9 @@ PANELS: list[ClusterPanel] = []
 
 
 def made(log: Any = JOBS, **options: Any) -> ClusterPanel:
-    panel: ClusterPanel = workbench.panels.cluster(log, **{"nodes": 4, "policies": POLICIES, "executor": HereExecutor(), **options})
+    panel: ClusterPanel = workbench.panels.cluster(
+        log, **{"nodes": 4, "policies": POLICIES, "executor": HereExecutor(), **options}
+    )
     PANELS.append(panel)
     return panel
 
@@ -80,7 +82,8 @@ def test_it_says_who_needs_least_what_that_costs_and_that_all_of_it_is_simulated
     energy = {name: results.filter(pl.col("policy") == name)["energy_kwh"] for name in POLICIES}
     ratio = energy["ours"] / energy["fifo-spread-always-on"]
     assert lines[1] == (
-        f"workbench uses {100 * (1 - ratio.mean()):.1f} ± {100 * ratio.std():.1f} % less energy than FIFO spread, always on"  # type: ignore[operator]
+        f"workbench uses {100 * (1 - ratio.mean()):.1f} ± {100 * ratio.std():.1f} % less energy than FIFO "
+        "spread, always on"  # type: ignore[operator]
     )
     assert "active nodes against" in lines[2]
     assert "% less than EaCO, 3 jobs, 100 %, which comes next" in lines[3]
@@ -88,7 +91,11 @@ def test_it_says_who_needs_least_what_that_costs_and_that_all_of_it_is_simulated
     assert "Plots over time and of the jobs are of the first draw" in lines[5]
     assert "models, memory and deadlines that it does not tell are drawn by seed" in lines[6]
     assert lines[7].split(" | ") == [name for name, _ in HEADS]
-    assert [line.split(" | ")[0] for line in lines[8:11]] == ["FIFO spread, always on", "EaCO, 3 jobs, 100 %", "workbench"]
+    assert [line.split(" | ")[0] for line in lines[8:11]] == [
+        "FIFO spread, always on",
+        "EaCO, 3 jobs, 100 %",
+        "workbench",
+    ]
 
 
 def test_draws_that_draw_nothing_are_said_to_be_alike() -> None:
@@ -120,7 +127,9 @@ def test_logs_of_the_data_directory_come_first(monkeypatch: pytest.MonkeyPatch, 
 
 def test_what_trimming_left_out_is_said(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
-    JOBS.with_columns(pl.when(pl.int_range(300) == 3).then(16).otherwise(pl.col("num_gpus")).alias("num_gpus")).write_csv(path)
+    JOBS.with_columns(
+        pl.when(pl.int_range(300) == 3).then(16).otherwise(pl.col("num_gpus")).alias("num_gpus")
+    ).write_csv(path)
     panel = made(path)
     assert "1 of 300 jobs are left out (no GPU, more than 8 GPUs, or less than 60 s)" in panel.summary()
     assert made(path, trim=False).comparison.jobs.height == 300
@@ -138,12 +147,17 @@ def test_what_trimming_left_out_is_said(tmp_path: Path) -> None:
             "row 0 .*num_gpus is 40, the cluster has no more than 32 GPUs; 300 of 300 rows are like that",
         ),
         (JOBS.with_columns(duration_s=pl.lit(-1.0)), "duration_s is -1, a job takes more than 0 s"),
-        (JOBS.drop("num_gpus"), "no job log that is known here: its columns are job_id, submit_s, duration_s"),
+        (
+            JOBS.drop("num_gpus"),
+            "no job log that is known here: its columns are job_id, submit_s, duration_s",
+        ),
         (JOBS.reverse(), "submit_s is .*, earlier than the row before"),
         (JOBS.with_columns(duration_s=pl.lit(math.nan)), "duration_s is nan, a finite number is needed"),
     ],
 )
-def test_a_log_that_cannot_be_simulated_is_a_sentence_in_the_panel_and_an_error_in_a_cell(log: pl.DataFrame, sentence: str) -> None:
+def test_a_log_that_cannot_be_simulated_is_a_sentence_in_the_panel_and_an_error_in_a_cell(
+    log: pl.DataFrame, sentence: str
+) -> None:
     panel = made(log)
     said = Said(panel)
     ask(panel, "run")
@@ -159,8 +173,14 @@ def csv(rows: str, head: str = "job_id,submit_s,duration_s,num_gpus") -> pl.Data
 
 
 BAD_LOGS = {
-    "dates": (csv("a,2024-01-01,60,1\nb,2024-01-02,60,1"), r"row 0 \(job a\): submit_s is '2024-01-01', a number is needed; 2 of 2 rows"),
-    "words": (csv("a,0,60,1\nb,1,N/A,1"), r"row 1 \(job b\): duration_s is 'N/A', a number is needed; 1 of 2 rows"),
+    "dates": (
+        csv("a,2024-01-01,60,1\nb,2024-01-02,60,1"),
+        r"row 0 \(job a\): submit_s is '2024-01-01', a number is needed; 2 of 2 rows",
+    ),
+    "words": (
+        csv("a,0,60,1\nb,1,N/A,1"),
+        r"row 1 \(job b\): duration_s is 'N/A', a number is needed; 1 of 2 rows",
+    ),
     "nan": (csv("a,0,60,1\nb,NaN,60,1"), "submit_s is nan, a finite number is needed"),
     "missing": (csv("a,,60,1\nb,,60,1"), "submit_s is missing, a finite number is needed"),
     "empty": (csv(""), "empty has 0 jobs; there is nothing to simulate"),
@@ -185,11 +205,16 @@ def test_whatever_a_file_holds_the_view_comes_and_says_what_is_wrong(name: str, 
     panel.end()
 
 
-def test_a_path_whose_log_cannot_be_read_is_an_error_at_once_and_with_keep_valid_it_is_not(tmp_path: Path) -> None:
+def test_a_path_whose_log_cannot_be_read_is_an_error_at_once_and_with_keep_valid_it_is_not(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "bad.csv"
     told = pl.when(pl.int_range(300) == 3).then(pl.lit("N/A")).otherwise(pl.col("duration_s").cast(pl.String))
     JOBS.with_columns(told.alias("duration_s")).write_csv(path)
-    with pytest.raises(UsageError, match=r"row 3 \(job .*\): duration_s is 'N/A', a number is needed; 1 of 300 rows are like that"):
+    with pytest.raises(
+        UsageError,
+        match=r"row 3 \(job .*\): duration_s is 'N/A', a number is needed; 1 of 300 rows are like that",
+    ):
         made(path)
     panel = made(path, keep_valid=True, trim=False, policies=("ours",))
     assert panel.run()["jobs"].to_list() == [299]
@@ -207,7 +232,9 @@ def test_a_path_whose_log_cannot_be_read_is_an_error_at_once_and_with_keep_valid
         ({"values": 4}, "values is 4; several are needed"),
     ],
 )
-def test_arguments_of_another_kind_are_a_sentence_here_and_in_set(wrong: dict[str, Any], sentence: str) -> None:
+def test_arguments_of_another_kind_are_a_sentence_here_and_in_set(
+    wrong: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(UsageError, match=sentence):
         made(**wrong)
     panel = made()
@@ -218,7 +245,9 @@ def test_arguments_of_another_kind_are_a_sentence_here_and_in_set(wrong: dict[st
 
 
 def test_valid_rows_are_kept_when_asked() -> None:
-    log = JOBS.with_columns(pl.when(pl.int_range(300) == 3).then(40).otherwise(pl.col("num_gpus")).alias("num_gpus"))
+    log = JOBS.with_columns(
+        pl.when(pl.int_range(300) == 3).then(40).otherwise(pl.col("num_gpus")).alias("num_gpus")
+    )
     panel = made(log, policies=("ours",))
     ask(panel, "set", settings={"keep_valid": True})
     assert panel.run()["jobs"].to_list() == [299]
@@ -307,7 +336,9 @@ def test_of_ten_thousand_jobs_on_one_node_the_picture_is_small_and_its_power_is_
     assert told.height > 2000
     steps = drill._thinned(told, 700)
     assert len(steps) == 700
-    assert sum((to_s - from_s) * power_w for from_s, to_s, power_w in steps) == pytest.approx(record.result.energy_j, rel=1e-6)
+    assert sum((to_s - from_s) * power_w for from_s, to_s, power_w in steps) == pytest.approx(
+        record.result.energy_j, rel=1e-6
+    )
 
 
 def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +350,9 @@ def test_of_a_very_large_log_there_are_plots_but_no_way_in(monkeypatch: pytest.M
     (curve,) = content["drawn"]["curves"]
     assert not curve["open"]
     assert len(table) > 1000
-    with pytest.raises(UsageError, match="of logs of more than 200 jobs only the sums are kept; choose a part"):
+    with pytest.raises(
+        UsageError, match="of logs of more than 200 jobs only the sums are kept; choose a part"
+    ):
         panel.job("fifo-best-fit", "0")
     ElementTree.fromstring(panel.svg())
 
@@ -373,7 +406,7 @@ def test_a_sweep_over_nodes_and_draws_has_its_spread() -> None:
     assert panel.run().select("policy", "seed", "value").rows() == [
         ("fifo-best-fit", 0, 4.0), ("ours", 0, 4.0), ("fifo-best-fit", 0, 8.0), ("ours", 0, 8.0),
         ("fifo-best-fit", 1, 4.0), ("ours", 1, 4.0), ("fifo-best-fit", 1, 8.0), ("ours", 1, 8.0),
-    ]  # fmt: skip
+    ]
     content, _ = panel.snapshot()
     assert [line["values"] for line in content["drawn"]["sweptLines"]] == [(4.0, 8.0), (4.0, 8.0)]
     assert all(error > 0 for line in content["drawn"]["sweptLines"] for error in line["error"])
@@ -452,7 +485,9 @@ def test_a_parameter_that_varies_to_never_is_sent_without_an_infinite_number() -
 
 
 def test_what_goes_wrong_in_a_run_is_said_and_raised() -> None:
-    log = JOBS.with_columns(pl.when(pl.int_range(300) == 3).then(30).otherwise(pl.col("num_gpus")).alias("num_gpus"))
+    log = JOBS.with_columns(
+        pl.when(pl.int_range(300) == 3).then(30).otherwise(pl.col("num_gpus")).alias("num_gpus")
+    )
 
     class Broken(HereExecutor):
         def submit(self, function: Any, /, *args: Any, **options: Any) -> Any:
@@ -500,7 +535,10 @@ def test_a_job_on_several_gpus_of_a_node_was_there_once(ran: ClusterPanel) -> No
     told = dict(ran.node("fifo-spread-always-on", stay["node"][0]).jobs)
     seconds = stay["to_s"][0] - stay["from_s"][0]
     assert told[wide] == format_duration(seconds)
-    assert all(each in ran.node("fifo-spread-always-on", stay["node"][0]).picture for each in (f'data-job="{wide}"', "GPU 7"))
+    assert all(
+        each in ran.node("fifo-spread-always-on", stay["node"][0]).picture
+        for each in (f'data-job="{wide}"', "GPU 7")
+    )
 
 
 def test_a_node_is_said_to_have_woken_as_often_as_it_did(ran: ClusterPanel) -> None:
@@ -522,7 +560,10 @@ def test_who_is_not_there_is_a_sentence_in_the_panel(ran: ClusterPanel) -> None:
 
 def test_names_of_jobs_cannot_break_out_of_the_picture() -> None:
     evil = '"><script>x</script>'
-    panel = made(JOBS.head(30).with_columns(pl.concat_str([pl.lit(evil), pl.col("job_id")]).alias("job_id")), policies=("ours",))
+    panel = made(
+        JOBS.head(30).with_columns(pl.concat_str([pl.lit(evil), pl.col("job_id")]).alias("job_id")),
+        policies=("ours",),
+    )
     panel.run()
     first = panel.comparison.record("ours").result.stays["node"][0]
     for drilled in (panel.node("ours", first), panel.job("ours", f"{evil}0")):
@@ -539,7 +580,14 @@ def test_the_picture_has_every_policy_and_no_script(ran: ClusterPanel) -> None:
     assert "<script" not in page
     svg = ElementTree.fromstring(ran.svg())
     words = "".join(svg.itertext())
-    for name in ("FIFO spread, always on", "EaCO, 3 jobs, 100 %", "workbench", "Active nodes", "Power of the cluster (kW)", "(simulated)"):
+    for name in (
+        "FIFO spread, always on",
+        "EaCO, 3 jobs, 100 %",
+        "workbench",
+        "Active nodes",
+        "Power of the cluster (kW)",
+        "(simulated)",
+    ):
         assert name in words
     bundle = ran._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}

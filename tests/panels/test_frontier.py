@@ -43,7 +43,9 @@ def at(limit_w: float | None, batch_size: int | None = 64) -> Configuration:
 
 @pytest.fixture
 def panel() -> FrontierPanel:
-    return workbench.panels.frontier(POINTS, unit="epoch", epochs=90, tariff=Tariff(0.3, "EUR", 400.0), max_slowdown=0.05)
+    return workbench.panels.frontier(
+        POINTS, unit="epoch", epochs=90, tariff=Tariff(0.3, "EUR", 400.0), max_slowdown=0.05
+    )
 
 
 class Said:
@@ -67,7 +69,15 @@ def tell(panel: FrontierPanel, **change: Any) -> None:
     ask(
         panel,
         "choose",
-        **{"row": chosen.row, "rule": chosen.rule, "eta": chosen.eta, "slowdown": None, "version": panel._version, "asked": 1, **change},
+        **{
+            "row": chosen.row,
+            "rule": chosen.rule,
+            "eta": chosen.eta,
+            "slowdown": None,
+            "version": panel._version,
+            "asked": 1,
+            **change,
+        },
     )
 
 
@@ -78,21 +88,27 @@ def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: 
     assert panel.summary().splitlines() == [
         "Energy against time",
         "250 W, batch size 64: least energy at most 5 % slower",
-        "10.4 s and 2600 ± 20 J an epoch; time +4.0 %, energy −13.3 % against the default (300 W, batch size 64: "
+        "10.4 s and 2600 ± 20 J an epoch; time +4.0 %, energy −13.3 % against the default (300 W, batch size "
+        "64: "
         "the highest setting measured, at the batch size that is fastest there)",
-        "In the work of an hour at the default it saves 0.0400 ± 0.00277 kWh, 0.0120 EUR, 16.0 gCO2 and takes 2 min 24 s more time",
+        "In the work of an hour at the default it saves 0.0400 ± 0.00277 kWh, 0.0120 EUR, 16.0 gCO2 and "
+        "takes 2 min 24 s more time",
         "In an epoch it saves 0.111 ± 0.00770 Wh, 0.0000333 EUR, 0.0444 gCO2 and takes 0.4 s more time",
         "In a job it saves 0.0100 ± 0.000693 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
         "Surely on the frontier",
         "6 configurations measured, 2 predicted; 3 on the frontier",
-        "chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # least energy at most 5 % slower",
+        "chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # "
+        "least energy at most 5 % slower",
     ]
 
 
 def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: FrontierPanel) -> None:
     panel.choose(at(150.0))
     assert "150 W, batch size 64 (predicted): chosen by hand, not on the frontier" in panel.summary()
-    assert "Not on the frontier: one at most as slow needs 200.0 J less, one at most as hungry takes 8 s less" in panel.summary()
+    assert (
+        "Not on the frontier: one at most as slow needs 200.0 J less, one at most as hungry takes 8 s less"
+        in panel.summary()
+    )
 
 
 def test_one_point_is_shown_and_said_to_be_one() -> None:
@@ -118,8 +134,14 @@ def test_what_cannot_be_shown_is_refused_with_a_sentence(given: Any, sentence: s
 
 
 def test_single_bad_rows_are_left_out_and_said() -> None:
-    panel = workbench.panels.frontier(POINTS.with_columns(time_s=pl.when(pl.int_range(8) == 6).then(math.nan).otherwise(pl.col("time_s"))))
-    assert "1 of 8 observations is left out for want of a finite time and energy above 0 (row 6 has nan as its time_s)" in panel.summary()
+    panel = workbench.panels.frontier(
+        POINTS.with_columns(time_s=pl.when(pl.int_range(8) == 6).then(math.nan).otherwise(pl.col("time_s")))
+    )
+    assert (
+        "1 of 8 observations is left out for want of a finite time and energy above 0 (row 6 has nan as its "
+        "time_s)"
+        in panel.summary()
+    )
 
 
 def test_arguments_that_make_no_sense_are_refused(panel: FrontierPanel) -> None:
@@ -167,7 +189,9 @@ def test_an_error_of_a_listener_is_shown_and_the_choice_is_kept(panel: FrontierP
     assert said.last("problem")["text"].startswith("ZeroDivisionError")
 
 
-def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_few_bytes(panel: FrontierPanel) -> None:
+def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_few_bytes(
+    panel: FrontierPanel,
+) -> None:
     said = Said(panel)
     tell(panel, row=2, rule="hand", asked=7)
     assert panel.chosen == at(200.0)
@@ -187,7 +211,9 @@ def test_a_point_chosen_in_the_browser_is_confirmed_with_its_line_of_python_in_f
         ({"slowdown": -3}, "a slowdown of -0.03"),
     ],
 )
-def test_nonsense_from_the_browser_is_said_and_changes_nothing(panel: FrontierPanel, change: dict[str, Any], sentence: str) -> None:
+def test_nonsense_from_the_browser_is_said_and_changes_nothing(
+    panel: FrontierPanel, change: dict[str, Any], sentence: str
+) -> None:
     said = Said(panel)
     tell(panel, **change)
     assert sentence in said.last("problem")["text"]
@@ -210,18 +236,31 @@ def test_a_stale_choice_goes_to_the_nearest_and_says_so(panel: FrontierPanel) ->
     panel.update(POINTS.filter(pl.col("power_limit_w") != 250.0))
     assert panel.chosen == at(300.0)
     assert heard == [at(300.0)]
-    words = "250 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 300 W, batch size 64"
+    words = (
+        "250 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 300 W, "
+        "batch size 64"
+    )
     assert said.last("points")["note"] == words
     assert words in panel.summary()
 
 
 def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) -> None:
     better = pl.DataFrame(
-        {"power_limit_w": [240.0], "batch_size": [64], "time_s": [10.3], "energy_j": [2000.0], "energy_sd_j": [1.0], "measured": [True]}
+        {
+            "power_limit_w": [240.0],
+            "batch_size": [64],
+            "time_s": [10.3],
+            "energy_j": [2000.0],
+            "energy_sd_j": [1.0],
+            "measured": [True],
+        }
     )
     panel.update(pl.concat([POINTS, better], how="diagonal_relaxed"))
     assert panel.chosen == at(240.0)
-    assert "with the new points the choice has moved from 250 W, batch size 64 to 240 W, batch size 64" in panel.summary()
+    assert (
+        "with the new points the choice has moved from 250 W, batch size 64 to 240 W, batch size 64"
+        in panel.summary()
+    )
 
 
 def test_batch_sizes_gpus_jobs_and_predictions_are_selected(panel: FrontierPanel) -> None:
@@ -263,8 +302,24 @@ def test_a_default_that_is_not_selected_gives_way_to_one_that_is() -> None:
 # sources
 
 
-def measured(name: str, limit_w: float | None, time_s: float, energy_j: float, label: str = "train", outcome: str = "ok") -> Measurement:
-    gpu = GpuMeasurement("A card", "u", energy_j, 1.96, "counter", True, setting=Setting(power_limit_w=limit_w), power_limit_w=300.0)
+def measured(
+    name: str,
+    limit_w: float | None,
+    time_s: float,
+    energy_j: float,
+    label: str = "train",
+    outcome: str = "ok",
+) -> Measurement:
+    gpu = GpuMeasurement(
+        "A card",
+        "u",
+        energy_j,
+        1.96,
+        "counter",
+        True,
+        setting=Setting(power_limit_w=limit_w),
+        power_limit_w=300.0,
+    )
     return Measurement(name, label, 0.0, time_s, (gpu,), outcome=outcome)
 
 
@@ -326,9 +381,9 @@ def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions()
 
 def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
     sweep = Sweep(lambda batch_size: 1.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
-    panel = FrontierPanel(workbench.panels.frontier_sources.source(sweep), live=True)  # type: ignore[attr-defined]
+    panel = FrontierPanel(workbench.panels._views.frontier.sources.source(sweep), live=True)  # type: ignore[attr-defined]
     failed = {"outcome": "error", "reason": "ValueError: no data", "raised_at": "/home/me/train.py:3",
-              "power_limit_w": 150.0}  # fmt: skip
+              "power_limit_w": 150.0}
     for number, batch_size in enumerate((32, 32, 32, 64)):
         sweep._take({**dict.fromkeys(sweep.trials.columns), **failed, "batch_size": batch_size})
         panel._read_s = -math.inf
@@ -336,8 +391,17 @@ def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
         assert message is not None
         assert "raised ValueError: no data (/home/me/train.py:3)" in message[0]["said"], number
     assert "4 trials in a row failed in the same way" in panel.summary()
-    ok = {**failed, "outcome": "ok", "reason": "", "time_s": 1.0, "energy_j": 2.0, "gpu": "A card", "samples": 1.0,
-          "simulated": True, "measurement": "m"}  # fmt: skip
+    ok = {
+        **failed,
+        "outcome": "ok",
+        "reason": "",
+        "time_s": 1.0,
+        "energy_j": 2.0,
+        "gpu": "A card",
+        "samples": 1.0,
+        "simulated": True,
+        "measurement": "m",
+    }
     sweep._take({**dict.fromkeys(sweep.trials.columns), **ok, "batch_size": 64})
     panel.refresh()
     assert panel.chosen is not None
@@ -364,7 +428,15 @@ def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() 
     }
     before = sweep._search._rng.bit_generator.state
     for batch_size, time_s in ((64, 0.01), (32, 0.012)):
-        sweep._take({**dict.fromkeys(sweep.trials.columns), **told, "batch_size": batch_size, "time_s": time_s, "energy_j": 2.0})
+        sweep._take(
+            {
+                **dict.fromkeys(sweep.trials.columns),
+                **told,
+                "batch_size": batch_size,
+                "time_s": time_s,
+                "energy_j": 2.0,
+            }
+        )
     panel._read_s = -math.inf
     message = panel.changes()
     assert message is not None
@@ -431,7 +503,11 @@ def test_files_are_made_for_the_browser(panel: FrontierPanel, what: str) -> None
     said = Said(panel)
     ask(panel, "export", what=what, view="a view")
     content, (data,) = said.messages[-1]
-    assert (content["kind"], content["name"], content["view"]) == ("file", f"frontier.{what}", "a view")  # others save none
+    assert (content["kind"], content["name"], content["view"]) == (
+        "file",
+        f"frontier.{what}",
+        "a view",
+    )  # others save none
     assert data.startswith({"csv": b"time_s", "parquet": b"PAR1"}.get(what, b"<svg"))
 
 
@@ -442,12 +518,20 @@ def test_axes_that_one_view_changes_are_told_to_the_others(panel: FrontierPanel)
     assert "Energy against the default (%)" in panel.svg()
 
 
-@pytest.mark.parametrize("options", [{}, {"relative": True}, {"eta": 0.0}, {"eta": 1.0}, {"max_slowdown": 0.0}, {"max_slowdown": 3.0}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"relative": True}, {"eta": 0.0}, {"eta": 1.0}, {"max_slowdown": 0.0}, {"max_slowdown": 3.0}],
+)
 def test_the_picture_is_an_svg_without_scripts(options: dict[str, Any]) -> None:
     picture = workbench.panels.frontier(POINTS, **options).svg()
-    texts = [each.text or "" for each in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]
+    texts = [
+        each.text or "" for each in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    ]
     assert {"default", "chosen"} <= set(texts)
-    assert any(text.startswith("Energy against the default" if options.get("relative") else "Energy (kJ)") for text in texts)
+    assert any(
+        text.startswith("Energy against the default" if options.get("relative") else "Energy (kJ)")
+        for text in texts
+    )
     assert "script" not in picture
     assert "nan" not in picture.lower()
 
@@ -455,7 +539,9 @@ def test_the_picture_is_an_svg_without_scripts(options: dict[str, Any]) -> None:
 def test_ten_thousand_points_make_a_small_picture() -> None:
     rng = np.random.default_rng(0)
     time_s = rng.uniform(1, 4, 10_000)
-    many = pl.DataFrame({"time_s": time_s, "energy_j": 100 / time_s * (1 + rng.exponential(0.3, 10_000)) + 20 * time_s})
+    many = pl.DataFrame(
+        {"time_s": time_s, "energy_j": 100 / time_s * (1 + rng.exponential(0.3, 10_000)) + 20 * time_s}
+    )
     panel = workbench.panels.frontier(many)
     assert len(panel.svg()) < 60_000
     assert "no point names its setting, so none is known to be the default" in panel.summary()
@@ -464,5 +550,9 @@ def test_ten_thousand_points_make_a_small_picture() -> None:
 def test_outside_of_a_front_end_it_is_a_picture_with_table_words_and_code(panel: FrontierPanel) -> None:
     bundle = panel._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
-    for part in ("<summary>the frontier in a table</summary>", "<summary>in words</summary>", "workbench.Setting(power_limit_w=250)"):
+    for part in (
+        "<summary>the frontier in a table</summary>",
+        "<summary>in words</summary>",
+        "workbench.Setting(power_limit_w=250)",
+    ):
         assert part in bundle["text/html"]

@@ -37,7 +37,9 @@ SURE = Periods((MICRO, ONE), sure=True)
 COLUMNS = (3, 2, 4, 2)
 
 
-def square(length_s: float = 20.0, *, every_s: float = 0.02, pause: tuple[float, float] | None = None) -> pl.DataFrame:
+def square(
+    length_s: float = 20.0, *, every_s: float = 0.02, pause: tuple[float, float] | None = None
+) -> pl.DataFrame:
     """Iterations of one second, three quarters at 250 W, with a little noise; idle in a pause."""
     times = np.arange(0.0, length_s, every_s)
     power = np.where(times % 1.0 < 0.75, 250.0, 50.0) + np.random.default_rng(1).normal(0, 0.5, len(times))
@@ -50,10 +52,20 @@ class Tracker:
     """Says what it is told to."""
 
     def __init__(self) -> None:
-        self.periods, self.version, self.state, self.words, self.since_s = Periods(reason="too short"), 0, "looking", "", -np.inf
+        self.periods, self.version, self.state, self.words, self.since_s = (
+            Periods(reason="too short"),
+            0,
+            "looking",
+            "",
+            -np.inf,
+        )
 
     def find(self, periods: Periods) -> None:
-        self.periods, self.version, self.state = periods, self.version + 1, "locked" if periods.sure else "looking"
+        self.periods, self.version, self.state = (
+            periods,
+            self.version + 1,
+            "locked" if periods.sure else "looking",
+        )
 
 
 class Following:
@@ -70,7 +82,9 @@ class Following:
 
 
 @pytest.fixture
-def watched(simulated: Callable[..., Machine]) -> Iterator[Callable[..., tuple[PeriodFollower, Machine, list[Following]]]]:
+def watched(
+    simulated: Callable[..., Machine],
+) -> Iterator[Callable[..., tuple[PeriodFollower, Machine, list[Following]]]]:
     """A rhythm of a stepped machine, what it follows, and a processor that takes no time."""
     made: list[Recorder] = []
 
@@ -133,7 +147,10 @@ def test_a_pause_is_no_iteration() -> None:
 
 def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
     trace = square(30.0).with_columns(
-        pl.when(pl.col("time_s").is_between(12.0, 15.0)).then(50.0).otherwise(pl.col("power_w")).alias("power_w")
+        pl.when(pl.col("time_s").is_between(12.0, 15.0))
+        .then(50.0)
+        .otherwise(pl.col("power_w"))
+        .alias("power_w")
     )
     assert "24 % of each iteration waits" in look(trace, SURE).details[1]
 
@@ -142,7 +159,8 @@ def test_a_guess_is_said_to_be_one_and_not_drawn_as_known() -> None:
     guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
     seen = look(square(), guess)
     assert seen.headline == (
-        "Perhaps one iteration takes 1 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would probably do"
+        "Perhaps one iteration takes 1 s (97 % sure): aperiodic: no rhythm stands out; about 7 s more would "
+        "probably do"
     )
     assert (seen.sure, seen.spans, seen.waits) == (False, (), None)
     assert len(seen.folded) > 0
@@ -159,7 +177,9 @@ def test_where_nothing_is_found_the_reason_is_said_and_the_spectrum_shown() -> N
 
 def test_another_level_can_be_folded() -> None:
     times = np.arange(0.0, 20.0, 0.01)
-    power = np.where(times % 0.25 < 0.2, 250.0, 50.0) + np.where(times % 1.0 > 0.9, 20.0, 0.0)  # each fourth is a little different
+    power = np.where(times % 0.25 < 0.2, 250.0, 50.0) + np.where(
+        times % 1.0 > 0.9, 20.0, 0.0
+    )  # each fourth is a little different
     seen = look(pl.DataFrame({"time_s": times, "power_w": power}), SURE, level=MICRO)
     assert seen.level == MICRO
     assert re.match(r"One micro-step takes 2(49|50)\.\d", seen.headline)
@@ -191,9 +211,18 @@ def test_marks_beat_what_the_power_says() -> None:
     assert [span.start_s for span in seen.spans] == pytest.approx(at[:-1])
 
 
-@pytest.mark.parametrize(("seconds", "error", "words"), [(0.4123, 0.0031, "412.3 ± 3.1 ms"), (12.34, 0.21, "12.34 ± 0.21 s"),
-                                                        (0.5, None, "500 ms"), (250.0, 31.0, "250 ± 31 s")])  # fmt: skip
-def test_a_period_is_written_to_the_digit_that_its_error_has(seconds: float, error: float | None, words: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "error", "words"),
+    [
+        (0.4123, 0.0031, "412.3 ± 3.1 ms"),
+        (12.34, 0.21, "12.34 ± 0.21 s"),
+        (0.5, None, "500 ms"),
+        (250.0, 31.0, "250 ± 31 s"),
+    ],
+)
+def test_a_period_is_written_to_the_digit_that_its_error_has(
+    seconds: float, error: float | None, words: str
+) -> None:
     assert seconds_words(seconds, error) == words
 
 
@@ -220,7 +249,9 @@ def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: An
 
 def test_what_takes_long_to_work_out_comes_less_often(watched: Any) -> None:
     spent = iter(np.arange(0.0, 100.0, 0.03))
-    rhythm, machine, followed = watched(cost_clock=lambda: float(next(spent)))  # 30 ms each time: every two seconds at 1.5 %
+    rhythm, machine, followed = watched(
+        cost_clock=lambda: float(next(spent))
+    )  # 30 ms each time: every two seconds at 1.5 %
     times = []
     for _ in range(100):
         machine.step(0.1)
@@ -295,9 +326,13 @@ def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -
     trace = rhythm.recorder.trace(rhythm.devices[0].uuid, rhythm.start_s, machine.clock())
     periods = periods_of(job)
     frame = iterations(trace, periods)
-    rhythm.conclude(machine.clock(), SegmentedIterations(frame, per_iteration(frame, periods=periods), periods))
+    rhythm.conclude(
+        machine.clock(), SegmentedIterations(frame, per_iteration(frame, periods=periods), periods)
+    )
     assert rhythm.look.level == periods.iteration
-    assert rhythm.look.details[0].startswith("12 iterations") or rhythm.look.details[0].startswith("11 iterations")
+    assert rhythm.look.details[0].startswith("12 iterations") or rhythm.look.details[0].startswith(
+        "11 iterations"
+    )
 
 
 def test_a_short_cell_is_not_told_that_it_has_no_iterations(watched: Any) -> None:
@@ -351,7 +386,9 @@ def test_the_iterations_travel_with_the_power_in_one_message(view: Any) -> None:
         assert len(buffers) == 1
         if "period" in content:
             told.append(content["period"])
-            rows = 5 * sum(content["counts"]) + sum(size * columns for size, columns in zip(told[-1]["sizes"], COLUMNS, strict=True))
+            rows = 5 * sum(content["counts"]) + sum(
+                size * columns for size, columns in zip(told[-1]["sizes"], COLUMNS, strict=True)
+            )
             assert len(buffers[0]) == 4 * rows
             assert len(buffers[0]) < 60_000
     assert told[-1]["sure"]
@@ -375,7 +412,10 @@ def test_what_goes_wrong_with_the_iterations_does_not_keep_the_power_from_being_
         assert view._problem == ""  # once may be bad luck
         view._received(view, {"kind": "hello", "n": 1, "view": str(number)}, [])
         assert view.sent[-1][0]["kind"] == "greeting"
-    assert view.sent[-1][0]["problem"] == "the iterations are not followed any more: ZeroDivisionError: division by zero"
+    assert (
+        view.sent[-1][0]["problem"]
+        == "the iterations are not followed any more: ZeroDivisionError: division by zero"
+    )
     view.machine.step(1.0)
     assert sum(view.changes()[0]["counts"]) > 30
     assert "Power (W)" in view.svg()
@@ -400,9 +440,16 @@ def test_the_picture_that_is_left_has_the_iterations_and_needs_nothing(view: Any
 
 
 def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
-    long = "aliasing suspected: 0.306 s may be the beat of something faster than 0.22 s, the shortest that this sensor can show"
+    long = (
+        "aliasing suspected: 0.306 s may be the beat of something faster than 0.22 s, the shortest that this "
+        "sensor can show"
+    )
     unsure = Periods((ONE,), reason=long)
-    words = texts("<svg xmlns='http://www.w3.org/2000/svg'>" + "".join(rhythm(look(square(), unsure), 0, 0.0)[0]) + "</svg>")
+    words = texts(
+        "<svg xmlns='http://www.w3.org/2000/svg'>"
+        + "".join(rhythm(look(square(), unsure), 0, 0.0)[0])
+        + "</svg>"
+    )
     assert words[0].startswith("Perhaps one iteration takes")
     assert words[1].endswith("that this sensor can show")
     assert all(len(line) <= 92 for line in words[:2])
@@ -430,7 +477,9 @@ def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> N
     assert isinstance(shown, Picture)
     bundle = shown._repr_mimebundle_()
     assert bundle["text/plain"] == repr(shown)
-    assert re.search(r"\nOne iteration takes (999\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", bundle["text/plain"])
+    assert re.search(
+        r"\nOne iteration takes (999\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", bundle["text/plain"]
+    )
     assert "Spectrum of the power" in bundle["text/html"]
     assert isinstance(period(square(), live=True), PeriodPanel)
 
@@ -447,14 +496,24 @@ def test_a_level_or_a_period_of_ones_own_is_folded_when_it_is_chosen() -> None:
     content, buffers = sent[-1]
     assert (content["kind"], content["state"]) == ("greeting", "done")
     assert content["count"] == 1000
-    assert len(buffers[0]) == 4 * (2 * 1000 + sum(s * c for s, c in zip(content["period"]["sizes"], COLUMNS, strict=True)))
+    assert len(buffers[0]) == 4 * (
+        2 * 1000 + sum(s * c for s, c in zip(content["period"]["sizes"], COLUMNS, strict=True))
+    )
     made._received(made, {"kind": "level", "n": 2, "name": "micro-step"}, [])
     assert sent[-1][0]["period"]["level"] == {"name": "micro-step", "seconds": 0.25}
     made._received(made, {"kind": "seconds", "n": 3, "seconds": 2.0}, [])
     assert sent[-1][0]["period"]["level"]["seconds"] == 2.0
     assert sent[-1][0]["period"]["headline"] == "Folded at 2 s, a period of your own"
-    for wrong, why in (({"kind": "level", "name": "epoch"}, "no level is called 'epoch' here; there are micro-step, iteration"),
-                       ({"kind": "seconds", "seconds": 15.0}, "cannot be seen twice in 20 s of trace; give one up to 9.99 s")):  # fmt: skip
+    for wrong, why in (
+        (
+            {"kind": "level", "name": "epoch"},
+            "no level is called 'epoch' here; there are micro-step, iteration",
+        ),
+        (
+            {"kind": "seconds", "seconds": 15.0},
+            "cannot be seen twice in 20 s of trace; give one up to 9.99 s",
+        ),
+    ):
         made._received(made, {"n": 4, **wrong}, [])
         assert why in sent[-1][0]["text"]
 
@@ -468,7 +527,9 @@ def test_of_several_gpus_the_busiest_is_shown_first_and_any_can_be_chosen() -> N
     assert (sent[-1][0]["title"], sent[-1][0]["period"]["gpu"]) == ("GPU 0 (simulated)", 0)
 
 
-def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(simulated: Callable[..., Machine], tmp_path: Path) -> None:
+def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(
+    simulated: Callable[..., Machine], tmp_path: Path
+) -> None:
     machine = simulated("V100", stepped=True)
     recorder = Recorder(devices())
     meter, store = Meter(devices(), recorder), Store(tmp_path)
@@ -490,8 +551,14 @@ def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(simulated: Cal
         period("train", store=store)
 
 
-@pytest.mark.parametrize(("what", "why"), [(pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "has no power_w, only time_s, watts"),
-                                           ({}, "there is no trace"), (7, "not int")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (pl.DataFrame({"time_s": [0.0], "watts": [1.0]}), "has no power_w, only time_s, watts"),
+        ({}, "there is no trace"),
+        (7, "not int"),
+    ],
+)
 def test_what_cannot_be_looked_at_gets_a_sentence(what: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         period(what)
@@ -509,7 +576,8 @@ def test_a_trace_without_a_rhythm_is_shown_with_the_reason(trace: pl.DataFrame) 
 
 def test_the_panels_are_there_by_name_and_load_late() -> None:
     code = (
-        "import sys, workbench; assert 'workbench.panels' not in sys.modules; shown = workbench.panels.period\n"
+        "import sys, workbench; assert 'workbench.panels' not in sys.modules; shown = "
+        "workbench.panels.period\n"
         "assert callable(shown) and workbench.panels.period is shown\n"
         "assert 'bokeh' not in sys.modules"
     )

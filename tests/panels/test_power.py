@@ -65,7 +65,9 @@ def table(message: tuple[dict[str, Any], list[bytes]]) -> np.ndarray[Any, Any]:
     numbers = np.frombuffer(b"".join(buffers), np.float32)
     count = len(COLUMNS) * sum(content["counts"])
     sizes = content.get("period", {}).get("sizes", [])
-    assert len(numbers) == count + sum(size * columns for size, columns in zip(sizes, (3, 2, 4, 2), strict=False))
+    assert len(numbers) == count + sum(
+        size * columns for size, columns in zip(sizes, (3, 2, 4, 2), strict=False)
+    )
     return numbers[:count].reshape(-1, len(COLUMNS))
 
 
@@ -90,7 +92,11 @@ def test_the_greeting_tells_all_that_was_seen(make: Make) -> None:
     assert rows[-1, 2] == 250.0
     assert words["title"] == "train · Tesla V100-PCIE-32GB (simulated)"
     assert words["gpus"][0]["simulated"]
-    assert (words["gpus"][0]["low"], words["gpus"][0]["high"], words["gpus"][0]["reason"]) == (100.0, 250.0, "")
+    assert (words["gpus"][0]["low"], words["gpus"][0]["high"], words["gpus"][0]["reason"]) == (
+        100.0,
+        250.0,
+        "",
+    )
     assert words["elapsed"] == pytest.approx(5.0, abs=0.01)
     assert words["energy"][0] == pytest.approx(5 * view.machine.card(0).idle_w, rel=0.05)
     assert (words["state"], words["stop"], words["slider"]) == ("running", False, True)
@@ -259,14 +265,20 @@ def test_what_goes_wrong_is_said_in_one_sentence_and_taken_back_when_it_works(ma
     message = {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}
     hello(view, view="one")
     view._received(view, message, [])
-    assert {"kind": "problem", "text": "setting a power limit needs root here"} in [content for content, _ in sent]
+    assert {"kind": "problem", "text": "setting a power limit needs root here"} in [
+        content for content, _ in sent
+    ]
     hello(view, view="two")
-    assert sent[-1][0]["problem"] == "setting a power limit needs root here"  # a page that comes later sees it too
+    assert (
+        sent[-1][0]["problem"] == "setting a power limit needs root here"
+    )  # a page that comes later sees it too
     view._received(view, message, [])
     assert {"kind": "problem", "text": ""} in [content for content, _ in sent]
 
 
-def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_in_a_callback_is_shown_too_and_left_in_the_picture(
+    make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     view, sent = make(stop=lambda: 1 / 0)
     hello(view)
     view._received(view, {"kind": "stop", "n": 2}, [])
@@ -285,7 +297,9 @@ def test_stop_is_for_a_running_cell(make: Make) -> None:
 
 
 @pytest.mark.parametrize("end", [PowerView.refuse_limits, PowerView.end, lambda view: view.finish("done")])
-def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(make: Make, end: Callable[[PowerView], None]) -> None:
+def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(
+    make: Make, end: Callable[[PowerView], None]
+) -> None:
     asked: list[float] = []
     view, sent = make(set_power_limit=lambda uuid, watts: asked.append(watts) or watts)
     hello(view)
@@ -293,8 +307,9 @@ def test_a_limit_that_comes_after_the_cell_is_refused_in_a_sentence(make: Make, 
     view._received(view, {"kind": "limit", "n": 2, "uuids": [view.devices[0].uuid], "watts": 200}, [])
     assert asked == []
     assert sent[-1][0] == {
-        "kind": "problem", "text": "200 W was not set: the cell has ended, and the limit that it began with is back"
-    }  # fmt: skip
+        "kind": "problem",
+        "text": "200 W was not set: the cell has ended, and the limit that it began with is back",
+    }
 
 
 def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
@@ -385,8 +400,11 @@ def test_the_limit_is_drawn_as_steps(make: Make) -> None:
     for watts in (250, 150, 200):
         gpu.apply(Setting(power_limit_w=watts))
         view.machine.step(2.0)
-    dashed = [path.get("d", "") for path in ElementTree.fromstring(view.svg()).iter("{http://www.w3.org/2000/svg}path")
-              if path.get("stroke-dasharray") == "5 4"]  # fmt: skip
+    dashed = [
+        path.get("d", "")
+        for path in ElementTree.fromstring(view.svg()).iter("{http://www.w3.org/2000/svg}path")
+        if path.get("stroke-dasharray") == "5 4"
+    ]
     (limit,) = dashed
     assert re.fullmatch(r"M[\d.]+ [\d.]+(H[\d.]+V[\d.]+){2}H[\d.]+", limit)
     heights = [float(y) for y in re.findall(r"(?:M[\d.]+ |V)([\d.]+)", limit)]
@@ -401,7 +419,11 @@ def test_the_picture_of_a_long_cell_stays_small(make: Make, cards: str, bytes_at
     rng = np.random.default_rng(1)
     for series in view._series:
         noise = rng.normal(300, 40, len(times))
-        series.append(np.stack([times, noise, 0 * times + 400, 1300 + noise / 10, noise / 500], axis=1).astype(np.float32))
+        series.append(
+            np.stack([times, noise, 0 * times + 400, 1300 + noise / 10, noise / 500], axis=1).astype(
+                np.float32
+            )
+        )
     view._end_s = view.start_s + 3600
     assert len(view.svg()) < bytes_at_most
 
@@ -449,7 +471,10 @@ def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() ->
 
 @pytest.mark.parametrize(
     ("module", "absent"),
-    [("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")), ("workbench.panels._views.power.panel", ("bokeh", "polars"))],
+    [
+        ("workbench.panels", ("bokeh", "ipywidgets", "anywidget", "polars")),
+        ("workbench.panels._views.power.panel", ("bokeh", "polars")),
+    ],
 )
 def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print([name for name in {absent!r} if name in sys.modules])"

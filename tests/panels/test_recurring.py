@@ -1,4 +1,6 @@
-"""The panel of a recurring job without a browser: what it says, runs, scores anew, exports and leaves behind."""
+"""The panel of a recurring job without a browser: what it says, runs, scores anew, exports and leaves
+behind.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,15 @@ def profile(b: int) -> tuple[tuple[float, float, float], ...]:
 def ran(number: int, b: int, **more: Any) -> Attempt:
     _, each_s, power_w = profile(b)[0]
     time_s = EPOCHS[b] * each_s
-    values = {"state": "reached", "epochs": float(EPOCHS[b]), "time_s": time_s, "energy_j": time_s * power_w, "power_limit_w": 150.0,
-              "profile": profile(b), "gpu": SPACE.gpu}  # fmt: skip
+    values = {
+        "state": "reached",
+        "epochs": float(EPOCHS[b]),
+        "time_s": time_s,
+        "energy_j": time_s * power_w,
+        "power_limit_w": 150.0,
+        "profile": profile(b),
+        "gpu": SPACE.gpu,
+    }
     return Attempt(number, b, number, **{**values, **more})
 
 
@@ -65,11 +74,24 @@ def finish(study: JobStudy) -> None:
     while True:
         attempt = study.ask()
         if attempt.purpose == "slice":
-            study.end(attempt, state="stopped", profile_time_s=3.0, profile_energy_j=500.0, profile=profile(attempt.batch_size))
+            study.end(
+                attempt,
+                state="stopped",
+                profile_time_s=3.0,
+                profile_energy_j=500.0,
+                profile=profile(attempt.batch_size),
+            )
             continue
         done = ran(attempt.number, attempt.batch_size)
-        study.end(attempt, state="reached", epochs=done.epochs, time_s=done.time_s, energy_j=done.energy_j, power_limit_w=150.0,
-                  profile=profile(attempt.batch_size))  # fmt: skip
+        study.end(
+            attempt,
+            state="reached",
+            epochs=done.epochs,
+            time_s=done.time_s,
+            energy_j=done.energy_j,
+            power_limit_w=150.0,
+            profile=profile(attempt.batch_size),
+        )
         return
 
 
@@ -133,9 +155,14 @@ def test_what_runs_is_said_instead_and_what_is_barred_beside(study: JobStudy) ->
 
 @pytest.mark.parametrize(
     ("objective", "words", "unit"),
-    [(Energy(), "energy", "kJ"), (Time(), "time", "s"), (EnergyDelay(), "energy x time", "MJ·s"),
-     (EnergyDelay(2), "energy x time^2", "GJ·s^2"), (EnergyWithin(1.05, 100.0), "least energy within 5 % more time", "kJ")],
-)  # fmt: skip
+    [
+        (Energy(), "energy", "kJ"),
+        (Time(), "time", "s"),
+        (EnergyDelay(), "energy x time", "MJ·s"),
+        (EnergyDelay(2), "energy x time^2", "GJ·s^2"),
+        (EnergyWithin(1.05, 100.0), "least energy within 5 % more time", "kJ"),
+    ],
+)
 def test_other_objectives_have_their_words_and_units(objective: Any, words: str, unit: str) -> None:
     panel = panel_of(many(6), objective=objective)
     seen = view(panel.outlook)
@@ -143,7 +170,12 @@ def test_other_objectives_have_their_words_and_units(objective: Any, words: str,
 
 
 def test_amounts_have_three_digits_and_a_unit() -> None:
-    assert [amount(v, "J") for v in (0.5, 999.0, 52_300.0, 4.98e6)] == ["0.5 J", "999 J", "52.3 kJ", "4.98 MJ"]
+    assert [amount(v, "J") for v in (0.5, 999.0, 52_300.0, 4.98e6)] == [
+        "0.5 J",
+        "999 J",
+        "52.3 kJ",
+        "4.98 MJ",
+    ]
     assert prefixed(1e5, "s") == (1.0, "s")
     assert amount(12_345.0, "s") == "12345 s"
 
@@ -239,11 +271,22 @@ def test_buttons_run_recurrences_of_a_study_and_stop_after_one(study: JobStudy) 
     assert said.last("news")["view"]["rows"]["recurrence"] == [1, 2, 3, 4]
 
 
-def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(simulated: Callable[..., Machine], tmp_path: Path) -> None:
+def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(
+    simulated: Callable[..., Machine], tmp_path: Path
+) -> None:
     simulated("V100", stepped=True)
     found = devices()
     meter = Meter(found, Recorder(found), zones=())
-    job = RecurringJob("nightly", [256, 1024], 1024, target=0.6, storage=tmp_path / "runs.db", max_epochs=60, meter=meter, seed=1)
+    job = RecurringJob(
+        "nightly",
+        [256, 1024],
+        1024,
+        target=0.6,
+        storage=tmp_path / "runs.db",
+        max_epochs=60,
+        meter=meter,
+        seed=1,
+    )
 
     def train(run: Any) -> None:
         accuracy = Accuracy(run.batch_size)
@@ -259,7 +302,9 @@ def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(simulated: Calla
     panel.run(2)
     outlook = panel.outlook
     assert outlook.recurrences["reached"].to_list() == [True, True]
-    assert outlook.recurrences["energy_j"].sum() == pytest.approx(sum(a.energy_j + a.profile_energy_j for a in job.study.attempts))
+    assert outlook.recurrences["energy_j"].sum() == pytest.approx(
+        sum(a.energy_j + a.profile_energy_j for a in job.study.attempts)
+    )
     assert outlook.profile.height == 7
     assert "(simulated)" in panel.summary()
 
@@ -299,7 +344,9 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
 
 
 def test_without_a_training_it_says_how_to_give_one(study: JobStudy) -> None:
-    with pytest.raises(UsageError, match=r"give the panel your training, recurring\(job, run=one_recurrence\)"):
+    with pytest.raises(
+        UsageError, match=r"give the panel your training, recurring\(job, run=one_recurrence\)"
+    ):
         recurring(study).run()
     with pytest.raises(UsageError, match="a history has nothing to run"):
         recurring(many(3), run=finish)
@@ -343,7 +390,9 @@ def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
 
 
 def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> None:
-    study = JobStudy("nightly", SPACE, ETA, storage=tmp_path / "runs.db", sampler=optuna.samplers.TPESampler(seed=1))
+    study = JobStudy(
+        "nightly", SPACE, ETA, storage=tmp_path / "runs.db", sampler=optuna.samplers.TPESampler(seed=1)
+    )
     panel = recurring(study, finish)
     panel.run(2)
     assert panel.summary().splitlines()[1].startswith("Believed to cost least: batch size ")
@@ -389,7 +438,14 @@ def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
         assert "nan" not in panel.svg().lower()
     texts = "".join(ElementTree.fromstring(panel_of(many(12)).svg()).itertext())
     assert all(
-        words in texts for words in ("Believed cost of a recurrence", "best: ", "default", "Saved against the default", "cheaper since")
+        words in texts
+        for words in (
+            "Believed cost of a recurrence",
+            "best: ",
+            "default",
+            "Saved against the default",
+            "cheaper since",
+        )
     )
 
 
@@ -410,5 +466,13 @@ def test_a_view_that_says_hello_is_told_everything() -> None:
 
 
 def test_the_package_of_panels_loads_no_plotting_library() -> None:
-    code = "import sys, workbench.panels as p; p.recurring; print([m for m in ('bokeh', 'optuna', 'lightgbm') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, workbench.panels as p; p.recurring; print([m for m in ('bokeh', 'optuna', 'lightgbm') "
+        "if m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -1,4 +1,6 @@
-"""What a panel leaves in its cell: the picture above the live view, drawn anew when the choice rests, alone when it is over."""
+"""What a panel leaves in its cell: the picture above the live view, drawn anew when the choice rests,
+alone when it is over.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_the_picture_stands_above_the_live_view_and_comes_with_the_style_that_hides_it(cells: dict[str, dict[str, Any]]) -> None:
+def test_the_picture_stands_above_the_live_view_and_comes_with_the_style_that_hides_it(
+    cells: dict[str, dict[str, Any]],
+) -> None:
     DisplayHandle(True).display(PICTURE, WIDGET)
     above, below = cells.values()
     assert above["text/html"].startswith("<style>")
@@ -45,7 +49,9 @@ def test_the_picture_stands_above_the_live_view_and_comes_with_the_style_that_hi
     assert below == {"text/plain": "", VIEW: {"model_id": "1"}}
 
 
-def test_a_front_end_without_that_style_gets_both_as_one_output(cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_front_end_without_that_style_gets_both_as_one_output(
+    cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VSCODE_PID", "1")
     shown = DisplayHandle(True)
     shown.display(PICTURE, WIDGET)
@@ -59,7 +65,9 @@ def test_where_no_widget_is_drawn_there_is_a_picture_only(cells: dict[str, dict[
     assert list(cells.values()) == [PICTURE]
 
 
-def test_the_picture_is_drawn_once_when_the_choice_rests(cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_is_drawn_once_when_the_choice_rests(
+    cells: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(persistent, "REST_S", 0.05)
     shown, drawn, done = DisplayHandle(True), list[int](), threading.Event()
 

@@ -1,4 +1,6 @@
-"""The palette's promises, worked out: contrast as WCAG 2 counts it, colour-blind viewers after Machado et al. 2009."""
+"""The palette's promises, worked out: contrast as WCAG 2 counts it, colour-blind viewers after Machado et
+al. 2009.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,16 @@ from workbench.panels._core import theme
 
 VIEWERS = {
     "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.01182, 0.04294, 0.968881),
+    ),
 }
 
 
@@ -44,7 +54,11 @@ def test_no_two_colours_look_alike(viewer: str) -> None:
     seen = []
     for colour in theme.PALETTE:
         rgb = linear(colour)
-        seen.append(lab([min(1, max(0, sum(a * b for a, b in zip(row, rgb, strict=True)))) for row in VIEWERS[viewer]]))
+        seen.append(
+            lab(
+                [min(1, max(0, sum(a * b for a, b in zip(row, rgb, strict=True)))) for row in VIEWERS[viewer]]
+            )
+        )
     assert min(math.dist(a, b) for a, b in itertools.combinations(seen, 2)) >= 15
 
 

@@ -1,4 +1,6 @@
-"""The whole workbench on tabs, without a browser: one to a kernel, its panels connected, its picture, a sweep's progress."""
+"""The whole workbench on tabs, without a browser: one to a kernel, its panels connected, its picture, a
+sweep's progress.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,19 @@ from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
-POINTS = pl.DataFrame({"time_s": [10.0, 11.0, 14.0], "energy_j": [2500.0, 2100.0, 2000.0], "power_limit_w": [250.0, 200.0, 150.0]})
+POINTS = pl.DataFrame(
+    {
+        "time_s": [10.0, 11.0, 14.0],
+        "energy_j": [2500.0, 2100.0, 2000.0],
+        "power_limit_w": [250.0, 200.0, 150.0],
+    }
+)
 
 
 @pytest.fixture
-def machine(simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(
+    simulated: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Machine]:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(sessions, "_current", None)

@@ -13,7 +13,9 @@ from workbench.trace import ROWS
 STEP_S = 0.1
 
 
-def sensed(seconds: float, *, window_s: float = 0.025, swing_w: float = 80.0, counter: bool = True) -> np.ndarray:
+def sensed(
+    seconds: float, *, window_s: float = 0.025, swing_w: float = 80.0, counter: bool = True
+) -> np.ndarray:
     """A minute of a sine load as a sensor shows it that averages over a window at the end of each 0.1 s."""
     ticks = np.arange(1, 601) * STEP_S
     angular = 2 * np.pi / seconds
@@ -28,9 +30,13 @@ def sensed(seconds: float, *, window_s: float = 0.025, swing_w: float = 80.0, co
     return rows
 
 
-@pytest.mark.parametrize(("true_s", "seen_s", "share"), [(3.0, 3.0, 1.0), (0.7, 0.7, 1.0), (0.104, 2.6, 0.04), (0.11, 1.1, 0.1)])
+@pytest.mark.parametrize(
+    ("true_s", "seen_s", "share"), [(3.0, 3.0, 1.0), (0.7, 0.7, 1.0), (0.104, 2.6, 0.04), (0.11, 1.1, 0.1)]
+)
 def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, seen_s: float, share: float) -> None:
-    """In a beat, an average over 0.1 s keeps 0.1 s / 2.6 s of the swing (sinc near its first zero), of 1.1 s a tenth."""
+    """In a beat, an average over 0.1 s keeps 0.1 s / 2.6 s of the swing (sinc near its first zero), of 1.1
+    s a tenth.
+    """
     seen = aliasing.testimony(sensed(true_s), seen_s)
     assert seen is not None
     assert seen.share == pytest.approx(share, rel=0.12, abs=0.01)
@@ -49,7 +55,11 @@ def test_without_a_counter_there_is_no_testimony() -> None:
     assert aliasing.testimony(sensed(3.0, counter=False), 3.0) is None
     assert aliasing.check_aliasing(sensed(3.0, counter=False), 3.0) == ""
     near = aliasing.check_aliasing(sensed(0.35, counter=False), 0.35)
-    assert near == "aliasing suspected: 0.35 s is too near the 0.1 s at which this sensor refreshes, and there is no second witness"
+    assert (
+        near
+        == "aliasing suspected: 0.35 s is too near the 0.1 s at which this sensor refreshes, and there is no "
+           "second witness"
+    )
     assert aliasing.check_aliasing(sensed(0.35, counter=False), 0.35, guarded=False) == ""
 
 
@@ -61,7 +71,16 @@ def test_where_the_polling_is_what_is_slow_another_one_would_tell() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "near"),
-    [(0.25, True), (0.39, True), (0.5, True), (0.503, True), (0.55, False), (0.6, True), (0.7, False), (5.0, False)],
+    [
+        (0.25, True),
+        (0.39, True),
+        (0.5, True),
+        (0.503, True),
+        (0.55, False),
+        (0.6, True),
+        (0.7, False),
+        (5.0, False),
+    ],
 )
 def test_what_is_near_the_limit(seconds: float, near: bool) -> None:
     assert aliasing.near_limit(seconds, 0.1, 0.1) is near

@@ -1,4 +1,6 @@
-"""What `find_periods` promises: periods of rhythms that are there, an honest no, and a sentence for every bad trace."""
+"""What `find_periods` promises: periods of rhythms that are there, an honest no, and a sentence for every
+bad trace.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "period"
 
 
 def square(
-    period_s: float = 2.0, seconds: float = 60.0, step_s: float = 0.1, *, start_s: float = 0.0, noise_w: float = 2.0
+    period_s: float = 2.0,
+    seconds: float = 60.0,
+    step_s: float = 0.1,
+    *,
+    start_s: float = 0.0,
+    noise_w: float = 2.0,
 ) -> pl.DataFrame:
     """Busy for three quarters of each period, waiting for one."""
     time_s = np.arange(start_s, start_s + seconds, step_s)
@@ -47,7 +54,9 @@ def test_a_boundary_lies_where_the_gpu_sets_to_work_on_the_clock_of_the_trace() 
 
 
 def test_time_unit_does_not_matter() -> None:
-    """The same readings played four times slower have a period four times as long, and the same confidence."""
+    """The same readings played four times slower have a period four times as long, and the same
+    confidence.
+    """
     fast, slow = square(2.0, 80.0), square(2.0, 80.0).with_columns(pl.col("time_s") * 4)
     one, other = find_periods(fast).iteration, find_periods(slow).iteration
     assert one is not None
@@ -68,7 +77,9 @@ def test_uneven_samples_and_gaps_are_fine() -> None:
 def test_micro_steps_inside_an_iteration_are_both_named() -> None:
     time_s = np.arange(0, 120, 0.05)
     inside = time_s % 4.0
-    power_w = np.where(inside > 3.3, 120.0, np.where(inside % 0.55 < 0.12, 150.0, 300.0)) + RNG(2).normal(0, 3, len(time_s))
+    power_w = np.where(inside > 3.3, 120.0, np.where(inside % 0.55 < 0.12, 150.0, 300.0)) + RNG(2).normal(
+        0, 3, len(time_s)
+    )
     found = find_periods(pl.DataFrame({"time_s": time_s, "power_w": power_w}))
     seconds = [level.seconds for level in found.levels]
     assert any(value == pytest.approx(4.0, rel=0.03) for value in seconds), found
@@ -124,12 +135,17 @@ def test_unsorted_and_repeated_times_are_put_in_order_and_told() -> None:
     trace = square()
     mixed = pl.concat([trace, trace.head(7)]).sample(fraction=1.0, shuffle=True, seed=4)
     found = find_periods(mixed)
-    assert found.notes[:2] == ("rows were out of order and have been sorted", "7 rows with a repeated time left out")
+    assert found.notes[:2] == (
+        "rows were out of order and have been sorted",
+        "7 rows with a repeated time left out",
+    )
     assert found.iteration == find_periods(trace).iteration
 
 
 def test_a_missing_column_and_one_of_words_are_errors_that_say_so() -> None:
-    with pytest.raises(UsageError, match="needs the columns time_s and power_w; this one has timestamp, power"):
+    with pytest.raises(
+        UsageError, match="needs the columns time_s and power_w; this one has timestamp, power"
+    ):
         find_periods(pl.DataFrame({"timestamp": [1.0], "power": [2.0]}))
     with pytest.raises(UsageError, match="power_w must hold numbers"):
         find_periods(square().with_columns(power_w=pl.lit("[N/A]")))
@@ -141,15 +157,27 @@ def test_utilisation_that_is_mostly_missing_is_ignored() -> None:
 
 
 def test_rhythms_below_what_the_sensor_shows_are_seldom_claimed() -> None:
-    """Their beats with the sensor look like slower ones; live, the tracker asks the energy counter or another polling interval."""
-    hidden = [case for case in (random_case(RNG([79, number]), "plain") for number in range(160)) if not case.truth.observable]
+    """Their beats with the sensor look like slower ones; live, the tracker asks the energy counter or
+    another polling interval.
+    """
+    hidden = [
+        case
+        for case in (random_case(RNG([79, number]), "plain") for number in range(160))
+        if not case.truth.observable
+    ]
     found = [(case.truth.iteration_s, find_periods(case.trace)) for case in hidden]
-    wrong = [periods for true_s, periods in found if periods.sure and abs(periods.iteration.seconds / true_s - 1) > 0.05]
+    wrong = [
+        periods
+        for true_s, periods in found
+        if periods.sure and abs(periods.iteration.seconds / true_s - 1) > 0.05
+    ]
     assert len(hidden) >= 30
     assert len(wrong) <= 0.15 * len(hidden)
 
 
-@pytest.mark.skipif(not (DATA / "traces.parquet").exists(), reason="the published traces are not here: ../shared/data/period")
+@pytest.mark.skipif(
+    not (DATA / "traces.parquet").exists(), reason="the published traces are not here: ../shared/data/period"
+)
 def test_published_traces_with_plain_iterations() -> None:
     truth = pl.read_csv(DATA / "truth.csv").filter(pl.col("family") == "plain").head(12)
     traces = pl.read_parquet(DATA / "traces.parquet")
@@ -157,6 +185,10 @@ def test_published_traces_with_plain_iterations() -> None:
     for row in truth.iter_rows(named=True):
         assert json.loads(row["meta"]) == {}
         part = traces.filter(pl.col("case") == row["case"])
-        found = find_periods(part.select(time_s="t", power_w=pl.col("power_w").cast(float), utilisation=pl.col("sm_util") / 100))
+        found = find_periods(
+            part.select(
+                time_s="t", power_w=pl.col("power_w").cast(float), utilisation=pl.col("sm_util") / 100
+            )
+        )
         right += found.iteration is not None and abs(found.iteration.seconds / row["T_true"] - 1) < 0.05
     assert right >= 11

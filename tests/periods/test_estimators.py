@@ -17,7 +17,9 @@ from workbench.periods.estimators.precise import precise
 from workbench.periods.estimators.signals import on_grid, pauses, refresh_s
 
 
-def sine(period_s: float = 2.0, seconds: float = 60.0, step_s: float = 0.1) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def sine(
+    period_s: float = 2.0, seconds: float = 60.0, step_s: float = 0.1
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     time_s = np.arange(0, seconds, step_s)
     return time_s, {"power_w": 200 + 50 * np.sin(2 * np.pi * time_s / period_s)}
 
@@ -44,7 +46,9 @@ def test_gaps_take_no_part_in_a_correlation() -> None:
     grid = on_grid(time_s[kept], {"power_w": columns["power_w"][kept]})
     signal = grid.signals[0]
     assert signal.weights.min() == 0
-    assert pyramid(signal.values, signal.weights, grid.step_s, 10.0)[0].near(2.0, 0.03)[1] == pytest.approx(1.0, abs=0.03)
+    assert pyramid(signal.values, signal.weights, grid.step_s, 10.0)[0].near(2.0, 0.03)[1] == pytest.approx(
+        1.0, abs=0.03
+    )
 
 
 def test_the_vertex_of_a_parabola_lies_between_its_points() -> None:
@@ -119,7 +123,9 @@ def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
     ],
     ids=["no gzip file", "no JSON", "other features"],
 )
-def test_a_damaged_or_foreign_model_file_is_refused_with_the_way_out(tmp_path, monkeypatch, content: bytes, said: str) -> None:
+def test_a_damaged_or_foreign_model_file_is_refused_with_the_way_out(
+    tmp_path, monkeypatch, content: bytes, said: str
+) -> None:
     (tmp_path / ranker.FILE).write_bytes(content)
     monkeypatch.setattr(ranker.resources, "files", lambda package: tmp_path)
     ranker.shipped.cache_clear()

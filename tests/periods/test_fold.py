@@ -1,4 +1,6 @@
-"""Folding, shape, spectrum and idle share of traces that one can work out on paper, and of simulated trainings."""
+"""Folding, shape, spectrum and idle share of traces that one can work out on paper, and of simulated
+trainings.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def square(
     noise_w: float = 0.0,
     used: float | None = None,
 ) -> pl.DataFrame:
-    """Each second begins with `busy` seconds of 250 W; the rest waits. Noise alternates between its two signs."""
+    """Each second begins with `busy` seconds of 250 W; the rest waits. Noise alternates between its two
+    signs.
+    """
     times = np.arange(0.0, length_s, every_s) + every_s / 2
     noise = np.where(np.arange(len(times)) % 2, noise_w, -noise_w)
     columns = {"time_s": times, "power_w": np.where(times % 1.0 < busy, 250.0, low_w) + noise}
@@ -56,7 +60,9 @@ def jittered(seed: int = 1, count: int = 60) -> tuple[pl.DataFrame, pl.DataFrame
 def test_all_iterations_lie_over_one_another() -> None:
     folded = fold.fold(square(), ONE)
     assert folded.columns == ["iteration", "phase", "time_in_iteration_s", "power_w"]
-    assert folded["iteration"].unique().sort().to_list() == list(range(18))  # the ruler's whole periods: from 1 s to 19 s
+    assert folded["iteration"].unique().sort().to_list() == list(
+        range(18)
+    )  # the ruler's whole periods: from 1 s to 19 s
     assert folded.filter(pl.col("phase") < 0.75)["power_w"].unique().to_list() == [250.0]
     assert folded.filter(pl.col("phase") > 0.75)["power_w"].unique().to_list() == [50.0]
     assert (folded["phase"] - folded["time_in_iteration_s"]).abs().max() < 1e-9  # an iteration of one second
@@ -83,9 +89,14 @@ def test_an_iteration_that_was_hardly_seen_is_left_out_and_the_others_keep_their
 
 
 def test_the_shape_is_the_median_and_the_band_of_eight_in_ten() -> None:
-    rows = [(number, 0.25, 0.25, 100.0 + number) for number in range(11)] + [(number, 0.75, 0.75, 200.0) for number in range(11)]
+    rows = [(number, 0.25, 0.25, 100.0 + number) for number in range(11)] + [
+        (number, 0.75, 0.75, 200.0) for number in range(11)
+    ]
     folded = pl.DataFrame(rows, schema=["iteration", "phase", "time_in_iteration_s", "power_w"], orient="row")
-    assert fold.shape(folded, ONE, bins=2).rows() == [(0.25, 101.0, 105.0, 109.0), (0.75, 200.0, 200.0, 200.0)]
+    assert fold.shape(folded, ONE, bins=2).rows() == [
+        (0.25, 101.0, 105.0, 109.0),
+        (0.75, 200.0, 200.0, 200.0),
+    ]
 
 
 @pytest.mark.parametrize(("refresh", "most"), [(0.02, 100), (0.1, 20), (None, fold.MOST_BINS)])
@@ -98,7 +109,11 @@ def test_a_shape_has_no_more_bins_than_readings_and_sensor_bear(refresh: float |
 
 def test_nothing_to_fold_is_an_empty_frame() -> None:
     empty = pl.DataFrame(schema={"time_s": pl.Float64, "power_w": pl.Float64})
-    for trace in (empty, square(length_s=0.4), square().with_columns(pl.lit(None, pl.Float64).alias("power_w"))):
+    for trace in (
+        empty,
+        square(length_s=0.4),
+        square().with_columns(pl.lit(None, pl.Float64).alias("power_w")),
+    ):
         folded = fold.fold(trace, ONE)
         assert folded.height == fold.shape(folded, ONE).height == 0
         assert fold.idle_share(trace, ONE) is None
@@ -114,16 +129,22 @@ def test_impossible_questions_get_a_sentence() -> None:
 # spectrum
 
 
-def sine(period_s: float, *, length_s: float = 60.0, every_s: float = 0.1, seed: int | None = None) -> pl.DataFrame:
+def sine(
+    period_s: float, *, length_s: float = 60.0, every_s: float = 0.1, seed: int | None = None
+) -> pl.DataFrame:
     times = np.arange(0.0, length_s, every_s)
     if seed is not None:
         times = np.sort(times + np.random.default_rng(seed).uniform(-0.3, 0.3, len(times)) * every_s)
-    return pl.DataFrame({"time_s": times, "power_w": 200 + 40 * np.sin(2 * np.pi * times / period_s) + 0.5 * times})
+    return pl.DataFrame(
+        {"time_s": times, "power_w": 200 + 40 * np.sin(2 * np.pi * times / period_s) + 0.5 * times}
+    )
 
 
 @pytest.mark.parametrize("period_s", [0.7, 2.0, 9.3])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_the_highest_of_the_spectrum_is_the_period_whatever_the_trend_and_the_polling(period_s: float, seed: int | None) -> None:
+def test_the_highest_of_the_spectrum_is_the_period_whatever_the_trend_and_the_polling(
+    period_s: float, seed: int | None
+) -> None:
     found = fold.spectrum(sine(period_s, seed=seed))
     assert found.sort("amplitude")["period_s"][-1] == pytest.approx(period_s, rel=0.02)
     assert found["amplitude"].max() == 1.0
@@ -147,7 +168,9 @@ def test_a_gap_is_no_rhythm() -> None:
 
 
 def test_a_sampler_that_rests_leaves_no_gaps() -> None:
-    times = np.sort(np.concatenate([np.arange(0, 60, 0.2), np.arange(0, 60, 0.2) + 0.02]))  # two looks at once, then a rest
+    times = np.sort(
+        np.concatenate([np.arange(0, 60, 0.2), np.arange(0, 60, 0.2) + 0.02])
+    )  # two looks at once, then a rest
     trace = pl.DataFrame({"time_s": times, "power_w": 200 + 40 * np.sin(2 * np.pi * times / 3.0)})
     assert fold.spectrum(trace).sort("amplitude")["period_s"][-1] == pytest.approx(3.0, rel=0.02)
 
@@ -158,7 +181,11 @@ def test_a_thinned_spectrum_keeps_its_peak() -> None:
     assert thin.sort("amplitude").row(-1) == whole.sort("amplitude").row(-1)
 
 
-@pytest.mark.parametrize("trace", [sine(1.0, length_s=1.0), sine(1.0).with_columns(pl.lit(200.0).alias("power_w"))], ids=["short", "flat"])
+@pytest.mark.parametrize(
+    "trace",
+    [sine(1.0, length_s=1.0), sine(1.0).with_columns(pl.lit(200.0).alias("power_w"))],
+    ids=["short", "flat"],
+)
 def test_where_nothing_can_be_told_the_spectrum_is_empty(trace: pl.DataFrame) -> None:
     assert fold.spectrum(trace).height == 0
 
@@ -179,7 +206,8 @@ def test_the_idle_share_is_what_is_below_half_way_to_the_waiting_level(busy: flo
     assert idle.longest_s == pytest.approx(1 - busy, abs=0.01)
     assert idle.at_s == pytest.approx(busy, abs=0.03)
     assert idle.words == (
-        f"{100 * (1 - busy):.0f} % of each iteration waits for data or the host, the longest wait {1000 * idle.longest_s:.0f} ms, "
+        f"{100 * (1 - busy):.0f} % of each iteration waits for data or the host, the longest wait "
+        f"{1000 * idle.longest_s:.0f} ms, "
         f"{1000 * idle.at_s:.0f} ms after its start"
     )
 
@@ -211,8 +239,15 @@ def test_a_slow_sensor_says_nothing_about_waits() -> None:
     assert fold.idle_share(hidden, ONE) is None
 
 
-@pytest.mark.parametrize(("card", "workload", "options"), [("V100", "imagenet", {}), ("V100", "squad", {}), ("V100", "librispeech", {}),
-                                                           ("V100", "imagenet", {"accumulate": 4})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("card", "workload", "options"),
+    [
+        ("V100", "imagenet", {}),
+        ("V100", "squad", {}),
+        ("V100", "librispeech", {}),
+        ("V100", "imagenet", {"accumulate": 4}),
+    ],
+)
 def test_the_idle_share_of_a_simulated_training_is_that_of_its_phases(
     simulated: Callable[..., Machine], card: str, workload: str, options: dict[str, int]
 ) -> None:
@@ -228,7 +263,9 @@ def test_the_idle_share_of_a_simulated_training_is_that_of_its_phases(
     marks = np.array(job.marks)
     seconds = float(np.diff(marks).mean())
     spans = pl.DataFrame({"start_s": marks[:-1], "end_s": marks[1:]})
-    waits_s = sum(phase.time_s for phase in job._lanes[0].iteration if phase.load is None) * options.get("accumulate", 1)
+    waits_s = sum(phase.time_s for phase in job._lanes[0].iteration if phase.load is None) * options.get(
+        "accumulate", 1
+    )
     idle = fold.idle_share(trace, Level("iteration", seconds, 0.0, 1.0, marks[0], 1.0), spans)
     assert idle is not None
     assert idle.share == pytest.approx(waits_s / seconds, abs=0.012)

@@ -1,4 +1,6 @@
-"""A known shape is found again in new readings: where in the iteration they are, how alike, how strong, at what scale."""
+"""A known shape is found again in new readings: where in the iteration they are, how alike, how strong, at
+what scale.
+"""
 
 from __future__ import annotations
 
@@ -78,13 +80,17 @@ def test_the_period_follows_the_boundaries() -> None:
         end_s += 2
         lock = phase_lock.follow(lock, phase_lock.compare(lock, time_s, wave((time_s - 20) / 1.04)), end_s)
     assert lock.seconds == pytest.approx(1.04, rel=0.005)
-    assert (lock.phase_s - 20) / 1.04 % 1 == pytest.approx(0.0, abs=0.05) or (lock.phase_s - 20) / 1.04 % 1 > 0.95
+    assert (lock.phase_s - 20) / 1.04 % 1 == pytest.approx(0.0, abs=0.05) or (
+        lock.phase_s - 20
+    ) / 1.04 % 1 > 0.95
 
 
 @pytest.mark.parametrize("scale", [0.8, 1.0, 1.23, 1.6])
 def test_a_stretched_shape_tells_its_scale_from_two_iterations(scale: float) -> None:
     time_s = np.arange(50, 50 + 2.5 * scale, 0.05)
-    assert phase_lock.scaled(learned(), time_s, 0.7 * wave(time_s / scale), 0.7, 1.8) == pytest.approx(scale, rel=0.03)
+    assert phase_lock.scaled(learned(), time_s, 0.7 * wave(time_s / scale), 0.7, 1.8) == pytest.approx(
+        scale, rel=0.03
+    )
 
 
 def test_noise_is_no_stretched_shape() -> None:

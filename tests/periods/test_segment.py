@@ -1,4 +1,6 @@
-"""Iterations as frames: found where they are, told where they were marked; their energies add up, and their means have error bars."""
+"""Iterations as frames: found where they are, told where they were marked; their energies add up, and
+their means have error bars.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,18 @@ from workbench.records import IterationSummary, Level, Marks, Periods, Phase
 GAP_W, BUSY_W = 60.0, 200.0
 
 
-def training(lengths_s: list[float], *, pauses: dict[int, float] | None = None, begin_s: float = 0.5, every_s: float = 0.02,
-             jitter: float = 0.0, slope: float = 0.0) -> tuple[pl.DataFrame, list[float]]:  # fmt: skip
-    """A trace of iterations (80 % busy, then a gap) with idle pauses after some of them, and where the iterations begin."""
+def training(
+    lengths_s: list[float],
+    *,
+    pauses: dict[int, float] | None = None,
+    begin_s: float = 0.5,
+    every_s: float = 0.02,
+    jitter: float = 0.0,
+    slope: float = 0.0,
+) -> tuple[pl.DataFrame, list[float]]:
+    """A trace of iterations (80 % busy, then a gap) with idle pauses after some of them, and where the
+    iterations begin.
+    """
     rng = np.random.default_rng(0)
     starts, edges, at_s = [], [(0.0, GAP_W)], begin_s
     for number, length_s in enumerate(lengths_s):
@@ -28,15 +39,22 @@ def training(lengths_s: list[float], *, pauses: dict[int, float] | None = None, 
         edges += [(at_s, BUSY_W), (at_s + 0.8 * length_s, GAP_W)]
         at_s += length_s + (pauses or {}).get(number, 0.0)
     end_s = at_s + 0.5
-    times = np.arange(0.0, end_s, every_s) + jitter * every_s * rng.uniform(-0.4, 0.4, int(np.ceil(end_s / every_s)))
+    times = np.arange(0.0, end_s, every_s) + jitter * every_s * rng.uniform(
+        -0.4, 0.4, int(np.ceil(end_s / every_s))
+    )
     begins = np.array([edge[0] for edge in edges])
-    watts = np.array([edge[1] for edge in edges])[np.searchsorted(begins, times, side="right") - 1] * (1 + slope * times)
+    watts = np.array([edge[1] for edge in edges])[np.searchsorted(begins, times, side="right") - 1] * (
+        1 + slope * times
+    )
     return pl.DataFrame({"time_s": times, "power_w": watts}), [*starts, at_s]
 
 
 def known(seconds: float, phase_s: float = 0.5, **others: float) -> Periods:
     levels = [Level("iteration", seconds, 0.01 * seconds, 0.9, phase_s, 0.8)]
-    levels += [Level(name.replace("_", "-"), length, 0.01 * length, 0.9, phase_s, 0.5) for name, length in others.items()]
+    levels += [
+        Level(name.replace("_", "-"), length, 0.01 * length, 0.9, phase_s, 0.5)
+        for name, length in others.items()
+    ]
     return Periods(tuple(levels), sure=True)
 
 
@@ -48,11 +66,21 @@ def lengths(frame: pl.DataFrame, kind: str = "iteration") -> list[float]:
 
 
 def test_energy_comes_from_the_counters_steps_where_there_are_any() -> None:
-    trace = pl.DataFrame({"time_s": [0.0, 1.0, 2.0, 3.0], "tick_s": [-0.1, 0.9, 1.9, 2.9], "energy_j": [100.0, 150.0, 250.0, 300.0],
-                          "power_w": [10.0, 10.0, 10.0, 10.0]})  # fmt: skip
+    trace = pl.DataFrame(
+        {
+            "time_s": [0.0, 1.0, 2.0, 3.0],
+            "tick_s": [-0.1, 0.9, 1.9, 2.9],
+            "energy_j": [100.0, 150.0, 250.0, 300.0],
+            "power_w": [10.0, 10.0, 10.0, 10.0],
+        }
+    )
     at_s, curve = energy_curve(trace)
-    assert np.interp([0.9, 1.9, 1.4], at_s, curve) - np.interp(-0.1, at_s, curve) == pytest.approx([50.0, 150.0, 100.0])
-    assert np.interp(3.0, at_s, curve) - np.interp(2.9, at_s, curve) == pytest.approx(1.0)  # behind the last step: the reading, 10 W
+    assert np.interp([0.9, 1.9, 1.4], at_s, curve) - np.interp(-0.1, at_s, curve) == pytest.approx(
+        [50.0, 150.0, 100.0]
+    )
+    assert np.interp(3.0, at_s, curve) - np.interp(2.9, at_s, curve) == pytest.approx(
+        1.0
+    )  # behind the last step: the reading, 10 W
 
 
 def test_without_a_counter_it_comes_from_trapezoids() -> None:
@@ -61,14 +89,18 @@ def test_without_a_counter_it_comes_from_trapezoids() -> None:
 
 
 def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
-    trace = pl.DataFrame({"time_s": [0.0, 1.0, 2.0, 3.0, 4.0], "energy_j": [0.0, 0.0, 10.0, 10.0, 20.0], "power_w": [5.0] * 5})
+    trace = pl.DataFrame(
+        {"time_s": [0.0, 1.0, 2.0, 3.0, 4.0], "energy_j": [0.0, 0.0, 10.0, 10.0, 20.0], "power_w": [5.0] * 5}
+    )
     at_s, curve = energy_curve(trace)
     assert np.interp([0.0, 2.0, 4.0], at_s, curve).tolist() == [0.0, 10.0, 20.0]
 
 
 def test_a_counter_that_goes_back_is_bridged_by_the_readings() -> None:
     times = [0.0, 1.0, 2.0]
-    trace = pl.DataFrame({"time_s": times, "tick_s": times, "energy_j": [50.0, 60.0, 5.0], "power_w": [10.0, 10.0, 10.0]})
+    trace = pl.DataFrame(
+        {"time_s": times, "tick_s": times, "energy_j": [50.0, 60.0, 5.0], "power_w": [10.0, 10.0, 10.0]}
+    )
     assert energy_curve(trace)[1].tolist() == [0.0, 10.0, 20.0]
 
 
@@ -91,7 +123,10 @@ def test_jitter_and_a_wrong_period_are_followed(seed: int) -> None:
     true = np.random.default_rng(seed).normal(1.0, 0.04, 60).tolist()
     trace, starts = training(true, jitter=1.0)
     frame = iterations(trace, known(1.012))  # a rigid ruler would be off by 70 % of a period at the end
-    off = [min((at - start for start in starts), key=abs) for at in frame.filter(pl.col("kind") == "iteration")["start_s"]]
+    off = [
+        min((at - start for start in starts), key=abs)
+        for at in frame.filter(pl.col("kind") == "iteration")["start_s"]
+    ]
     assert np.quantile(np.abs(off - np.median(off)), 0.95) < 0.03
     assert len(off) >= 58
     assert sum(lengths(frame)) == pytest.approx(sum(true), abs=0.1)
@@ -109,7 +144,9 @@ def test_what_looks_different_is_a_row_of_its_own() -> None:
     frame = iterations(trace, known(1.0))
     assert lengths(frame, "pause") == pytest.approx([3.3, 3.3], abs=0.1)
     assert lengths(frame) == pytest.approx([1.0] * 30, abs=0.05)
-    assert frame.filter(pl.col("kind") == "pause")["energy_j"].to_list() == pytest.approx([3.3 * GAP_W] * 2, rel=0.05)
+    assert frame.filter(pl.col("kind") == "pause")["energy_j"].to_list() == pytest.approx(
+        [3.3 * GAP_W] * 2, rel=0.05
+    )
     assert frame["kind"].to_list()[0] == "other"  # before the first
     costs = {cost.name: cost for cost in per_iteration(frame).levels}
     assert (costs["pause"].count, costs["pause"].every) == (2, 10.0)
@@ -129,7 +166,9 @@ def test_few_readings_an_iteration_do_with_the_ruler() -> None:
     frame = iterations(trace, known(2.5, phase_s=1.0))
     assert lengths(frame) == pytest.approx([2.5] * 11)
     assert frame["energy_j"].sum() == pytest.approx(2900.0)
-    summary = per_iteration(frame, periods=known(2.5, phase_s=1.0))  # 0.025 s at 90 %: all its marks err alike
+    summary = per_iteration(
+        frame, periods=known(2.5, phase_s=1.0)
+    )  # 0.025 s at 90 %: all its marks err alike
     assert summary.seconds_uncertainty == pytest.approx(0.025 * 1.96 / 1.645)
     assert summary.energy_uncertainty_j == pytest.approx(100.0 * 0.025 * 1.96 / 1.645)
 
@@ -139,12 +178,23 @@ def test_without_a_period_everything_is_something_else() -> None:
     frame = iterations(trace, Periods(reason="flat: the power hardly changes"))
     assert frame["kind"].to_list() == ["other"]
     summary = per_iteration(frame, periods=Periods(reason="flat: the power hardly changes"))
-    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (0, None, False, "flat: the power hardly changes")
+    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
+        0,
+        None,
+        False,
+        "flat: the power hardly changes",
+    )
 
 
 def test_bad_rows_are_left_out_and_too_few_are_said() -> None:
     trace, _ = training([1.0] * 10)
-    bad = pl.concat([trace.reverse(), trace.head(3), pl.DataFrame({"time_s": [3.0, float("nan")], "power_w": [float("nan"), 9.0]})])
+    bad = pl.concat(
+        [
+            trace.reverse(),
+            trace.head(3),
+            pl.DataFrame({"time_s": [3.0, float("nan")], "power_w": [float("nan"), 9.0]}),
+        ]
+    )
     assert lengths(iterations(bad, known(1.0))) == pytest.approx(lengths(iterations(trace, known(1.0))))
     with pytest.raises(UsageError, match="this trace has 1; at least 2 are needed"):
         iterations(trace.head(1), known(1.0))
@@ -153,15 +203,22 @@ def test_bad_rows_are_left_out_and_too_few_are_said() -> None:
 def test_a_second_gpu_counts_too() -> None:
     trace, _ = training([1.0] * 10)
     both = iterations(trace, known(1.0), others=[trace])
-    assert both["energy_j"].to_list() == pytest.approx([2 * each for each in iterations(trace, known(1.0))["energy_j"]])
+    assert both["energy_j"].to_list() == pytest.approx(
+        [2 * each for each in iterations(trace, known(1.0))["energy_j"]]
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.floats(0.5, 1.5), min_size=3, max_size=25), st.floats(0.3, 2.0), st.floats(0.0, 3.0),
-    st.dictionaries(st.integers(0, 24), st.floats(0.0, 4.0), max_size=3), st.booleans(),
-)  # fmt: skip
-def test_energies_add_up_to_the_windows(true: list[float], guess_s: float, phase_s: float, pauses: dict[int, float], marked: bool) -> None:
+    st.lists(st.floats(0.5, 1.5), min_size=3, max_size=25),
+    st.floats(0.3, 2.0),
+    st.floats(0.0, 3.0),
+    st.dictionaries(st.integers(0, 24), st.floats(0.0, 4.0), max_size=3),
+    st.booleans(),
+)
+def test_energies_add_up_to_the_windows(
+    true: list[float], guess_s: float, phase_s: float, pauses: dict[int, float], marked: bool
+) -> None:
     """Whatever is found: rows neither overlap nor leave out anything, and their energies are the window's."""
     trace, starts = training(true, pauses=pauses, jitter=1.0)
     within_s = (0.7, float(trace["time_s"][-1]) - 0.2)
@@ -171,7 +228,9 @@ def test_energies_add_up_to_the_windows(true: list[float], guess_s: float, phase
     else:
         frame = iterations(trace, known(guess_s, phase_s), within_s=within_s)
     at_s, curve = energy_curve(trace)
-    assert frame["energy_j"].sum() == pytest.approx(np.interp(within_s[1], at_s, curve) - np.interp(within_s[0], at_s, curve), rel=1e-9)
+    assert frame["energy_j"].sum() == pytest.approx(
+        np.interp(within_s[1], at_s, curve) - np.interp(within_s[0], at_s, curve), rel=1e-9
+    )
     assert (frame["start_s"][0], frame["end_s"][-1]) == within_s
     assert frame["start_s"].to_list()[1:] == frame["end_s"].to_list()[:-1]
     assert frame["time_s"].min() > 0
@@ -180,16 +239,26 @@ def test_energies_add_up_to_the_windows(true: list[float], guess_s: float, phase
 
 
 def test_on_published_traces_the_mean_is_right_once_the_period_is_roughly_known(data_dir: Path) -> None:
-    """Simulated trainings of several shapes and sensors; the period given is 1 % off, the phase a true boundary."""
+    """Simulated trainings of several shapes and sensors; the period given is 1 % off, the phase a true
+    boundary.
+    """
     families = ["plain", "drift", "micro_heavy"]
-    truth = pl.read_csv(data_dir / "period" / "truth.csv").filter(pl.col("observable") & pl.col("family").is_in(families))
+    truth = pl.read_csv(data_dir / "period" / "truth.csv").filter(
+        pl.col("observable") & pl.col("family").is_in(families)
+    )
     traces = pl.read_parquet(data_dir / "period" / "traces.parquet")
     starts = np.load(data_dir / "period" / "iters.npz")
     right = covered = 0
     cases = truth.rows(named=True)[::4]
     for case in cases:
-        trace = traces.filter(pl.col("case") == case["case"]).select(time_s="t", power_w=pl.col("power_w").cast(pl.Float64))
-        marks = [float(at) for at in starts[f"iter_{case['case']:03d}"] if trace["time_s"][0] <= at <= trace["time_s"][-1]]
+        trace = traces.filter(pl.col("case") == case["case"]).select(
+            time_s="t", power_w=pl.col("power_w").cast(pl.Float64)
+        )
+        marks = [
+            float(at)
+            for at in starts[f"iter_{case['case']:03d}"]
+            if trace["time_s"][0] <= at <= trace["time_s"][-1]
+        ]
         summary = per_iteration(iterations(trace, known(1.01 * case["T_med"], marks[len(marks) // 3])))
         true_s = (marks[-1] - marks[0]) / (len(marks) - 1)
         assert summary.seconds is not None
@@ -212,11 +281,17 @@ def test_marks_cut_exactly_where_they_are() -> None:
 
 def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 10.0], "power_w": [100.0, 100.0]})
-    frame = from_marks(trace, [0.0, 1.0, 4.0, 5.0], phases=[Phase("evaluation", 1.5, 3.5)], within_s=(0.0, 10.0))
+    frame = from_marks(
+        trace, [0.0, 1.0, 4.0, 5.0], phases=[Phase("evaluation", 1.5, 3.5)], within_s=(0.0, 10.0)
+    )
     assert frame.select("iteration", "kind", "start_s", "end_s").rows() == [
-        (0, "iteration", 0.0, 1.0), (1, "iteration", 1.0, 1.5), (None, "evaluation", 1.5, 3.5), (1, "iteration", 3.5, 4.0),
-        (2, "iteration", 4.0, 5.0), (None, "other", 5.0, 10.0),
-    ]  # fmt: skip
+        (0, "iteration", 0.0, 1.0),
+        (1, "iteration", 1.0, 1.5),
+        (None, "evaluation", 1.5, 3.5),
+        (1, "iteration", 3.5, 4.0),
+        (2, "iteration", 4.0, 5.0),
+        (None, "other", 5.0, 10.0),
+    ]
     summary = per_iteration(frame, source="marks")
     assert (summary.count, summary.seconds, summary.energy_j) == (3, pytest.approx(1.0), pytest.approx(100.0))
     assert summary.source == "marks"
@@ -230,7 +305,9 @@ def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
 def test_marks_at_one_end_of_the_loop_have_an_iteration_at_the_other() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 10.0], "power_w": [100.0, 100.0]})
     steps = Marks(((1.0, 2.0, 3.0),), edges=True)
-    assert len(lengths(from_marks(trace, steps, within_s=(0.1, 3.1)))) == 3  # what lies before the first is about as long
+    assert (
+        len(lengths(from_marks(trace, steps, within_s=(0.1, 3.1)))) == 3
+    )  # what lies before the first is about as long
     assert len(lengths(from_marks(trace, steps, within_s=(0.9, 4.1)))) == 3
     assert len(lengths(from_marks(trace, steps, within_s=(0.9, 9.0)))) == 2
 
@@ -246,10 +323,18 @@ def test_a_checkpoint_that_nobody_marked_is_a_long_iteration() -> None:
 
 def test_without_a_trace_marks_give_times_and_no_energy() -> None:
     summary = per_iteration(from_marks([], [0.0, 1.0, 2.0]), source="marks")
-    assert (summary.count, summary.seconds, summary.energy_j, summary.energy_uncertainty_j) == (2, 1.0, None, None)
+    assert (summary.count, summary.seconds, summary.energy_j, summary.energy_uncertainty_j) == (
+        2,
+        1.0,
+        None,
+        None,
+    )
 
 
-@pytest.mark.parametrize(("marks_s", "sentence"), [([1.0], "and there are 1; call step"), ([], "there are 0"), ([2.0, 1.0], "grow")])
+@pytest.mark.parametrize(
+    ("marks_s", "sentence"),
+    [([1.0], "and there are 1; call step"), ([], "there are 0"), ([2.0, 1.0], "grow")],
+)
 def test_marks_that_make_no_sense_are_said(marks_s: list[float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         from_marks([], marks_s)
@@ -290,7 +375,11 @@ def test_micro_steps_and_cycles_share_the_iterations_energy() -> None:
 def test_a_cycle_that_has_begun_only_is_not_shared_out_over_the_whole_ones() -> None:
     trace, _ = training([1.0] * 18)
     periods = known(1.0, cycle=5.0)
-    cycle = next(cost for cost in per_iteration(iterations(trace, periods), periods=periods).levels if cost.name == "cycle")
+    cycle = next(
+        cost
+        for cost in per_iteration(iterations(trace, periods), periods=periods).levels
+        if cost.name == "cycle"
+    )
     assert (cycle.count, cycle.each_s, cycle.time_s) == (3, pytest.approx(5.0), pytest.approx(15.0))
     assert cycle.every == pytest.approx(5.0, rel=0.01)
 
@@ -304,7 +393,9 @@ def test_a_best_guess_is_not_sure_and_says_why() -> None:
 
 def test_a_rate_needs_steps_and_the_counter_only() -> None:
     times = np.arange(0.0, 20.0, 0.1)
-    trace = pl.DataFrame({"time_s": times, "tick_s": times, "energy_j": 150.0 * times, "power_w": np.full(200, 150.0)})
+    trace = pl.DataFrame(
+        {"time_s": times, "tick_s": times, "energy_j": 150.0 * times, "power_w": np.full(200, 150.0)}
+    )
     summary = rate(trace, np.arange(0.0, 20.0, 0.5).tolist(), 5.2, 10.1)
     assert (summary.count, summary.seconds, summary.energy_j) == (9, pytest.approx(0.5), pytest.approx(75.0))
     with pytest.raises(UsageError, match=r"1 marks lie between 5\.2 and 5\.9 s and at least 2 are needed"):
@@ -321,9 +412,15 @@ def test_a_rate_needs_steps_and_the_counter_only() -> None:
         (known(3.02), "the power trace alone says 3.02 s: 3 iterations of the marks"),
         (known(0.25), "the power trace alone says 0.25 s: 1/4 of an iteration of the marks"),
         (known(1.37), "the power trace alone says 1.37 s, which the marks contradict"),
-        (known(1.37, cycle=1.01), "the power trace alone says 1.37 s, which the marks contradict; its cycle is the iteration"),
+        (
+            known(1.37, cycle=1.01),
+            "the power trace alone says 1.37 s, which the marks contradict; its cycle is the iteration",
+        ),
         (Periods(reason="flat"), "the power trace alone shows no iteration (flat)"),
-        (Periods(known(1.0).levels, reason="x"), "the power trace alone says 1 s, unsure: 0.0 % off the marks"),
+        (
+            Periods(known(1.0).levels, reason="x"),
+            "the power trace alone says 1 s, unsure: 0.0 % off the marks",
+        ),
     ],
 )
 def test_what_was_detected_is_checked_against_the_marks(periods: Periods, sentence: str) -> None:

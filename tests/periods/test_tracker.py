@@ -1,4 +1,6 @@
-"""A tracker finds the iteration, keeps step with it, and notices what changes; it says so when there is nothing to find."""
+"""A tracker finds the iteration, keeps step with it, and notices what changes; it says so when there is
+nothing to find.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ Rows = np.ndarray
 
 
 def plain(trace: pl.DataFrame) -> Periods:
-    """A plain detector (McLeod's normalised autocorrelation), so that these tests are about following what a detector says."""
+    """A plain detector (McLeod's normalised autocorrelation), so that these tests are about following what
+    a detector says.
+    """
     known = trace.select("time_s", "power_w").drop_nulls()
     time_s, power_w = known["time_s"].to_numpy(), known["power_w"].to_numpy()
     step_s = float(np.median(np.diff(time_s)))
@@ -35,11 +39,15 @@ def plain(trace: pl.DataFrame) -> Periods:
     n = len(even)
     squares = np.concatenate([[0.0], np.cumsum(even**2)])
     lags = np.arange(1, n // 2)
-    likeness = np.array([2 * even[: n - k] @ even[k:] / max(squares[n - k] + squares[n] - squares[k], 1e-9) for k in lags])
+    likeness = np.array(
+        [2 * even[: n - k] @ even[k:] / max(squares[n - k] + squares[n] - squares[k], 1e-9) for k in lags]
+    )
     below = np.flatnonzero(likeness < 0)
     if not len(below):
         return Periods(reason="no rhythm", longer_s=0.0)
-    peaks = [k for k in range(below[0] + 1, len(lags) - 1) if likeness[k - 1] < likeness[k] >= likeness[k + 1]]
+    peaks = [
+        k for k in range(below[0] + 1, len(lags) - 1) if likeness[k - 1] < likeness[k] >= likeness[k + 1]
+    ]
     top = max((likeness[k] for k in peaks), default=0.0)
     if top < 0.45:
         return Periods(reason="no rhythm", longer_s=0.0)
@@ -55,13 +63,21 @@ def says(seconds: float, calls: list[float] | None = None) -> Callable[[pl.DataF
     def detect(trace: pl.DataFrame) -> Periods:
         if calls is not None:
             calls.append(float(trace["time_s"][-1]))
-        return Periods((Level("iteration", seconds, 0.01 * seconds, 0.9, float(trace["time_s"][0]), 0.9),), sure=True)
+        return Periods(
+            (Level("iteration", seconds, 0.01 * seconds, 0.9, float(trace["time_s"][0]), 0.9),), sure=True
+        )
 
     return detect
 
 
 def rows_of(time_s: Rows, power_w: Rows, **others: object) -> Rows:
-    columns = {"power_limit_w": 300.0, "sm_clock_mhz": 1400.0, "utilisation": 1.0, "power_tick_s": time_s, **others}
+    columns = {
+        "power_limit_w": 300.0,
+        "sm_clock_mhz": 1400.0,
+        "utilisation": 1.0,
+        "power_tick_s": time_s,
+        **others,
+    }
     full = {name: np.broadcast_to(np.asarray(values, float), len(time_s)) for name, values in columns.items()}
     return as_rows(pl.DataFrame({"time_s": time_s, "power_w": power_w, **full}))
 
@@ -86,14 +102,18 @@ class Training:
 
     def __init__(self, machine: Machine, detect: Callable[[pl.DataFrame], Periods] = plain) -> None:
         self.machine, self.device = machine, open_device()
-        self.following = Following(Recorder([self.device]), self.device.uuid, make=lambda: PeriodTracker(detect))
+        self.following = Following(
+            Recorder([self.device]), self.device.uuid, make=lambda: PeriodTracker(detect)
+        )
         self.tracker = self.following.tracker
         self.seen: list[tuple[float, str, float | None]] = []
 
     def look(self) -> None:
         tracker = self.following.update()
         level = tracker.periods.iteration
-        self.seen.append((self.machine.clock(), tracker.state, level.seconds if level and tracker.periods.sure else None))
+        self.seen.append(
+            (self.machine.clock(), tracker.state, level.seconds if level and tracker.periods.sure else None)
+        )
 
     def idle(self, seconds: float) -> None:
         for _ in range(int(4 * seconds)):
@@ -114,7 +134,11 @@ class Training:
 
     def locked_s(self, seconds: float, from_s: float) -> float:
         """When the tracker was first sure of about this period, after a time."""
-        return next(at_s for at_s, _, known_s in self.seen if at_s >= from_s and known_s and abs(known_s / seconds - 1) < 0.05)
+        return next(
+            at_s
+            for at_s, _, known_s in self.seen
+            if at_s >= from_s and known_s and abs(known_s / seconds - 1) < 0.05
+        )
 
 
 @pytest.fixture
@@ -139,7 +163,9 @@ def typical_s(job: TrainingJob, last: int = 20) -> float:
         ("H100", "librispeech", 192),
     ],
 )
-def test_the_iteration_of_a_training_is_found_and_followed(simulated: Simulated, card: str, workload: str, batch_size: int) -> None:
+def test_the_iteration_of_a_training_is_found_and_followed(
+    simulated: Simulated, card: str, workload: str, batch_size: int
+) -> None:
     training = Training(simulated(card, stepped=True))
     job = training.train(workload, batch_size, 50.0, evaluate=False)
     true_s = float(np.mean(np.diff(job.marks)))
@@ -162,7 +188,9 @@ def test_boundaries_stay_on_the_same_point_of_the_iteration(training: Training) 
             near_s = marks[np.argmin(np.abs(marks - level.phase_s))]
             late.append((level.phase_s - near_s) / level.seconds)
     around = np.exp(2j * np.pi * np.array(late))
-    spread = np.sqrt(-2 * np.log(np.abs(around.mean()))) / (2 * np.pi)  # circular standard deviation, in periods
+    spread = np.sqrt(-2 * np.log(np.abs(around.mean()))) / (
+        2 * np.pi
+    )  # circular standard deviation, in periods
     assert spread < 0.05
 
 
@@ -202,7 +230,11 @@ def test_irregular_looks_with_holes_do_no_harm() -> None:
     time_s = np.cumsum(rng.uniform(0.04, 0.16, 1500))
     time_s = time_s[(time_s % 40 < 33) | (time_s < 20)]  # now and then nobody looks for seven seconds
     tracker = PeriodTracker(plain)
-    states = [tracker.state for at_s in watched(tracker, rows_of(time_s, wave(time_s / 1.7) + rng.normal(0, 5, len(time_s)))) if at_s > 15]
+    states = [
+        tracker.state
+        for at_s in watched(tracker, rows_of(time_s, wave(time_s / 1.7) + rng.normal(0, 5, len(time_s))))
+        if at_s > 15
+    ]
     assert set(states) == {"locked"}
     assert tracker.periods.iteration is not None
     assert tracker.periods.iteration.seconds == pytest.approx(1.7, rel=0.01)
@@ -230,7 +262,10 @@ def test_drift_is_followed_without_asking_the_detector() -> None:
 def test_the_other_levels_are_carried_along() -> None:
     def detect(trace: pl.DataFrame) -> Periods:
         found = says(2.0)(trace).levels[0]
-        return Periods((Level("micro-step", 0.5, 0.01, 0.8, 0.0, 0.2), found, Level("cycle", 20.0, 0.1, 0.7, 0.0, 0.1)), sure=True)
+        return Periods(
+            (Level("micro-step", 0.5, 0.01, 0.8, 0.0, 0.2), found, Level("cycle", 20.0, 0.1, 0.7, 0.0, 0.1)),
+            sure=True,
+        )
 
     tracker = PeriodTracker(detect)
     time_s = np.arange(0, 120, 0.1)
@@ -282,7 +317,8 @@ def test_another_batch_size_is_noticed(training: Training) -> None:
     job = training.train("imagenet", 128, 40.0)
     assert training.tracker.periods.iteration is not None
     assert training.tracker.periods.iteration.seconds == pytest.approx(typical_s(job), rel=0.02)
-    # Without a pause or a changed setting it could be an evaluation, for a third of the time that the training took.
+    # Without a pause or a changed setting it could be an evaluation, for a third of the time that the
+    # training took.
     assert training.locked_s(typical_s(job), changed_s) - changed_s < 15.0
     assert training.tracker.state == "locked"
 
@@ -377,7 +413,10 @@ def blinking(simulated: Simulated, card: str, seconds: float) -> PeriodTracker:
     following = Following(Recorder([device]), device.uuid, make=lambda: PeriodTracker(plain))
     at_s = machine.clock()
     for _ in range(8):
-        plan = [(seconds / 2, 280.0, 1400, 877, 1.0, 0.5, 0), (seconds / 2, 140.0, 1400, 877, 1.0, 0.5, 0)] * round(5 / seconds)
+        plan = [
+            (seconds / 2, 280.0, 1400, 877, 1.0, 0.5, 0),
+            (seconds / 2, 140.0, 1400, 877, 1.0, 0.5, 0),
+        ] * round(5 / seconds)
         machine.state.publish(0, at_s, plan, (140.0, 1400, 877, 1.0, 0.5, 0))
         at_s += sum(part[0] for part in plan)
         machine.step(at_s - machine.clock())
@@ -385,7 +424,9 @@ def blinking(simulated: Simulated, card: str, seconds: float) -> PeriodTracker:
     return following.tracker
 
 
-@pytest.mark.parametrize(("card", "seconds"), [("A100", 0.104), ("V100", 0.0205), ("H100", 0.052), ("RTX6000", 0.104)])
+@pytest.mark.parametrize(
+    ("card", "seconds"), [("A100", 0.104), ("V100", 0.0205), ("H100", 0.052), ("RTX6000", 0.104)]
+)
 def test_a_beat_with_the_sensor_is_no_iteration(simulated: Simulated, card: str, seconds: float) -> None:
     tracker = blinking(simulated, card, seconds)
     assert tracker.state == "none"
@@ -394,8 +435,12 @@ def test_a_beat_with_the_sensor_is_no_iteration(simulated: Simulated, card: str,
     assert tracker.words == tracker.periods.reason
 
 
-@pytest.mark.parametrize(("card", "seconds"), [("A100", 3.5), ("A100", 0.9), ("V100", 0.104), ("RTX6000", 2.6)])
-def test_what_the_energy_counter_confirms_is_believed(simulated: Simulated, card: str, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("card", "seconds"), [("A100", 3.5), ("A100", 0.9), ("V100", 0.104), ("RTX6000", 2.6)]
+)
+def test_what_the_energy_counter_confirms_is_believed(
+    simulated: Simulated, card: str, seconds: float
+) -> None:
     tracker = blinking(simulated, card, seconds)
     assert tracker.state == "locked"
     assert tracker.periods.iteration is not None
@@ -403,7 +448,11 @@ def test_what_the_energy_counter_confirms_is_believed(simulated: Simulated, card
 
 
 def polled(
-    seconds: float, *, obeys: bool, until_s: float = 60.0, each: Callable[[PeriodTracker], None] = lambda tracker: None
+    seconds: float,
+    *,
+    obeys: bool,
+    until_s: float = 60.0,
+    each: Callable[[PeriodTracker], None] = lambda tracker: None,
 ) -> tuple[PeriodTracker, list[float]]:
     """A sensor without steps of its own, looked at every 0.1 s or as the tracker asks; what it asked for."""
     tracker, at_s, asked = PeriodTracker(plain), 0.0, []
@@ -412,7 +461,13 @@ def polled(
         if wanted_s is not None:
             asked.append(wanted_s)
         at_s += wanted_s if obeys and wanted_s is not None else 0.1
-        tracker.feed(rows_of(np.array([at_s]), 200 + 50 * np.sin(2 * np.pi * np.array([at_s / seconds])), power_tick_s=np.nan))
+        tracker.feed(
+            rows_of(
+                np.array([at_s]),
+                200 + 50 * np.sin(2 * np.pi * np.array([at_s / seconds])),
+                power_tick_s=np.nan,
+            )
+        )
         each(tracker)
     return tracker, asked
 
@@ -445,7 +500,9 @@ def test_where_nobody_can_look_at_another_pace_it_stays_a_suspicion() -> None:
     assert asked
     assert (tracker.state, tracker.wanted_interval_s) == ("none", None)
     assert tracker.periods.reason.startswith("aliasing suspected: 0.37")
-    assert tracker.periods.reason.endswith(" s is near the limit of looking every 0.1 s, and no other pace could be had")
+    assert tracker.periods.reason.endswith(
+        " s is near the limit of looking every 0.1 s, and no other pace could be had"
+    )
 
 
 def test_a_recorded_trace_can_be_followed_without_the_guard() -> None:
@@ -532,7 +589,11 @@ def test_the_benchmark_tells_after_how_many_periods_the_tracker_was_right_and_su
 
 
 def never_wrong(training: Training, *true_s: float) -> bool:
-    return all(any(abs(known_s / each - 1) < 0.05 for each in true_s) for _, _, known_s in training.seen if known_s is not None)
+    return all(
+        any(abs(known_s / each - 1) < 0.05 for each in true_s)
+        for _, _, known_s in training.seen
+        if known_s is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -556,9 +617,17 @@ def test_the_shipped_detector_locks_on_and_is_never_sure_of_anything_else(
     assert level is not None
     assert level.seconds == pytest.approx(true_s, rel=0.015)
     assert training.locked_s(true_s, 0.0) - job.marks[0] < 16 * max(1.0, true_s)
-    for at_s, _, known_s in training.seen:  # beside the iterations so far: where the data gap is long, the first few may all be short
+    for (
+        at_s,
+        _,
+        known_s,
+    ) in (
+        training.seen
+    ):  # beside the iterations so far: where the data gap is long, the first few may all be short
         if known_s is not None:
-            assert known_s == pytest.approx(np.mean(np.diff([mark for mark in job.marks if mark <= at_s])), rel=0.05)
+            assert known_s == pytest.approx(
+                np.mean(np.diff([mark for mark in job.marks if mark <= at_s])), rel=0.05
+            )
 
 
 def test_the_shipped_detector_locks_on_anew_under_another_power_limit(simulated: Simulated) -> None:
@@ -574,7 +643,9 @@ def test_the_shipped_detector_locks_on_anew_under_another_power_limit(simulated:
 
 
 @pytest.mark.parametrize("sizes", [(24, 48), (48, 24)])
-def test_the_shipped_detector_locks_on_anew_at_another_batch_size(simulated: Simulated, sizes: tuple[int, int]) -> None:
+def test_the_shipped_detector_locks_on_anew_at_another_batch_size(
+    simulated: Simulated, sizes: tuple[int, int]
+) -> None:
     training = Training(simulated("V100", stepped=True), find_periods)
     before_s = typical_s(training.train("librispeech", sizes[0], 30.0))
     changed_s = training.machine.clock()
@@ -587,7 +658,9 @@ def test_the_shipped_detector_locks_on_anew_at_another_batch_size(simulated: Sim
 # with a recorder
 
 
-def test_following_asks_the_recorder_and_leaves_it_as_it_was(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_asks_the_recorder_and_leaves_it_as_it_was(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = simulated("A100", stepped=True)
     device = open_device()
     recorder = Recorder([device])

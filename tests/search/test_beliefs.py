@@ -1,4 +1,6 @@
-"""What a history says: costs are counted whole, scored anew by any objective, and held against what the default would have cost."""
+"""What a history says: costs are counted whole, scored anew by any objective, and held against what the
+default would have cost.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,24 @@ def ran(number: int, b: int, recurrence: int | None = None, **more: object) -> A
     """A run at 150 W that reached the target, with its profile."""
     epochs = EPOCHS[b]
     values: dict[str, object] = {
-        "state": "reached", "epochs": epochs, "time_s": epochs * 1.2 * EPOCH_S[b], "energy_j": epochs * 1.2 * EPOCH_S[b] * 120.0,
-        "power_limit_w": 150.0, "profile": profile(b), "target": 0.6, "gpu": "V100",
-    }  # fmt: skip
+        "state": "reached",
+        "epochs": epochs,
+        "time_s": epochs * 1.2 * EPOCH_S[b],
+        "energy_j": epochs * 1.2 * EPOCH_S[b] * 120.0,
+        "power_limit_w": 150.0,
+        "profile": profile(b),
+        "target": 0.6,
+        "gpu": "V100",
+    }
     return Attempt(number, b, number if recurrence is None else recurrence, **{**values, **more})  # type: ignore[arg-type]
 
 
 def seen(
-    attempts: list[Attempt], objective: Objective = ETA, *, policy: str = "knowledge-gradient", space: Space = SPACE
+    attempts: list[Attempt],
+    objective: Objective = ETA,
+    *,
+    policy: str = "knowledge-gradient",
+    space: Space = SPACE,
 ) -> beliefs.Outlook:
     made = Recorded(attempts, space, objective, policy)
     return look(made.ledger, attempts_paid(made.ledger.attempts, space), objective, made.policy)
@@ -57,7 +69,17 @@ def rows_of(attempts: list[Attempt], objective: Objective = ETA) -> pl.DataFrame
 
 
 def test_a_recurrence_costs_all_that_was_spent_on_it() -> None:
-    slice_ = ran(0, 64, 0, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0, profile_time_s=3.0, profile_energy_j=300.0)
+    slice_ = ran(
+        0,
+        64,
+        0,
+        purpose="slice",
+        state="stopped",
+        time_s=0.0,
+        energy_j=0.0,
+        profile_time_s=3.0,
+        profile_energy_j=300.0,
+    )
     stopped = ran(1, 64, 0, state="stopped", time_s=100.0, energy_j=12_000.0, profile=())
     reached = ran(2, 128, 0, time_s=1000.0, energy_j=100_000.0, profile_time_s=10.0, profile_energy_j=2_000.0)
     (row,) = rows_of([slice_, stopped, reached, ran(3, 128, 1)]).head(1).iter_rows(named=True)
@@ -68,13 +90,18 @@ def test_a_recurrence_costs_all_that_was_spent_on_it() -> None:
 
 @pytest.mark.parametrize(
     ("objective", "cost"),
-    [(Energy(), 172_800.0), (Time(), 1440.0), (EnergyDelay(), 172_800.0 * 1440), (EnergyWithin(1.1, 100.0), 172_800.0)],
+    [
+        (Energy(), 172_800.0),
+        (Time(), 1440.0),
+        (EnergyDelay(), 172_800.0 * 1440),
+        (EnergyWithin(1.1, 100.0), 172_800.0),
+    ],
 )
 def test_any_objective_scores_the_same_history(objective: Objective, cost: float) -> None:
     run = ran(0, 128, time_s=1440.0, energy_j=172_800.0)
-    assert rows_of([run, run.__class__(1, 128, 1, state="reached", time_s=1440.0, energy_j=172_800.0)], objective)["spent"].to_list() == (
-        pytest.approx([cost, 2 * cost])
-    )
+    assert rows_of(
+        [run, run.__class__(1, 128, 1, state="reached", time_s=1440.0, energy_j=172_800.0)], objective
+    )["spent"].to_list() == (pytest.approx([cost, 2 * cost]))
 
 
 def test_what_others_gave_up_and_came_late_is_paid_once_and_other_gpus_and_targets_not_at_all() -> None:
@@ -127,7 +154,9 @@ def test_the_same_look_twice_is_the_same() -> None:
 
 
 def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_of() -> None:
-    outlook = seen([ran(0, 64), ran(1, 128, state="crashed", oom=True, time_s=1.0, energy_j=100.0, profile=())])
+    outlook = seen(
+        [ran(0, 64), ran(1, 128, state="crashed", oom=True, time_s=1.0, energy_j=100.0, profile=())]
+    )
     assert outlook.believed["barred"].to_list() == ["", "", "batch size 128 ran out of memory"]
     assert outlook.believed["cost"][2] is None
     assert outlook.batch_size != 128
@@ -137,7 +166,11 @@ def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_o
 def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> None:
     made = Recorded([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)], SPACE, ETA)
     outlook = look(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, None)
-    assert (outlook.proposal, outlook.reason, outlook.batch_size) == (None, "a sampler of Optuna's chooses the next batch size", 64)
+    assert (outlook.proposal, outlook.reason, outlook.batch_size) == (
+        None,
+        "a sampler of Optuna's chooses the next batch size",
+        64,
+    )
 
 
 # against the default
@@ -153,13 +186,21 @@ def test_savings_are_the_default_at_the_highest_limit_less_what_was_spent() -> N
     assert default.cost == pytest.approx(14 * (0.5 * 20_000 + 0.5 * 250 * 100), rel=0.02)
     assert default.low < default.cost < default.high
     spent = 14 * (0.5 * 14_400 + 0.5 * 250 * 120)
-    np.testing.assert_allclose(outlook.recurrences["saved"], [(n + 1) * (default.cost - spent) for n in range(12)], rtol=1e-9)
+    np.testing.assert_allclose(
+        outlook.recurrences["saved"], [(n + 1) * (default.cost - spent) for n in range(12)], rtol=1e-9
+    )
     assert outlook.break_even == 1
 
 
 @pytest.mark.parametrize(
     ("saved", "since"),
-    [([1.0, 2.0], 1), ([-1.0, 1.0, 2.0], 2), ([1.0, -1.0, 0.0, 3.0], 3), ([1.0, 2.0, -0.1], None), ([], None)],
+    [
+        ([1.0, 2.0], 1),
+        ([-1.0, 1.0, 2.0], 2),
+        ([1.0, -1.0, 0.0, 3.0], 3),
+        ([1.0, 2.0, -0.1], None),
+        ([], None),
+    ],
 )
 def test_it_breaks_even_where_the_sum_stays_below(saved: list[float], since: int | None) -> None:
     assert break_even(pl.DataFrame({"saved": saved}, schema={"saved": pl.Float64})) == since
@@ -205,7 +246,11 @@ def test_a_record_is_played_again_recurrence_by_recurrence() -> None:
 
 
 def test_a_file_and_frames_say_what_the_attempts_said(tmp_path: Path) -> None:
-    attempts = [ran(0, 128), ran(1, 64, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0), ran(2, 64, 1)]
+    attempts = [
+        ran(0, 128),
+        ran(1, 64, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0),
+        ran(2, 64, 1),
+    ]
     write_csv(attempts, tmp_path / "history.csv")
     of_file = Recorded(tmp_path / "history.csv")
     assert of_file.space == Space((64, 128), 128, LIMITS, 14, 0.6, "V100")
@@ -235,5 +280,7 @@ def test_a_policy_with_a_prior_of_its_own_is_shown_with_it() -> None:
     evidence = made.ledger.evidence()
     sure = make_policy("knowledge-gradient")
     wide = replace(sure, prior=replace(sure.prior, own_sd=0.6))  # type: ignore[type-var, attr-defined]
-    spread = [float(np.std(beliefs.belief_of(evidence, ETA, policy).log_epochs[:, 2])) for policy in (sure, wide)]  # type: ignore[union-attr]
+    spread = [
+        float(np.std(beliefs.belief_of(evidence, ETA, policy).log_epochs[:, 2])) for policy in (sure, wide)
+    ]  # type: ignore[union-attr]
     assert spread[1] > 1.5 * spread[0]

@@ -15,11 +15,15 @@ from workbench.search.surrogates.expected_hypervolume import FrontierSearch
 
 LIMITS = (100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0)
 BATCHES = (16, 32, 64, 128, 256)
-SPACE = pl.DataFrame(list(itertools.product(BATCHES, LIMITS)), schema=["batch_size", "power_limit_w"], orient="row")
+SPACE = pl.DataFrame(
+    list(itertools.product(BATCHES, LIMITS)), schema=["batch_size", "power_limit_w"], orient="row"
+)
 
 
 def cost(row: dict[str, float]) -> tuple[float, float]:
-    """A card that nothing here was fitted to: time falls with the root of the limit up to 210 W, and with the batch size."""
+    """A card that nothing here was fitted to: time falls with the root of the limit up to 210 W, and with
+    the batch size.
+    """
     drawn_w = min(row["power_limit_w"], 210.0)
     time_s = (1.0 + 20.0 / row["batch_size"]) * (210.0 / drawn_w) ** 0.5
     return time_s, time_s * drawn_w
@@ -52,7 +56,9 @@ def test_what_was_measured_is_believed_and_what_matters_comes_close() -> None:
     seen = belief["measured"].to_numpy()
     assert seen.sum() == len(search.measured)
     np.testing.assert_allclose(belief["time_s"].to_numpy()[seen], truth[seen, 0], rtol=1e-6)
-    large = SPACE["batch_size"].to_numpy() >= 64  # the others are far from the frontier, and nothing was paid to know them
+    large = (
+        SPACE["batch_size"].to_numpy() >= 64
+    )  # the others are far from the frontier, and nothing was paid to know them
     assert np.abs(np.log(belief["energy_j"].to_numpy() / truth[:, 1]))[large].mean() < 0.05
 
 

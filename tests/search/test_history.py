@@ -21,7 +21,9 @@ from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evid
         ((8, 8), 8, "twice"),
     ],
 )
-def test_a_space_that_makes_no_sense_is_refused_in_words(sizes: tuple[int, ...], default: int, words: str) -> None:
+def test_a_space_that_makes_no_sense_is_refused_in_words(
+    sizes: tuple[int, ...], default: int, words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
         Space(sizes, default)
 
@@ -30,13 +32,23 @@ def run(number: int, batch_size: int, state: str, **other: object) -> dict[str, 
     row: dict[str, object] = dict.fromkeys(RUNS.names())
     return (
         row
-        | {"run": number, "recurrence": number, "batch_size": batch_size, "state": state, "epochs": 5.0, "time_s": 10.0, "energy_j": 100.0}
+        | {
+            "run": number,
+            "recurrence": number,
+            "batch_size": batch_size,
+            "state": state,
+            "epochs": 5.0,
+            "time_s": 10.0,
+            "energy_j": 100.0,
+        }
         | other
     )
 
 
 def history(
-    *rows: dict[str, object], profiles: list[tuple[object, ...]] | None = None, milestones: list[tuple[object, ...]] | None = None
+    *rows: dict[str, object],
+    profiles: list[tuple[object, ...]] | None = None,
+    milestones: list[tuple[object, ...]] | None = None,
 ) -> RunHistory:
     return RunHistory(
         pl.DataFrame(list(rows), schema=RUNS),
@@ -79,7 +91,9 @@ def test_runs_to_another_target_are_kept_apart() -> None:
 
 
 def test_a_profile_that_was_made_again_replaces_the_old_one() -> None:
-    seen = history(run(0, 8, "reached"), profiles=[(5, 8, 100.0, 3.0, 90.0, None), (0, 8, 100.0, 2.0, 90.0, None)])
+    seen = history(
+        run(0, 8, "reached"), profiles=[(5, 8, 100.0, 3.0, 90.0, None), (0, 8, 100.0, 2.0, 90.0, None)]
+    )
     assert Evidence.of(seen, Space((8,), 8, (100.0,))).epoch_time_s[0, 0] == 3.0
 
 
@@ -96,7 +110,14 @@ def test_a_history_is_counted_once_for_every_space() -> None:
 
 def test_a_power_limit_is_the_nearest_that_may_be_set() -> None:
     evidence = Evidence(Space((8,), 8, (100.0, 250.0, 200.0)))
-    assert [evidence.column(limit_w) for limit_w in (None, 100.0, 130.0, 240.0, 999.0, 130.0)] == [1, 0, 0, 1, 1, 0]
+    assert [evidence.column(limit_w) for limit_w in (None, 100.0, 130.0, 240.0, 999.0, 130.0)] == [
+        1,
+        0,
+        0,
+        1,
+        1,
+        0,
+    ]
     assert Evidence(Space((8,), 8)).column(None) == Evidence(Space((8,), 8)).column(150.0) == 0
 
 

@@ -1,4 +1,6 @@
-"""Our policy finds the best batch size for little, stays out of debt when told to, and needs nothing but the history."""
+"""Our policy finds the best batch size for little, stays out of debt when told to, and needs nothing but
+the history.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,18 @@ def mean_epochs(size: int) -> float:
 
 
 class Machine:
-    """A job whose numbers can be worked out: 8 + b/16 epochs of 10 + 640/b seconds. Best is 64: 12 epochs of 20 s."""
+    """A job whose numbers can be worked out: 8 + b/16 epochs of 10 + 640/b seconds. Best is 64: 12 epochs
+    of 20 s.
+    """
 
-    def __init__(self, space: Space = SPACE, seed: int = 0, crashes: int = 10**9, never_below: int = 0, scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        space: Space = SPACE,
+        seed: int = 0,
+        crashes: int = 10**9,
+        never_below: int = 0,
+        scale: float = 1.0,
+    ) -> None:
         self.evidence = Evidence(space)
         self.rng = np.random.default_rng(seed)
         self.crashes, self.never_below, self.scale = crashes, never_below, scale
@@ -62,9 +73,13 @@ class Machine:
 
     def _profile(self, size: int, columns: list[int]) -> None:
         for column in columns:
-            self.evidence.add_profile(SIZES.index(size), LIMITS[column], epoch_s(size, column, self.scale), WATTS[column])
+            self.evidence.add_profile(
+                SIZES.index(size), LIMITS[column], epoch_s(size, column, self.scale), WATTS[column]
+            )
 
-    def _run(self, policy: KnowledgeGradient, objective: Objective, proposal: Proposal, recurrence: int) -> bool:
+    def _run(
+        self, policy: KnowledgeGradient, objective: Objective, proposal: Proposal, recurrence: int
+    ) -> bool:
         size = proposal.batch_size
         arm = SIZES.index(size)
         if size >= self.crashes:
@@ -73,7 +88,9 @@ class Machine:
         if proposal.power_limit_w is None:
             self._profile(size, [0, 1, 2])
         column = self.evidence.column(proposal.power_limit_w)
-        needed = math.inf if size < self.never_below else round(mean_epochs(size) * self.rng.lognormal(0, 0.05))
+        needed = (
+            math.inf if size < self.never_below else round(mean_epochs(size) * self.rng.lognormal(0, 0.05))
+        )
         done = 0.0
         state = "stopped"
         while True:
@@ -84,7 +101,17 @@ class Machine:
             if policy.watch(self.evidence, objective, proposal, Progress(done, 0.0)):
                 break
         time_s = done * epoch_s(size, column, self.scale)
-        self.evidence.add(Run(arm, state, done, time_s, time_s * WATTS[column], recurrence=recurrence, power_limit_w=LIMITS[column]))
+        self.evidence.add(
+            Run(
+                arm,
+                state,
+                done,
+                time_s,
+                time_s * WATTS[column],
+                recurrence=recurrence,
+                power_limit_w=LIMITS[column],
+            )
+        )
         return state == "reached"
 
 
@@ -103,7 +130,8 @@ def test_what_it_spends_on_looking_is_little() -> None:
         machine.recur(KnowledgeGradient(), 40)
         best = min(mean_epochs(64) * COST.cost(epoch_s(64, c), epoch_s(64, c) * WATTS[c]) for c in range(3))
         regrets.append(sum(machine.costs) / best - 40)
-    # Trying all six sizes twice would cost 14 runs: 2 x (2.5 + 1.25 + 1 + 1 + 1.25 + 1.9) - 12 = 5.8 above the best.
+    # Trying all six sizes twice would cost 14 runs: 2 x (2.5 + 1.25 + 1 + 1 + 1.25 + 1.9) - 12 = 5.8 above
+    # the best.
     assert np.mean(regrets) < 4
 
 
@@ -114,7 +142,9 @@ def test_the_first_thing_is_a_look_at_what_an_epoch_of_the_default_costs() -> No
 
 def test_where_nothing_is_cheaper_the_first_run_is_the_default_and_profiles_all_limits() -> None:
     evidence = Evidence(SPACE)
-    for arm in range(len(SIZES)):  # an epoch of half the batch size takes twice as long, and no fewer epochs can make up for it
+    for arm in range(
+        len(SIZES)
+    ):  # an epoch of half the batch size takes twice as long, and no fewer epochs can make up for it
         evidence.add_profile(arm, 250.0, 10.0 * 512 / SIZES[arm], 200.0)
     proposal = KnowledgeGradient().ask(evidence, COST, np.random.default_rng(0))
     assert (proposal.batch_size, proposal.power_limit_w, proposal.purpose) == (512, None, "run")
@@ -134,7 +164,9 @@ def test_a_first_run_elsewhere_that_does_not_get_there_is_followed_by_the_defaul
         machine._profile(proposal.batch_size, [2])
     # It may cost no more than the default in all its epochs.
     assert proposal.stop_after_epochs <= 100
-    machine.evidence.add(Run(SIZES.index(proposal.batch_size), "stopped", proposal.stop_after_epochs, 1.0, 1.0))
+    machine.evidence.add(
+        Run(SIZES.index(proposal.batch_size), "stopped", proposal.stop_after_epochs, 1.0, 1.0)
+    )
     assert KnowledgeGradient().ask(machine.evidence, COST, machine.rng).batch_size == 16
 
 
@@ -162,7 +194,9 @@ def test_one_limit_is_compared_with_the_best_limit_of_others_fairly() -> None:
     evidence.add(Run(5, "reached", 40.0, 400.0, 4e4))
     for column in range(3):
         evidence.add_profile(5, LIMITS[column], epoch_s(512, column), WATTS[column])
-    evidence.add_profile(4, 250.0, epoch_s(512, 2), WATTS[2])  # the same epoch, known at the highest limit only
+    evidence.add_profile(
+        4, 250.0, epoch_s(512, 2), WATTS[2]
+    )  # the same epoch, known at the highest limit only
     cost = believe(evidence, COST, EpochPrior(), 64, np.random.default_rng(0)).epoch_cost
     assert cost[:, 4] == pytest.approx(cost[:, 5])
 
@@ -222,7 +256,9 @@ def test_safe_mode_is_never_in_debt_against_doing_nothing(seed: int) -> None:
     machine.recur(KnowledgeGradient(safe=True), 40)
     nothing = mean_epochs(512) * COST.cost(epoch_s(512, 2), epoch_s(512, 2) * WATTS[2])
     spent = np.cumsum(machine.costs) / (nothing * np.arange(1, 41))
-    assert spent[4:].max() <= 1.045  # runs scatter by 5 %, so the mean of five does by 2.2 %: two standard errors
+    assert (
+        spent[4:].max() <= 1.045
+    )  # runs scatter by 5 %, so the mean of five does by 2.2 %: two standard errors
 
 
 def test_safe_mode_still_finds_what_pays() -> None:
@@ -234,14 +270,29 @@ def test_safe_mode_still_finds_what_pays() -> None:
 def frames(evidence: Evidence) -> RunHistory:
     """The history that a store would hold."""
     runs = [
-        (n, r.recurrence, SIZES[r.arm], r.power_limit_w, r.state, r.epochs, r.time_s - r.profile_time_s, r.energy_j - r.profile_energy_j,
-         r.profile_time_s, r.profile_energy_j, None, None) for n, r in enumerate(evidence.runs)
-    ]  # fmt: skip
+        (
+            n,
+            r.recurrence,
+            SIZES[r.arm],
+            r.power_limit_w,
+            r.state,
+            r.epochs,
+            r.time_s - r.profile_time_s,
+            r.energy_j - r.profile_energy_j,
+            r.profile_time_s,
+            r.profile_energy_j,
+            None,
+            None,
+        )
+        for n, r in enumerate(evidence.runs)
+    ]
     profiles = [
         (None, SIZES[arm], LIMITS[c], evidence.epoch_time_s[arm, c], evidence.power_w[arm, c], None)
         for arm in range(len(SIZES)) for c in range(3) if not np.isnan(evidence.epoch_time_s[arm, c])
-    ]  # fmt: skip
-    milestones = [(n, level, epoch) for n, r in enumerate(evidence.runs) for level, epoch in r.milestones.items()]
+    ]
+    milestones = [
+        (n, level, epoch) for n, r in enumerate(evidence.runs) for level, epoch in r.milestones.items()
+    ]
     return RunHistory(
         pl.DataFrame(runs, schema=RUNS, orient="row"),
         pl.DataFrame(profiles, schema=PROFILES, orient="row"),
@@ -262,7 +313,10 @@ def test_history_is_scored_anew_at_another_eta() -> None:
     machine.recur(KnowledgeGradient(), 20)
     history = frames(machine.evidence)
     limits = {
-        eta: ask(KnowledgeGradient(), history, SPACE, ZeusCost(eta, 250), np.random.default_rng(0)).power_limit_w for eta in (0.0, 1.0)
+        eta: ask(
+            KnowledgeGradient(), history, SPACE, ZeusCost(eta, 250), np.random.default_rng(0)
+        ).power_limit_w
+        for eta in (0.0, 1.0)
     }
     # Time alone wants the highest limit; energy alone the lowest: 1.08 x 135 W < 1.02 x 170 W < 200 W.
     assert limits == {0.0: 250.0, 1.0: 150.0}
@@ -273,7 +327,11 @@ def test_epochs_seen_on_another_card_are_evidence_and_its_times_are_not() -> Non
     machine = Machine()
     machine.recur(KnowledgeGradient(), 30)
     there = frames(machine.evidence)
-    other = RunHistory(there.runs.with_columns(gpu=pl.lit("B")), there.profiles.with_columns(gpu=pl.lit("B")), there.milestones)
+    other = RunHistory(
+        there.runs.with_columns(gpu=pl.lit("B")),
+        there.profiles.with_columns(gpu=pl.lit("B")),
+        there.milestones,
+    )
     evidence = Evidence.of(other, space)
     assert evidence.count.sum() == 30
     assert not evidence.in_profile.any()
@@ -343,14 +401,27 @@ def test_a_forecast_that_a_run_has_outlived_counts_for_little() -> None:
         evidence = Evidence(Space((64, 128), 128, LIMITS))
         for n in range(4):
             evidence.add(Run(1, "reached", 32.0, 320.0, 3e4, recurrence=n, milestones={0.3: 6.0, 0.5: 31.0}))
-        evidence.add(Run(0, "stopped", epochs, 10 * epochs, 1e3 * epochs, recurrence=4, milestones={0.3: 3.0, 0.5: 18.0}))
+        evidence.add(
+            Run(
+                0,
+                "stopped",
+                epochs,
+                10 * epochs,
+                1e3 * epochs,
+                recurrence=4,
+                milestones={0.3: 3.0, 0.5: 18.0},
+            )
+        )
         return believe(evidence, COST, EpochPrior(), 4000, np.random.default_rng(0)).log_epochs
 
-    # It had 0.5 in 18 epochs instead of 31, and was stopped at once: it may well be the better one. Stopped at 48 it is not.
+    # It had 0.5 in 18 epochs instead of 31, and was stopped at once: it may well be the better one. Stopped
+    # at 48 it is not.
     assert (belief(18.0)[:, 0] < np.log(32)).mean() > 0.7
     late = belief(48.0)
     assert (late[:, 0] < np.log(32)).mean() < 0.1
-    assert np.exp(np.median(late[:, 1])) == pytest.approx(32, rel=0.05)  # and nobody doubts the runs that got there
+    assert np.exp(np.median(late[:, 1])) == pytest.approx(
+        32, rel=0.05
+    )  # and nobody doubts the runs that got there
 
 
 def test_what_was_stopped_far_beyond_the_best_is_not_tried_again_soon() -> None:
@@ -374,7 +445,10 @@ def test_chance_does_not_talk_it_into_a_try(monkeypatch: pytest.MonkeyPatch) -> 
     machine.recur(KnowledgeGradient(), 8)
 
     def picked(draws: int = 256) -> list[int]:
-        return [KnowledgeGradient(draws=draws).ask(machine.evidence, COST, np.random.default_rng(n)).batch_size for n in range(60)]
+        return [
+            KnowledgeGradient(draws=draws).ask(machine.evidence, COST, np.random.default_rng(n)).batch_size
+            for n in range(60)
+        ]
 
     thought_over = picked()
     monkeypatch.setattr(knowledge_gradient, "_SURE", 0.0)
@@ -406,9 +480,15 @@ def test_what_an_earlier_try_has_shown_stops_no_later_one() -> None:
     for n in range(3):
         evidence.add(Run(5, "reached", 40.0, 400.0, 4e4, recurrence=n, milestones={0.2: 5.0, 0.5: 20.0}))
     progress = Progress(30.0, 0.0, {0.2: 30.0})
-    assert KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress) is not None
+    assert (
+        KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress)
+        is not None
+    )
     evidence.add(Run(4, "stopped", 30.0, 300.0, 3e4, recurrence=3, milestones=dict(progress.milestones)))
-    assert KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress) is None
+    assert (
+        KnowledgeGradient().watch(evidence, COST, Proposal(256, 150.0, stop_after_epochs=60.0), progress)
+        is None
+    )
 
 
 def test_a_job_that_has_changed_is_learned_anew() -> None:
@@ -441,7 +521,9 @@ def test_while_a_try_is_in_flight_the_best_known_is_run() -> None:
     assert KnowledgeGradient().ask(machine.evidence, COST, np.random.default_rng(0)).batch_size == 512
 
 
-@pytest.mark.parametrize("objective", [EnergyDelay(1), EnergyDelay(2), EnergyWithin(1.05, 1e9), EnergyWithin(1.0, 11.3)])
+@pytest.mark.parametrize(
+    "objective", [EnergyDelay(1), EnergyDelay(2), EnergyWithin(1.05, 1e9), EnergyWithin(1.0, 11.3)]
+)
 @pytest.mark.parametrize("safe", [False, True])
 def test_other_objectives_are_served(objective: Objective, safe: bool) -> None:
     machine = Machine()

@@ -16,7 +16,9 @@ from workbench.search.clocks.make import NAMES, ClockSearch, Done, Trial, make_s
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.search.space import SettingSpace, space_from, space_of
 
-CLOCKS = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 4500, 1000)}), "clocks")
+CLOCKS = space_from(
+    Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 4500, 1000)}), "clocks"
+)
 LIMITS = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=10)
 METHODS = NAMES
 
@@ -24,7 +26,15 @@ METHODS = NAMES
 class World:
     """A job whose answers can be worked out on paper; noise on request."""
 
-    def __init__(self, space: SettingSpace, *, compute: float = 0.7, memory: float = 0.2, noise: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        space: SettingSpace,
+        *,
+        compute: float = 0.7,
+        memory: float = 0.2,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         self.space, self.noise, self.rng = space, noise, np.random.default_rng(seed)
         gap = 1 - compute - memory
         x = np.minimum(space.x, (np.clip(space.limit * 300 - 70, 1, None) / 180) ** (1 / 3))
@@ -38,7 +48,14 @@ class World:
         luck = np.exp(self.noise * self.rng.standard_normal(2))
         took, drew = iterations * self.time_s[row] * luck[0], iterations * self.energy_j[row] * luck[1]
         sd = max(self.noise, 0.001) * self.time_s[row] * np.sqrt(iterations)
-        search.tell(setting, iterations, float(took), float(drew), 1.96 * max(self.noise, 0.001) * float(drew), float(sd))
+        search.tell(
+            setting,
+            iterations,
+            float(took),
+            float(drew),
+            1.96 * max(self.noise, 0.001) * float(drew),
+            float(sd),
+        )
 
     def run(self, search: ClockSearch, most: int = 40) -> list[Setting]:
         asked = []
@@ -53,7 +70,11 @@ class World:
 
 
 def searching(
-    name: str, space: SettingSpace = CLOCKS, objective: Objective | None = None, bound: float | None = 0.05, **options: Any
+    name: str,
+    space: SettingSpace = CLOCKS,
+    objective: Objective | None = None,
+    bound: float | None = 0.05,
+    **options: Any,
 ) -> ClockSearch:
     return make_search(name, space, objective, bound, rng=np.random.default_rng(3), **options)
 
@@ -221,8 +242,12 @@ def test_it_needs_fewer_probes_than_gpoeo_at_no_more_energy() -> None:
             search = searching(name)
             counts[name].append(len(world.run(search)))
             chosen = CLOCKS.row(search.choice().setting)
-            share = min(1.0, 0.05 / max(float(world.slowdowns[chosen]), 1e-9))  # the rest of the time at the reference keeps the bound
-            costs[name].append((share * world.energy_j[chosen] + (1 - share) * world.energy_j[world.here]) / world.best(0.05))
+            share = min(
+                1.0, 0.05 / max(float(world.slowdowns[chosen]), 1e-9)
+            )  # the rest of the time at the reference keeps the bound
+            costs[name].append(
+                (share * world.energy_j[chosen] + (1 - share) * world.energy_j[world.here]) / world.best(0.05)
+            )
     assert sum(counts["model-guided"]) < 0.75 * sum(counts["gpoeo"])
     assert np.mean(costs["model-guided"]) <= np.mean(costs["gpoeo"]) + 0.01
 
@@ -256,7 +281,9 @@ def test_its_belief_has_a_row_for_every_setting_and_sharpens_where_it_has_probed
     assert before.height == after.height == len(CLOCKS)
     assert after["probes"].sum() == search.probes.height
     probed = after["probes"].to_numpy() > 0
-    assert after["time_sd"].to_numpy()[probed].mean() < 0.5 * before["time_sd"].to_numpy()[probed].mean() + 0.004
+    assert (
+        after["time_sd"].to_numpy()[probed].mean() < 0.5 * before["time_sd"].to_numpy()[probed].mean() + 0.004
+    )
     assert after["p_allowed"][CLOCKS.reference_row] == 1.0
 
 

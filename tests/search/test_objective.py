@@ -15,7 +15,9 @@ ALL = [ZeusCost(0.3, 250), Energy(), Time(), EnergyDelay(1), EnergyDelay(2), Ene
 
 
 def measured(time_s: float, energy_j: float | None) -> Measurement:
-    return Measurement("1", "run", 0.0, time_s, (GpuMeasurement("GPU", "u", energy_j, None, "counter", False),))
+    return Measurement(
+        "1", "run", 0.0, time_s, (GpuMeasurement("GPU", "u", energy_j, None, "counter", False),)
+    )
 
 
 def test_the_cost_of_zeus_prices_time_at_the_highest_power() -> None:

@@ -16,7 +16,9 @@ from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
 
 
 def points(*rows: tuple[float, float], **columns: list[object]) -> pl.DataFrame:
-    return pl.DataFrame({"time_s": [float(t) for t, _ in rows], "energy_j": [float(e) for _, e in rows], **columns})
+    return pl.DataFrame(
+        {"time_s": [float(t) for t, _ in rows], "energy_j": [float(e) for _, e in rows], **columns}
+    )
 
 
 FRONT = points((1, 10), (2, 6), (4, 3), (8, 2))
@@ -42,7 +44,9 @@ def test_the_order_of_the_points_does_not_matter(rows: list[tuple[float, float]]
 
 
 @given(some)
-def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(rows: list[tuple[float, float]]) -> None:
+def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(
+    rows: list[tuple[float, float]],
+) -> None:
     squares = sum(any(t <= x and e <= y for t, e in rows) for x in range(1, 13) for y in range(1, 13))
     assert frontier.hypervolume(points(*rows), (13.0, 13.0)) == pytest.approx(squares)
 
@@ -67,7 +71,10 @@ def test_gpus_and_jobs_have_frontiers_of_their_own() -> None:
 
 
 def test_columns_that_are_not_understood_stay_with_their_rows() -> None:
-    assert frontier.frontier(points((2, 1), (1, 2), (3, 3), note=["x", "y", "z"]))["note"].to_list() == ["y", "x"]
+    assert frontier.frontier(points((2, 1), (1, 2), (3, 3), note=["x", "y", "z"]))["note"].to_list() == [
+        "y",
+        "x",
+    ]
 
 
 # repeats and uncertainty
@@ -102,16 +109,27 @@ def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
     assert chance[1] == pytest.approx(0.5, abs=0.05)
     assert chance[1] + chance[2] == pytest.approx(1.0)
     assert chance[3] == 0.0
-    assert [frontier.verdict(each) for each in chance] == ["surely", frontier.verdict(chance[1]), frontier.verdict(chance[2]), "not"]
+    assert [frontier.verdict(each) for each in chance] == [
+        "surely",
+        frontier.verdict(chance[1]),
+        frontier.verdict(chance[2]),
+        "not",
+    ]
 
 
 def test_pruning_what_is_far_beaten_changes_no_probability() -> None:
     rng = np.random.default_rng(3)
-    frame = points(*rng.uniform(1, 10, (60, 2)).tolist()).with_columns(time_sd_s=pl.lit(0.2), energy_sd_j=pl.lit(0.2))
+    frame = points(*rng.uniform(1, 10, (60, 2)).tolist()).with_columns(
+        time_sd_s=pl.lit(0.2), energy_sd_j=pl.lit(0.2)
+    )
     time_s, energy_j = frame["time_s"].to_numpy(), frame["energy_j"].to_numpy()
     counts = np.zeros(60)
     for _ in range(3000):
-        counts[frontier.on_frontier(time_s + 0.2 * rng.standard_normal(60), energy_j + 0.2 * rng.standard_normal(60))] += 1
+        counts[
+            frontier.on_frontier(
+                time_s + 0.2 * rng.standard_normal(60), energy_j + 0.2 * rng.standard_normal(60)
+            )
+        ] += 1
     assert np.abs(frontier.membership(frame, draws=3000) - counts / 3000).max() < 0.05
 
 

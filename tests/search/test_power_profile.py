@@ -1,4 +1,6 @@
-"""Which limit next: few slices, the right optimum, the reason told; numbers that one can work out on paper."""
+"""Which limit next: few slices, the right optimum, the reason told; numbers that one can work out on
+paper.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
 from workbench.search.surrogates.power_limit_curve import model
 
 LIMITS_W = tuple(range(100, 251, 25))
-# A tenth of a second at 250 W; 80 % of busy time bound by the clock, a tenth a gap, static 18 %, knee 0.7 at 0.8 V.
+# A tenth of a second at 250 W; 80 % of busy time bound by the clock, a tenth a gap, static 18 %, knee 0.7 at
+# 0.8 V.
 JOB = np.array([math.log(0.1), 0.8, 0.1, math.log(0.9), 0.1, 0.18, 0.7, 0.8, 0.15])
 
 
@@ -81,19 +84,28 @@ def test_a_lower_limit_cannot_win_when_time_is_all_that_counts() -> None:
 
 def test_lower_limits_are_left_out_where_they_cannot_win_and_that_is_said() -> None:
     flat_out = JOB.copy()
-    flat_out[[1, 2, 5, 7]] = 1.0, 0.0, 0.4, 0.99  # all time bound by the clock, much static power, hardly any voltage to lower
+    flat_out[[1, 2, 5, 7]] = (
+        1.0,
+        0.0,
+        0.4,
+        0.99,
+    )  # all time bound by the clock, much static power, hardly any voltage to lower
     profile = PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0))
     done = drive(profile, job=flat_out)
     assert profile.optimum().limit_w == best(ZeusCost(0.5, 250.0).cost, flat_out) == 250.0
     assert profile.slices["limit_w"].n_unique() <= 4  # of 7
-    assert re.fullmatch(r"lower limits cannot win: they would cost at least \d+\.\d% more than 250 W", done.reason)
+    assert re.fullmatch(
+        r"lower limits cannot win: they would cost at least \d+\.\d% more than 250 W", done.reason
+    )
 
 
 def test_it_stops_above_the_lowest_limit_and_says_what_those_below_would_cost() -> None:
     profile = PowerProfile(np.arange(60, 251, 10), ZeusCost(0.3, 250.0))
     done = drive(profile)
     assert profile.slices["limit_w"].min() > 60.0
-    assert re.fullmatch(r"lower limits cannot win: they would cost at least \d+\.\d% more than \d+ W", done.reason)
+    assert re.fullmatch(
+        r"lower limits cannot win: they would cost at least \d+\.\d% more than \d+ W", done.reason
+    )
 
 
 def test_one_profile_serves_every_objective() -> None:
@@ -102,7 +114,9 @@ def test_one_profile_serves_every_objective() -> None:
     for eta in (0.3, 0.5, 0.7):
         objective = ZeusCost(eta, 250.0)
         chosen = profile.optimum(objective).limit_w
-        assert objective.cost(*truth(chosen)) <= 1.01 * min(objective.cost(*truth(limit)) for limit in LIMITS_W)
+        assert objective.cost(*truth(chosen)) <= 1.01 * min(
+            objective.cost(*truth(limit)) for limit in LIMITS_W
+        )
 
 
 def test_energy_within_a_slowdown_is_bounded_by_the_fastest_limit() -> None:
@@ -116,7 +130,10 @@ def test_energy_within_a_slowdown_is_bounded_by_the_fastest_limit() -> None:
 
 
 def test_several_gpus_have_one_limit_and_the_choice_of_one() -> None:
-    one, four = PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0)), PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0, gpus=4), gpus=4)
+    one, four = (
+        PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0)),
+        PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0, gpus=4), gpus=4),
+    )
     drive(one)
     drive(four, gpus=4)
     assert one.optimum().limit_w == four.optimum().limit_w
@@ -201,7 +218,14 @@ def test_bad_input_is_told_and_changes_nothing() -> None:
     with pytest.raises(UsageError, match=r"0\.01 for 1 %"):
         PowerProfile(LIMITS_W, Energy(), error=0.0)
     profile = PowerProfile(LIMITS_W, Energy())
-    for time_s, energy_j in ((math.nan, 1.0), (-1.0, 1.0), (1.0, math.nan), (1.0, -1.0), (0.0, 1.0), (1.0, 0.0)):
+    for time_s, energy_j in (
+        (math.nan, 1.0),
+        (-1.0, 1.0),
+        (1.0, math.nan),
+        (1.0, -1.0),
+        (0.0, 1.0),
+        (1.0, 0.0),
+    ):
         with pytest.raises(MeasurementError):
             profile.tell(250.0, 10, time_s, energy_j)
     with pytest.raises(UsageError, match="not one of the limits"):
@@ -212,7 +236,8 @@ def test_bad_input_is_told_and_changes_nothing() -> None:
 
 
 def test_where_limits_follow_no_smooth_curve_more_of_them_are_measured_and_believed() -> None:
-    # A job of 80 W that no limit binds; epochs of the second scatter from limit to limit, as measured tables of short ones do.
+    # A job of 80 W that no limit binds; epochs of the second scatter from limit to limit, as measured tables
+    # of short ones do.
     beside = {250.0: 1.0, 225.0: 1.04, 200.0: 0.93, 175.0: 1.05, 150.0: 1.01, 125.0: 0.97, 100.0: 1.03}
     rough = PowerProfile(LIMITS_W, Energy())
     drive(rough, of=lambda limit_w: (0.1, 8.0 * beside[limit_w]))
@@ -234,7 +259,14 @@ def test_two_limits_that_cost_nearly_the_same_are_told_apart_by_more_slices_but_
         # 200 W and 250 W differ by less than the error of one slice, 150 W is dearer.
         energy_j = truth(250.0)[1] * {150.0: 1.1, 200.0: 0.998, 250.0: 1.0}[step.limit_w]
         n = max(step.iterations, math.ceil(step.seconds / time_s))
-        profile.tell(step.limit_w, n, n * time_s, n * energy_j * (1 + 0.003 * rng.standard_normal()), 0.01 * n * energy_j, 0.01 * time_s)
+        profile.tell(
+            step.limit_w,
+            n,
+            n * time_s,
+            n * energy_j * (1 + 0.003 * rng.standard_normal()),
+            0.01 * n * energy_j,
+            0.01 * time_s,
+        )
     else:
         raise AssertionError("the profile does not end")
     assert 3 < len(profile.slices) <= 9

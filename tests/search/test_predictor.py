@@ -1,7 +1,8 @@
-"""Clocks foretold from features: close on workloads never seen, honest about errors, one probe tells of all, files say what is wrong.
+"""Clocks foretold from features: close on workloads never seen, honest about errors, one probe tells of all,
+files say what is wrong.
 
-The cards here are made of the physics that is written out in `answer`: two numbers a workload decide everything, so that what a model
-foretells can be held against the truth.
+The cards here are made of the physics that is written out in `answer`: two numbers a workload decide
+everything, so that what a model foretells can be held against the truth.
 """
 
 from __future__ import annotations
@@ -24,14 +25,20 @@ from workbench.search.surrogates.prediction.card import folds_of, ordered
 from workbench.search.surrogates.prediction.curves import Nodes, curves_of
 from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
 
-DATA = Path(os.environ["WORKBENCH_DATA"]) if "WORKBENCH_DATA" in os.environ else Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = (
+    Path(os.environ["WORKBENCH_DATA"])
+    if "WORKBENCH_DATA" in os.environ
+    else Path(__file__).resolve().parents[3] / "shared" / "data"
+)
 SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)
 LIMIT_W = 300.0
 GPU = "NVIDIA Test Card"
 
 
 def answer(memory: float, draw: float, x: float, mu: float = 1.0, gap: float = 0.0) -> tuple[float, float]:
-    """Time (1 at the highest clocks) and watts of a workload: its memory-bound share, what it draws of 300 W, and its share of gaps."""
+    """Time (1 at the highest clocks) and watts of a workload: its memory-bound share, what it draws of 300
+    W, and its share of gaps.
+    """
     busy = (1 - memory) / x + memory / mu
     time = gap + (1 - gap) * busy
     volts = 0.7 + 0.3 * max(0.0, (x - 0.6) / 0.4)
@@ -42,9 +49,12 @@ def answer(memory: float, draw: float, x: float, mu: float = 1.0, gap: float = 0
 
 def features(memory: float, draw: float, gap: float = 0.0) -> dict[str, float]:
     return {
-        "dram_active": 0.9 * memory * (1 - gap), "fp32_active": 0.8 * (1 - memory) * (1 - gap), "sm_active": 0.95 * (1 - gap),
-        "gpu_utilisation": 1 - gap, "power_share": answer(memory, draw, 1.0)[1] / LIMIT_W,
-    }  # fmt: skip
+        "dram_active": 0.9 * memory * (1 - gap),
+        "fp32_active": 0.8 * (1 - memory) * (1 - gap),
+        "sm_active": 0.95 * (1 - gap),
+        "gpu_utilisation": 1 - gap,
+        "power_share": answer(memory, draw, 1.0)[1] / LIMIT_W,
+    }
 
 
 def workloads(rng: np.random.Generator, count: int = 48) -> list[tuple[float, float]]:
@@ -52,7 +62,13 @@ def workloads(rng: np.random.Generator, count: int = 48) -> list[tuple[float, fl
 
 
 def training(
-    *, memories: tuple[int, ...] = MEM, noise: float = 0.003, seed: int = 3, scale: float = 1.0, limits: bool = False, count: int = 48
+    *,
+    memories: tuple[int, ...] = MEM,
+    noise: float = 0.003,
+    seed: int = 3,
+    scale: float = 1.0,
+    limits: bool = False,
+    count: int = 48,
 ) -> pl.DataFrame:
     """A training set; `scale` makes another card of it: other clocks, other watts, the same physics."""
     rng = np.random.default_rng(seed)
@@ -62,14 +78,25 @@ def training(
         for mem in memories:
             for sm in SM:
                 time, watts = answer(memory, draw, sm / SM[0], mem / MEM[0])
-                knobs = {"sm_clock_mhz": round(sm * scale), "mem_clock_mhz": round(mem * scale), "power_limit_w": None}
+                knobs = {
+                    "sm_clock_mhz": round(sm * scale),
+                    "mem_clock_mhz": round(mem * scale),
+                    "power_limit_w": None,
+                }
                 rows.append({**about, **knobs, "iteration_s": time, "power_w": watts * scale})
         if limits:
             for limit_w in (250.0, 200.0, 150.0, 100.0):
                 x = clock_under(memory, draw, limit_w)
                 time, watts = answer(memory, draw, x)
                 rows.append(
-                    {**about, "sm_clock_mhz": None, "mem_clock_mhz": None, "power_limit_w": limit_w, "iteration_s": time, "power_w": watts}
+                    {
+                        **about,
+                        "sm_clock_mhz": None,
+                        "mem_clock_mhz": None,
+                        "power_limit_w": limit_w,
+                        "iteration_s": time,
+                        "power_w": watts,
+                    }
                 )
     frame = pl.DataFrame(rows, infer_schema_length=None)
     factor = np.exp(noise * rng.standard_normal((2, frame.height)))
@@ -83,7 +110,13 @@ def clock_under(memory: float, draw: float, limit_w: float) -> float:
 
 
 def space(memories: tuple[int, ...] = MEM, scale: float = 1.0) -> SettingSpace:
-    return space_of([Setting(sm_clock_mhz=round(sm * scale), mem_clock_mhz=round(mem * scale)) for mem in memories for sm in SM])
+    return space_of(
+        [
+            Setting(sm_clock_mhz=round(sm * scale), mem_clock_mhz=round(mem * scale))
+            for mem in memories
+            for sm in SM
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +140,9 @@ UNSEEN = [(0.1, 0.9), (0.35, 0.5), (0.55, 0.75), (0.8, 0.6), (0.95, 0.85)]
 
 
 @pytest.mark.parametrize(("memory", "draw"), UNSEEN)
-def test_time_and_energy_of_a_workload_never_seen_are_foretold_within_a_few_percent(model: ClockModel, memory: float, draw: float) -> None:
+def test_time_and_energy_of_a_workload_never_seen_are_foretold_within_a_few_percent(
+    model: ClockModel, memory: float, draw: float
+) -> None:
     frame = foretold(model, memory, draw, space()).frame
     time, energy = truth(memory, draw, space())
     assert np.mean(np.abs(frame["log_time"].to_numpy() - time)) < 0.04
@@ -147,7 +182,10 @@ def test_the_same_physics_on_a_card_of_other_clocks_and_watts_is_foretold_alike(
 
 def test_one_probe_tells_of_all_other_settings(model: ClockModel) -> None:
     memory, draw = 0.55, 0.75
-    odd = {**features(memory, draw), "dram_active": 0.75}  # counters that mislead: it looks more memory-bound than it is
+    odd = {
+        **features(memory, draw),
+        "dram_active": 0.75,
+    }  # counters that mislead: it looks more memory-bound than it is
     before = model.predict(odd, space(), power_w=answer(memory, draw, 1.0)[1])
     time, energy = truth(memory, draw, space())
     row = 3
@@ -158,21 +196,30 @@ def test_one_probe_tells_of_all_other_settings(model: ClockModel) -> None:
     assert wrong[1] < 0.5 * wrong[0]
     assert (after.frame["log_time_sd"].to_numpy() <= before.frame["log_time_sd"].to_numpy() + 1e-9).all()
     assert after.source.endswith("and 1 probe")
-    assert after.after([space().settings[4]], [time[4]], [energy[4]]).source.endswith("workloads), and 2 probes")
+    assert after.after([space().settings[4]], [time[4]], [energy[4]]).source.endswith(
+        "workloads), and 2 probes"
+    )
 
 
 def test_a_noisy_probe_moves_the_prediction_less_than_an_exact_one(model: ClockModel) -> None:
     before = foretold(model, 0.5, 0.7, space())
     setting, said = space().settings[2], before.frame["log_time"][2] + 0.05
-    moved = [before.after([setting], [said], [0.0], error).frame["log_time"][2] - before.frame["log_time"][2] for error in (0.0, 0.05)]
+    moved = [
+        before.after([setting], [said], [0.0], error).frame["log_time"][2] - before.frame["log_time"][2]
+        for error in (0.0, 0.05)
+    ]
     assert 0 < moved[1] < moved[0] == pytest.approx(0.05, abs=1e-3)
 
 
 def test_a_probe_of_two_numbers_by_hand() -> None:
-    """Two settings, unit variances, correlation one half: a time probe of 1 at one moves the other by one half."""
+    """Two settings, unit variances, correlation one half: a time probe of 1 at one moves the other by one
+    half.
+    """
     factor = np.zeros((4, 3))
     factor[0, 0], factor[1, :2], factor[2:, 2] = 1.0, (0.5, np.sqrt(0.75)), 1.0
-    after = GaussianPosterior(np.zeros(4), factor).after([0], np.array([1.0]), np.array([0.0]), np.zeros((1, 2)))
+    after = GaussianPosterior(np.zeros(4), factor).after(
+        [0], np.array([1.0]), np.array([0.0]), np.zeros((1, 2))
+    )
     assert after.mean[:2] == pytest.approx([1.0, 0.5], abs=1e-6)
     assert after.sd[:2] == pytest.approx([0.0, np.sqrt(0.75)], abs=1e-3)
     assert GaussianPosterior(np.zeros(4), factor).left_over(0) == pytest.approx(after.sd, abs=1e-3)
@@ -227,30 +274,43 @@ def test_a_space_that_the_model_knows_nothing_of_leaves_the_reference(model: Clo
 def test_a_space_without_the_highest_clocks_is_relative_to_its_own_reference(model: ClockModel) -> None:
     lower = space_of([Setting(sm_clock_mhz=sm, mem_clock_mhz=MEM[0]) for sm in SM[1:]])
     whole, part = foretold(model, 0.3, 0.7, space()).frame, foretold(model, 0.3, 0.7, lower).frame
-    assert part["log_time"].to_numpy() == pytest.approx((whole["log_time"][1:5] - whole["log_time"][1]).to_numpy(), abs=1e-9)
+    assert part["log_time"].to_numpy() == pytest.approx(
+        (whole["log_time"][1:5] - whole["log_time"][1]).to_numpy(), abs=1e-9
+    )
 
 
 def test_a_limit_acts_like_the_clock_at_which_power_meets_it(model: ClockModel) -> None:
     memory, draw = 0.3, 0.9
-    where = space_of([Setting(power_limit_w=each) for each in (300.0, 260.0, 200.0, 170.0)], max_power_limit_w=300.0)
+    where = space_of(
+        [Setting(power_limit_w=each) for each in (300.0, 260.0, 200.0, 170.0)], max_power_limit_w=300.0
+    )
     frame = foretold(model, memory, draw, where).frame
-    assert frame["log_time"][1] == pytest.approx(0.0, abs=0.02)  # it draws 249 W: a limit of 260 W does not bite
+    assert frame["log_time"][1] == pytest.approx(
+        0.0, abs=0.02
+    )  # it draws 249 W: a limit of 260 W does not bite
     for row, limit_w in ((2, 200.0), (3, 170.0)):
-        assert frame["log_time"][row] == pytest.approx(np.log(answer(memory, draw, clock_under(memory, draw, limit_w))[0]), abs=0.06)
+        assert frame["log_time"][row] == pytest.approx(
+            np.log(answer(memory, draw, clock_under(memory, draw, limit_w))[0]), abs=0.06
+        )
         power = frame["log_energy"][row] - frame["log_time"][row]
         assert power == pytest.approx(np.log(limit_w / answer(memory, draw, 1.0)[1]), abs=0.06)
 
 
 def test_a_training_set_of_limits_teaches_limits() -> None:
     frame = training(limits=True).filter(
-        pl.col("power_limit_w").is_not_null() | (pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])
+        pl.col("power_limit_w").is_not_null()
+        | (pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])
     )
-    frame = frame.with_columns(reference=pl.col("power_limit_w").is_null(), sm_clock_mhz=None, mem_clock_mhz=None)
+    frame = frame.with_columns(
+        reference=pl.col("power_limit_w").is_null(), sm_clock_mhz=None, mem_clock_mhz=None
+    )
     only = ClockModel.train(frame, gpu=GPU, feature_set="nvml")
     where = space_of([Setting(power_limit_w=each) for each in (300.0, 200.0, 160.0)], max_power_limit_w=300.0)
     told = foretold(only, 0.2, 0.9, where).frame
     for row, limit_w in ((1, 200.0), (2, 160.0)):
-        assert told["log_time"][row] == pytest.approx(np.log(answer(0.2, 0.9, clock_under(0.2, 0.9, limit_w))[0]), abs=0.08)
+        assert told["log_time"][row] == pytest.approx(
+            np.log(answer(0.2, 0.9, clock_under(0.2, 0.9, limit_w))[0]), abs=0.08
+        )
 
 
 def test_each_set_of_features_has_its_own_inputs() -> None:
@@ -261,7 +321,14 @@ def test_each_set_of_features_has_its_own_inputs() -> None:
 
 def test_held_out_errors_and_importance_are_there_to_be_shown(model: ClockModel) -> None:
     assert model.errors.height == len(SM) * len(MEM) - 1
-    assert {"sm_clock_mhz", "mem_clock_mhz", "time_error", "power_error", "energy_error", "time_covered"} <= set(model.errors.columns)
+    assert {
+        "sm_clock_mhz",
+        "mem_clock_mhz",
+        "time_error",
+        "power_error",
+        "energy_error",
+        "time_covered",
+    } <= set(model.errors.columns)
     time, power = model.error
     assert 0 < time < 0.06
     assert 0 < power < 0.06
@@ -313,8 +380,13 @@ def test_a_file_that_is_no_model_says_so_in_a_sentence(model: ClockModel, tmp_pa
     refused(b"not a model", "damaged")
     refused(gzip.compress(b'{"format": "something else"}'), "no clock model")
     refused(gzip.compress(json.dumps({**stored, "version": 99}).encode()), "version 99")
-    refused(gzip.compress(json.dumps({**stored, "card": {**stored["card"], "residuals": [[1.0]]}}).encode()), "damaged")
-    refused(gzip.compress(json.dumps({**stored, "card": {**stored["card"], "trees": []}}).encode()), "damaged")
+    refused(
+        gzip.compress(json.dumps({**stored, "card": {**stored["card"], "residuals": [[1.0]]}}).encode()),
+        "damaged",
+    )
+    refused(
+        gzip.compress(json.dumps({**stored, "card": {**stored["card"], "trees": []}}).encode()), "damaged"
+    )
     for name, value in (("gpu", None), ("workloads", "many"), ("dropped", None), ("dropped", [3])):
         refused(gzip.compress(json.dumps({**stored, name: value}).encode()), "damaged")
     card = stored["card"]
@@ -341,7 +413,9 @@ def test_a_file_that_is_no_model_says_so_in_a_sentence(model: ClockModel, tmp_pa
 
 def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, tmp_path: Path) -> None:
     path = model.save(tmp_path / f"card{SUFFIX}")
-    with pytest.raises(UsageError, match=r"model of the NVIDIA Test Card, this GPU is a NVIDIA A100.*profile-gpu"):
+    with pytest.raises(
+        UsageError, match=r"model of the NVIDIA Test Card, this GPU is a NVIDIA A100.*profile-gpu"
+    ):
         ClockModel.load(path, gpu="NVIDIA A100-SXM4-80GB")
 
 
@@ -350,9 +424,17 @@ def test_bad_training_sets_say_what_is_wrong() -> None:
     for change, words in (
         (frame.drop("iteration_s"), "iteration_s is not there"),
         (frame.drop("sm_clock_mhz", "mem_clock_mhz", "power_limit_w"), "at least one of the columns"),
-        (frame.with_columns(iteration_s=pl.when(pl.col("workload") == "w3").then(-1.0).otherwise("iteration_s")), "w3, -1.0 s"),
+        (
+            frame.with_columns(
+                iteration_s=pl.when(pl.col("workload") == "w3").then(-1.0).otherwise("iteration_s")
+            ),
+            "w3, -1.0 s",
+        ),
         (frame.filter(pl.col("workload").is_in(["w1", "w2"])), "needs 8 workloads"),
-        (frame.filter((pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])), "one setting only"),
+        (
+            frame.filter((pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])),
+            "one setting only",
+        ),
         (frame.with_columns(gpu=pl.lit("Other Card")), "is of Other Card"),
     ):
         with pytest.raises(UsageError, match=words):
@@ -390,17 +472,26 @@ def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> Non
 
 
 def test_the_choice_stays_where_a_saving_is_not_worth_the_risk() -> None:
-    # Reference, a setting that surely keeps the bound and saves 5 %, one that saves 20 % but probably breaks it.
+    # Reference, a setting that surely keeps the bound and saves 5 %, one that saves 20 % but probably breaks
+    # it.
     mean = np.array([0.0, 0.02, 0.08, 0.0, np.log(0.95), np.log(0.8)])
     sure = GaussianPosterior(mean, np.diag([0.0, 0.001, 0.001, 0.0, 0.01, 0.01]))
     assert choice.chosen(sure, 0, np.log(1.05)) == 1
     assert choice.chosen(sure, 0, np.log(1.10)) == 2
-    assert choice.chosen(GaussianPosterior(mean, np.diag([0.0, 0.1, 0.1, 0.0, 0.01, 0.01])), 0, np.log(1.01), sure=0.9) == 0
+    assert (
+        choice.chosen(
+            GaussianPosterior(mean, np.diag([0.0, 0.1, 0.1, 0.0, 0.01, 0.01])), 0, np.log(1.01), sure=0.9
+        )
+        == 0
+    )
 
 
 def test_the_next_probe_is_where_it_may_change_the_choice() -> None:
     # The third setting saves most and may or may not keep the bound; nothing else is in doubt.
-    belief = GaussianPosterior(np.array([0.0, 0.02, 0.05, 0.5, 0.0, -0.05, -0.3, -0.5]), np.diag([0.0, 0.001, 0.03, 0.001, 0.0, 0.001, 0.02, 0.001]))
+    belief = GaussianPosterior(
+        np.array([0.0, 0.02, 0.05, 0.5, 0.0, -0.05, -0.3, -0.5]),
+        np.diag([0.0, 0.001, 0.03, 0.001, 0.0, 0.001, 0.02, 0.001]),
+    )
     assert choice.next_probe(belief, 0, float(np.log(1.05)), rng=np.random.default_rng(0)) == 2
 
 
@@ -417,7 +508,10 @@ def test_with_two_probes_the_choice_is_near_the_best_and_within_the_bound(model:
         assert np.exp(energy[pick] - energy[time <= np.log(1.05)].min()) < 1.03
 
 
-@pytest.mark.skipif(not list((DATA / "counters").glob("*_microbenchmarks.csv")), reason="needs measured counters (WORKBENCH_DATA)")
+@pytest.mark.skipif(
+    not list((DATA / "counters").glob("*_microbenchmarks.csv")),
+    reason="needs measured counters (WORKBENCH_DATA)",
+)
 def test_on_measured_counters_it_beats_plain_trees_on_applications_never_seen() -> None:
     from benchmarks.clocks_predictor import predictor
 

@@ -15,12 +15,19 @@ from workbench.records import Limits, Setting
 from workbench.search.space import SettingSpace, space_from
 from workbench.search.surrogates.response_surface import fit
 
-SPACE = space_from(Limits(100.0, 300.0, 300.0, {5001: tuple(range(1800, 585, -60)), 2500: tuple(range(1800, 585, -60))}), "clocks")
+SPACE = space_from(
+    Limits(100.0, 300.0, 300.0, {5001: tuple(range(1800, 585, -60)), 2500: tuple(range(1800, 585, -60))}),
+    "clocks",
+)
 REFERENCE = SPACE.reference_row
 
 
-def truth(space: SettingSpace = SPACE, *, compute: float = 0.8, memory: float = 0.15, gap: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
-    """A job whose parts take turns, on a card whose dynamic power goes with the cube of the clock above a floor."""
+def truth(
+    space: SettingSpace = SPACE, *, compute: float = 0.8, memory: float = 0.15, gap: float = 0.05
+) -> tuple[np.ndarray, np.ndarray]:
+    """A job whose parts take turns, on a card whose dynamic power goes with the cube of the clock above a
+    floor.
+    """
     x, mu = space.x, space.mu
     time_s = 0.2 * (compute / x + memory / mu + gap)
     power_w = 80 + 20 * mu + 150 * x * np.maximum(x, 0.7) ** 2
@@ -118,9 +125,16 @@ def test_a_prediction_is_believed_as_far_as_it_is_sure_and_probes_correct_it() -
     def said(shift: float, sd: float) -> Said:
         off = shift * (1 - SPACE.x)
         flat = np.full(len(SPACE), sd)
-        return Said(pl.DataFrame({"log_time": logs[0] + off, "log_time_sd": flat, "log_energy": logs[1], "log_energy_sd": flat}))
+        return Said(
+            pl.DataFrame(
+                {"log_time": logs[0] + off, "log_time_sd": flat, "log_energy": logs[1], "log_energy_sd": flat}
+            )
+        )
 
-    alone, right = fit(SPACE, [], [], [], np.empty((0, 2))), fit(SPACE, [], [], [], np.empty((0, 2)), prior=said(0.0, 0.02))
+    alone, right = (
+        fit(SPACE, [], [], [], np.empty((0, 2))),
+        fit(SPACE, [], [], [], np.empty((0, 2)), prior=said(0.0, 0.02)),
+    )
     at = row(1200)
     assert right.time_sd[at] < 0.5 * alone.time_sd[at]
     assert abs(np.log(right.time_ratio[at]) - logs[0][at]) < 0.05
@@ -130,7 +144,9 @@ def test_a_prediction_is_believed_as_far_as_it_is_sure_and_probes_correct_it() -
 
 
 def test_other_workloads_of_the_card_tell_what_physics_alone_cannot() -> None:
-    """This card never gets beyond 1500 MHz, whatever is asked: its other jobs have shown it, and two probes of this one cannot."""
+    """This card never gets beyond 1500 MHz, whatever is asked: its other jobs have shown it, and two
+    probes of this one cannot.
+    """
     real = np.minimum(SPACE.x, 1500 / 1800)
 
     def job(compute: float) -> dict[str, np.ndarray]:
@@ -140,10 +156,14 @@ def test_other_workloads_of_the_card_tell_what_physics_alone_cannot() -> None:
     library = library_of(SPACE, [job(share) for share in (0.1, 0.3, 0.5, 0.95)])
     mine, rows, at = job(0.8), [REFERENCE, row(1200)], row(1500)
     found = {
-        name: fit(SPACE, rows, mine["time_s"][rows], mine["energy_j"][rows], np.full((2, 2), 0.01), prior=prior)
+        name: fit(
+            SPACE, rows, mine["time_s"][rows], mine["energy_j"][rows], np.full((2, 2), 0.01), prior=prior
+        )
         for name, prior in (("physics", None), ("library", library))
     }
-    error = {name: abs(float(np.log(each.time_ratio[at]))) for name, each in found.items()}  # it is no slower there than at the reference
+    error = {
+        name: abs(float(np.log(each.time_ratio[at]))) for name, each in found.items()
+    }  # it is no slower there than at the reference
     assert error["library"] < 0.5 * error["physics"]
     assert library.frame["log_time_sd"][row(600)] > library.frame["log_time_sd"][row(1440)]
 

@@ -26,7 +26,9 @@ def test_a_memory_clock_that_cannot_be_locked_is_left_to_the_driver() -> None:
 
 
 def test_one_memory_clock_is_never_named() -> None:
-    assert space_from(Limits(100, 300, 300, {877: (1380, 1200)}), "clocks").reference == Setting(sm_clock_mhz=1380)
+    assert space_from(Limits(100, 300, 300, {877: (1380, 1200)}), "clocks").reference == Setting(
+        sm_clock_mhz=1380
+    )
 
 
 def test_power_limits_go_in_equal_steps_from_the_default_to_the_lowest() -> None:

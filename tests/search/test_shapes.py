@@ -18,7 +18,9 @@ def test_mean_and_covariance_are_those_of_a_gaussian(scale: float) -> None:
     where, values, variances = np.array([1, 3]), np.array([0.3, 0.1]), np.array([0.01, 0.04])
     prior = scale**2 * COVARIANCE + _LEVEL_VARIANCE
     gain = prior[:, where] @ np.linalg.inv(prior[np.ix_(where, where)] + np.diag(variances))
-    posterior = condition(Shapes(FLAT[None], np.zeros(1), COVARIANCE), where, values, variances[None], scales=np.array([scale]))
+    posterior = condition(
+        Shapes(FLAT[None], np.zeros(1), COVARIANCE), where, values, variances[None], scales=np.array([scale])
+    )
     assert posterior.gain[0] @ values == pytest.approx(gain @ values)
     assert posterior.covariance[0] == pytest.approx(prior - gain @ prior[where])
 
@@ -35,7 +37,9 @@ def test_the_shape_that_explains_the_values_gets_the_weight() -> None:
 def test_values_that_fit_no_shape_make_the_curve_rough() -> None:
     zigzag = np.array([0.0, 0.5, 0.0, 0.5, 0.0])
     scales = np.array([1.0, 5.0])
-    rough = condition(SHAPES, np.arange(5), zigzag, np.full((2, 5), 1e-4), scales=scales).log_weights.max(axis=1)
+    rough = condition(SHAPES, np.arange(5), zigzag, np.full((2, 5), 1e-4), scales=scales).log_weights.max(
+        axis=1
+    )
     even = condition(SHAPES, np.arange(5), FLAT, np.full((2, 5), 1e-4), scales=scales).log_weights.max(axis=1)
     assert rough[1] > rough[0]
     assert even[0] > even[1]
@@ -46,7 +50,11 @@ def test_values_of_another_group_say_how_they_differ_and_nothing_of_the_level() 
     means = []
     for level in (0.0, 50.0):
         posterior = condition(
-            Shapes(FLAT[None], np.zeros(1), COVARIANCE), where, np.array([1.0, level, level]), np.full((1, 3), 1e-3), groups=groups
+            Shapes(FLAT[None], np.zeros(1), COVARIANCE),
+            where,
+            np.array([1.0, level, level]),
+            np.full((1, 3), 1e-3),
+            groups=groups,
         )
         means.append(posterior.gain[0] @ posterior.residual[0])
     assert means[0] == pytest.approx(means[1], abs=0.3)

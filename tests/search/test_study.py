@@ -1,4 +1,6 @@
-"""A history that is shared, survives kills, is scored anew, and is refused with a sentence where it is not ours."""
+"""A history that is shared, survives kills, is scored anew, and is refused with a sentence where it is not
+ours.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ BanditSampler = samplers()[0]
 def make(tmp_path: Path) -> Iterator[Callable[..., JobStudy]]:
     made: list[JobStudy] = []
 
-    def opened(name: str = "nightly", space: Space = SPACE, objective: Objective = ETA, **options: object) -> JobStudy:
+    def opened(
+        name: str = "nightly", space: Space = SPACE, objective: Objective = ETA, **options: object
+    ) -> JobStudy:
         storage = options.pop("storage", tmp_path / "runs.db")
         made.append(JobStudy(name, space, objective, storage=storage, **{"seed": 1, **options}))  # type: ignore[arg-type]
         return made[-1]
@@ -54,20 +58,36 @@ def make(tmp_path: Path) -> Iterator[Callable[..., JobStudy]]:
 def profile(batch_size: int) -> tuple[tuple[float, float, float], ...]:
     """An epoch of 1,000 s at 250 W and 128 samples; half as hungry and a fifth longer at 150 W."""
     slower = {150.0: 1.2, 200.0: 1.05, 250.0: 1.0}
-    return tuple((limit, 1000.0 * (1 + 8 / batch_size) * slower[limit], 0.9 * limit) for limit in SPACE.power_limits_w)
+    return tuple(
+        (limit, 1000.0 * (1 + 8 / batch_size) * slower[limit], 0.9 * limit) for limit in SPACE.power_limits_w
+    )
 
 
-def finish(study: JobStudy, attempt: Attempt, state: str = "reached", epochs: float | None = None, **more: object) -> Attempt:
+def finish(
+    study: JobStudy, attempt: Attempt, state: str = "reached", epochs: float | None = None, **more: object
+) -> Attempt:
     """End an attempt at what it costs here."""
     if attempt.purpose == "slice":
-        return study.end(attempt, state="stopped", profile_time_s=3.0, profile_energy_j=500.0, profile=profile(attempt.batch_size))
+        return study.end(
+            attempt,
+            state="stopped",
+            profile_time_s=3.0,
+            profile_energy_j=500.0,
+            profile=profile(attempt.batch_size),
+        )
     epochs = EPOCHS[attempt.batch_size] if epochs is None else epochs
     known = attempt.power_limit_w or 150.0
     _, each_s, power_w = next(row for row in profile(attempt.batch_size) if row[0] == known)
     return study.end(
-        attempt, state=state, epochs=epochs, time_s=epochs * each_s, energy_j=epochs * each_s * power_w, power_limit_w=known,
-        profile=profile(attempt.batch_size) if attempt.power_limit_w is None else (), **more,
-    )  # fmt: skip
+        attempt,
+        state=state,
+        epochs=epochs,
+        time_s=epochs * each_s,
+        energy_j=epochs * each_s * power_w,
+        power_limit_w=known,
+        profile=profile(attempt.batch_size) if attempt.power_limit_w is None else (),
+        **more,
+    )
 
 
 def recur(study: JobStudy, times: int) -> list[Attempt]:
@@ -82,7 +102,13 @@ def recur(study: JobStudy, times: int) -> list[Attempt]:
 
 def test_the_first_run_is_at_the_default_and_asks_for_a_profile(make: Callable[..., JobStudy]) -> None:
     attempt = make().ask(slices=False)
-    assert (attempt.number, attempt.recurrence, attempt.batch_size, attempt.purpose, attempt.power_limit_w) == (0, 0, 128, "run", None)
+    assert (
+        attempt.number,
+        attempt.recurrence,
+        attempt.batch_size,
+        attempt.purpose,
+        attempt.power_limit_w,
+    ) == (0, 0, 128, "run", None)
 
 
 def test_it_converges_and_reads_its_own_history(make: Callable[..., JobStudy]) -> None:
@@ -184,9 +210,15 @@ def test_nothing_left_to_try_is_a_sentence() -> None:
         without(SPACE, dict.fromkeys(SPACE.batch_sizes, "too large"))
 
 
-def test_a_target_that_cannot_be_reached_is_a_sentence_and_the_history_stays(make: Callable[..., JobStudy]) -> None:
+def test_a_target_that_cannot_be_reached_is_a_sentence_and_the_history_stays(
+    make: Callable[..., JobStudy],
+) -> None:
     study = make(space=replace(SPACE, batch_sizes=(64, 128), target=0.99))
-    with pytest.raises(UsageError, match=r"no batch size has reached the target of 0.99 within 50 epochs, in \d+ runs \(last seen: 0.7\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"no batch size has reached the target of 0.99 within 50 epochs, in \d+ runs \(last seen: "
+              r"0.7\)",
+    ):
         _fail(study)
     assert len(study.attempts) >= 3
     assert len(study.study.trials) == len(study.attempts)
@@ -197,8 +229,12 @@ def _fail(study: JobStudy) -> None:
         finish(study, study.ask(), "failed", 50.0, metric=0.7)
 
 
-@pytest.mark.parametrize(("name", "value"), [("time_s", math.nan), ("time_s", -1.0), ("energy_j", math.inf), ("energy_j", -5.0)])
-def test_numbers_that_cannot_be_are_refused_and_the_attempt_is_closed(make: Callable[..., JobStudy], name: str, value: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("time_s", math.nan), ("time_s", -1.0), ("energy_j", math.inf), ("energy_j", -5.0)]
+)
+def test_numbers_that_cannot_be_are_refused_and_the_attempt_is_closed(
+    make: Callable[..., JobStudy], name: str, value: float
+) -> None:
     study = make()
     with pytest.raises(MeasurementError, match="was not recorded"):
         study.end(study.ask(), state="reached", epochs=3.0, **{"time_s": 1.0, "energy_j": 1.0, name: value})
@@ -209,7 +245,9 @@ def test_numbers_that_cannot_be_are_refused_and_the_attempt_is_closed(make: Call
 def test_other_batch_sizes_are_refused_and_accepted_when_asked_to(make: Callable[..., JobStudy]) -> None:
     recur(make(), 4)
     other = replace(SPACE, batch_sizes=(64, 128, 512))
-    with pytest.raises(UsageError, match=r"made with the batch sizes \[32, 64, 128, 256\], and now they are \[64, 128, 512\]"):
+    with pytest.raises(
+        UsageError, match=r"made with the batch sizes \[32, 64, 128, 256\], and now they are \[64, 128, 512\]"
+    ):
         make(space=other)
     before = len(make().attempts)
     study = make(space=other, accept_changes=True)
@@ -225,7 +263,9 @@ def test_a_damaged_file_is_refused_and_left_alone(make: Callable[..., JobStudy],
     assert path.read_bytes() == b"this is no database" * 100
 
 
-def test_a_file_with_a_torn_page_is_refused_and_left_alone(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+def test_a_file_with_a_torn_page_is_refused_and_left_alone(
+    make: Callable[..., JobStudy], tmp_path: Path
+) -> None:
     recur(make(), 3)
     path = tmp_path / "runs.db"
     pages = bytearray(path.read_bytes())
@@ -236,7 +276,9 @@ def test_a_file_with_a_torn_page_is_refused_and_left_alone(make: Callable[..., J
     assert path.read_bytes() == bytes(pages)
 
 
-def test_another_programs_database_and_study_are_refused_and_left_alone(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+def test_another_programs_database_and_study_are_refused_and_left_alone(
+    make: Callable[..., JobStudy], tmp_path: Path
+) -> None:
     with sqlite3.connect(tmp_path / "runs.db") as database:
         database.execute("CREATE TABLE invoices (id INTEGER)")
     with pytest.raises(StoreError, match=r"a database of another program \(tables invoices\)"):
@@ -263,7 +305,10 @@ def test_a_storage_that_is_not_there_is_a_sentence(make: Callable[..., JobStudy]
 
 def run_python(code: str, *arguments: object, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], stdout=subprocess.PIPE, text=True, **options
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
     )  # type: ignore[call-overload, no-any-return]
 
 
@@ -276,9 +321,13 @@ study = JobStudy("nightly", Space((32, 64, 128, 256), 128, (150.0, 200.0, 250.0)
 """
 
 
-def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(
+    make: Callable[..., JobStudy], tmp_path: Path
+) -> None:
     code = (
-        COMMON + "a = study.ask(); study.update(a, epochs=2.0, time_s=50.0, energy_j=9000.0); print(a.number, flush=True); sys.stdin.read()"
+        COMMON
+        + "a = study.ask(); study.update(a, epochs=2.0, time_s=50.0, energy_j=9000.0); print(a.number, "
+          "flush=True); sys.stdin.read()"
     )
     child = run_python(code, tmp_path / "runs.db", stdin=subprocess.PIPE)
     assert child.stdout is not None
@@ -289,7 +338,9 @@ def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(make: Calla
     assert study.evidence().in_flight.sum() == 1
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    assert study.close_stale() == [f"attempt 0 at batch size 128 is closed: its process ({child.pid}) is gone"]
+    assert study.close_stale() == [
+        f"attempt 0 at batch size 128 is closed: its process ({child.pid}) is gone"
+    ]
     (killed,) = study.attempts
     assert (killed.state, killed.epochs, killed.energy_j) == ("killed", 2.0, 9000.0)
     evidence = study.evidence()
@@ -298,9 +349,14 @@ def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(make: Calla
 
 
 def test_an_attempt_of_another_machine_is_waited_for_a_day() -> None:
-    mine, elsewhere = owners.current_owner(), {**owners.current_owner(), "host": f"not-{socket.gethostname()}"}
+    mine, elsewhere = (
+        owners.current_owner(),
+        {**owners.current_owner(), "host": f"not-{socket.gethostname()}"},
+    )
     assert owners.is_abandoned(mine, 0.0) == ""
-    assert "is gone" in owners.is_abandoned({**mine, "started": "1"}, time.time())  # another process has its number now
+    assert "is gone" in owners.is_abandoned(
+        {**mine, "started": "1"}, time.time()
+    )  # another process has its number now
     assert owners.is_abandoned(elsewhere, 0.0, now_unix_s=3600.0) == ""
     assert "for 25 hours" in owners.is_abandoned(elsewhere, 0.0, now_unix_s=25 * 3600.0)
     assert "restarted" in owners.is_abandoned({**mine, "boot": "another"}, time.time())
@@ -309,7 +365,9 @@ def test_an_attempt_of_another_machine_is_waited_for_a_day() -> None:
 def test_a_late_result_counts_in_place_of_what_was_given_up(make: Callable[..., JobStudy]) -> None:
     study = make()
     attempt = study.ask(slices=False)
-    elsewhere = study.update(attempt, owner={"host": "other", "pid": 1, "started": "1", "boot": ""}, seen_unix_s=0.0, energy_j=7.0)
+    elsewhere = study.update(
+        attempt, owner={"host": "other", "pid": 1, "started": "1", "boot": ""}, seen_unix_s=0.0, energy_j=7.0
+    )
     other = make()  # which gives it up
     assert other.attempts[0].state == "killed"
     assert other.evidence().spent_energy_j == 7.0
@@ -332,7 +390,9 @@ def test_one_that_asks_while_another_runs_does_not_explore(make: Callable[..., J
     assert running.number not in {a.number for a in second.attempts if a.ended}
 
 
-def test_two_processes_share_a_study_without_lost_or_doubled_trials(make: Callable[..., JobStudy], tmp_path: Path) -> None:
+def test_two_processes_share_a_study_without_lost_or_doubled_trials(
+    make: Callable[..., JobStudy], tmp_path: Path
+) -> None:
     code = COMMON + textwrap.dedent("""
     for i in range(15):
         a = study.ask(slices=False)
@@ -385,8 +445,12 @@ def test_trials_with_a_value_only_are_costs() -> None:
     assert study.best_params["batch_size"] == 64
 
 
-@pytest.mark.parametrize("inner", [optuna.samplers.TPESampler(seed=1, n_startup_trials=3), optuna.samplers.RandomSampler(seed=1)])
-def test_optunas_own_samplers_run_a_job(make: Callable[..., JobStudy], inner: optuna.samplers.BaseSampler) -> None:
+@pytest.mark.parametrize(
+    "inner", [optuna.samplers.TPESampler(seed=1, n_startup_trials=3), optuna.samplers.RandomSampler(seed=1)]
+)
+def test_optunas_own_samplers_run_a_job(
+    make: Callable[..., JobStudy], inner: optuna.samplers.BaseSampler
+) -> None:
     study = make(sampler=inner)
     done = recur(study, 12)
     assert {a.batch_size for a in done} <= set(SPACE.batch_sizes)
@@ -443,13 +507,32 @@ def test_what_is_read_again_is_what_is_new(make: Callable[..., JobStudy]) -> Non
     """Ten thousand attempts are counted once; a decision after that sees two."""
     ledger, rng = AttemptLedger(SPACE), np.random.default_rng(0)
     trials = [
-        _trial(number, Attempt(number, 64, number, state="reached", epochs=10.0, time_s=1e4, energy_j=1e6, profile=profile(64)))
+        _trial(
+            number,
+            Attempt(
+                number,
+                64,
+                number,
+                state="reached",
+                epochs=10.0,
+                time_s=1e4,
+                energy_j=1e6,
+                profile=profile(64),
+            ),
+        )
         for number in range(10_000)
     ]
     ledger.read(trials)
     ledger.evidence()
     counted: list[int] = []
-    ledger.read([*trials, _trial(10_000, Attempt(10_000, 64, 10_000, state="reached", epochs=10.0, time_s=1e4, energy_j=1e6))])
+    ledger.read(
+        [
+            *trials,
+            _trial(
+                10_000, Attempt(10_000, 64, 10_000, state="reached", epochs=10.0, time_s=1e4, energy_j=1e6)
+            ),
+        ]
+    )
     evidence = ledger.evidence()
     original = evidence.add
     evidence.add = lambda run, **more: (counted.append(run.arm), original(run, **more))[1]  # type: ignore[method-assign]
@@ -479,12 +562,17 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not found and (tool := shutil.which("initdb")):
         found = [Path(tool).resolve().parent]
     if not found:
-        assert os.environ.get("WORKBENCH_REQUIRE_POSTGRES") != "1", "WORKBENCH_REQUIRE_POSTGRES=1 asks for PostgreSQL and there is none"
+        assert os.environ.get("WORKBENCH_REQUIRE_POSTGRES") != "1", (
+            "WORKBENCH_REQUIRE_POSTGRES=1 asks for PostgreSQL and there is none"
+        )
         pytest.skip("there is no PostgreSQL here; .ci/run installs one")
     home = tmp_path_factory.mktemp("postgres")
     as_user: list[str] = []
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        if shutil.which("runuser") is None or subprocess.run(["id", "postgres"], capture_output=True).returncode:
+        if (
+            shutil.which("runuser") is None
+            or subprocess.run(["id", "postgres"], capture_output=True).returncode
+        ):
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres to run it as")
         as_user = ["runuser", "-u", "postgres", "--"]
         home = Path("/tmp") / f"workbench-postgres-{os.getpid()}"
@@ -522,7 +610,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_postgresql_serves_many_machines(make: Callable[..., JobStudy], postgres: str) -> None:
     study = make(storage=postgres)
     recur(study, 3)
-    code = COMMON + "a = study.ask(slices=False); study.end(a, state='reached', epochs=10.0, time_s=1.0, energy_j=1.0); print(a.number)"
+    code = (
+        COMMON
+        + "a = study.ask(slices=False); study.end(a, state='reached', epochs=10.0, time_s=1.0, "
+          "energy_j=1.0); print(a.number)"
+    )
     children = [run_python(code, postgres) for _ in range(2)]
     numbers = [int(child.communicate(timeout=200)[0]) for child in children]
     again = make(storage=postgres)

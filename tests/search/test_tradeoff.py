@@ -53,7 +53,10 @@ def test_repeats_are_pooled_with_their_spread_and_their_measurements() -> None:
         )
     ).points
     assert points["time_s"].to_list() == [11.0, 5.0]
-    assert points["energy_sd_j"].to_list() == [pytest.approx(2.0), 0.0]  # of the mean of two: half of their distance
+    assert points["energy_sd_j"].to_list() == [
+        pytest.approx(2.0),
+        0.0,
+    ]  # of the mean of two: half of their distance
     assert points["repeats"].to_list() == [2, 1]
     assert points["measurements"].to_list() == [["a", "b"], []]
 
@@ -68,17 +71,32 @@ def test_a_prediction_gives_way_to_a_measurement_of_the_same_configuration() -> 
         .with_columns(measured=pl.Series([True, False]))
         .vstack(LIMITS.head(2).with_columns(pl.lit(9.0).alias("time_s"), measured=pl.Series([False, False])))
     ).points
-    assert points.select("power_limit_w", "time_s", "measured").rows() == [(300.0, 10.0, True), (250.0, 9.7, False)]
+    assert points.select("power_limit_w", "time_s", "measured").rows() == [
+        (300.0, 10.0, True),
+        (250.0, 9.7, False),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("value", "words_of_it"), [(math.nan, "nan as its"), (-1.0, "-1 as its"), (math.inf, "inf as its"), (0.0, "0 as its"), (None, "no")]
+    ("value", "words_of_it"),
+    [
+        (math.nan, "nan as its"),
+        (-1.0, "-1 as its"),
+        (math.inf, "inf as its"),
+        (0.0, "0 as its"),
+        (None, "no"),
+    ],
 )
-def test_a_row_that_cannot_have_been_measured_is_left_out_and_said(value: float | None, words_of_it: str) -> None:
+def test_a_row_that_cannot_have_been_measured_is_left_out_and_said(
+    value: float | None, words_of_it: str
+) -> None:
     frame = LIMITS.with_columns(energy_j=pl.Series([3000.0, value, 2200.0, 2400.0], dtype=pl.Float64))
     points, said = collect(frame)
     assert points["power_limit_w"].to_list() == [300.0, 200.0, 150.0]
-    assert said == (f"1 of 4 observations is left out for want of a finite time and energy above 0 (row 1 has {words_of_it} energy_j)",)
+    assert said == (
+        "1 of 4 observations is left out for want of a finite time and energy above 0 (row 1 has "
+        f"{words_of_it} energy_j)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +105,10 @@ def test_a_row_that_cannot_have_been_measured_is_left_out_and_said(value: float 
         (LIMITS.clear(), "there are no points yet; measure at least one configuration"),
         (LIMITS.drop("energy_j"), "the points have no column 'energy_j'"),
         (LIMITS.with_columns(energy_j=pl.lit("much")), "time_s and energy_j are numbers"),
-        (LIMITS.with_columns(time_s=pl.lit(math.nan)), "row 0 has a time_s of nan s; a run takes a finite time_s above 0 s"),
+        (
+            LIMITS.with_columns(time_s=pl.lit(math.nan)),
+            "row 0 has a time_s of nan s; a run takes a finite time_s above 0 s",
+        ),
     ],
 )
 def test_points_that_are_none_are_refused_with_a_sentence(frame: pl.DataFrame, sentence: str) -> None:
@@ -99,7 +120,9 @@ def test_the_default_is_the_drivers_own_setting_or_the_highest_at_its_fastest_ba
     assert (seen().reference, seen().why) == (0, "the highest setting measured")
     free = LIMITS.with_columns(power_limit_w=pl.Series([300.0, None, 200.0, 150.0]))
     assert (seen(free).reference, seen(free).why) == (1, "the driver's own setting")
-    batches = pl.concat([LIMITS.with_columns(batch_size=64, time_s=pl.col("time_s") * 2), LIMITS.with_columns(batch_size=128)])
+    batches = pl.concat(
+        [LIMITS.with_columns(batch_size=64, time_s=pl.col("time_s") * 2), LIMITS.with_columns(batch_size=128)]
+    )
     found = seen(batches)
     assert found.reference is not None
     assert configuration(found.points, found.reference) == at(300.0, 128)
@@ -127,7 +150,8 @@ def test_the_bound_is_against_the_default_and_always_leaves_the_fastest() -> Non
 def test_eta_goes_from_the_fastest_to_the_least_energy() -> None:
     found = seen()
     assert [found.optimum(eta) for eta in (0.0, 1.0)] == [0, 2]
-    # At 0.5 a second costs as much as 300 J: 0.4 s more for 400 J less pay, another 1.6 s for another 400 J do not.
+    # At 0.5 a second costs as much as 300 J: 0.4 s more for 400 J less pay, another 1.6 s for another 400 J
+    # do not.
     assert found.optimum(0.5) == 1
     assert found.optimum(1.0, 0.05) == 1
 
@@ -155,7 +179,12 @@ def test_a_line_of_python_makes_the_same_configuration() -> None:
 
 def test_a_configuration_is_found_by_its_knobs_and_any_batch_size_where_none_is_asked_for() -> None:
     points = collect(
-        pl.concat([LIMITS.with_columns(batch_size=64, time_s=pl.col("time_s") * 2), LIMITS.with_columns(batch_size=128)])
+        pl.concat(
+            [
+                LIMITS.with_columns(batch_size=64, time_s=pl.col("time_s") * 2),
+                LIMITS.with_columns(batch_size=128),
+            ]
+        )
     ).points
     assert configuration(points, find(points, at(200.0, 64)) or 0) == at(200.0, 64)
     assert configuration(points, find(points, at(200.0)) or 0) == at(200.0, 128)
@@ -216,7 +245,9 @@ def test_a_choice_that_is_gone_or_beaten_goes_to_the_nearest_and_says_so() -> No
     assert follow(before, 1, seen(LIMITS.reverse())) == (2, "")
     gone = follow(before, 1, seen(LIMITS.filter(pl.col("power_limit_w") != 250.0)))
     assert gone == (0, "250 W is no longer among the points; the choice has moved to the nearest, 300 W")
-    better = pl.concat([LIMITS, pl.DataFrame({"power_limit_w": [240.0], "time_s": [10.3], "energy_j": [2500.0]})])
+    better = pl.concat(
+        [LIMITS, pl.DataFrame({"power_limit_w": [240.0], "time_s": [10.3], "energy_j": [2500.0]})]
+    )
     beaten = follow(before, 1, seen(better))
     assert beaten == (4, "250 W is not on the frontier any more; the choice has moved to the nearest, 240 W")
 

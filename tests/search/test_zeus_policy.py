@@ -41,7 +41,9 @@ def test_the_same_draws_give_the_same_batch_sizes_as_zeus_own_code(seed: int) ->
     for recurrence in range(80):
         expected = int(theirs.predict(job))
         picked.append(expected)
-        assert ours.ask(evidence, Energy(), rng).batch_size == expected, f"recurrence {recurrence} after {picked}"
+        assert ours.ask(evidence, Energy(), rng).batch_size == expected, (
+            f"recurrence {recurrence} after {picked}"
+        )
         arm = SIZES.index(expected)
         cost = float(base[arm] * world.lognormal(0, 0.05))
         reached = arm not in fails
@@ -52,7 +54,14 @@ def test_the_same_draws_give_the_same_batch_sizes_as_zeus_own_code(seed: int) ->
 def test_pruning_goes_down_then_up_and_starts_again_at_the_cheapest() -> None:
     evidence = Evidence(Space((16, 32, 64, 128), 64))
     seen = []
-    for cost, state in [(10, "reached"), (8, "reached"), (20, "stopped"), (12, "reached"), (8, "reached"), (10, "reached")]:
+    for cost, state in [
+        (10, "reached"),
+        (8, "reached"),
+        (20, "stopped"),
+        (12, "reached"),
+        (8, "reached"),
+        (10, "reached"),
+    ]:
         size = asked(ZeusPolicy(), evidence)
         seen.append(size)
         evidence.add(ended((16, 32, 64, 128).index(size), cost, state, len(seen)))
@@ -123,4 +132,6 @@ def test_the_default_batch_size_is_kept_at_its_best_limit_once_that_is_known() -
     evidence.add_profile(1, 200.0, 10.0, 150.0)
     proposal = policy.ask(evidence, Energy(), np.random.default_rng(0))
     assert (proposal.batch_size, proposal.power_limit_w) == (64, 100.0)
-    assert policy.watch(evidence, Energy(), Proposal(64, stop_after_epochs=math.inf), Progress(99, 1.0)) is None
+    assert (
+        policy.watch(evidence, Energy(), Proposal(64, stop_after_epochs=math.inf), Progress(99, 1.0)) is None
+    )

@@ -1,4 +1,6 @@
-"""Trainings on one GPU: figures that can be worked out on paper, verdicts that are as sure as they say, and jobs that misbehave."""
+"""Trainings on one GPU: figures that can be worked out on paper, verdicts that are as sure as they say,
+and jobs that misbehave.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,22 @@ from workbench.simulation.machine import Machine
 EXACT = ConfidenceInterval(0.0, 0.0)
 
 
-def stage(member: tuple[int, ...], seconds: float, watts: float, counts: tuple[float, ...], blocks: int = 5, **more: Any) -> Stage:
+def stage(
+    member: tuple[int, ...],
+    seconds: float,
+    watts: float,
+    counts: tuple[float, ...],
+    blocks: int = 5,
+    **more: Any,
+) -> Stage:
     """Blocks that are all alike."""
-    return Stage(member, np.full(blocks, seconds), np.full(blocks, seconds * watts), np.tile(np.array(counts, float), (blocks, 1)), **more)
+    return Stage(
+        member,
+        np.full(blocks, seconds),
+        np.full(blocks, seconds * watts),
+        np.tile(np.array(counts, float), (blocks, 1)),
+        **more,
+    )
 
 
 # on paper
@@ -48,7 +63,9 @@ def stage(member: tuple[int, ...], seconds: float, watts: float, counts: tuple[f
 
 @pytest.fixture
 def on_paper() -> SharingEffect:
-    """A: 0.5 s and 100 J an iteration alone; B: 1 s and 100 J. Together at 240 W, 0.6 s and 1.25 s, above an idle card of 40 W."""
+    """A: 0.5 s and 100 J an iteration alone; B: 1 s and 100 J. Together at 240 W, 0.6 s and 1.25 s, above
+    an idle card of 40 W.
+    """
     a, b = stage((0,), 1.0, 200.0, (2.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0))
     return compare([a, b], stage((0, 1), 3.0, 240.0, (5.0, 2.4)), idle_w=40.0)
 
@@ -63,7 +80,9 @@ def test_slowdown_and_saving_are_those_of_the_same_work(on_paper: SharingEffect)
 
 
 def test_attributed_energies_add_up_to_the_boards(on_paper: SharingEffect) -> None:
-    """120 J idle in halves; the 600 J above it by 5 * (100 - 20) = 400 of A and 2.4 * (100 - 40) = 144 of B."""
+    """120 J idle in halves; the 600 J above it by 5 * (100 - 20) = 400 of A and 2.4 * (100 - 40) = 144 of
+    B.
+    """
     assert on_paper.board_j == pytest.approx(5 * 720.0)
     assert on_paper.parts_j == pytest.approx((5 * (60 + 600 * 400 / 544), 5 * (60 + 600 * 144 / 544)))
     assert sum(on_paper.parts_j) == pytest.approx(on_paper.board_j)
@@ -71,12 +90,18 @@ def test_attributed_energies_add_up_to_the_boards(on_paper: SharingEffect) -> No
 
 
 def test_a_card_that_never_rose_above_idle_is_shared_in_equal_parts() -> None:
-    found = compare([stage((0,), 1.0, 40.0, (2.0, 0.0)), stage((1,), 1.0, 40.0, (0.0, 1.0))], stage((0, 1), 1.0, 40.0, (1.0, 1.0)), 50.0)
+    found = compare(
+        [stage((0,), 1.0, 40.0, (2.0, 0.0)), stage((1,), 1.0, 40.0, (0.0, 1.0))],
+        stage((0, 1), 1.0, 40.0, (1.0, 1.0)),
+        50.0,
+    )
     assert found.parts_j == pytest.approx((100.0, 100.0))
 
 
 def test_the_error_of_a_ratio_is_that_of_its_blocks() -> None:
-    """Power of 10 blocks that are 90 or 110 J: a mean of 100 with a standard error of 10 / sqrt(9) and 9 degrees of freedom."""
+    """Power of 10 blocks that are 90 or 110 J: a mean of 100 with a standard error of 10 / sqrt(9) and 9
+    degrees of freedom.
+    """
     joules = np.array([90.0, 110.0] * 5)
     alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0))]
     together = Stage((0, 1), np.ones(10), joules, np.ones((10, 2)))
@@ -86,7 +111,10 @@ def test_the_error_of_a_ratio_is_that_of_its_blocks() -> None:
 
 def test_what_blocks_do_not_show_is_in_the_error_too() -> None:
     """An energy that is good to 3 %, and a period that is good to 1 % (one standard deviation)."""
-    alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0), count_error=(0.0, 0.01))]
+    alone = [
+        stage((0,), 1.0, 100.0, (1.0, 0.0)),
+        stage((1,), 1.0, 100.0, (0.0, 1.0), count_error=(0.0, 0.01)),
+    ]
     found = compare(alone, stage((0, 1), 1.0, 150.0, (0.9, 0.9), energy_error=0.03))
     assert found.together_w.error == pytest.approx(0.03 * 150.0)
     assert found.slowdown[0].error == pytest.approx(0.0, abs=1e-12)
@@ -97,7 +125,9 @@ def test_an_error_of_another_level_is_wider_in_what_blocks_show_and_in_what_they
     joules = np.array([90.0, 110.0] * 5)
     alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0))]
     found = compare(alone, Stage((0, 1), np.ones(10), joules, np.ones((10, 2))), level=0.999)
-    assert found.together_w.error == pytest.approx(4.781 * 10 / 3, rel=1e-3)  # Student's t of 9 degrees of freedom
+    assert found.together_w.error == pytest.approx(
+        4.781 * 10 / 3, rel=1e-3
+    )  # Student's t of 9 degrees of freedom
     alone[1] = stage((1,), 1.0, 100.0, (0.0, 1.0), count_error=(0.0, 0.001))
     found = compare(alone, stage((0, 1), 1.0, 150.0, (0.9, 0.9), energy_error=0.03), level=0.999)
     assert found.together_w.error == pytest.approx(0.03 * 150.0 * 3.291 / 1.960, rel=1e-3)
@@ -105,13 +135,17 @@ def test_an_error_of_another_level_is_wider_in_what_blocks_show_and_in_what_they
 
 
 def test_a_period_is_no_surer_than_in_its_worst_stage() -> None:
-    stages = [stage((0,), 1.0, 100.0, (1.0, 0.0), count_error=errors) for errors in ((0.02, 0.0), (0.01, 0.0), ())]
+    stages = [
+        stage((0,), 1.0, 100.0, (1.0, 0.0), count_error=errors) for errors in ((0.02, 0.0), (0.01, 0.0), ())
+    ]
     assert comparing.pooled(stages).count_error == (0.02, 0.0)
 
 
 def test_too_little_is_refused_with_what_would_help() -> None:
     alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0), blocks=3)]
-    with pytest.raises(MeasurementError, match=r"3 blocks of job 2 alone can be used, 4 are needed; measure for longer"):
+    with pytest.raises(
+        MeasurementError, match=r"3 blocks of job 2 alone can be used, 4 are needed; measure for longer"
+    ):
         compare(alone, stage((0, 1), 1.0, 150.0, (0.9, 0.9)))
     with pytest.raises(MeasurementError, match="job 1 made no iteration in what was measured together"):
         compare([alone[0], stage((1,), 1.0, 100.0, (0.0, 1.0))], stage((0, 1), 1.0, 150.0, (0.0, 0.9)))
@@ -129,40 +163,89 @@ def test_blocks_lie_where_every_job_is_known_to_iterate_and_phases_are_left_out(
 # the verdict
 
 
-def verdict(slowdown: tuple[ConfidenceInterval, ...], saving: ConfidenceInterval, bound: float = 1.2) -> tuple[str, str]:
+def verdict(
+    slowdown: tuple[ConfidenceInterval, ...], saving: ConfidenceInterval, bound: float = 1.2
+) -> tuple[str, str]:
     n = len(slowdown)
-    found = SharingEffect((EXACT,) * n, (EXACT,) * n, slowdown, (EXACT,) * n, (EXACT,) * n, saving, EXACT, EXACT, 0.0, (0.0,) * n)
+    found = SharingEffect(
+        (EXACT,) * n,
+        (EXACT,) * n,
+        slowdown,
+        (EXACT,) * n,
+        (EXACT,) * n,
+        saving,
+        EXACT,
+        EXACT,
+        0.0,
+        (0.0,) * n,
+    )
     return decide(found, ("A", "B", "C")[:n], bound, 10.0)
 
 
 def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
-    decision, words = verdict((ConfidenceInterval(1.06, 0.011), ConfidenceInterval(1.09, 0.02)), ConfidenceInterval(0.24, 0.031))
+    decision, words = verdict(
+        (ConfidenceInterval(1.06, 0.011), ConfidenceInterval(1.09, 0.02)), ConfidenceInterval(0.24, 0.031)
+    )
     assert decision == "share"
-    assert words == "sharing saves 24 % ± 3.1 % of the energy, slows A by 6.0 % ± 1.1 %, B by 9.0 % ± 2.0 %; share them"
+    assert (
+        words
+        == "sharing saves 24 % ± 3.1 % of the energy, slows A by 6.0 % ± 1.1 %, B by 9.0 % ± 2.0 %; share "
+           "them"
+    )
 
 
 @pytest.mark.parametrize(
     ("slowdown", "saving", "decision", "words"),
     [
-        ((1.30, 0.05), (0.2, 0.01), "do not share", "beyond the bound of 20 % for A; run them one after the other"),
+        (
+            (1.30, 0.05),
+            (0.2, 0.01),
+            "do not share",
+            "beyond the bound of 20 % for A; run them one after the other",
+        ),
         ((1.05, 0.05), (-0.03, 0.01), "do not share", "costs 3.0 % ± 1.0 % more energy"),
-        ((1.19, 0.05), (0.2, 0.01), "undecided", "A's slowdown cannot be told from the bound yet: measure each for about"),
+        (
+            (1.19, 0.05),
+            (0.2, 0.01),
+            "undecided",
+            "A's slowdown cannot be told from the bound yet: measure each for about",
+        ),
         ((1.05, 0.05), (0.01, 0.02), "undecided", "; the saving cannot be told from zero yet: measure"),
-        ((1.19, 0.05), (0.01, 0.02), "undecided", "A's slowdown cannot be told from the bound and the saving cannot be told from zero yet"),
+        (
+            (1.19, 0.05),
+            (0.01, 0.02),
+            "undecided",
+            "A's slowdown cannot be told from the bound and the saving cannot be told from zero yet",
+        ),
     ],
 )
 def test_a_verdict_is_no_surer_than_its_errors(
     slowdown: tuple[float, float], saving: tuple[float, float], decision: str, words: str
 ) -> None:
-    found, said = verdict((ConfidenceInterval(*slowdown), ConfidenceInterval(1.0, 0.01)), ConfidenceInterval(*saving))
+    found, said = verdict(
+        (ConfidenceInterval(*slowdown), ConfidenceInterval(1.0, 0.01)), ConfidenceInterval(*saving)
+    )
     assert found == decision
     assert words in said
 
 
 def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: SharingEffect) -> None:
-    jobs = tuple(sharing.Job(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>"))
-    shared = Shared("GPU", "GPU-1", True, jobs, on_paper, *decide(on_paper, ("A", "B<script>"), 1.3, 10.0), 1.3, mode="time slicing",
-                    memory_used_bytes=30 << 30, memory_bytes=32 << 30, idle_w=40.0)  # fmt: skip
+    jobs = tuple(
+        sharing.Job(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>")
+    )
+    shared = Shared(
+        "GPU",
+        "GPU-1",
+        True,
+        jobs,
+        on_paper,
+        *decide(on_paper, ("A", "B<script>"), 1.3, 10.0),
+        1.3,
+        mode="time slicing",
+        memory_used_bytes=30 << 30,
+        memory_bytes=32 << 30,
+        idle_w=40.0,
+    )
     text = repr(shared)
     assert "GPU, time slicing: sharing saves 2.7 %" in text.splitlines()[0]
     assert "500.000 ± 0.001 ms" in text.replace("  ", " ") or "500.0000 ± 0.0010 ms" in text
@@ -186,7 +269,10 @@ def test_the_truth_lies_in_the_interval_about_as_often_as_is_said() -> None:
     true = benchmark.truth(shape, 250.0)
     for seed in range(1, trials + 1):
         found = benchmark.comparison(shape, seed, seconds=4.0)
-        held += [each.low <= exact <= each.high for each, exact in zip(found.slowdown, true["slowdown"], strict=True)]
+        held += [
+            each.low <= exact <= each.high
+            for each, exact in zip(found.slowdown, true["slowdown"], strict=True)
+        ]
         held.append(found.saving.low <= true["saving"] <= found.saving.high)
         assert found.saving.value == pytest.approx(true["saving"], abs=0.12)
         assert sum(found.parts_j) == pytest.approx(found.board_j)
@@ -215,15 +301,23 @@ def test_a_jobs_rhythm_is_found_again_beside_anothers() -> None:
 
 def test_a_rhythm_that_is_not_there_is_not_made_up() -> None:
     alone = period_separation.alone_rhythm(waves(20.0, (0.5, 60.0)))
-    with pytest.raises(MeasurementError, match=r"of A cannot be told .* call workbench.step\(\) once per iteration"):
+    with pytest.raises(
+        MeasurementError, match=r"of A cannot be told .* call workbench.step\(\) once per iteration"
+    ):
         period_separation.beside(waves(20.0), alone, "A")
     with pytest.raises(MeasurementError, match="do not show in the power"):
         period_separation.alone_rhythm(waves(20.0))
 
 
-@pytest.mark.parametrize(("others_s", "alike"), [(0.5, True), (1.01, True), (0.25, True), (0.7, False), (4.0, False)])
+@pytest.mark.parametrize(
+    ("others_s", "alike"), [(0.5, True), (1.01, True), (0.25, True), (0.7, False), (4.0, False)]
+)
 def test_a_strong_rhythm_is_not_taken_for_two(others_s: float, alike: bool) -> None:
-    with pytest.raises(MeasurementError, match="of B cannot be told from those of A") if alike else contextlib.nullcontext():
+    with (
+        pytest.raises(MeasurementError, match="of B cannot be told from those of A")
+        if alike
+        else contextlib.nullcontext()
+    ):
         period_separation.require_distinct("B", 0.5, [("A", others_s)])
 
 
@@ -299,7 +393,9 @@ def trained(tmp_path: Path, code: str, environment: dict[str, str]) -> JobProces
 
 
 def test_steps_of_an_optimizer_are_seen_without_a_change_to_the_training(tmp_path: Path) -> None:
-    """Of two that train in turn, those of the first; the environment's own sitecustomize is not lost; what is told goes before."""
+    """Of two that train in turn, those of the first; the environment's own sitecustomize is not lost; what
+    is told goes before.
+    """
     package = tmp_path / "site" / "torch" / "optim"
     package.mkdir(parents=True)
     for path in (package.parent / "__init__.py", package / "__init__.py"):
@@ -307,12 +403,16 @@ def test_steps_of_an_optimizer_are_seen_without_a_change_to_the_training(tmp_pat
     (package / "optimizer.py").write_text(OPTIMIZERS)
     (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.own = 'kept'\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    code = "import sys; assert sys.own == 'kept'\nfrom torch.optim.optimizer import SGD\na, b = SGD(), SGD()\n"
+    code = (
+        "import sys; assert sys.own == 'kept'\nfrom torch.optim.optimizer import SGD\na, b = SGD(), SGD()\n"
+    )
     seen = trained(tmp_path, code + "for _ in range(5): a.step(); b.step()", environment)
     assert (seen.count(), seen.source) == (5, "optimizer")
     later = trained(tmp_path, code + "a.step()\nfor _ in range(30): b.step()", environment)
     assert later.count() == 1 + 20  # b counts from its eleventh step on, when a is taken to be done
-    told = trained(tmp_path, code + "import workbench\nfor _ in range(3): a.step(); workbench.step()", environment)
+    told = trained(
+        tmp_path, code + "import workbench\nfor _ in range(3): a.step(); workbench.step()", environment
+    )
     assert (told.count(), told.source) == (3, "marks")
 
 
@@ -347,7 +447,12 @@ def test_jobs_are_called_by_their_scripts_and_functions() -> None:
     def train() -> None: ...
 
     works = ["python -u runs/resnet.py --lr 1", train, lambda: None, "sh x"]
-    assert [children.label_of(work, number) for number, work in enumerate(works)] == ["resnet", "train", "job 3", "sh"]
+    assert [children.label_of(work, number) for number, work in enumerate(works)] == [
+        "resnet",
+        "train",
+        "job 3",
+        "sh",
+    ]
     assert sharing._labels(["python a.py", "python a.py"], None) == ["a 1", "a 2"]
 
 
@@ -374,12 +479,16 @@ def test_jobs_are_called_by_their_scripts_and_functions() -> None:
         (["true"] * 2, {"labels": ["a", "a"]}, "give each a name of its own"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(jobs: Any, options: dict[str, Any], words: str) -> None:
+def test_what_makes_no_sense_is_refused_with_what_would(
+    jobs: Any, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
         workbench.share(jobs, **options)
 
 
-def test_without_a_gpu_one_is_told_so(monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]) -> None:
+def test_without_a_gpu_one_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]
+) -> None:
     with pytest.raises(NoDriver, match="sim:A100"):
         workbench.share("true", "true")
 
@@ -451,7 +560,9 @@ def python(code: str, *, base: str = TRAIN) -> list[str]:
 
 
 @pytest.fixture
-def lab(simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Machine]:
+def lab(
+    simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Machine]:
     """An A100 that runs eight times as fast as time; nothing is left on it, nor of the jobs."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where outputs go
     machine = simulated("A100", scale=8.0)
@@ -470,7 +581,9 @@ def _marked(directory: Path) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if f"WORKBENCH_MARKS={directory}/".encode() in path.read_bytes() and not _gone(int(path.parent.name)):
+            if f"WORKBENCH_MARKS={directory}/".encode() in path.read_bytes() and not _gone(
+                int(path.parent.name)
+            ):
                 found.append(int(path.parent.name))
     return found
 
@@ -492,18 +605,29 @@ def _command(pid: int) -> bytes:
 def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
     said: list[str] = []
     options = {**FAST, "keep": True}
-    shared = workbench.share(python("train('cifar100', 1024)"), python("train('squad', 8)"), labels=["cifar", "squad"], bound=1.6,
-                             until="verdict", say=said.append, **options)  # fmt: skip
+    shared = workbench.share(
+        python("train('cifar100', 1024)"),
+        python("train('squad', 8)"),
+        labels=["cifar", "squad"],
+        bound=1.6,
+        until="verdict",
+        say=said.append,
+        **options,
+    )
     found = shared.comparison
     assert found is not None
     assert shared.decision != "unknown"
     assert [job.outcome for job in shared.jobs] == ["stopped", "stopped"]
     assert [job.source for job in shared.jobs] == ["marks", "marks"]
-    memory = [catalogue.WORKLOADS[name].memory_bytes(size) for name, size in (("cifar100", 1024), ("squad", 8))]
+    memory = [
+        catalogue.WORKLOADS[name].memory_bytes(size) for name, size in (("cifar100", 1024), ("squad", 8))
+    ]
     assert [job.memory_bytes for job in shared.jobs] == memory
     assert shared.memory_used_bytes == sum(memory)
     assert sum(found.parts_j) == pytest.approx(found.board_j)
-    assert all(0.8 < each.value < 2.5 for each in found.slowdown)  # the precision is tested on a stepped clock
+    assert all(
+        0.8 < each.value < 2.5 for each in found.slowdown
+    )  # the precision is tested on a stepped clock
     assert shared.idle_w == pytest.approx(58.0 * lab.gain(0), rel=0.1)
     assert shared.board is not None
     assert shared.board.energy_j is not None
@@ -557,7 +681,8 @@ def test_a_job_that_dies_is_told_of_and_the_other_goes_on(lab: Machine, tmp_path
     assert shared.decision == "unknown"
     assert shared.comparison is None
     assert shared.verdict == (
-        "no comparison: bad ended with status 1 before it was compared: ValueError: learning rate of nan; good goes on"
+        "no comparison: bad ended with status 1 before it was compared: ValueError: learning rate of nan; "
+        "good goes on"
     )
     assert [job.outcome for job in shared.jobs] == ["ok", "error"]
     assert ended.exists()
@@ -565,9 +690,23 @@ def test_a_job_that_dies_is_told_of_and_the_other_goes_on(lab: Machine, tmp_path
 
 
 def test_a_job_that_does_not_fit_beside_the_other_is_told_of(lab: Machine, tmp_path: Path) -> None:
-    big, late = python(f"train('imagenet', 360, done={str(tmp_path / 'done')!r})"), python("train('imagenet', 256)")
-    shared = workbench.share(big, big, late, labels=["big", "second", "late"], say=until("no comparison", tmp_path / "done"), **FAST)
-    assert "late ran out of memory beside the others (big holds 30.5 GiB, second holds 30.5 GiB of the GPU's memory)" in shared.verdict
+    big, late = (
+        python(f"train('imagenet', 360, done={str(tmp_path / 'done')!r})"),
+        python("train('imagenet', 256)"),
+    )
+    shared = workbench.share(
+        big,
+        big,
+        late,
+        labels=["big", "second", "late"],
+        say=until("no comparison", tmp_path / "done"),
+        **FAST,
+    )
+    assert (
+        "late ran out of memory beside the others (big holds 30.5 GiB, second holds 30.5 GiB of the GPU's "
+        "memory)"
+        in shared.verdict
+    )
     assert "big, second go on" in shared.verdict
     assert [job.outcome for job in shared.jobs] == ["ok", "ok", "out of memory"]
 
@@ -584,24 +723,38 @@ def test_a_job_that_hangs_is_stopped_where_all_would_be(lab: Machine, impatient:
     good = python("steps(1000000)", base=QUIET)
     shared = workbench.share(good, hangs, labels=["good", "stuck"], until="verdict", say=None, **FAST)
     assert shared.verdict == "no comparison: stuck hung and could not be compared"
-    assert any("stuck has made no iteration for" in note and "it hangs, and was stopped" in note for note in shared.notes)
+    assert any(
+        "stuck has made no iteration for" in note and "it hangs, and was stopped" in note
+        for note in shared.notes
+    )
     assert [job.outcome for job in shared.jobs] == ["stopped", "hung"]
 
 
 def test_a_job_that_seems_to_hang_is_seen_to_its_end(lab: Machine, impatient: None, tmp_path: Path) -> None:
     done = tmp_path / "done"
-    silent = python(f"steps(8)\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\nsteps(3)", base=QUIET)
+    silent = python(
+        f"steps(8)\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\nsteps(3)", base=QUIET
+    )
     good = python(f"steps(1000000, done={str(done)!r})", base=QUIET)
-    shared = workbench.share(good, silent, labels=["good", "silent"], say=until("no comparison", done), **FAST)
+    shared = workbench.share(
+        good, silent, labels=["good", "silent"], say=until("no comparison", done), **FAST
+    )
     assert "silent made no iterations for too long and could not be compared; good goes on" in shared.verdict
-    assert sum("silent has made no iteration for" in note and "was left alone" in note for note in shared.notes) == 1
+    assert (
+        sum("silent has made no iteration for" in note and "was left alone" in note for note in shared.notes)
+        == 1
+    )
     assert [job.outcome for job in shared.jobs] == ["ok", "ok"]
 
 
 def test_an_evaluation_is_no_hang_however_long_it_is(lab: Machine, impatient: None) -> None:
-    evaluates = "for _ in range(1000):\n    steps(60)\n    with workbench.phase('evaluation'): time.sleep(1.5)"
+    evaluates = (
+        "for _ in range(1000):\n    steps(60)\n    with workbench.phase('evaluation'): time.sleep(1.5)"
+    )
     jobs = python(evaluates, base=QUIET), python("steps(1000000)", base=QUIET)
-    shared = workbench.share(*jobs, labels=["evaluates", "other"], until="verdict", say=None, **{**FAST, "seconds": 16.0})
+    shared = workbench.share(
+        *jobs, labels=["evaluates", "other"], until="verdict", say=None, **{**FAST, "seconds": 16.0}
+    )
     assert [job.outcome for job in shared.jobs] == ["stopped", "stopped"]
     assert not any("no iteration" in note for note in shared.notes)
 
@@ -613,7 +766,9 @@ def test_a_gpu_that_is_busy_is_not_taken_for_a_hang(lab: Machine, impatient: Non
         f"    if time.monotonic() > {time.monotonic()!r} + 6: workbench.step()\n"
     )
     job = python(quiet_then_busy, base="from workbench.simulation.training import TrainingJob\n" + QUIET)
-    shared = workbench.share(job, python("steps(1000000)", base=QUIET), labels=["busy", "other"], until="verdict", say=None, **FAST)
+    shared = workbench.share(
+        job, python("steps(1000000)", base=QUIET), labels=["busy", "other"], until="verdict", say=None, **FAST
+    )
     assert [job.outcome for job in shared.jobs] == ["stopped", "stopped"]
     assert not any("no iteration" in note for note in shared.notes)
 
@@ -621,8 +776,13 @@ def test_a_gpu_that_is_busy_is_not_taken_for_a_hang(lab: Machine, impatient: Non
 def test_a_job_that_never_iterates_is_given_up(lab: Machine, tmp_path: Path) -> None:
     options, ended = {**FAST, "start_s": 1.0}, tmp_path / "ended"
     other = python(f"Path({str(ended)!r}).touch()", base=QUIET)
-    shared = workbench.share(python("time.sleep(1000)", base=QUIET), other, labels=["silent", "other"], say=None, **options)
-    assert any("silent did not iterate within 1 s of its start and was stopped; start_s=..." in note for note in shared.notes)
+    shared = workbench.share(
+        python("time.sleep(1000)", base=QUIET), other, labels=["silent", "other"], say=None, **options
+    )
+    assert any(
+        "silent did not iterate within 1 s of its start and was stopped; start_s=..." in note
+        for note in shared.notes
+    )
     assert [job.outcome for job in shared.jobs] == ["hung", "ok"]
     assert ended.exists()  # what was not begun had its turn afterwards
 
@@ -635,15 +795,25 @@ def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
     done = tmp_path / "done"
     first, second = (python(f"train('imagenet', {size}, done={str(done)!r})") for size in (360, 192))
     options = {**FAST, "on_break": on_break, "bound": 1.05}
-    shared = workbench.share(first, second, labels=["first", "second"], say=until("second was|bound held|no comparison", done), **options)
+    shared = workbench.share(
+        first,
+        second,
+        labels=["first", "second"],
+        say=until("second was|bound held|no comparison", done),
+        **options,
+    )
     assert shared.decision == "do not share"
     assert "beyond" in shared.watched
     assert "at the end of an iteration" in shared.watched
     assert [job.outcome for job in shared.jobs] == ends
 
 
-def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(lab: Machine, tmp_path: Path) -> None:
-    """The newcomer is light until the verdict is said and heavy from then on; it is taken off at its next checkpoint."""
+def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
+    lab: Machine, tmp_path: Path
+) -> None:
+    """The newcomer is light until the verdict is said and heavy from then on; it is taken off at its next
+    checkpoint.
+    """
     said, done = tmp_path / "said", tmp_path / "done"
     changing = (
         f"train('cifar100', 64, done={str(said)!r})\n"
@@ -658,7 +828,9 @@ def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(lab: Ma
             said.touch()
 
     old = python(f"train('imagenet', 192, done={str(done)!r})")
-    shared = workbench.share(old, python(changing), labels=["old", "new"], bound=1.45, say=say, **{**FAST, "watch_s": 1000.0})
+    shared = workbench.share(
+        old, python(changing), labels=["old", "new"], bound=1.45, say=say, **{**FAST, "watch_s": 1000.0}
+    )
     assert "longer than alone in the first epoch, beyond 45 %" in shared.watched
     assert "new was asked to end at the end of" in shared.watched
     assert shared.decision == "do not share"
@@ -676,7 +848,9 @@ def test_a_callers_function_may_decide_about_a_broken_bound(lab: Machine, tmp_pa
 
     first, second = (python(f"train('imagenet', {size}, done={str(done)!r})") for size in (360, 192))
     options = {**FAST, "on_break": decides, "bound": 1.05}
-    shared = workbench.share(first, second, labels=["first", "second"], say=until("bound held|no comparison", done), **options)
+    shared = workbench.share(
+        first, second, labels=["first", "second"], say=until("bound held|no comparison", done), **options
+    )
     assert [label for _, label in asked] == ["second"]
     assert [job.outcome for job in shared.jobs] == ["ok", "ok"]
 
@@ -746,14 +920,18 @@ def test_what_a_job_leaves_stopped_is_ended(tmp_path: Path) -> None:
     assert _left(pids) == []
 
 
-def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_cannot_be_paused_goes_on_and_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     child = JobProcess("job", ENDLESS, tmp_path, dict(os.environ), writer=lambda: child.pid)
     monkeypatch.setattr(children, "PAUSE_S", 0.05)
     child.start()
     try:
         while child.count() < 3:
             time.sleep(0.01)
-        with pytest.raises(MeasurementError, match="job cannot be paused: it keeps the simulated machine to itself"):
+        with pytest.raises(
+            MeasurementError, match="job cannot be paused: it keeps the simulated machine to itself"
+        ):
             child.pause()
         have = child.count()
         until = time.monotonic() + 60
@@ -789,7 +967,10 @@ def _left(pids: list[int]) -> list[int]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_paused_jobs_die_with_whoever_paused_them(lab: Machine, tmp_path: Path, shape: str) -> None:
     """Killed outright, nothing can be tidied up: a stopped job would hold its memory for ever."""
-    code = f"import workbench\nworkbench.share(*[{SHAPES[shape]!r}] * 2, labels=['a', 'b'], seconds=1.0, rounds=100, say=None)\n"
+    code = (
+        f"import workbench\nworkbench.share(*[{SHAPES[shape]!r}] * 2, labels=['a', 'b'], seconds=1.0, "
+        "rounds=100, say=None)\n"
+    )
     parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
     deadline, pids = time.monotonic() + 120, []
     many = 2 if shape == "alone" else 4  # the first job is paused when the second one runs
@@ -801,7 +982,9 @@ def test_paused_jobs_die_with_whoever_paused_them(lab: Machine, tmp_path: Path, 
     assert len(pids) == many
     assert _left(pids) == []
     for path in tmp_path.glob("workbench-share-*/*"):  # which nobody could tidy up
-        path.unlink() if path.suffix in (".marks", ".function") else shutil.rmtree(path) if path.is_dir() else None
+        path.unlink() if path.suffix in (".marks", ".function") else shutil.rmtree(
+            path
+        ) if path.is_dir() else None
 
 
 def _gone(pid: int) -> bool:
@@ -811,13 +994,20 @@ def _gone(pid: int) -> bool:
         return True
 
 
-def test_the_command_line_says_the_verdict_and_writes_it_down(lab: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_says_the_verdict_and_writes_it_down(
+    lab: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from workbench.cli import main
 
     path, script = tmp_path / "shared.json", tmp_path / "train.py"
     script.write_text(QUIET + "steps(1000000)")
     job = f"{sys.executable} {script}"
-    assert main(["share", job, job, "--until", "verdict", "--seconds", "8", "--rounds", "1", "--json", str(path)]) == 0
+    assert (
+        main(
+            ["share", job, job, "--until", "verdict", "--seconds", "8", "--rounds", "1", "--json", str(path)]
+        )
+        == 0
+    )
     out, told = capsys.readouterr(), json.loads(path.read_text())
     assert told["verdict"] in out.out
     assert "workbench: train 1 starts" in out.err
@@ -838,14 +1028,20 @@ def test_a_picture_shows_the_power_and_who_ran_when() -> None:
     assert "stroke-dasharray" in drawn
     from xml.etree import ElementTree
 
-    points = next(each for each in ElementTree.fromstring(drawn) if each.tag.endswith("polyline")).attrib["points"].split()
+    points = (
+        next(each for each in ElementTree.fromstring(drawn) if each.tag.endswith("polyline"))
+        .attrib["points"]
+        .split()
+    )
     assert 500 < len(points) <= 620
     assert picture(trace.head(5), spans, ["A"], 40.0) == ""
 
 
 def test_others_on_the_gpu_are_noticed(lab: Machine) -> None:
     hold = "with TrainingJob('squad', 8).claimed():\n    print(1, flush=True)\n    sys.stdin.read()"
-    stranger = subprocess.Popen([sys.executable, "-c", TRAIN + hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", TRAIN + hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert stranger.stdin is not None
     assert stranger.stdout is not None
     stranger.stdout.readline()
@@ -856,12 +1052,15 @@ def test_others_on_the_gpu_are_noticed(lab: Machine) -> None:
         stranger.stdin.close()
         stranger.wait(10)
         stranger.stdout.close()
-    assert any(f"({stranger.pid})" in note and "other processes use this GPU" in note for note in shared.notes)
+    assert any(
+        f"({stranger.pid})" in note and "other processes use this GPU" in note for note in shared.notes
+    )
 
 
 def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
     deaf = (
-        "import signal, time\nfor each in (signal.SIGINT, signal.SIGTERM): signal.signal(each, signal.SIG_IGN)\n"
+        "import signal, time\nfor each in (signal.SIGINT, signal.SIGTERM): signal.signal(each, "
+        "signal.SIG_IGN)\n"
         "print('on', flush=True)\ntime.sleep(1000)"
     )
     child = JobProcess("deaf", [sys.executable, "-c", deaf], tmp_path, dict(os.environ))
@@ -870,7 +1069,9 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
     while not child.tail() and time.monotonic() < until:
         time.sleep(0.01)
     child.pause()
-    assert children.stop_all([child], grace_s=0.2) == ["deaf did not end within 0.3 s of being asked to and was killed"]
+    assert children.stop_all([child], grace_s=0.2) == [
+        "deaf did not end within 0.3 s of being asked to and was killed"
+    ]
     assert not child.running
 
 

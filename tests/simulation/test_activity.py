@@ -1,4 +1,6 @@
-"""What the performance counters of a simulated GPU count, and that it agrees with the time and power of the same phase."""
+"""What the performance counters of a simulated GPU count, and that it agrees with the time and power of
+the same phase.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def test_an_iterations_counters_are_the_means_of_its_phases(simulated: Callable[
     (plan,), _ = job.plans(start_s)
     job.run()
     found = device.counted(first, device.counters())
-    _, expected = counters.mean([(span_s, busy, bits) for span_s, _, _, _, busy, _, bits in plan], sum(row[0] for row in plan))
+    _, expected = counters.mean(
+        [(span_s, busy, bits) for span_s, _, _, _, busy, _, bits in plan], sum(row[0] for row in plan)
+    )
     # Iterations vary by a percent, and gaps by fifteen.
     for name in ("sm_active", "sm_occupancy", "tensor_active", "fp32_active", "dram_active"):
         assert found[name] == pytest.approx(getattr(expected, name), rel=0.03)

@@ -28,12 +28,17 @@ def test_graded_loads_are_possible_and_fit_every_card(key: str) -> None:
 
 
 def test_grades_span_what_clocks_and_limits_can_do() -> None:
-    """From time that goes with the SM clock to time that does not, from light to limited, from busy to mostly waiting."""
+    """From time that goes with the SM clock to time that does not, from light to limited, from busy to
+    mostly waiting.
+    """
     card = CARDS["A100"]
     slower, drawn_w, waiting = [], [], []
     for _, workload in graded.workloads(card):
         fast, slow = (
-            sum(phase.time_s * operate(card, phase.load, power_limit_w=1000.0, max_sm_clock_mhz=clock).stretch for phase in workload.phases)
+            sum(
+                phase.time_s * operate(card, phase.load, power_limit_w=1000.0, max_sm_clock_mhz=clock).stretch
+                for phase in workload.phases
+            )
             for clock in (1410, 705)
         )
         slower.append(slow / fast)

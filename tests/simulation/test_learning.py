@@ -43,7 +43,11 @@ def test_a_shorter_workload_is_the_same_but_for_its_length() -> None:
     assert (short.samples, short.evaluation_samples, short.sample_bytes) == (5_000, 1_000, 5_500_000)
 
 
-@pytest.mark.parametrize("wrong", [lambda: Accuracy(0), lambda: shorter("cifar100", 0), lambda: shorter("mnist", 10)])
+@pytest.mark.parametrize(
+    "wrong", [lambda: Accuracy(0), lambda: shorter("cifar100", 0), lambda: shorter("mnist", 10)]
+)
 def test_what_makes_no_sense_is_said(wrong) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match=r"at least 1, not 0|at least one sample, not 0|no workload is called 'mnist'"):
+    with pytest.raises(
+        UsageError, match=r"at least 1, not 0|at least one sample, not 0|no workload is called 'mnist'"
+    ):
         wrong()

@@ -28,9 +28,18 @@ class Elsewhere:
     """Another process that asks the C NVML."""
 
     def __init__(self, directory: Path, machine: Machine) -> None:
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(directory), ENVIRONMENT_VARIABLE: str(machine.state.path)}
-        self._process = subprocess.Popen([sys.executable, str(FIXTURE / "answers.py")], env=environment, text=True,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+        environment = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(directory),
+            ENVIRONMENT_VARIABLE: str(machine.state.path),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(FIXTURE / "answers.py")],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert self._line() == "CDLL"  # the linker found it under the driver's name
 
     def _line(self) -> Any:
@@ -51,7 +60,9 @@ class Elsewhere:
 
 
 @pytest.fixture
-def both(simulated: Callable[..., Machine], c_nvml: Path) -> Iterator[tuple[Machine, Elsewhere, Callable[..., Any]]]:
+def both(
+    simulated: Callable[..., Machine], c_nvml: Path
+) -> Iterator[tuple[Machine, Elsewhere, Callable[..., Any]]]:
     """A machine of four generations, another process with the C library, and a question put to both."""
     import answers
 
@@ -86,8 +97,16 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
     rng = random.Random(7)
     changes: list[Callable[[int], tuple[Any, ...]]] = [
         lambda gpu: ("nvmlDeviceSetPowerManagementLimit", gpu, rng.randrange(50_000, 800_000)),
-        lambda gpu: ("nvmlDeviceSetGpuLockedClocks", gpu, *sorted(rng.choices([100, 210, 900, 1200, 1500, 3000], k=2))),
-        lambda gpu: ("nvmlDeviceSetMemoryLockedClocks", gpu, *rng.choices([405, 5001, 7251, 20000, 0xFFFFFF02], k=2)),
+        lambda gpu: (
+            "nvmlDeviceSetGpuLockedClocks",
+            gpu,
+            *sorted(rng.choices([100, 210, 900, 1200, 1500, 3000], k=2)),
+        ),
+        lambda gpu: (
+            "nvmlDeviceSetMemoryLockedClocks",
+            gpu,
+            *rng.choices([405, 5001, 7251, 20000, 0xFFFFFF02], k=2),
+        ),
         lambda gpu: ("nvmlDeviceSetGpuLockedClocks", gpu, 0xFFFFFF01, 0xFFFFFF02),
         lambda gpu: ("nvmlDeviceResetGpuLockedClocks", gpu),
         lambda gpu: ("nvmlDeviceResetMemoryLockedClocks", gpu),
@@ -97,8 +116,18 @@ def test_c_and_python_answer_alike_at_random_times_and_settings(both: Any) -> No
     for _ in range(150):
         gpu = rng.randrange(4)
         now_s = machine.clock()
-        plan = [(rng.uniform(0.001, 0.3), rng.uniform(30, 400), rng.randrange(200, 1500), rng.choice([877, 405]),
-                 rng.random(), rng.random(), rng.choice([0, 2, 4]) | rng.getrandbits(53) << 11) for _ in range(8)]  # fmt: skip
+        plan = [
+            (
+                rng.uniform(0.001, 0.3),
+                rng.uniform(30, 400),
+                rng.randrange(200, 1500),
+                rng.choice([877, 405]),
+                rng.random(),
+                rng.random(),
+                rng.choice([0, 2, 4]) | rng.getrandbits(53) << 11,
+            )
+            for _ in range(8)
+        ]
         machine.state.publish(gpu, now_s, plan, (rng.uniform(30, 400), 1000, 877, 1.0, 0.5, 0))
         machine.state.set_process(gpu, os.getpid(), rng.randrange(2**30))
         machine.state.set_control(gpu, "enforced_w", rng.choice([0.0, 0.0, 120.0]))
@@ -216,19 +245,28 @@ def test_a_machine_that_was_replaced_is_taken_off_the_disk_too(simulated: Callab
     first, second = simulated("V100"), simulated("A100")
     first.close()
     assert not first.state.path.exists()
-    assert (nvml_library.installed(), os.environ[ENVIRONMENT_VARIABLE]) == (second.library, str(second.state.path))
+    assert (nvml_library.installed(), os.environ[ENVIRONMENT_VARIABLE]) == (
+        second.library,
+        str(second.state.path),
+    )
 
 
 def test_a_child_finds_the_machine_through_the_environment(simulated: Callable[..., Machine]) -> None:
     simulated("A100,V100")
-    program = "from workbench.device.discovery import devices; print([(d.name, d.simulated) for d in devices()])"
+    program = (
+        "from workbench.device.discovery import devices; print([(d.name, d.simulated) for d in devices()])"
+    )
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert child.stdout.strip() == str([(f"{CARDS[key].name} (simulated)", True) for key in ("A100", "V100")])
 
 
-def test_a_machine_that_is_gone_says_how_to_get_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_that_is_gone_says_how_to_get_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "gone"))
-    with pytest.raises(SimulationError, match=r"are gone: .*/gone cannot be opened .*%gpu simulate A100.*makes new"):
+    with pytest.raises(
+        SimulationError, match=r"are gone: .*/gone cannot be opened .*%gpu simulate A100.*makes new"
+    ):
         machines.attached()
 
 

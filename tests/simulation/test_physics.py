@@ -1,4 +1,6 @@
-"""What the simulated cards promise: laws of physics, numbers worked on paper, and closeness to measured traces."""
+"""What the simulated cards promise: laws of physics, numbers worked on paper, and closeness to measured
+traces.
+"""
 
 import os
 from dataclasses import replace
@@ -40,7 +42,8 @@ def test_at_the_highest_clocks_nothing_is_stretched():
 
 
 def test_a_locked_clock_costs_time_and_saves_power():
-    # Three quarters of the clock at three quarters of the voltage: 50 + 160 * 0.75**3; k/x + 1 - k = 0.6/0.75 + 0.4.
+    # Three quarters of the clock at three quarters of the voltage: 50 + 160 * 0.75**3; k/x + 1 - k = 0.6/0.75
+    # + 0.4.
     steps = paper_card(sm_clocks_mhz=(1000, 750))
     point = operate(steps, Load(0.6, 0.4, 160.0), power_limit_w=250.0, max_sm_clock_mhz=750)
     assert (point.power_w, point.stretch, point.capped) == (pytest.approx(117.5), pytest.approx(1.2), False)
@@ -198,8 +201,12 @@ def test_the_phases_of_an_iteration_add_up_to_its_law(workload):
     busy = [phase for phase in phases if phase.load]
     assert [phase.kind for phase in phases] == ["forward", "backward", "optimizer", "data"]
     assert sum(phase.time_s for phase in phases) == pytest.approx(gap_s + busy_s)
-    assert sum(phase.time_s * phase.load.dynamic_w for phase in busy) == pytest.approx(busy_s * load.dynamic_w)
-    assert sum(phase.time_s * phase.load.compute for phase in busy) == pytest.approx(busy_s * load.compute, rel=0.01)
+    assert sum(phase.time_s * phase.load.dynamic_w for phase in busy) == pytest.approx(
+        busy_s * load.dynamic_w
+    )
+    assert sum(phase.time_s * phase.load.compute for phase in busy) == pytest.approx(
+        busy_s * load.compute, rel=0.01
+    )
 
 
 # Zeus NSDI'23, summary_power_v100.csv and _p100.csv: seconds for an epoch and mean watts.

@@ -1,4 +1,6 @@
-"""Jobs that share a simulated GPU: the published tables hold, time and energy are what the laws say, nobody is lost."""
+"""Jobs that share a simulated GPU: the published tables hold, time and energy are what the laws say,
+nobody is lost.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,15 @@ def published(data_dir: Path) -> dict[str, dict[str, float]]:
         pytest.skip(f"the published tables of shared GPUs are not here ({path})")
     with path.open() as file:
         rows = list(csv.DictReader(file))
-    return {row["job_set"]: {key: float(value) for key, value in row.items() if key != "job_set" and value} for row in rows}
+    return {
+        row["job_set"]: {key: float(value) for key, value in row.items() if key != "job_set" and value}
+        for row in rows
+    }
 
 
-def one(key: str, busy_s: float, gap_s: float, busy_w: float, memory_gib: float = 1.0, card: str = "V100") -> Workload:
+def one(
+    key: str, busy_s: float, gap_s: float, busy_w: float, memory_gib: float = 1.0, card: str = "V100"
+) -> Workload:
     """A job of one busy phase at that power on that card, and one gap."""
     static_w = catalogue.CARDS[card].static_w
     phases = (
@@ -55,9 +62,20 @@ def one(key: str, busy_s: float, gap_s: float, busy_w: float, memory_gib: float 
         WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0),
     )
     return Workload(
-        key=key, title=key, network="none", dataset="none", samples=1 << 40, evaluation_samples=0, default_batch_size=1, batch_sizes=(1,),
-        fixed_bytes=int(memory_gib * 2**30), sample_bytes=0, checkpoint_bytes=0, phases=phases, card=card,
-    )  # fmt: skip
+        key=key,
+        title=key,
+        network="none",
+        dataset="none",
+        samples=1 << 40,
+        evaluation_samples=0,
+        default_batch_size=1,
+        batch_sizes=(1,),
+        fixed_bytes=int(memory_gib * 2**30),
+        sample_bytes=0,
+        checkpoint_bytes=0,
+        phases=phases,
+        card=card,
+    )
 
 
 def iteration_s(job: TrainingJob) -> float:
@@ -74,7 +92,9 @@ def test_the_published_slowdowns_hold_within_two_points(published: dict[str, dic
     for name, row in published.items():
         members = [alone[each] for each in name.split("&")]
         measured = row["avg_jct_h"] / (sum(each["avg_jct_h"] for each in members) / len(members))
-        assert tenants.stretch([each["avg_gpu_util"] / 100 for each in members]) == pytest.approx(measured, abs=0.02), name
+        assert tenants.stretch([each["avg_gpu_util"] / 100 for each in members]) == pytest.approx(
+            measured, abs=0.02
+        ), name
 
 
 def test_the_published_powers_hold_within_four_percent(published: dict[str, dict[str, float]]) -> None:
@@ -82,7 +102,12 @@ def test_the_published_powers_hold_within_four_percent(published: dict[str, dict
     alone = {name: row for name, row in published.items() if "&" not in name}
     for name, row in published.items():
         demands = [
-            Demand(alone[each]["avg_gpu_util"] / 100, (alone[each]["avg_power_w"] - NODE_IDLE_W) / GPUS, 300.0, 0.0)
+            Demand(
+                alone[each]["avg_gpu_util"] / 100,
+                (alone[each]["avg_power_w"] - NODE_IDLE_W) / GPUS,
+                300.0,
+                0.0,
+            )
             for each in name.split("&")
         ]
         node_w = NODE_IDLE_W + GPUS * tenants.dynamic_w(demands)
@@ -94,12 +119,19 @@ def test_the_published_powers_hold_within_four_percent(published: dict[str, dict
 def test_a_shared_card_shows_the_published_tables_through_its_driver(
     published: dict[str, dict[str, float]], simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A card that stands for an eighth of the published server, with its trainings: time, power, utilisation by NVML."""
+    """A card that stands for an eighth of the published server, with its trainings: time, power,
+    utilisation by NVML.
+    """
     share_w = NODE_IDLE_W / GPUS
     card = replace(
-        catalogue.CARDS["V100"], key="SERVER8", name="an eighth of a server", static_w=share_w, gap_w=share_w, idle_w=share_w,
+        catalogue.CARDS["V100"],
+        key="SERVER8",
+        name="an eighth of a server",
+        static_w=share_w,
+        gap_w=share_w,
+        idle_w=share_w,
         power_limit_w=(100.0, 600.0, 600.0),
-    )  # fmt: skip
+    )
     monkeypatch.setitem(catalogue.CARDS, "SERVER8", card)
     machine = simulated("SERVER8", stepped=True)
     for name, value in {"noise": 0.0, "gain": 1.0}.items():
@@ -128,7 +160,9 @@ def test_a_shared_card_shows_the_published_tables_through_its_driver(
         if len(jobs) == 1:
             solo_s[name] = times[0]
             continue
-        slowdown = sum(took / solo_s[each] for took, each in zip(times, name.split("&"), strict=True)) / len(jobs)
+        slowdown = sum(took / solo_s[each] for took, each in zip(times, name.split("&"), strict=True)) / len(
+            jobs
+        )
         members = [alone[each]["avg_jct_h"] for each in name.split("&")]
         assert slowdown == pytest.approx(row["avg_jct_h"] / (sum(members) / len(members)), abs=0.025), name
 
@@ -148,7 +182,9 @@ def test_a_full_card_has_no_more_time_to_give() -> None:
 
 
 def test_power_is_concave_in_utilisation() -> None:
-    """Two halves draw more than one half and less than twice as much; equal jobs at their full load draw what one draws."""
+    """Two halves draw more than one half and less than twice as much; equal jobs at their full load draw
+    what one draws.
+    """
     half, full = Demand(0.5, 80.0, 160.0, 38.0), Demand(1.0, 150.0, 150.0, 38.0)
     assert 80.0 < tenants.dynamic_w([half, half]) < 160.0
     assert tenants.dynamic_w([full, full]) == pytest.approx(150.0)
@@ -158,7 +194,9 @@ def test_power_is_concave_in_utilisation() -> None:
     assert (shares[0], shares[-1]) == (0.0, 1.0)
 
 
-def rows(begin_s: float, end_s: float, busy_s: float, gap_s: float, demand: Demand) -> tuple[TimelineStretch, ...]:
+def rows(
+    begin_s: float, end_s: float, busy_s: float, gap_s: float, demand: Demand
+) -> tuple[TimelineStretch, ...]:
     """A timeline of busy phases and gaps."""
     out, at_s = [], begin_s
     while at_s < end_s:
@@ -168,12 +206,19 @@ def rows(begin_s: float, end_s: float, busy_s: float, gap_s: float, demand: Dema
     return tuple(out)
 
 
-@pytest.mark.parametrize(("first", "second"), [((0.1, 0.4), (0.13, 0.21)), ((0.3, 0.02), (0.25, 0.05)), ((0.011, 0.3), (0.2, 0.21))])
-def test_over_many_phases_a_shared_timeline_has_the_means_of_the_laws(first: tuple[float, float], second: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((0.1, 0.4), (0.13, 0.21)), ((0.3, 0.02), (0.25, 0.05)), ((0.011, 0.3), (0.2, 0.21))],
+)
+def test_over_many_phases_a_shared_timeline_has_the_means_of_the_laws(
+    first: tuple[float, float], second: tuple[float, float]
+) -> None:
     def tenant(slot: int, busy_s: float, gap_s: float, peak_w: float) -> Tenant:
         used = busy_s / (busy_s + gap_s)
         demand = Demand(used, used * peak_w, peak_w, 38.0)
-        return Tenant(slot, os.getpid(), slot, 1 << 30, demand, 1000.0, rows(0.0, 999.0, busy_s, gap_s, demand))
+        return Tenant(
+            slot, os.getpid(), slot, 1 << 30, demand, 1000.0, rows(0.0, 999.0, busy_s, gap_s, demand)
+        )
 
     pair = [tenant(0, *first, 180.0), tenant(1, *second, 140.0)]
     plan = tenants.compose(pair, 0.0, (26.0, 135, 877, 0.0, 0.0, 1))
@@ -199,7 +244,9 @@ def test_a_timeline_too_long_for_its_slot_keeps_its_energy() -> None:
 
     def energy_j(found: Any) -> float:
         ends = [*(row.start_s for row in found[1:]), end_s]
-        return float(sum(row.power_w * (stop_s - row.start_s) for row, stop_s in zip(found, ends, strict=True)))
+        return float(
+            sum(row.power_w * (stop_s - row.start_s) for row, stop_s in zip(found, ends, strict=True))
+        )
 
     assert len(short) <= tenants.MOST_ROWS < len(long)
     assert energy_j(short) == pytest.approx(energy_j(long), rel=1e-9)
@@ -208,7 +255,10 @@ def test_a_timeline_too_long_for_its_slot_keeps_its_energy() -> None:
 def test_counters_of_jobs_add_up_to_no_more_than_all_there_is() -> None:
     busy = counters.pack(counters.Activity(sm_active=0.8, dram_active=0.3, pcie_rx_mib_per_s=64.0))
     demand = Demand(0.5, 90.0, 180.0, 38.0)
-    pair = [Tenant(slot, 1, slot, 1, demand, 1.0, (TimelineStretch(0.0, 200.0, 1380, 877, 1.0, 0.4, busy | 4),)) for slot in (0, 1)]
+    pair = [
+        Tenant(slot, 1, slot, 1, demand, 1.0, (TimelineStretch(0.0, 200.0, 1380, 877, 1.0, 0.4, busy | 4),))
+        for slot in (0, 1)
+    ]
     plan = tenants.compose(pair, 0.0, (26.0, 135, 877, 0.0, 0.0, 1))
     seen = counters.unpack(plan[0][6])
     assert (seen.sm_active, plan[0][6] & counters.REASONS) == (1.0, 4)
@@ -222,7 +272,10 @@ def test_counters_of_jobs_add_up_to_no_more_than_all_there_is() -> None:
 @pytest.mark.usefixtures("regular")
 def test_two_jobs_slow_each_other_while_both_run_and_no_longer(stepped: Machine) -> None:
     light, heavy = one("light", 0.05, 0.2, 150.0), one("heavy", 0.3, 0.1, 180.0)
-    long, short = TrainingJob(heavy, iterations=150, machine=stepped), TrainingJob(light, iterations=100, machine=stepped)
+    long, short = (
+        TrainingJob(heavy, iterations=150, machine=stepped),
+        TrainingJob(light, iterations=100, machine=stepped),
+    )
     together([long, short])
     slower = 1 + 0.078 * (0.2 + 0.75)
     assert iteration_s(short) == pytest.approx(0.25 * slower, rel=1e-6)
@@ -238,15 +291,21 @@ def test_two_jobs_slow_each_other_while_both_run_and_no_longer(stepped: Machine)
 
 @pytest.mark.usefixtures("regular")
 def test_a_power_limit_slows_both_jobs_of_a_card(stepped: Machine) -> None:
-    pair = [TrainingJob(one("a", 0.3, 0.1, 240.0), iterations=400, machine=stepped), TrainingJob(one("b", 0.1, 0.3, 200.0), iterations=400,
-            machine=stepped)]  # fmt: skip
+    pair = [
+        TrainingJob(one("a", 0.3, 0.1, 240.0), iterations=400, machine=stepped),
+        TrainingJob(one("b", 0.1, 0.3, 200.0), iterations=400, machine=stepped),
+    ]
     together(pair, 20.0)
     free_s = [iteration_s(job) for job in pair]
     stepped.state.change_setting(0, limit_w=120.0)
     pair = [TrainingJob(job.workload, iterations=400, machine=stepped) for job in pair]
     together(pair, 20.0)
-    # Either has a half of its kernels' time bound by the clock; the second one waits for its host most of the time.
-    assert all(limited > 1.04 * free for limited, free in zip([iteration_s(job) for job in pair], free_s, strict=True))
+    # Either has a half of its kernels' time bound by the clock; the second one waits for its host most of the
+    # time.
+    assert all(
+        limited > 1.04 * free
+        for limited, free in zip([iteration_s(job) for job in pair], free_s, strict=True)
+    )
     state = stepped.state
     assert state.true_mean_power_w(0, stepped.clock() - 15.0, stepped.clock() - 1.0) < 120.0
 
@@ -254,7 +313,8 @@ def test_a_power_limit_slows_both_jobs_of_a_card(stepped: Machine) -> None:
 def test_the_driver_shows_every_process_and_memory_adds_up(stepped: Machine) -> None:
     program = (
         "import sys\nfrom workbench.simulation.training import TrainingJob\n"
-        "for batch in TrainingJob('squad', 8):\n    print('here', flush=True)\n    sys.stdin.read()\n    break\n"
+        "for batch in TrainingJob('squad', 8):\n    print('here', flush=True)\n    sys.stdin.read()\n    "
+        "break\n"
     )
     other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdin is not None
@@ -278,7 +338,9 @@ def test_the_driver_shows_every_process_and_memory_adds_up(stepped: Machine) -> 
 
 def test_a_ninth_job_is_told_that_a_card_takes_eight(stepped: Machine) -> None:
     jobs = [TrainingJob("cifar100", 8) for _ in range(9)]
-    with pytest.raises(SimulationError, match="simulated GPU 0 has 8 jobs, which is as many as it takes; let one end"):
+    with pytest.raises(
+        SimulationError, match="simulated GPU 0 has 8 jobs, which is as many as it takes; let one end"
+    ):
         together(jobs, 1.0)
     assert tenants.present(stepped.state, 0) == []
 

@@ -38,9 +38,12 @@ REST = (IDLE_W, 135, 877, 0.0, 0.0, 1)
 
 def child(program: str, state: MachineState, *arguments: object) -> subprocess.Popen[str]:
     """Another process with the same memory: `state` is open in it, `arguments` are in `args`."""
-    lines = f"import sys, os, time\nfrom workbench.simulation.state import State\nstate = State({str(state.path)!r})\n"
+    lines = (
+        "import sys, os, time\nfrom workbench.simulation.state import State\nstate = "
+        f"State({str(state.path)!r})\n"
+    )
     return subprocess.Popen([sys.executable, "-c", f"{lines}args = {arguments!r}\n{program}"], text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def hear(process: subprocess.Popen[str], word: str) -> None:
@@ -142,17 +145,20 @@ def test_a_bulk_write_across_the_rings_end_reads_back(stepped: Machine) -> None:
     state.replace_ring(0, b"".join(rows), total)
     assert state.total_segments(0) == total
     assert [state.segment_at(0, t + 0.5).start_s for t in (total - 1000, RING - 1, RING, total - 1)] == [
-        total - 1000, RING - 1, RING, total - 1]  # fmt: skip
+        total - 1000, RING - 1, RING, total - 1]
     assert state.true_energy_j(0, total - 0.5) == 100.0 * (total - 0.5)
 
 
-def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(simulated: Callable[..., Machine]) -> None:
+def test_energy_never_goes_back_while_other_processes_rewrite_the_plan(
+    simulated: Callable[..., Machine],
+) -> None:
     state = simulated("V100").state
     program = (
         "import random\nrng = random.Random(args[0])\nprint('ready', flush=True)\n"
         "while time.monotonic() < args[1]:\n"
         "    now = state.now_s()\n"
-        "    plan = [(rng.uniform(0.0001, 0.01), rng.uniform(20, 400), 1500, 877, 1.0, 0.5, 0) for _ in range(30)]\n"
+        "    plan = [(rng.uniform(0.0001, 0.01), rng.uniform(20, 400), 1500, 877, 1.0, 0.5, 0) for _ in "
+        "range(30)]\n"
         "    state.publish(0, now - 0.01 + rng.uniform(0, 0.05), plan, (26.0, 135, 877, 0.0, 0.0, 1))\n"
     )
     end_s = state.header("origin_s") + state.now_s() + 1.2
@@ -215,7 +221,9 @@ def test_two_processes_never_write_at_once(simulated: Callable[..., Machine]) ->
 
 
 def test_a_reader_is_not_kept_waiting_by_the_lock(stepped: Machine) -> None:
-    holder = child("with state.writing():\n    print('held', flush=True)\n    sys.stdin.read()", stepped.state)
+    holder = child(
+        "with state.writing():\n    print('held', flush=True)\n    sys.stdin.read()", stepped.state
+    )
     hear(holder, "held")
     assert stepped.state.true_energy_j(0, 0.0) == HOUR_J
     assert holder.poll() is None
@@ -290,7 +298,9 @@ def test_alive_knows_the_dead_and_the_undead() -> None:
     assert not alive(zombie.pid)
 
 
-def test_faults_strike_after_so_many_calls_so_many_times_on_their_gpu(simulated: Callable[..., Machine]) -> None:
+def test_faults_strike_after_so_many_calls_so_many_times_on_their_gpu(
+    simulated: Callable[..., Machine],
+) -> None:
     state = simulated("V100,V100", stepped=True).state
     state.inject("nvmlDeviceGetName", 15, times=2, after=1, gpu=1)
     assert [state.fault("nvmlDeviceGetName", gpu) for gpu in (0, 1, 1, 0, 1, 1)] == [0, 0, 15, 0, 15, 0]
@@ -325,13 +335,17 @@ def test_what_happens_between_two_windows_is_not_seen(stepped: Machine) -> None:
     state.publish(0, 1.0, [(0.010, power_w, *BUSY) for _ in range(25) for power_w in (300.0, 50.0)], REST)
     assert sensors.power_w(state, 0, 1.4001) == pytest.approx(50.0)
     assert state.true_mean_power_w(0, 1.0, 1.4) == pytest.approx(175.0)
-    assert (sensors.energy_mj(state, 0, 1.4001) - sensors.energy_mj(state, 0, 1.0001)) / 1000 == pytest.approx(70.0)
+    assert (
+        sensors.energy_mj(state, 0, 1.4001) - sensors.energy_mj(state, 0, 1.0001)
+    ) / 1000 == pytest.approx(70.0)
 
 
 def test_the_energy_counter_moves_in_steps_of_its_period(stepped: Machine) -> None:
     state = stepped.state
     state.publish(0, 0.0, [(10.0, 100.0, *BUSY)], REST)
-    readings = [sensors.energy_mj(state, 0, t) - round(1000 * HOUR_J) for t in (0.001, 0.0199, 0.0201, 0.0399, 0.0401)]
+    readings = [
+        sensors.energy_mj(state, 0, t) - round(1000 * HOUR_J) for t in (0.001, 0.0199, 0.0201, 0.0399, 0.0401)
+    ]
     assert readings == [0, 0, 2000, 2000, 4000]  # 20 ms of 100 W are 2 J
     state.set_card(0, "gain", 0.5)
     assert sensors.energy_mj(state, 0, 1.0001) == round(500 * (HOUR_J + 100))
@@ -341,7 +355,9 @@ def test_a_counter_that_was_reset_starts_from_nothing(stepped: Machine) -> None:
     state = stepped.state
     stepped.step(1.01)
     state.set_control(0, "counter_reset_j", state.true_energy_j(0, 1.01))
-    assert sensors.energy_mj(state, 0, 1.01) == 0  # its last tick lies before the reset; it does not run below zero
+    assert (
+        sensors.energy_mj(state, 0, 1.01) == 0
+    )  # its last tick lies before the reset; it does not run below zero
     assert sensors.energy_mj(state, 0, 2.0001) == pytest.approx(1000 * 0.99 * IDLE_W, abs=1)
 
 
@@ -367,6 +383,11 @@ def test_temperature_is_idles_plus_the_power_of_the_last_time_constant(stepped: 
 
 def test_utilisation_is_whole_percent_of_its_last_window(stepped: Machine) -> None:
     state = stepped.state
-    state.publish(0, 0.0, [(1 / 24, 100.0, 1500, 877, 1.0, 0.5, 0), (1.0, 40.0, 1500, 877, 0.0, 0.0, 0)], REST)
-    assert sensors.utilisation(state, 0, 0.17) == (25, 12)  # a quarter of a sixth of a second; 12.5 rounds to even
+    state.publish(
+        0, 0.0, [(1 / 24, 100.0, 1500, 877, 1.0, 0.5, 0), (1.0, 40.0, 1500, 877, 0.0, 0.0, 0)], REST
+    )
+    assert sensors.utilisation(state, 0, 0.17) == (
+        25,
+        12,
+    )  # a quarter of a sixth of a second; 12.5 rounds to even
     assert sensors.utilisation(state, 0, 0.34) == (0, 0)

@@ -32,7 +32,9 @@ def phases(card: Card, batch_size: int = 256) -> tuple[WorkloadPhase, ...]:
 def iteration_s(card: Card, limit_w: float, *, busy: float = 1.0, gap: float = 1.0) -> float:
     """How long the physics says an iteration takes at a limit, its phases varied by factors."""
     return sum(
-        phase.time_s * (gap if phase.load is None else busy) * operate(card, phase.load, power_limit_w=limit_w).stretch
+        phase.time_s
+        * (gap if phase.load is None else busy)
+        * operate(card, phase.load, power_limit_w=limit_w).stretch
         for phase in phases(card)
     )
 
@@ -85,7 +87,10 @@ def test_iterations_vary_as_their_seed_says(stepped: Machine) -> None:
     job.run()
     expected_s = [0.0]
     for _ in range(20):
-        busy, gap = rng.lognormvariate(0.0, training.ITERATION_JITTER), rng.lognormvariate(0.0, training.GAP_JITTER)
+        busy, gap = (
+            rng.lognormvariate(0.0, training.ITERATION_JITTER),
+            rng.lognormvariate(0.0, training.GAP_JITTER),
+        )
         expected_s.append(expected_s[-1] + iteration_s(card, 250.0, busy=busy, gap=gap))
     assert [*job.marks, stepped.clock()] == pytest.approx(expected_s, abs=1e-9)
     lengths = [late - early for early, late in itertools.pairwise(job.marks)]
@@ -118,7 +123,7 @@ def test_an_epoch_ends_with_its_evaluation_and_checkpoints_come_when_due(stepped
     assert (epoch, len(job)) == (88_524 // 56, 2 * (88_524 // 56))
     assert [batch.epoch for batch in job] == [0] * epoch + [1] * epoch
     assert [event.kind for event in job.events] == [
-        "checkpoint", "evaluation", "checkpoint", "checkpoint", "evaluation"]  # fmt: skip
+        "checkpoint", "evaluation", "checkpoint", "checkpoint", "evaluation"]
     checkpoint, evaluation = job.events[:2]
     assert checkpoint.end_s - checkpoint.start_s == pytest.approx(2.0)
     assert checkpoint.start_s == pytest.approx(job.marks[999] + job.marks[1] - job.marks[0])
@@ -150,7 +155,9 @@ def test_a_job_on_two_gpus_goes_at_the_pace_of_the_slower(simulated: Callable[..
 
 
 @pytest.mark.usefixtures("regular")
-def test_a_lower_power_limit_slows_the_iteration_under_way_after_the_governors_delay(stepped: Machine) -> None:
+def test_a_lower_power_limit_slows_the_iteration_under_way_after_the_governors_delay(
+    stepped: Machine,
+) -> None:
     card = stepped.card(0)
     job, before_s, after_s = (
         TrainingJob("imagenet", 256, iterations=4),
@@ -186,7 +193,9 @@ def test_a_change_while_the_host_is_blocked_is_followed_too(stepped: Machine) ->
     job = TrainingJob("imagenet", 256, iterations=3)
     stepped.clock.on_step.append(change)
     job.run()
-    assert changes == pytest.approx([before_s - AHEAD_S])  # as above, but after the second iteration was queued
+    assert changes == pytest.approx(
+        [before_s - AHEAD_S]
+    )  # as above, but after the second iteration was queued
     lengths = [late - early for early, late in itertools.pairwise([*job.marks, stepped.clock()])]
     assert lengths == pytest.approx([before_s, changed_iteration_s(card, 125.0), after_s], abs=1e-9)
 
@@ -198,7 +207,9 @@ def test_a_locked_clock_is_kept_and_said(stepped: Machine) -> None:
     job = TrainingJob("imagenet", 256, iterations=2)
     job.run()
     segment = stepped.state.segment_at(0, job.marks[1] + 0.1)
-    point = operate(stepped.card(0), phases(stepped.card(0))[0].load, power_limit_w=250.0, max_sm_clock_mhz=900)
+    point = operate(
+        stepped.card(0), phases(stepped.card(0))[0].load, power_limit_w=250.0, max_sm_clock_mhz=900
+    )
     assert (segment.sm_clock_mhz, segment.reasons) == (900, 0x2)
     assert segment.power_w == pytest.approx(point.power_w)
 
@@ -243,7 +254,9 @@ def test_a_batch_that_does_not_fit_says_what_it_needs(stepped: Machine) -> None:
 def test_a_job_that_does_not_fit_beside_another_runs_out_of_memory(stepped: Machine) -> None:
     for _ in TrainingJob("imagenet", 256, iterations=1):
         with pytest.raises(
-            OutOfMemory, match=rf"needs 16\.8 GiB and of the 32 GiB of .* 9\.6 GiB are free .process {os.getpid()} holds 22\.0 GiB.; take"
+            OutOfMemory,
+            match=rf"needs 16\.8 GiB and of the 32 GiB of .* 9\.6 GiB are free .process {os.getpid()} holds "
+                  r"22\.0 GiB.; take",
         ):
             TrainingJob("squad", 32, iterations=1).run()
     TrainingJob("squad", 32, iterations=1).run()
@@ -259,7 +272,9 @@ def test_a_job_takes_all_of_its_gpus_or_none(simulated: Callable[..., Machine]) 
 
 
 def test_a_job_that_makes_no_sense_is_refused_with_what_would(stepped: Machine) -> None:
-    with pytest.raises(UsageError, match="no workload is called 'resnet'; there are cifar100, imagenet, librispeech"):
+    with pytest.raises(
+        UsageError, match="no workload is called 'resnet'; there are cifar100, imagenet, librispeech"
+    ):
         TrainingJob("resnet")
     for name in ("batch_size", "epochs", "iterations"):
         with pytest.raises(UsageError, match=f"{name} must be at least 1, not 0"):
@@ -276,7 +291,9 @@ def test_without_simulated_gpus_there_is_no_simulated_training(simulated: Callab
 # in real time
 
 
-def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(simulated: Callable[..., Machine]) -> None:
+def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(
+    simulated: Callable[..., Machine],
+) -> None:
     machine = simulated("V100", scale=20)
     job = TrainingJob("imagenet", 256)
     program = (
@@ -305,12 +322,17 @@ def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(simulated: 
 def test_accumulated_gradients_cost_what_the_whole_batch_costs(stepped: Machine) -> None:
     card = stepped.card(0)
     seconds = {
-        phase.kind: phase.time_s * operate(card, phase.load, power_limit_w=250.0).stretch for phase in phases(card)
+        phase.kind: phase.time_s * operate(card, phase.load, power_limit_w=250.0).stretch
+        for phase in phases(card)
     }
     job = TrainingJob("imagenet", iterations=4, accumulate=3)
     assert {batch.size for batch in job} == {3 * 256}
-    one_s = 3 * sum(seconds.values())  # the optimizer works once, as long as for three times as many samples at once
-    assert [late - early for early, late in itertools.pairwise(job.marks)] == pytest.approx([one_s] * 3, rel=1e-9)
+    one_s = 3 * sum(
+        seconds.values()
+    )  # the optimizer works once, as long as for three times as many samples at once
+    assert [late - early for early, late in itertools.pairwise(job.marks)] == pytest.approx(
+        [one_s] * 3, rel=1e-9
+    )
     assert job.iterations_per_epoch == 1_281_167 // (3 * 256)
     (plan,), _ = job.plans(stepped.clock())
     assert sum(row[1] * row[0] for row in plan) == pytest.approx(3 * energy_j(card, 250.0))
@@ -322,7 +344,9 @@ def test_iterations_vary_as_much_as_is_asked_for(stepped: Machine) -> None:
     for variation in (None, 0.8):
         job = TrainingJob("squad", iterations=80, variation=variation)
         job.run()
-        spread.append(statistics.stdev(math.log(late - early) for early, late in itertools.pairwise(job.marks)))
+        spread.append(
+            statistics.stdev(math.log(late - early) for early, late in itertools.pairwise(job.marks))
+        )
     assert spread[0] < 0.03
     assert spread[1] == pytest.approx(0.72, abs=0.2)  # the wait for data does not vary as much
 

@@ -27,7 +27,9 @@ def run(machine: Machine, workload: str = "imagenet", iterations: int = 30) -> N
     TrainingJob(workload, iterations=iterations, machine=machine, evaluate=False).run()
 
 
-def watched(machine: Machine, workload: str = "imagenet", *, recorded: bool = True, source: str | None = None) -> Features:
+def watched(
+    machine: Machine, workload: str = "imagenet", *, recorded: bool = True, source: str | None = None
+) -> Features:
     device = open_device()
     recorder = Recorder([device]) if recorded else None
     reader = FeatureReader(device, recorder, source=source)
@@ -45,14 +47,21 @@ def watched(machine: Machine, workload: str = "imagenet", *, recorded: bool = Tr
 
 
 @pytest.mark.parametrize(
-    ("card", "best", "reason"), [("H100", "gpm", ""), ("A100", "nvml", "need Hopper or newer"), ("V100", "nvml", "need Hopper or newer")]
+    ("card", "best", "reason"),
+    [("H100", "gpm", ""), ("A100", "nvml", "need Hopper or newer"), ("V100", "nvml", "need Hopper or newer")],
 )
-def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(simulated: Make, card: str, best: str, reason: str) -> None:
+def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(
+    simulated: Make, card: str, best: str, reason: str
+) -> None:
     simulated(card, stepped=True)
     device = open_device()
     found = {each.name: each for each in sources(device)}
     assert list(found) == list(FEATURE_SETS) == ["gpm", "dcgm", "nvml"]
-    assert (found["gpm"].present, found["dcgm"].present, found["nvml"].present) == (card == "H100", False, True)
+    assert (found["gpm"].present, found["dcgm"].present, found["nvml"].present) == (
+        card == "H100",
+        False,
+        True,
+    )
     assert reason in found["gpm"].reason
     assert found["dcgm"].reason == "DCGM knows no simulated GPUs"
     assert FeatureReader(device).source == best
@@ -60,7 +69,9 @@ def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(si
 
 def test_a_source_that_is_not_there_is_refused_with_what_is(simulated: Make) -> None:
     simulated("A100", stepped=True)
-    with pytest.raises(UsageError, match=r"features cannot come from gpm: .*Hopper or newer; what is there: nvml"):
+    with pytest.raises(
+        UsageError, match=r"features cannot come from gpm: .*Hopper or newer; what is there: nvml"
+    ):
         FeatureReader(open_device(), source="gpm")
     with pytest.raises(UsageError, match="no source of features called 'cupti'; there are gpm, dcgm, nvml"):
         FeatureReader(open_device(), source="cupti")
@@ -69,7 +80,9 @@ def test_a_source_that_is_not_there_is_refused_with_what_is(simulated: Make) -> 
 def test_a_gpu_that_tells_nothing_has_no_features(simulated: Make) -> None:
     machine = simulated("A100", stepped=True)
     machine.state.set_card(0, "abilities", 0)
-    with pytest.raises(MeasurementError, match=r"gpm: .*; dcgm: .*; nvml: .*tells neither utilisation nor power nor clocks"):
+    with pytest.raises(
+        MeasurementError, match=r"gpm: .*; dcgm: .*; nvml: .*tells neither utilisation nor power nor clocks"
+    ):
         FeatureReader(open_device())
 
 
@@ -96,7 +109,9 @@ def test_a_gpu_in_instances_has_no_counters_for_its_whole(simulated: Make) -> No
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_counters_power_and_clocks_are_those_of_the_iterations_that_ran(simulated: Make, recorded: bool) -> None:
+def test_counters_power_and_clocks_are_those_of_the_iterations_that_ran(
+    simulated: Make, recorded: bool
+) -> None:
     machine = simulated("H100", stepped=True)
     found = watched(machine, recorded=recorded)
     assert found.source == "gpm"
@@ -113,7 +128,9 @@ def test_counters_power_and_clocks_are_those_of_the_iterations_that_ran(simulate
     assert found.values["gpu_utilisation"] == pytest.approx(busy, abs=0.15)
     assert found.values["sm_clock_ratio"] <= 1.0
     assert found.values["mem_clock_ratio"] == 1.0
-    assert not [name for name in found.values if name.startswith("nvlink")]  # not modelled, so absent, with the reason
+    assert not [
+        name for name in found.values if name.startswith("nvlink")
+    ]  # not modelled, so absent, with the reason
     assert "nvlink_rx_bytes_per_s" in found.missing
 
 
@@ -137,7 +154,9 @@ def test_utilisation_of_what_ran_before_does_not_leak_in(simulated: Make, record
     device = open_device()
     recorder = Recorder([device]) if recorded else None
     state = machine.state
-    state.publish(0, machine.clock(), [(5.0, 60.0, 1410, 1593, 0.0, 0.0, 0)], (300.0, 1410, 1593, 1.0, 0.5, 0))
+    state.publish(
+        0, machine.clock(), [(5.0, 60.0, 1410, 1593, 0.0, 0.0, 0)], (300.0, 1410, 1593, 1.0, 0.5, 0)
+    )
     machine.step(5.0)
     reader = FeatureReader(device, recorder)
     reader.start()
@@ -151,7 +170,13 @@ def test_utilisation_of_what_ran_before_does_not_leak_in(simulated: Make, record
 
 def test_a_reading_without_power_is_absent(simulated: Make) -> None:
     machine = simulated("A100", stepped=True)
-    for function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "field:83", "field:186", "field:185"):
+    for function in (
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetTotalEnergyConsumption",
+        "field:83",
+        "field:186",
+        "field:185",
+    ):
         machine.inject(function, 3)
     found = watched(machine, recorded=False)
     assert "power_share" not in found.values
@@ -189,7 +214,9 @@ def test_a_later_reading_is_of_a_longer_stretch_and_a_start_forgets(simulated: M
     machine = simulated("H100", stepped=True)
     card, load = machine.card(0), Load(1.0, 0.0, 300.0)
     bits = activity.packed(card, activity.KernelMix(), load, operate(card, load, power_limit_w=700.0))
-    machine.state.publish(0, 0.0, [(1.0, 300.0, 1980, 2619, 1.0, 0.2, bits)], (116.0, 1980, 2619, 0.0, 0.0, 0))
+    machine.state.publish(
+        0, 0.0, [(1.0, 300.0, 1980, 2619, 1.0, 0.2, bits)], (116.0, 1980, 2619, 0.0, 0.0, 0)
+    )
     reader = FeatureReader(open_device())
     reader.start()
     machine.step(1.0)
@@ -237,7 +264,7 @@ echo 'GPU 0     0.100        0.100        0.100        0.100        0.100       
 echo 'GPU 1     0.900        0.400        0.000        0.250        0.000        0.600        0.000        1000000      2000000      N/A          -1'
 sleep 0.02
 done
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture
@@ -249,7 +276,9 @@ def dcgmi(simulated: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
         device = open_device()
         device.simulated = False
         program = tmp_path / "dcgmi"
-        text = DCGMI.format(discovery=discovery.format(uuid=device.uuid), said=tmp_path / "said", dmon=dmon, status=status)
+        text = DCGMI.format(
+            discovery=discovery.format(uuid=device.uuid), said=tmp_path / "said", dmon=dmon, status=status
+        )
         program.write_text(text)
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
@@ -272,7 +301,9 @@ def waited(reader: FeatureReader, until: Callable[[Features], bool]) -> Features
     return found
 
 
-def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(dcgmi: Callable[..., object], tmp_path: Path) -> None:
+def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(
+    dcgmi: Callable[..., object], tmp_path: Path
+) -> None:
     device = dcgmi()
     reader = FeatureReader(device)  # type: ignore[arg-type]
     assert (reader.source, dcgm.find(device)[1]) == ("dcgm", 1)  # type: ignore[arg-type]
@@ -285,7 +316,10 @@ def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(dcgmi: Callable[
     assert "nvlink_tx_bytes_per_s" not in found.values  # N/A is no zero
     assert "nvlink_rx_bytes_per_s" not in found.values  # nor is a rate below it one
     assert set(LOAD) <= set(found.values)
-    assert "-i 1 -e 1002,1003,1004,1005,1006,1007,1008,1009,1010,1011,1012 -d 100" in (tmp_path / "said").read_text()
+    assert (
+        "-i 1 -e 1002,1003,1004,1005,1006,1007,1008,1009,1010,1011,1012 -d 100"
+        in (tmp_path / "said").read_text()
+    )
     dmon = reader._dmon
     assert dmon is not None
     assert dmon.means(device.clock() + 60.0) == {}  # type: ignore[attr-defined]
@@ -294,8 +328,12 @@ def test_dcgms_fields_are_those_of_this_gpu_and_of_this_stretch(dcgmi: Callable[
     assert process.poll() is not None
 
 
-def test_dcgm_without_rights_to_profile_leaves_what_nvml_tells_and_says_what_dcgm_said(dcgmi: Callable[..., object]) -> None:
-    device = dcgmi(dmon="echo 'Error setting watches. Result: profiling is restricted to administrators'; exit 1")
+def test_dcgm_without_rights_to_profile_leaves_what_nvml_tells_and_says_what_dcgm_said(
+    dcgmi: Callable[..., object],
+) -> None:
+    device = dcgmi(
+        dmon="echo 'Error setting watches. Result: profiling is restricted to administrators'; exit 1"
+    )
     reader = FeatureReader(device)  # type: ignore[arg-type]
     reader.start()
     found = waited(reader, lambda found: "restricted" in found.missing["dcgm"])
@@ -307,11 +345,21 @@ def test_dcgm_without_rights_to_profile_leaves_what_nvml_tells_and_says_what_dcg
 @pytest.mark.parametrize(
     ("discovery", "status", "reason"),
     [
-        ("Error: unable to establish a connection to the specified host: localhost", 255, "unable to establish a connection"),
-        (DISCOVERY.replace("{uuid}", "GPU-bbbb").replace("10:00.0", "11:00.0"), 0, "does not list Tesla V100"),
+        (
+            "Error: unable to establish a connection to the specified host: localhost",
+            255,
+            "unable to establish a connection",
+        ),
+        (
+            DISCOVERY.replace("{uuid}", "GPU-bbbb").replace("10:00.0", "11:00.0"),
+            0,
+            "does not list Tesla V100",
+        ),
     ],
 )
-def test_a_dcgm_that_does_not_know_this_gpu_is_not_there(dcgmi: Callable[..., object], discovery: str, status: int, reason: str) -> None:
+def test_a_dcgm_that_does_not_know_this_gpu_is_not_there(
+    dcgmi: Callable[..., object], discovery: str, status: int, reason: str
+) -> None:
     device = dcgmi(discovery=discovery, status=status)
     found = {each.name: each for each in sources(device)}  # type: ignore[arg-type]
     assert not found["dcgm"].present

@@ -19,11 +19,15 @@ from workbench.tuning.iteration_sources import Count, Rate, guessed
 from workbench.tuning.ledger import Pool
 from workbench.tuning.probe import Reading
 
-CLOCKS = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 810)}), "clocks")
+CLOCKS = space_from(
+    Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -15)) for m in (5001, 810)}), "clocks"
+)
 
 
 def hosted(space: SettingSpace, search: Any) -> int:
-    """Probe a job whose GPU works for 6 % of the time, half of that for its memory; returns how many probes it took."""
+    """Probe a job whose GPU works for 6 % of the time, half of that for its memory; returns how many
+    probes it took.
+    """
     time_s = 0.94 + 0.03 / space.x + 0.03 / space.mu
     energy_j = 30 * time_s + 40 * space.mu * time_s + 100 * space.x**2 * 0.03 / space.x
     number = 0
@@ -35,8 +39,12 @@ def hosted(space: SettingSpace, search: Any) -> int:
 
 
 def test_a_job_that_waits_for_its_host_is_given_a_slow_memory() -> None:
-    """Its memory at 3500 of 5001 MHz would cost 1.2 % of time; at 810 MHz, a sixth, it costs 15 %, more than is allowed."""
-    space = space_from(Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -60)) for m in (5001, 3500, 810)}), "clocks")
+    """Its memory at 3500 of 5001 MHz would cost 1.2 % of time; at 810 MHz, a sixth, it costs 15 %, more
+    than is allowed.
+    """
+    space = space_from(
+        Limits(100.0, 300.0, 300.0, {m: tuple(range(1800, 585, -60)) for m in (5001, 3500, 810)}), "clocks"
+    )
     search = make_search("model-guided", space, max_slowdown=0.05, wait_share=0.94)
     assert hosted(space, search) <= 12
     found = search.choice().setting
@@ -59,7 +67,9 @@ def test_a_probe_is_shorter_where_the_choice_is_measured_for_longer_anyhow() -> 
 
 @pytest.mark.parametrize("compute", [0.1, 0.5, 0.9])
 def test_what_is_held_was_probed_or_lies_near_to_what_was(compute: float) -> None:
-    """A curve that is believed on its shape alone may be wrong; a training would stay at it until that shows."""
+    """A curve that is believed on its shape alone may be wrong; a training would stay at it until that
+    shows.
+    """
     limits = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=5)
     search = make_search("model-guided", limits, max_slowdown=0.05, learns_later=True)
     x = np.minimum(1.0, (np.clip(limits.limit * 300 - 70, 1, None) / 180) ** (1 / 3))
@@ -91,7 +101,9 @@ def slowdown(busy0: float, busy: float, sm_mhz: float, mem_mhz: float) -> float 
 
 
 def test_waits_tell_what_a_slow_memory_costs_a_job_without_iterations() -> None:
-    """A tenth of the time was the GPU's; at an eighth of the time the whole has become longer by 0.9 / 0.875, 2.9 %."""
+    """A tenth of the time was the GPU's; at an eighth of the time the whole has become longer by 0.9 /
+    0.875, 2.9 %.
+    """
     seen = slowdown(0.10, 0.125, 1500.0, 810.0)
     assert seen is not None
     assert 0.029 - 0.004 < seen < 0.029 + 0.01
@@ -118,7 +130,9 @@ def reading(iteration_s: float = 1.0, iteration_j: float = 100.0) -> Reading:
 
 
 def test_an_error_that_all_stretches_share_does_not_become_less_with_their_number() -> None:
-    """A hundred stretches of ten iterations, each off by the same 1 %: 1.96 % of what they would have taken."""
+    """A hundred stretches of ten iterations, each off by the same 1 %: 1.96 % of what they would have
+    taken.
+    """
     book = SavingsAccounts()
     book.open(reading())
     for _ in range(100):
@@ -128,7 +142,9 @@ def test_an_error_that_all_stretches_share_does_not_become_less_with_their_numbe
     assert saved.uncertainty_j == pytest.approx(1.96 * math.hypot(0.01, 0.002) * 100_000, rel=0.01)
     at_default = SavingsAccounts()
     at_default.open(reading())
-    at_default.add(Stretch("baseline", Setting(), 1000, 1000.0, 100_000.0, common_sd=0.01))  # the baseline is off by as much
+    at_default.add(
+        Stretch("baseline", Setting(), 1000, 1000.0, 100_000.0, common_sd=0.01)
+    )  # the baseline is off by as much
     assert (at_default.saved() or saved).uncertainty_j < 0.3 * saved.uncertainty_j
 
 
@@ -145,12 +161,16 @@ def test_stretches_are_told_in_portions_that_double() -> None:
 def in_hand(iterations: float, slowdown: float, bound: float = 0.05) -> float:
     book = SavingsAccounts()
     book.open(reading())
-    book.add(Stretch("held", Setting(sm_clock_mhz=900), iterations, iterations * (1 + slowdown), 90.0 * iterations))
+    book.add(
+        Stretch("held", Setting(sm_clock_mhz=900), iterations, iterations * (1 + slowdown), 90.0 * iterations)
+    )
     return Choosing._in_hand(SimpleNamespace(book=book, max_slowdown=bound))  # type: ignore[arg-type]
 
 
 def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slower_is_owed() -> None:
-    """100 s at 4 % where 5 % are allowed leave 1 s over, less half of the baseline's 0.39 %, in the next 300 s. 6 % is owed, in 90 s."""
+    """100 s at 4 % where 5 % are allowed leave 1 s over, less half of the baseline's 0.39 %, in the next
+    300 s. 6 % is owed, in 90 s.
+    """
     assert in_hand(100, 0.04) == pytest.approx((0.01 - 0.5 * 1.96 * 0.002) * 100 / HORIZON_S)
     assert in_hand(100, 0.06) == pytest.approx(-0.01 * 100 / 90.0)
     assert in_hand(1000, 0.0) == MOST_IN_HAND
@@ -169,9 +189,17 @@ def reconsidered(*, gain: float, near: bool, keeps: float = 0.9, faster: bool = 
     book = SavingsAccounts()
     book.open(reading())
     tuner = SimpleNamespace(
-        _belief=belief, _choice=SimpleNamespace(setting=before), book=book, state="watch", cuts=[], _more=more, _calm_s=-math.inf,
-        _keeps=lambda setting: keeps, _note=lambda words: None, _at=str,
-    )  # fmt: skip
+        _belief=belief,
+        _choice=SimpleNamespace(setting=before),
+        book=book,
+        state="watch",
+        cuts=[],
+        _more=more,
+        _calm_s=-math.inf,
+        _keeps=lambda setting: keeps,
+        _note=lambda words: None,
+        _at=str,
+    )
     tuner._choose = lambda: setattr(tuner, "_choice", SimpleNamespace(setting=new))
     tuner._cut = lambda at_s, kind: tuner.cuts.append(kind)
     Holding._reconsider(tuner, 100.0)  # type: ignore[arg-type]

@@ -25,7 +25,11 @@ from workbench.tuning.manual import ManualControl
 from workbench.tuning.state_machine import Tuner
 
 Simulated = Callable[..., Machine]
-SET_LIMIT, LOCK_SM, RESET_SM = "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"
+SET_LIMIT, LOCK_SM, RESET_SM = (
+    "nvmlDeviceSetPowerManagementLimit",
+    "nvmlDeviceSetGpuLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks",
+)
 NO_PERMISSION, LOST = 4, 15
 
 
@@ -102,14 +106,23 @@ def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl
 
 def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: ManualControl) -> None:
     first = hand.apply(Setting(150.0, 1005))
-    assert (first.before, first.after, truth(machine)) == (Setting(250.0), Setting(150.0, 1005), (150.0, 1005))
+    assert (first.before, first.after, truth(machine)) == (
+        Setting(250.0),
+        Setting(150.0, 1005),
+        (150.0, 1005),
+    )
     assert first.words == ("power limit 250 W (default) → 150 W", "SM clock left to the driver → 1005 MHz")
     second = hand.apply(Setting(sm_clock_mhz=900))  # the limit goes back to the driver
     assert (second.after, truth(machine)) == (Setting(250.0, 900), (250.0, 900))
     third = hand.apply(Configuration(Setting(175.0)))
     assert (third.after, truth(machine)) == (Setting(175.0), (175.0, 0))
     assert hand.apply(Setting(175.0)).words == ("the GPU was at this setting already",)
-    assert [each.after for each in hand.history] == [Setting(150.0, 1005), Setting(250.0, 900), Setting(175.0), Setting(175.0)]
+    assert [each.after for each in hand.history] == [
+        Setting(150.0, 1005),
+        Setting(250.0, 900),
+        Setting(175.0),
+        Setting(175.0),
+    ]
     with pytest.raises(UsageError, match="not int"):
         hand.apply(150)  # type: ignore[arg-type]
 
@@ -134,7 +147,7 @@ def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Manu
     ("wanted", "error"),
     [(Setting(275.0), OutOfRange), (Setting(float("nan")), OutOfRange), (Setting(150.0, 777), OutOfRange),
      (Setting(mem_clock_mhz=877), NotSupported), (Configuration(Setting(150.0), 0), UsageError)],
-)  # fmt: skip
+)
 def test_what_the_card_does_not_take_leaves_what_was(
     machine: Machine, hand: ManualControl, wanted: Setting | Configuration, error: type[Exception]
 ) -> None:
@@ -146,7 +159,9 @@ def test_what_the_card_does_not_take_leaves_what_was(
 
 
 @pytest.mark.parametrize("function", [SET_LIMIT, LOCK_SM])
-def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(machine: Machine, hand: ManualControl, function: str) -> None:
+def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(
+    machine: Machine, hand: ManualControl, function: str
+) -> None:
     hand.apply(Setting(200.0, 1005))
     machine.inject(function, NO_PERMISSION, times=1)
     with pytest.raises(NotPermitted):
@@ -216,8 +231,12 @@ def test_a_tuner_at_work_is_stopped(machine: Machine, hand: ManualControl) -> No
     assert truth(machine) == (150.0, 0)
 
 
-def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: ManualControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import sys; from workbench.device.locks import take; take(*sys.argv[1:]); print(flush=True); input()"
+def test_another_process_that_holds_the_gpu_is_named(
+    machine: Machine, hand: ManualControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import sys; from workbench.device.locks import take; take(*sys.argv[1:]); print(flush=True); input()"
+    )
     command = [sys.executable, "-c", code, hand.device.uuid, hand.device.name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -229,7 +248,9 @@ def test_another_process_that_holds_the_gpu_is_named(machine: Machine, hand: Man
     assert truth(machine) == (250.0, 0)
 
 
-def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(machine: Machine, hand: ManualControl) -> None:
+def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(
+    machine: Machine, hand: ManualControl
+) -> None:
     hand.apply(Setting(200.0))
     hand.apply(Setting(150.0, 1005))
     machine.state.change_setting(0, limit_w=180.0)
@@ -313,12 +334,14 @@ def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> N
      (np.full(80, 200.0), "the power stays at 200 W"),
      (np.full(30, 200.0), "no reading of the power since the change yet"),
      (np.full(0, 200.0), "the power before the change was not recorded")],
-)  # fmt: skip
+)
 def test_what_is_said_of_the_power(power: np.ndarray, words: str) -> None:
     assert settings.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).words == words
 
 
-def test_the_zeus_daemons_rights_are_said_to_be_lent(hand: ManualControl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_zeus_daemons_rights_are_said_to_be_lent(
+    hand: ManualControl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(hand.device, "simulated", False)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert hand.rights(Setting(150.0)).who == ""

@@ -1,4 +1,6 @@
-"""Profiling a GPU: what is measured is true, nothing measured is lost, and the GPU is put back, whatever happens."""
+"""Profiling a GPU: what is measured is true, nothing measured is lost, and the GPU is put back, whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ import pytest
 from workbench import _paths
 from workbench.cli import main as command_line
 from workbench.device import lease, locks
-from workbench.errors import DeviceHeld, GpuLost, MeasurementError, NotPermitted, NotSupported, StoreError, UsageError
+from workbench.errors import (
+    DeviceHeld,
+    GpuLost,
+    MeasurementError,
+    NotPermitted,
+    NotSupported,
+    StoreError,
+    UsageError,
+)
 from workbench.measurement import session
 from workbench.measurement.session import Session
 from workbench.records import Limits, Setting
@@ -44,10 +54,16 @@ def bench(simulated: Callable[..., Machine]) -> Iterator[Callable[..., Collector
     sessions: list[Session] = []
 
     def collector(
-        path: Path, workloads: int = 2, card: str = "A100", settings: tuple[Setting, ...] = (SLOW, CAPPED), **plan: object
+        path: Path,
+        workloads: int = 2,
+        card: str = "A100",
+        settings: tuple[Setting, ...] = (SLOW, CAPPED),
+        **plan: object,
     ) -> Collector:
         if attached() is None:
-            simulated(card, stepped=True, seed=os.getpid())  # one GPU at a time is held by one process: no other has this one
+            simulated(
+                card, stepped=True, seed=os.getpid()
+            )  # one GPU at a time is held by one process: no other has this one
         sessions.append(Session([0], sync=False))
         (device,) = sessions[-1].devices
         every = graded.workloads(device)
@@ -74,7 +90,9 @@ def untouched(collector: Collector) -> bool:
 # what is measured
 
 
-def test_time_and_power_of_every_setting_are_those_of_the_physics(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_time_and_power_of_every_setting_are_those_of_the_physics(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     collector = bench(tmp_path / "rows.csv", workloads=3)
     for _ in collector.run():
         pass
@@ -84,27 +102,46 @@ def test_time_and_power_of_every_setting_are_those_of_the_physics(bench: Callabl
     assert frame.height == 3 * 4
     for row in frame.iter_rows(named=True):
         limit_w = row["power_limit_w"] or 400.0
-        points = [(phase.time_s, operate(card, phase.load, power_limit_w=limit_w, max_sm_clock_mhz=row["sm_clock_mhz"]))
-                  for phase in truth[row["workload"]]]  # fmt: skip
+        points = [
+            (
+                phase.time_s,
+                operate(card, phase.load, power_limit_w=limit_w, max_sm_clock_mhz=row["sm_clock_mhz"]),
+            )
+            for phase in truth[row["workload"]]
+        ]
         time_s = loads.TOGETHER * sum(span_s * point.stretch for span_s, point in points)
         energy_j = loads.TOGETHER * sum(span_s * point.stretch * point.power_w for span_s, point in points)
         # Gaps vary by 15 %, and a stretch has 25 or more.
         assert row["iteration_s"] == pytest.approx(time_s, rel=0.08 if len(points) > 1 else 0.003)
-        assert row["power_w"] == pytest.approx(gain * energy_j / time_s, rel=0.06 if len(points) > 1 else 0.01)
+        assert row["power_w"] == pytest.approx(
+            gain * energy_j / time_s, rel=0.06 if len(points) > 1 else 0.01
+        )
         assert row["iteration_j"] == pytest.approx(row["iteration_s"] * row["power_w"])
         assert row["iterations"] >= 5
         assert row["time_s"] >= 0.4
 
 
-def test_a_row_has_the_columns_that_a_model_is_trained_on(bench: Callable[..., Collector], tmp_path: Path) -> None:
-    collector = bench(tmp_path / "rows.csv", card="H100", settings=(Setting(sm_clock_mhz=1005), Setting(power_limit_w=300.0)))
+def test_a_row_has_the_columns_that_a_model_is_trained_on(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
+    collector = bench(
+        tmp_path / "rows.csv",
+        card="H100",
+        settings=(Setting(sm_clock_mhz=1005), Setting(power_limit_w=300.0)),
+    )
     for _ in collector.run():
         pass
     frame = collector.rows.frame()
     assert frame["gpu"].unique().to_list() == [collector.device.name]
     assert frame["feature_set"].unique().to_list() == ["gpm"]
-    assert set(LOAD) | {"sm_active", "tensor_active", "dram_active"} <= set(frame.columns) <= {*NAMES, *frame.columns}
-    assert not [name for name in frame.columns if name.startswith("nvlink")]  # never told: no column rather than zeros
+    assert (
+        set(LOAD) | {"sm_active", "tensor_active", "dram_active"}
+        <= set(frame.columns)
+        <= {*NAMES, *frame.columns}
+    )
+    assert not [
+        name for name in frame.columns if name.startswith("nvlink")
+    ]  # never told: no column rather than zeros
     by_workload = frame.partition_by("workload")
     assert len(by_workload) == 2
     for rows in by_workload:
@@ -116,7 +153,9 @@ def test_a_row_has_the_columns_that_a_model_is_trained_on(bench: Callable[..., C
     assert by_workload[0]["sm_active"][0] != by_workload[1]["sm_active"][0]
 
 
-def test_the_gpu_is_as_it_was_afterwards_and_at_its_default_meanwhile(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_the_gpu_is_as_it_was_afterwards_and_at_its_default_meanwhile(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     collector = bench(tmp_path / "rows.csv", workloads=1)
     device = collector.device
     device.apply(Setting(power_limit_w=250.0))  # somebody's own limit
@@ -143,18 +182,35 @@ def test_a_stretch_whose_energy_was_not_seen_is_measured_again_and_once_only(
         pass
     assert len(asked) == 2 + 2 + 1 + 1
     frame = collector.rows.frame()
-    assert (frame.height, collector.rows.height) == (3, 4)  # the setting that stayed dark is no row of the training frame
+    assert (frame.height, collector.rows.height) == (
+        3,
+        4,
+    )  # the setting that stayed dark is no row of the training frame
     assert frame["reference"].to_list().count(True) == 2
 
 
 def test_settings_cover_clocks_at_each_memory_clock_and_limits_but_not_the_default() -> None:
-    limits = Limits(100.0, 350.0, 350.0, {9501: tuple(range(2100, 200, -15)), 5001: tuple(range(2100, 200, -15)), 405: (420, 405)})
+    limits = Limits(
+        100.0,
+        350.0,
+        350.0,
+        {9501: tuple(range(2100, 200, -15)), 5001: tuple(range(2100, 200, -15)), 405: (420, 405)},
+    )
     found = settings_to_try(limits)
-    at = {mem: [each.sm_clock_mhz for each in found if each.mem_clock_mhz == mem] for mem in (9501, 5001, 405)}
+    at = {
+        mem: [each.sm_clock_mhz for each in found if each.mem_clock_mhz == mem] for mem in (9501, 5001, 405)
+    }
     assert (len(at[9501]), at[9501][0], at[5001][0]) == (8, 2100, 2100)
     assert 0.3 * 2100 <= min(each for each in at[9501] if each) < 0.35 * 2100
     assert at[405] == [420]  # it goes with low clocks only
-    assert [each.power_limit_w for each in found if each.power_limit_w] == [308.0, 267.0, 225.0, 183.0, 142.0, 100.0]
+    assert [each.power_limit_w for each in found if each.power_limit_w] == [
+        308.0,
+        267.0,
+        225.0,
+        183.0,
+        142.0,
+        100.0,
+    ]
     assert len(set(found)) == len(found)
     unlocked = settings_to_try(limits, lock_memory=False)
     assert {each.mem_clock_mhz for each in unlocked} == {None}
@@ -171,7 +227,9 @@ def test_a_memory_clock_without_sm_clocks_is_passed_over() -> None:
     assert found == [Setting(sm_clock_mhz=1500), Setting(sm_clock_mhz=900)]
 
 
-def test_an_interrupted_profile_goes_on_and_measures_no_finished_workload_again(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_an_interrupted_profile_goes_on_and_measures_no_finished_workload_again(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     path = tmp_path / "rows.csv"
     collector = bench(path, workloads=3)
     running = collector.run()
@@ -193,7 +251,9 @@ def test_an_interrupted_profile_goes_on_and_measures_no_finished_workload_again(
     assert list(bench(path, workloads=3).run()) == []
 
 
-def test_a_row_that_a_crash_cut_off_is_left_out_and_not_glued_to_the_next(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_a_row_that_a_crash_cut_off_is_left_out_and_not_glued_to_the_next(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     path = tmp_path / "rows.csv"
     collector = bench(path, workloads=1)
     for _ in collector.run():
@@ -234,7 +294,9 @@ def test_a_whole_pass_counts_before_a_later_one_that_was_interrupted(tmp_path: P
     assert rows.frame()["iteration_s"].to_list() == [2.0] * 4  # of two whole ones the later
 
 
-def test_a_lost_gpu_ends_it_and_what_was_measured_is_kept(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_a_lost_gpu_ends_it_and_what_was_measured_is_kept(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     collector = bench(tmp_path / "rows.csv")
     running = collector.run()
     for _ in range(3):
@@ -246,10 +308,14 @@ def test_a_lost_gpu_ends_it_and_what_was_measured_is_kept(bench: Callable[..., C
     assert Rows(tmp_path / "rows.csv", collector.device.name).height == 2
 
 
-def test_a_file_of_another_gpu_or_of_something_else_is_refused(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_a_file_of_another_gpu_or_of_something_else_is_refused(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     path = tmp_path / "rows.csv"
     Rows(path, "Tesla T4").add(1, "w", "g", None, {"iteration_s": 1.0, "power_w": 50.0})
-    with pytest.raises(UsageError, match=r"has measurements of Tesla T4 and this GPU is NVIDIA A100.*choose another --output"):
+    with pytest.raises(
+        UsageError, match=r"has measurements of Tesla T4 and this GPU is NVIDIA A100.*choose another --output"
+    ):
         bench(path)
     path.write_text("time,power\n1,2\n")
     with pytest.raises(UsageError, match="is no profile of this version"):
@@ -267,7 +333,9 @@ def test_a_file_of_another_gpu_or_of_something_else_is_refused(bench: Callable[.
 # rights and company
 
 
-def test_without_rights_it_says_so_before_it_measures(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_without_rights_it_says_so_before_it_measures(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     collector = bench(tmp_path / "rows.csv")
     machine().state.set_header("unprivileged", 1)
     with pytest.raises(NotPermitted, match="CAP_SYS_ADMIN"):
@@ -276,7 +344,9 @@ def test_without_rights_it_says_so_before_it_measures(bench: Callable[..., Colle
     assert untouched(collector)
 
 
-def test_with_a_right_to_limits_alone_it_learns_about_limits(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_with_a_right_to_limits_alone_it_learns_about_limits(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     collector = bench(tmp_path / "rows.csv", workloads=1)
     machine().inject("nvmlDeviceSetGpuLockedClocks", 4)
     for _ in collector.run():
@@ -314,7 +384,9 @@ def test_a_plan_that_cannot_be_measured_is_refused(seconds: float) -> None:
         ProfilePlan((), ())
 
 
-def test_a_workload_that_does_not_fit_is_left_out_and_said(bench: Callable[..., Collector], tmp_path: Path) -> None:
+def test_a_workload_that_does_not_fit_is_left_out_and_said(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
     collector = bench(tmp_path / "rows.csv", workloads=2)
     big = dataclasses.replace(catalogue.WORKLOADS["squad"], fixed_bytes=1 << 50, phases=(), card="")
 
@@ -354,12 +426,17 @@ def small(monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]) ->
 
 
 @pytest.mark.usefixtures("small")
-def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     options = arguments("--simulate", "H100", "--seconds", "0.3", "--over", "clocks")
     assert options.act(options) == 0
     said = capsys.readouterr()
     gpu = "NVIDIA H100 80GB HBM3 (simulated)"
-    assert f"{gpu}: 9 workloads at the default and 3 other settings; 45 of 45 measurements are to be made" in said.out
+    assert (
+        f"{gpu}: 9 workloads at the default and 3 other settings; 45 of 45 measurements are to be made"
+        in said.out
+    )
     assert "gpm: learnt from 9 workloads and" in said.out
     assert "nvml: learnt from 9 workloads and 5 features; held-out error" in said.out
     assert said.out.count("time hangs most on ") == 2
@@ -367,7 +444,9 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(c
     # the models
     assert model_store.find(gpu, "gpm") == model_store.path(gpu, "gpm")
     assert model_store.find(gpu, "dcgm") == model_store.find(gpu, "nvml") == model_store.path(gpu, "nvml")
-    assert model_store.find("NVIDIA H100 80GB HBM3", "gpm") is None  # what was learnt on a simulated card is not for the real one
+    assert (
+        model_store.find("NVIDIA H100 80GB HBM3", "gpm") is None
+    )  # what was learnt on a simulated card is not for the real one
     kept = next(model_store.directory().glob("*.profile.csv"))
     rows = Rows(kept, gpu)
     first = rows.frame().row(0, named=True)
@@ -394,7 +473,13 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(c
 def test_a_model_needs_workloads(tmp_path: Path) -> None:
     rows = Rows(tmp_path / "rows.csv", "a GPU")
     for setting in (None, SLOW):
-        rows.add(1, "w", "g", setting, {"iteration_s": 1.0, "power_w": 50.0, "power_share": 0.5, "feature_set": "nvml"})
+        rows.add(
+            1,
+            "w",
+            "g",
+            setting,
+            {"iteration_s": 1.0, "power_w": 50.0, "power_share": 0.5, "feature_set": "nvml"},
+        )
     with pytest.raises(UsageError, match=r"8 workloads.*this training set has 1"):
         command.train(rows.frame(), "a GPU")
 
@@ -404,9 +489,24 @@ def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model()
     rows = []
     for number in range(10):
         for clock, ratio in ((1000, 1.0), (800, 1.1 + 0.01 * number)):
-            told = {"dram_active": 0.05 * number, "feature_set": "gpm"} if number < 3 else {"feature_set": "nvml"}
-            about = {"workload": f"w{number}", "group": f"g{number % 3}", "gpu": "A card", "sm_clock_mhz": clock, "power_share": 0.6}
-            seen = {"iteration_s": ratio, "power_w": 200.0 / ratio, "memory_utilisation": 0.05 * number, "dram_active": None}
+            told = (
+                {"dram_active": 0.05 * number, "feature_set": "gpm"}
+                if number < 3
+                else {"feature_set": "nvml"}
+            )
+            about = {
+                "workload": f"w{number}",
+                "group": f"g{number % 3}",
+                "gpu": "A card",
+                "sm_clock_mhz": clock,
+                "power_share": 0.6,
+            }
+            seen = {
+                "iteration_s": ratio,
+                "power_w": 200.0 / ratio,
+                "memory_utilisation": 0.05 * number,
+                "dram_active": None,
+            }
             rows.append({**about, **seen, **told})
     notes: list[str] = []
     made = command.train(pl.DataFrame(rows, infer_schema_length=None), "A card", notes)
@@ -414,7 +514,9 @@ def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model()
     assert notes[0].startswith("no model from gpm: a model needs 8 workloads")
 
 
-def test_an_interrupt_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     add = Rows.add
 
     def interrupted(rows: Rows, *values: object) -> None:
@@ -432,7 +534,10 @@ def test_an_interrupt_says_how_to_go_on(capsys: pytest.CaptureFixture[str], monk
 @pytest.mark.usefixtures("small")
 def test_a_card_with_nothing_to_set_says_why() -> None:
     options = arguments("--simulate", "P100", "--over", "clocks")
-    with pytest.raises(UsageError, match=r"nothing to set over clocks: locked SM clocks need Volta or newer; try another --over"):
+    with pytest.raises(
+        UsageError,
+        match=r"nothing to set over clocks: locked SM clocks need Volta or newer; try another --over",
+    ):
         options.act(options)
 
 
@@ -474,15 +579,22 @@ def test_without_pytorch_or_a_device_it_says_what_to_install(monkeypatch: pytest
         graded.kernels()
 
 
-@pytest.mark.parametrize(("uuids", "answer"), [(("aaaa",), 0), (("bbbb", "aaaa"), 1), (("bbbb",), None), ((), 0)])
+@pytest.mark.parametrize(
+    ("uuids", "answer"), [(("aaaa",), 0), (("bbbb", "aaaa"), 1), (("bbbb",), None), ((), 0)]
+)
 def test_kernels_run_on_the_gpu_that_is_measured_or_not_at_all(
     uuids: tuple[str, ...], answer: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = SimpleNamespace(device_count=lambda: len(uuids), get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]))
+    seen = SimpleNamespace(
+        device_count=lambda: len(uuids),
+        get_device_properties=lambda index: SimpleNamespace(uuid=uuids[index]),
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=seen))
     device = SimpleNamespace(uuid="GPU-aaaa", name="a GPU")
     if answer is None:
-        with pytest.raises(NotSupported, match=r"none of the 1 devices that PyTorch sees.*CUDA_VISIBLE_DEVICES"):
+        with pytest.raises(
+            NotSupported, match=r"none of the 1 devices that PyTorch sees.*CUDA_VISIBLE_DEVICES"
+        ):
             graded._cuda_index(device)  # type: ignore[arg-type]
     else:
         assert graded._cuda_index(device) == answer  # type: ignore[arg-type]

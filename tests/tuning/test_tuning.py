@@ -1,4 +1,6 @@
-"""A running job is tuned on a simulated GPU: found, probed, held, watched, and put back in every state and from every fault."""
+"""A running job is tuned on a simulated GPU: found, probed, held, watched, and put back in every state and
+from every fault.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,15 @@ class Lab:
         **options: object,
     ) -> TrainingJob:
         """Train beside a tuner that is advanced by the clock; stops early where `until` says so."""
-        job = TrainingJob(workload, batch_size, machine=self.machine, iterations=iterations, evaluate=False, seed=seed, **options)  # type: ignore[arg-type]
+        job = TrainingJob(
+            workload,
+            batch_size,
+            machine=self.machine,
+            iterations=iterations,
+            evaluate=False,
+            seed=seed,
+            **options,
+        )  # type: ignore[arg-type]
         last = [-math.inf]
 
         def beside(_target_s: float) -> None:
@@ -103,8 +113,12 @@ class Lab:
 
 
 @pytest.fixture
-def lab(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Lab]]:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where locks are: simulated GPUs of other runs have the same UUIDs
+def lab(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., Lab]]:
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path)
+    )  # where locks are: simulated GPUs of other runs have the same UUIDs
     made: list[Lab] = []
 
     def make(card: str = "A100", **options: object) -> Lab:
@@ -164,7 +178,9 @@ def test_a_training_that_tells_nothing_is_tuned_by_its_power_trace(lab: Callable
     result = tuner.end()
     assert result.source == "power"
     assert result.saved is not None
-    assert result.saved.share == pytest.approx(1 - tuned_j / plain_j, abs=result.saved.share_uncertainty + 0.005)
+    assert result.saved.share == pytest.approx(
+        1 - tuned_j / plain_j, abs=result.saved.share_uncertainty + 0.005
+    )
     assert result.saved.share > 0.04
     assert tuned_s / plain_s < 1.06
     assert here.as_found
@@ -217,7 +233,9 @@ def test_a_counter_that_fails_costs_itself_only(lab: Callable[..., Lab]) -> None
     assert "must be a number that grows, and is now 2" in counter.failed
 
 
-def test_a_job_without_iterations_is_tuned_by_a_rate_that_errs_on_the_safe_side(lab: Callable[..., Lab]) -> None:
+def test_a_job_without_iterations_is_tuned_by_a_rate_that_errs_on_the_safe_side(
+    lab: Callable[..., Lab],
+) -> None:
     plain_s, plain_j = costs(lab(), 700, None, batch_size=128, marked=False, variation=0.9, seed=3)
     here = lab()
     tuner = here.tuner(over="clocks")
@@ -234,7 +252,14 @@ def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[.
     """0.08 s behind a sensor of 0.1 s looks like 0.39 s; a change of the clock gives it away."""
     here = lab()
     tuner = here.tuner(over="clocks")
-    here.train(tuner, 900, workload="cifar100", batch_size=1024, marked=False, until=lambda t: t.state in ("hold", "watch"))
+    here.train(
+        tuner,
+        900,
+        workload="cifar100",
+        batch_size=1024,
+        marked=False,
+        until=lambda t: t.state in ("hold", "watch"),
+    )
     assert any("beat of the sensor" in words for _, words in tuner.events) or tuner.result.source == "rate"
     assert tuner.result.source == "rate"
     tuner.end()
@@ -271,7 +296,11 @@ def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab])
 
     belief.search.next = next_  # type: ignore[method-assign, assignment]
     begun_s = here.machine.clock()
-    here.train(tuner, 30, until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.events))
+    here.train(
+        tuner,
+        30,
+        until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.events),
+    )
     assert tuner.current != slow
     assert here.machine.clock() - begun_s < 8.0  # of the 20 s and 40 iterations that it was to take
     tuner.end()
@@ -310,12 +339,16 @@ def test_the_default_setting_is_measured_again_now_and_then(lab: Callable[..., L
     assert checks.height >= 2
     assert checks["time_ratio"].to_numpy() == pytest.approx(1.0, abs=0.03)
     span_s = here.machine.clock() - tuner.begun_s
-    assert float(checks["cost_s"].sum()) < 0.05 * span_s  # at a tenth of the power: well below one per cent of the energy
+    assert (
+        float(checks["cost_s"].sum()) < 0.05 * span_s
+    )  # at a tenth of the power: well below one per cent of the energy
     assert np.all(np.diff(np.diff(checks["at_s"].to_numpy())) > 0)  # ever more rarely
     tuner.end()
 
 
-def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_back(lab: Callable[..., Lab]) -> None:
+def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_back(
+    lab: Callable[..., Lab],
+) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "watch")
@@ -377,7 +410,9 @@ def test_an_evaluation_is_no_other_job(lab: Callable[..., Lab]) -> None:
 
 
 def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[..., Lab]) -> None:
-    """It asks for whole iterations in a row, of which a checkpoint lets through few: it lasts, but the job is there."""
+    """It asks for whole iterations in a row, of which a checkpoint lets through few: it lasts, but the job
+    is there.
+    """
     here = lab("A40")
     tuner = here.tuner(max_slowdown=0.05)
     here.train(tuner, 1700, workload="squad", batch_size=4, checkpoint_every=100)
@@ -411,7 +446,9 @@ def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> N
     here = lab()
     tuner = here.tuner()
     here.until(tuner, "watch")
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+    ) as other:
         real = type(here.device).processes
         try:
             stranger = workbench.records.Process(1, "init")
@@ -457,7 +494,9 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
 
 @pytest.mark.parametrize("state", ["wait", "detect", "baseline", "search", "watch", "re-tune"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_gpu_comes_back_from_every_state_and_fault(lab: Callable[..., Lab], state: str, fault: str) -> None:
+def test_the_gpu_comes_back_from_every_state_and_fault(
+    lab: Callable[..., Lab], state: str, fault: str
+) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
     if state == "re-tune":
@@ -470,7 +509,9 @@ def test_the_gpu_comes_back_from_every_state_and_fault(lab: Callable[..., Lab], 
     result = tuner.end()
     here.machine.state.clear_faults()
     here.machine.lose(0, 0)
-    if not here.as_found:  # the driver did not let it be put back: that is said, and whoever holds it next does it
+    if (
+        not here.as_found
+    ):  # the driver did not let it be put back: that is said, and whoever holds it next does it
         assert result.left
         with lease.applied(here.device, Setting(power_limit_w=here.device.limits.default_power_limit_w)):
             pass
@@ -560,7 +601,9 @@ def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., La
         ({"search": "guess"}, "choose model-guided"),
     ],
 )
-def test_bad_input_is_told_before_anything_runs(lab: Callable[..., Lab], options: dict[str, object], words: str) -> None:
+def test_bad_input_is_told_before_anything_runs(
+    lab: Callable[..., Lab], options: dict[str, object], words: str
+) -> None:
     here = lab()
     with pytest.raises(UsageError, match=words):
         here.tuner(**options)
@@ -689,7 +732,16 @@ def test_a_driver_ends_what_it_drives(lab: Callable[..., Lab]) -> None:
 
 
 def reading(iterations: int, iteration_s: float, iteration_j: float, *, sd: float = 0.01) -> Reading:
-    return Reading(Setting(), iterations, iterations * iteration_s, iterations * iteration_j, 0.0, sd * iteration_s, 0.0, 1.0)
+    return Reading(
+        Setting(),
+        iterations,
+        iterations * iteration_s,
+        iterations * iteration_j,
+        0.0,
+        sd * iteration_s,
+        0.0,
+        1.0,
+    )
 
 
 def test_a_book_adds_up() -> None:
@@ -708,7 +760,9 @@ def test_a_book_adds_up() -> None:
     assert saved.uncertainty_j == pytest.approx(1.96 * 0.01 * 10_000, rel=0.01)
     assert (book.spent_s, book.spent_j) == (22.0, 1900.0)
     book.check(reading(10, 1.0, 100.0))
-    assert (book.saved() or saved).uncertainty_j == pytest.approx(1.96 * 0.01 / math.sqrt(2) * 10_000, rel=0.01)
+    assert (book.saved() or saved).uncertainty_j == pytest.approx(
+        1.96 * 0.01 / math.sqrt(2) * 10_000, rel=0.01
+    )
     book.check(reading(10, 1.0, 110.0))  # they do not agree: the error grows
     assert (book.saved() or saved).uncertainty_j > saved.uncertainty_j
 
@@ -734,7 +788,15 @@ def test_our_watch_hears_less_noise_and_smaller_changes() -> None:
     rng = np.random.default_rng(1)
     watch = ModelWatch(1.0, 200.0)
     for t in range(300):
-        assert watch.feed(t, 1.0 * math.exp(0.01 * rng.standard_normal()), 0.01, 200.0 * math.exp(0.01 * rng.standard_normal())) == ""
+        assert (
+            watch.feed(
+                t,
+                1.0 * math.exp(0.01 * rng.standard_normal()),
+                0.01,
+                200.0 * math.exp(0.01 * rng.standard_normal()),
+            )
+            == ""
+        )
     told = [watch.feed(300 + t, 1.06, 0.01, 200.0) for t in range(8)]
     assert any("an iteration takes 1.06 s" in words for words in told)
     assert ModelWatch(1.0, 200.0).feed(0, 1.01, 0.01, 203.0) == ""
@@ -790,7 +852,9 @@ def test_a_pause_in_the_search_is_no_tuning(lab: Callable[..., Lab]) -> None:
     spent_s = tuner.book.spent_s
     counted = tuner.book.iterations
     job = here.train(tuner, 150)
-    paused_s = job.iterations_s if hasattr(job, "iterations_s") else 150 * tuner.book.accounts[-1].baseline()[0]
+    paused_s = (
+        job.iterations_s if hasattr(job, "iterations_s") else 150 * tuner.book.accounts[-1].baseline()[0]
+    )
     tuner.resume()
     here.train(tuner, 10)
     assert tuner.book.iterations > counted + 130  # what it took is known all the same
@@ -864,7 +928,9 @@ def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
 
     tuner = here.tuner(progress=progress)
     here.train(tuner, 120, marked=False, each=each)
-    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.events), tuner.events
+    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.events), (
+        tuner.events
+    )
     tuner.end()
 
 
@@ -911,7 +977,9 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
 
 def test_what_a_result_lacks_is_said_with_it() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
-    words = describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",)))
+    words = describe_tuning(
+        TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",))
+    )
     assert words.endswith("; the model is of another card")
 
 
@@ -955,7 +1023,9 @@ def test_a_job_that_begins_on_one_gpu_after_the_other_is_tuned_on_both(lab: Call
     begun_s = here.machine.clock()
     works = {0: 0.0, 1: 1.5}
 
-    def busy(recorder: object, devices: list[workbench.device.protocol.Device], now_s: float) -> tuple[object, ...]:
+    def busy(
+        recorder: object, devices: list[workbench.device.protocol.Device], now_s: float
+    ) -> tuple[object, ...]:
         return tuple(each for each in devices if now_s - begun_s > 2.0 + works[each.index])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -968,7 +1038,9 @@ def test_a_job_that_begins_on_one_gpu_after_the_other_is_tuned_on_both(lab: Call
 
 
 def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
-    """A cell that is tuned may run a script that tunes: two would take each other's settings for their own."""
+    """A cell that is tuned may run a script that tunes: two would take each other's settings for their
+    own.
+    """
     here = lab()
     first, second = here.tuner(label="the cell"), here.tuner()
     here.until(first, "search")
@@ -980,7 +1052,9 @@ def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
     assert here.as_found
 
 
-@pytest.mark.parametrize("options", [{"over": "fans"}, {"search": "guess"}, {"watch": "sometimes"}, {"progress": 5}, {"model": 7}])
+@pytest.mark.parametrize(
+    "options", [{"over": "fans"}, {"search": "guess"}, {"watch": "sometimes"}, {"progress": 5}, {"model": 7}]
+)
 def test_bad_options_of_a_script_are_told_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         workbench.tune(**options)
@@ -992,12 +1066,18 @@ def test_a_bound_may_be_any_number() -> None:
 
 def test_a_job_that_was_made_worse_is_said_to_be() -> None:
     saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
-    assert describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith("spent 12.0 ± 3.0 % more (tuning included)")
+    assert describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith(
+        "spent 12.0 ± 3.0 % more (tuning included)"
+    )
 
 
 def test_a_long_stretch_takes_little_memory() -> None:
     time_s = np.arange(0.0, 600.0, 0.02)
-    power_w = 300.0 + 50.0 * np.sign(np.sin(2 * np.pi * time_s / 0.5)) + np.random.default_rng(0).normal(0, 5, len(time_s))
+    power_w = (
+        300.0
+        + 50.0 * np.sign(np.sin(2 * np.pi * time_s / 0.5))
+        + np.random.default_rng(0).normal(0, 5, len(time_s))
+    )
     tracemalloc.start()
     found = harmonic_fit.timed(time_s, power_w, 0.52, low=0.7, high=1.5)
     most = tracemalloc.get_traced_memory()[1]
@@ -1009,8 +1089,12 @@ def test_a_long_stretch_takes_little_memory() -> None:
 
 def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
-    assert ", counted over 40 s of 100 s)" in describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0))
-    assert "counted" not in describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0))
+    assert ", counted over 40 s of 100 s)" in describe_tuning(
+        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0)
+    )
+    assert "counted" not in describe_tuning(
+        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0)
+    )
 
 
 def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> None:

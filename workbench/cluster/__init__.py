@@ -1,6 +1,7 @@
 """Which jobs share a GPU on a cluster, what it saves and what it costs.
 
-    jobs, readers, generator   logs as frames: the schema and its check, files of other systems, what a log does not tell
+    jobs, readers, generator   logs as frames: the schema and its check, files of other systems, what a log
+                               does not tell
     power                      nodes, clusters, what they draw
     colocation                 how jobs that share a GPU slow each other, and what is learned of it
     state, engine, simulator   a cluster at one moment; what changes on its nodes; from event to event
@@ -8,8 +9,10 @@
     policy, policies           who decides
     placement, openings        indices by which policies find GPUs
     summary, compare           runs in numbers; many runs
-    joblogs, sources, limits   a log by its columns, trimmed and cut into weeks; logs to choose from; a V100's power limits
-    scenario, runs, comparison what is run; many runs at once with progress and an end; a choice and its runs, as panels drive them
+    joblogs, sources, limits   a log by its columns, trimmed and cut into weeks; logs to choose from; a V100's
+                               power limits
+    scenario, runs, comparison what is run; many runs at once with progress and an end; a choice and its runs,
+    as panels drive them
     views, watched, drill      what is drawn of runs; a run that can be looked into; one job or node of it
 
 `summarise(Simulator(draw(log, seed=0), Cluster.of(28), Frugal()).run())` is a whole run.

@@ -1,4 +1,6 @@
-"""GPUs with jobs that may take one more, by mix, so that a policy finds the highest utilised one without looking at all of them."""
+"""GPUs with jobs that may take one more, by mix, so that a policy finds the highest utilised one without
+looking at all of them.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,15 @@ from .colocation import Mix
 from .state import NEVER_S, Gpu, Job
 
 REFUSED_S = NEVER_S
-LOOKS = 512  # GPUs that are asked for one job at most: all of a cluster of that size, and a bound on what a job costs in a larger one
+# GPUs that are asked for one job at most: all of a cluster of that size, and a bound on what a job costs in a
+# larger one
+LOOKS = 512
 
 
 class Bucket:
-    """The open GPUs of one mix. Every profile that asks has a cursor of its own into `log` and looks at each entry once;
-    `kept` are those that it has seen and that may still take another job of the profile."""
+    """The open GPUs of one mix. Every profile that asks has a cursor of its own into `log` and looks at
+    each entry once; `kept` are those that it has seen and that may still take another job of the profile.
+    """
 
     __slots__ = ("cursors", "kept", "live", "log", "mix")
 
@@ -28,8 +33,8 @@ class Bucket:
 
 
 class CapacityIndex:
-    """All open GPUs. A GPU that refuses a profile is not asked by that profile again before it has changed, or before the moment that it
-    named.
+    """All open GPUs. A GPU that refuses a profile is not asked by that profile again before it has changed,
+    or before the moment that it named.
 
     `file` must be told of every GPU whose jobs, or whose openness, have changed.
     """
@@ -67,15 +72,20 @@ class CapacityIndex:
             gpu.node.opened += 1
 
     def find(
-        self, job: Job, limit: int, now_s: float, fits: Callable[[Job, Mix], bool], accepts: Callable[[Job, Gpu], float | None]
+        self,
+        job: Job,
+        limit: int,
+        now_s: float,
+        fits: Callable[[Job, Mix], bool],
+        accepts: Callable[[Job, Gpu], float | None],
     ) -> Gpu | None:
         """The open GPU of the highest utilisation that takes the job.
 
         Args:
             limit: Highest load in units that the GPU may have before the job comes.
             fits: Whether the job may join this mix at all.
-            accepts: 0 where the GPU takes the job; otherwise the moment from which on it may take a job of this profile (`REFUSED_S`: not
-                before it has changed), or None where it refuses this job only.
+            accepts: 0 where the GPU takes the job; otherwise the moment from which on it may take a job of
+                this profile (`REFUSED_S`: not before it has changed), or None where it refuses this job only.
         """
         later = self._later
         while later and later[0][0] <= now_s:
@@ -124,7 +134,9 @@ class CapacityIndex:
     def _trim(self, bucket: Bucket) -> None:
         """Keep the log within a few times the GPUs that it is about."""
         if len(bucket.log) > 64 + 8 * bucket.live:
-            live: dict[Gpu, int] = {gpu: stamp for gpu, stamp in bucket.log if gpu.stamp == stamp and gpu.note is bucket}
+            live: dict[Gpu, int] = {
+                gpu: stamp for gpu, stamp in bucket.log if gpu.stamp == stamp and gpu.note is bucket
+            }
             bucket.log = list(live.items())
             bucket.cursors.clear()
             bucket.kept.clear()

@@ -1,8 +1,10 @@
-"""How trainings that share a GPU slow each other: what was measured for this set first, then what pairs say, then a prior.
+"""How trainings that share a GPU slow each other: what was measured for this set first, then what pairs say,
+then a prior.
 
-Sharing is CUDA's time slicing between processes. `excess` is the relative growth of the time of an iteration: 0.08 means 8 % longer than
-alone. A predictor knows little here: over 1,388 measured pairs a model of utilisations tells the speed of an unseen model hardly better
-than a constant does (mean error .092 against .109). It is a filter; what is measured after the first epoch together decides.
+Sharing is CUDA's time slicing between processes. `excess` is the relative growth of the time of an iteration:
+0.08 means 8 % longer than alone. A predictor knows little here: over 1,388 measured pairs a model of
+utilisations tells the speed of an unseen model hardly better than a constant does (mean error .092 against
+.109). It is a filter; what is measured after the first epoch together decides.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ SLOPE = 0.078
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What jobs of one kind do to a GPU: their model, and its utilisation alone in units of 1/10,000. Memory is each job's own."""
+    """What jobs of one kind do to a GPU: their model, and its utilisation alone in units of 1/10,000.
+    Memory is each job's own.
+    """
 
     model: str
     load: int
@@ -27,7 +31,8 @@ class Profile:
 def prior(count: int, load: int) -> float:
     """Excess of each of `count` jobs whose solo utilisations sum to `load` units.
 
-    0.078 (n - 1) sum U fits the ten sets of EaCO's tables 1 and 3 with 0.8 points RMSE, worst 1.7 (arXiv 2412.08294).
+    0.078 (n - 1) sum U fits the ten sets of EaCO's tables 1 and 3 with 0.8 points RMSE, worst 1.7 (arXiv
+    2412.08294).
 
     >>> round(prior(2, 8462), 4)
     0.066
@@ -47,7 +52,8 @@ PUBLISHED: dict[tuple[str, ...], float] = {
 
 
 class Colocation:
-    """Excess of a set of models: the set as measured, else the product of its pairs as measured, else `prior`.
+    """Excess of a set of models: the set as measured, else the product of its pairs as measured, else
+    `prior`.
 
     Args:
         measured: Excess by sorted tuple of model names.
@@ -83,7 +89,8 @@ class Colocation:
 
 
 class Mix:
-    """The jobs of one GPU as a multiset of profiles. The same multiset is the same object, so a GPU that is put back is put back exactly.
+    """The jobs of one GPU as a multiset of profiles. The same multiset is the same object, so a GPU that is
+    put back is put back exactly.
 
     Attributes:
         key: Sorted profile numbers.
@@ -107,7 +114,8 @@ class Mix:
 class Mixes:
     """All mixes met so far; each knows what it becomes when a job comes or goes."""
 
-    LIMIT = 100_000  # a log in which every job has a utilisation of its own would otherwise keep every set that ever was
+    # a log in which every job has a utilisation of its own would otherwise keep every set that ever was
+    LIMIT = 100_000
 
     def __init__(self, profiles: list[Profile], colocation: Colocation) -> None:
         self.profiles, self.colocation = profiles, colocation
@@ -135,7 +143,9 @@ class Mixes:
             if len(self._known) >= self.LIMIT:
                 self._forget()
             members = [self.profiles[number] for number in key]
-            mix = self._known[key] = Mix(key, sum(member.load for member in members), self.colocation.excess(members))
+            mix = self._known[key] = Mix(
+                key, sum(member.load for member in members), self.colocation.excess(members)
+            )
         return mix
 
     def _forget(self) -> None:
@@ -146,7 +156,8 @@ class Mixes:
 
 
 class History:
-    """What a policy has learned of excess: means over measured sets, then products of measured pairs, then the prior.
+    """What a policy has learned of excess: means over measured sets, then products of measured pairs, then
+    the prior.
 
     Args:
         profiles: By number, as mixes name them.
@@ -170,7 +181,9 @@ class History:
         if guess is None:
             if len(self._guess) >= Mixes.LIMIT:
                 self._guess.clear()
-            guess = self._guess[mix.key] = self._pairs(mix) or self._start.excess([self._profiles[number] for number in mix.key])
+            guess = self._guess[mix.key] = self._pairs(mix) or self._start.excess(
+                [self._profiles[number] for number in mix.key]
+            )
         return guess
 
     def learn(self, mix: Mix, excess: float) -> None:

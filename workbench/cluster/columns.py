@@ -1,4 +1,6 @@
-"""A log as arrays of machine numbers, which is what a run of a million jobs reads; and what comes of each job, in arrays too."""
+"""A log as arrays of machine numbers, which is what a run of a million jobs reads; and what comes of each
+job, in arrays too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ class Columns:
     """The columns of a checked log. Rows are numbered by profile: same model, same utilisation."""
 
     def __init__(self, log: pl.DataFrame) -> None:
-        kinds = log.select(pl.col("model").fill_null("?"), (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"))
+        kinds = log.select(
+            pl.col("model").fill_null("?"),
+            (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"),
+        )
         distinct = kinds.unique(maintain_order=True).with_row_index("profile")
         numbered = kinds.join(distinct, on=["model", "load"], how="left", maintain_order="left")
         self.profile = _ints(numbered["profile"])
@@ -29,7 +34,9 @@ class Columns:
         self.memory = _ints(log["memory_bytes"])
         self.num_gpus, self.priority = _ints(log["num_gpus"]), _ints(log["priority"])
         types = log["gpu_type"]
-        self.gpu_type: list[str | None] | _Any = _Any() if types.null_count() == len(types) else types.to_list()
+        self.gpu_type: list[str | None] | _Any = (
+            _Any() if types.null_count() == len(types) else types.to_list()
+        )
         self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
 
     def __len__(self) -> int:
@@ -67,7 +74,12 @@ class Outcomes:
     def write(self, job: Job, now_s: float) -> None:
         """A job is done."""
         index = job.index
-        self.start[index], self.end[index], self.run[index], self.owed[index] = job.start_s, now_s, job.run_s, job.energy_j
+        self.start[index], self.end[index], self.run[index], self.owed[index] = (
+            job.start_s,
+            now_s,
+            job.run_s,
+            job.energy_j,
+        )
         if job.undos:
             self.undos[index] = job.undos
         if job.moves:

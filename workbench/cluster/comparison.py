@@ -1,4 +1,6 @@
-"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives. Nothing is shown here."""
+"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives. Nothing is shown
+here.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ POOL_IDLE_S = 120.0  # after which processes that have nothing to do are ended
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What is to be run: the scenario, the log by name, its part, whether it is trimmed, whether wrong rows are left out."""
+    """What is to be run: the scenario, the log by name, its part, whether it is trimmed, whether wrong
+    rows are left out.
+    """
 
     scenario: Scenario
     log: str
@@ -41,7 +45,8 @@ class PolicyComparison:
         given: Logs by name.
         scenario: Cluster and policies.
         part, trimmed, keep_valid: As of `RunSelection`.
-        executor: Where runs are done, a `concurrent.futures.Executor` or a Dask client; None: processes of this machine, kept for a while.
+        executor: Where runs are done, a `concurrent.futures.Executor` or a Dask client; None: processes of
+            this machine, kept for a while.
         workers: How many of those.
 
     Raises:
@@ -94,12 +99,17 @@ class PolicyComparison:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """The jobs that are chosen, before what the log does not tell is drawn. Raises UsageError where there are none."""
+        """The jobs that are chosen, before what the log does not tell is drawn. Raises UsageError where
+        there are none.
+        """
         choice = self.choice
         _, pieces = self._pieces(choice)
         jobs = pieces[choice.part if choice.part in pieces else WHOLE]()
         if jobs.height == 0:
-            raise UsageError(f"{choice.log} has 0 jobs; there is nothing to simulate. Choose another log, or give one with jobs")
+            raise UsageError(
+                f"{choice.log} has 0 jobs; there is nothing to simulate. Choose another log, or give one "
+                "with jobs"
+            )
         return jobs
 
     def set(self, **settings: Any) -> None:
@@ -112,7 +122,9 @@ class PolicyComparison:
         log = str(changes.pop("log", choice.log))
         if log not in self.sources:
             raise UsageError(f"there is no log {log!r}; there are {', '.join(self.sources)}")
-        trimmed, keep_valid = (bool(changes.pop(name, getattr(choice, name))) for name in ("trimmed", "keep_valid"))
+        trimmed, keep_valid = (
+            bool(changes.pop(name, getattr(choice, name))) for name in ("trimmed", "keep_valid")
+        )
         part = changes.pop("part", None)
         if isinstance(kind := changes.get("kind"), str):
             if kind not in self.kinds:
@@ -120,7 +132,10 @@ class PolicyComparison:
             changes["kind"] = self.kinds[kind]
         fields = list(Scenario.__dataclass_fields__)
         if unknown := sorted(set(changes) - set(fields)):
-            raise UsageError(f"there is no setting {unknown[0]!r}; there are log, part, trimmed, keep_valid, {', '.join(fields)}")
+            raise UsageError(
+                f"there is no setting {unknown[0]!r}; there are log, part, trimmed, keep_valid, "
+                f"{', '.join(fields)}"
+            )
         scenario = replace(choice.scenario, **changes)
         if part is not None or log != choice.log or trimmed != choice.trimmed:
             _, pieces = self.sources[log].pieces(trimmed, keep_valid)
@@ -130,7 +145,8 @@ class PolicyComparison:
         self.choice = RunSelection(scenario, log, part or choice.part, trimmed, keep_valid)
 
     def open(self, path: str) -> None:
-        """Offer the log of a file, or those of a directory, and choose the first, whole. One of a name that is taken gets a number.
+        """Offer the log of a file, or those of a directory, and choose the first, whole. One of a name that
+        is taken gets a number.
 
         Raises:
             UsageError: There is none, or the first cannot be read; nothing is changed then.
@@ -160,7 +176,10 @@ class PolicyComparison:
             scenario = choice.scenario
             todo = list(tasks(scenario))
             if len(todo) > MOST_RUNS:
-                raise UsageError(f"that would be {len(todo)} runs; at most {MOST_RUNS} are done at once: fewer draws, values or policies")
+                raise UsageError(
+                    f"that would be {len(todo)} runs; at most {MOST_RUNS} are done at once: fewer draws, "
+                    "values or policies"
+                )
             # What is wrong with the log is said here, once, and not by every run.
             drawn: dict[float | None, pl.DataFrame] = {}
             checked: dict[tuple[float | None, int], pl.DataFrame] = {}
@@ -169,7 +188,9 @@ class PolicyComparison:
                 if at.slack not in drawn:
                     drawn[at.slack] = prepared(jobs, at, scenario.seed)
                 if (at.slack, at.nodes) not in checked:
-                    checked[at.slack, at.nodes] = check(drawn[at.slack], at.cluster, keep_valid=choice.keep_valid)
+                    checked[at.slack, at.nodes] = check(
+                        drawn[at.slack], at.cluster, keep_valid=choice.keep_valid
+                    )
             self.cancel()
             runs = Runs(jobs, todo, self._where(), keep_valid=choice.keep_valid)
             self._log, self.ran_jobs, self.ran = next(iter(checked.values())), jobs, choice
@@ -192,7 +213,15 @@ class PolicyComparison:
         runs = self.runs
         if runs is None:
             return "idle"
-        return "running" if runs.running else "failed" if runs.errors else "cancelled" if runs.cancelled else "done"
+        return (
+            "running"
+            if runs.running
+            else "failed"
+            if runs.errors
+            else "cancelled"
+            if runs.cancelled
+            else "done"
+        )
 
     @property
     def stale(self) -> bool:
@@ -208,7 +237,9 @@ class PolicyComparison:
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, value of what is swept, everything that `summary.summarise` tells."""
+        """A row per run that has ended: policy, seed, value of what is swept, everything that
+        `summary.summarise` tells.
+        """
         return frame(self.outcomes)
 
     def record(self, policy: str) -> RunRecord:
@@ -221,12 +252,18 @@ class PolicyComparison:
             if each.task.policy == policy and each.record is not None:
                 return each.record
         large = self.ran_jobs is not None and self.ran_jobs.height > MOST_WATCHED
-        why = f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part" if large else "run it first"
+        why = (
+            f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part"
+            if large
+            else "run it first"
+        )
         raise UsageError(f"there is no run of {policy!r} to look into: {why}")
 
     @property
     def log(self) -> pl.DataFrame:
-        """The jobs of the runs that can be looked into, with what was drawn. Raises UsageError before the first run."""
+        """The jobs of the runs that can be looked into, with what was drawn. Raises UsageError before the
+        first run.
+        """
         if self._log is None:
             raise UsageError("nothing is run yet; run it first")
         return self._log

@@ -1,7 +1,7 @@
 """One job or one node of a run that was recorded: where it was and with whom, how fast it went, what it drew.
 
-All of it is worked out from who was where and when, and when nodes slept (`watched.Record`): the integrals of what is told here are the
-figures of the run, which the tests hold.
+All of it is worked out from who was where and when, and when nodes slept (`watched.Record`): the integrals of
+what is told here are the figures of the run, which the tests hold.
 """
 
 from __future__ import annotations
@@ -22,17 +22,24 @@ STATES = ("standby", "waking", "awake")
 NODE_SCHEMA: dict[str, Any] = {
     "from_s": pl.Float64, "to_s": pl.Float64, "state": pl.String, "jobs": pl.Int64, "utilisation": pl.Float64,
     "power_limit_w": pl.Float64, "power_w": pl.Float64,
-}  # fmt: skip
+}
 JOB_SCHEMA: dict[str, Any] = {
-    "from_s": pl.Float64, "to_s": pl.Float64, "state": pl.String, "nodes": pl.List(pl.Int64), "beside": pl.List(pl.String),
-    "excess": pl.Float64, "speed": pl.Float64,
-}  # fmt: skip
+    "from_s": pl.Float64,
+    "to_s": pl.Float64,
+    "state": pl.String,
+    "nodes": pl.List(pl.Int64),
+    "beside": pl.List(pl.String),
+    "excess": pl.Float64,
+    "speed": pl.Float64,
+}
 
 
 def node_kind(record: RunRecord, node: int) -> NodeType:
     """The type of a node. Raises UsageError where there is no such node."""
     if not 0 <= node < record.result.cluster.size:
-        raise UsageError(f"there is no node {node}; the cluster has nodes 0 to {record.result.cluster.size - 1}")
+        raise UsageError(
+            f"there is no node {node}; the cluster has nodes 0 to {record.result.cluster.size - 1}"
+        )
     left = node
     for kind, count in record.result.cluster.nodes:
         if left < count:
@@ -44,14 +51,17 @@ def node_kind(record: RunRecord, node: int) -> NodeType:
 def residents(record: RunRecord, node: int) -> pl.DataFrame:
     """Who was on which GPU of a node from when to when, by GPU and coming."""
     node_kind(record, node)
-    return record.result.stays.filter((pl.col("node") == node) & (pl.col("to_s") > pl.col("from_s"))).sort("gpu", "from_s", "job_id")
+    return record.result.stays.filter((pl.col("node") == node) & (pl.col("to_s") > pl.col("from_s"))).sort(
+        "gpu", "from_s", "job_id"
+    )
 
 
 def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFrame:
-    """A node from the run's beginning to its end, in stretches of one state: seats taken, utilisation, power limit, power.
+    """A node from the run's beginning to its end, in stretches of one state: seats taken, utilisation, power
+    limit, power.
 
-    `jobs` counts jobs on GPUs: one on four GPUs counts four times. `power_limit_w` is null where there is none, `utilisation` where the
-    node is not awake.
+    `jobs` counts jobs on GPUs: one on four GPUs counts four times. `power_limit_w` is null where there is
+    none, `utilisation` where the node is not awake.
 
     Args:
         record: The run.
@@ -78,15 +88,27 @@ def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFram
         state, cap = states.at(from_s)
         used = sum(min(sum(gpu), UNIT) for gpu in on) / (UNIT * kind.gpus)
         limit_w = None if cap is None else cap.power_limit_w
-        power_w = kind.power_w(used, cap) if state == "awake" else kind.standby_w if state == "standby" else kind.idle_w
-        made.append((from_s, to_s, state, sum(map(len, on)), used if state == "awake" else None, limit_w, power_w))
+        power_w = (
+            kind.power_w(used, cap)
+            if state == "awake"
+            else kind.standby_w
+            if state == "standby"
+            else kind.idle_w
+        )
+        made.append(
+            (from_s, to_s, state, sum(map(len, on)), used if state == "awake" else None, limit_w, power_w)
+        )
     return _joined(pl.DataFrame(made, orient="row", schema=NODE_SCHEMA))
 
 
-def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: Colocation | None = None) -> pl.DataFrame:
-    """A job from its submission to its end, in stretches: waiting, waking (a node that comes up for it), running, stopping (a checkpoint).
+def job_history(
+    record: RunRecord, log: pl.DataFrame, job_id: str, colocation: Colocation | None = None
+) -> pl.DataFrame:
+    """A job from its submission to its end, in stretches: waiting, waking (a node that comes up for it),
+    running, stopping (a checkpoint).
 
-    `beside` are the jobs on any of its GPUs, `excess` by how much an iteration takes longer there for this job, `speed` its progress in
+    `beside` are the jobs on any of its GPUs, `excess` by how much an iteration takes longer there for this
+    job, `speed` its progress in
     seconds alone per second: 0 while it stops, waits or its node wakes.
 
     Raises:
@@ -94,8 +116,11 @@ def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: C
     """
     rows = record.result.jobs.filter(pl.col("job_id") == job_id)
     if rows.height == 0:
-        raise UsageError(f"there is no job {job_id!r} in this run; it has {record.result.jobs.height:,} jobs, the first is "
-                         f"{record.result.jobs['job_id'][0]!r}")  # fmt: skip
+        raise UsageError(
+            f"there is no job {job_id!r} in this run; it has {record.result.jobs.height:,} jobs, the first "
+            "is "
+            f"{record.result.jobs['job_id'][0]!r}"
+        )
     job = rows.row(0, named=True)
     truth = colocation or Colocation()
     mine = record.result.stays.filter(pl.col("job_id") == job_id).sort("from_s", "node", "gpu")
@@ -105,7 +130,12 @@ def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: C
     all_there = record.result.stays.filter(pl.col("node").is_in(nodes) & (pl.col("to_s") > pl.col("from_s")))
     profiles = _profiles(log, all_there["job_id"])
     states = {
-        node: _States(record, node, node_kind(record, node), all_there.filter(pl.col("node") == node)["from_s"].unique().sort().to_list())
+        node: _States(
+            record,
+            node,
+            node_kind(record, node),
+            all_there.filter(pl.col("node") == node)["from_s"].unique().sort().to_list(),
+        )
         for node in nodes
     }
     made: list[tuple[Any, ...]] = []
@@ -123,7 +153,12 @@ def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: C
         here = sorted({node for node, _ in gpus})
         times = {from_s, to_s}
         for others in company.values():
-            times |= {moment for _, begin_s, end_s in others for moment in (begin_s, end_s) if from_s < moment < to_s}
+            times |= {
+                moment
+                for _, begin_s, end_s in others
+                for moment in (begin_s, end_s)
+                if from_s < moment < to_s
+            }
         for node in here:
             times |= {moment for moment in states[node].times if from_s < moment < to_s}
         awake_s = max(states[node].awake_s(from_s) for node in here)
@@ -135,10 +170,14 @@ def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: C
             times.add(leaving_s)
         ordered = sorted(times)
         for begin_s, end_s in pairwise(ordered):
-            beside = {gpu: [other for other, came_s, went_s in company[gpu] if came_s <= begin_s < went_s] for gpu in gpus}
+            beside = {
+                gpu: [other for other, came_s, went_s in company[gpu] if came_s <= begin_s < went_s]
+                for gpu in gpus
+            }
             names = sorted({other for others in beside.values() for other in others})
             excess = sensitivity * max(
-                truth.excess([profiles[job_id], *(profiles[other] for other in others)]) if others else 0.0 for others in beside.values()
+                truth.excess([profiles[job_id], *(profiles[other] for other in others)]) if others else 0.0
+                for others in beside.values()
             )
             state = "waking" if begin_s < awake_s else "stopping" if begin_s >= leaving_s else "running"
             speed = 0.0
@@ -151,7 +190,11 @@ def job_history(record: RunRecord, log: pl.DataFrame, job_id: str, colocation: C
 
 def companions(history: pl.DataFrame) -> pl.DataFrame:
     """With whom a job has shared a GPU and for how long, longest first: `job_id`, `seconds`."""
-    together = history.select("from_s", "to_s", pl.col("beside").alias("job_id")).explode("job_id").drop_nulls("job_id")
+    together = (
+        history.select("from_s", "to_s", pl.col("beside").alias("job_id"))
+        .explode("job_id")
+        .drop_nulls("job_id")
+    )
     return (
         together.group_by("job_id")
         .agg((pl.col("to_s") - pl.col("from_s")).sum().alias("seconds"))
@@ -160,7 +203,9 @@ def companions(history: pl.DataFrame) -> pl.DataFrame:
 
 
 def facts(record: RunRecord, job_id: str) -> dict[str, Any]:
-    """What a run tells of a job: its row of the result, waiting, running, deadline, and its share of what nobody owned."""
+    """What a run tells of a job: its row of the result, waiting, running, deadline, and its share of what
+    nobody owned.
+    """
     from .views import per_job
 
     rows = per_job(record.result.jobs.filter(pl.col("job_id") == job_id))
@@ -192,9 +237,16 @@ class _States:
                 state = "standby"
                 self._changes.append((time_s, "standby"))
         self._times = [time_s for time_s, _ in self._changes]
-        self._limits = [(start_s, None), *((time_s, _cap(kind, index)) for time_s, index in limits.select("time_s", "cap").iter_rows())]
+        self._limits = [
+            (start_s, None),
+            *((time_s, _cap(kind, index)) for time_s, index in limits.select("time_s", "cap").iter_rows()),
+        ]
         self._limit_times = [time_s for time_s, _ in self._limits]
-        self.times = sorted(time_s for time_s in {*self._times, *self._limit_times} if start_s <= time_s <= record.result.end_s)
+        self.times = sorted(
+            time_s
+            for time_s in {*self._times, *self._limit_times}
+            if start_s <= time_s <= record.result.end_s
+        )
 
     def at(self, time_s: float) -> tuple[str, CapLevel | None]:
         """State and limit from a moment on."""
@@ -211,7 +263,9 @@ def _cap(kind: NodeType, index: int) -> CapLevel | None:
     return kind.caps[index] if index >= 0 else None
 
 
-def _company(stays: pl.DataFrame, gpu: tuple[int, int], job_id: str, from_s: float, to_s: float) -> list[tuple[str, float, float]]:
+def _company(
+    stays: pl.DataFrame, gpu: tuple[int, int], job_id: str, from_s: float, to_s: float
+) -> list[tuple[str, float, float]]:
     node, index = gpu
     beside = stays.filter(
         (pl.col("node") == node)
@@ -225,7 +279,11 @@ def _company(stays: pl.DataFrame, gpu: tuple[int, int], job_id: str, from_s: flo
 
 def _known(log: pl.DataFrame, job_ids: pl.Series) -> pl.DataFrame:
     found = log.filter(pl.col("job_id").is_in(job_ids.unique().to_list()))
-    return found.select("job_id", pl.col("model").fill_null("?"), (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"))
+    return found.select(
+        "job_id",
+        pl.col("model").fill_null("?"),
+        (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"),
+    )
 
 
 def _loads(log: pl.DataFrame, job_ids: pl.Series) -> dict[str, int]:
@@ -247,4 +305,4 @@ def _joined(stretches: pl.DataFrame) -> pl.DataFrame:
     run = stretches.with_columns((~same.fill_null(False)).cum_sum().alias("run"))
     return run.group_by("run", maintain_order=True).agg(
         pl.first("from_s"), pl.last("to_s"), *(pl.first(name) for name in names)
-    ).select(stretches.columns)  # fmt: skip
+    ).select(stretches.columns)

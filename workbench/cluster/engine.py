@@ -1,4 +1,6 @@
-"""What happens on the nodes of a simulated cluster: jobs come to GPUs and leave them, go faster and slower, and the meters run."""
+"""What happens on the nodes of a simulated cluster: jobs come to GPUs and leave them, go faster and
+slower, and the meters run.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
 class Engine:
     """The state between two events and what changes it; `Simulator` adds time and the policy's doors.
 
-    Every change brings the meters of its nodes up to date first, and foretells the ends of the jobs whose speed it changes anew.
+    Every change brings the meters of its nodes up to date first, and foretells the ends of the jobs whose
+    speed it changes anew.
     """
 
     policy: Policy
 
-    def __init__(self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation, stays: bool) -> None:
+    def __init__(
+        self, log: pl.DataFrame, cluster: Cluster, *, asleep: bool, colocation: Colocation, stays: bool
+    ) -> None:
         self.log, self.cluster = log, cluster
         self._columns = Columns(log)
         self.profiles = self._columns.profiles
@@ -40,8 +45,9 @@ class Engine:
         self.energy_j, self._metered_s = 0.0, self.now_s
         self.hosting, self.awake = 0, 0 if asleep else len(self.nodes)
         self.queued = self.running = 0
-        # (time, order, version, what, subject). At one moment jobs come to their targets first, in the order of the log, then the rest as
-        # it was asked for: so the order does not depend on how often a job's target was foretold.
+        # (time, order, version, what, subject). At one moment jobs come to their targets first, in the order
+        # of the log, then the rest as it was asked for: so the order does not depend on how often a job's
+        # target was foretold.
         self._heap: list[tuple[float, int, int, int, object]] = []
         self._seq = len(self._columns)
         self._stays: list[tuple[int, int, int, float, float]] | None = [] if stays else None
@@ -51,15 +57,17 @@ class Engine:
         """Put a queued job on these GPUs; a node in standby wakes for it.
 
         Raises:
-            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, of a wrong type, on more nodes than need
-                be, or too full.
+            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, of a wrong
+                type, on more nodes than need be, or too full.
         """
         if len(gpus) == 1 == job.num_gpus and job.state == QUEUED:
             gpu = gpus[0]
             node = gpu.node
             mix = gpu.mix
             kind = node.kind
-            if gpu.memory + job.memory > kind.memory_bytes or not (job.gpu_type is None or job.gpu_type == kind.gpu_type):
+            if gpu.memory + job.memory > kind.memory_bytes or not (
+                job.gpu_type is None or job.gpu_type == kind.gpu_type
+            ):
                 self._refuse(job, gpus)
             now = self.now_s
             node.advance(now)
@@ -96,7 +104,10 @@ class Engine:
                 excess = after.excess
                 job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
                 job.version += 1
-                heapq.heappush(self._heap, (now + (job.left_s - job.target_s) / rate, job.index, job.version, TARGET, job))
+                heapq.heappush(
+                    self._heap,
+                    (now + (job.left_s - job.target_s) / rate, job.index, job.version, TARGET, job),
+                )
                 if mix.size:
                     for other in gpu.jobs:
                         if other is not job:
@@ -118,7 +129,9 @@ class Engine:
             node = gpu.node
             by_node[node] = by_node.get(node, 0) + 1
             kind = node.kind
-            if gpu.memory + job.memory > kind.memory_bytes or not (job.gpu_type is None or job.gpu_type == kind.gpu_type):
+            if gpu.memory + job.memory > kind.memory_bytes or not (
+                job.gpu_type is None or job.gpu_type == kind.gpu_type
+            ):
                 self._refuse(job, gpus)
         kinds = {node.kind_index for node in by_node}
         if len(kinds) > 1 or len(by_node) > -(-job.num_gpus // next(iter(by_node)).kind.gpus):
@@ -208,7 +221,9 @@ class Engine:
         job.version += 1
         if job.rate > 0:
             due_s = job.since_s + max(job.left_s - job.target_s, 0.0) / job.rate
-            heapq.heappush(self._heap, (due_s if due_s > self.now_s else self.now_s, job.index, job.version, TARGET, job))
+            heapq.heappush(
+                self._heap, (due_s if due_s > self.now_s else self.now_s, job.index, job.version, TARGET, job)
+            )
 
     def _push(self, time_s: float, what: int, subject: object, version: int) -> None:
         self._seq += 1

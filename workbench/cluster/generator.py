@@ -9,11 +9,10 @@ from ..errors import UsageError
 from .jobs import SCHEMA
 from .power import V100_NODE
 
-# Mean utilisation alone: EaCO, table 1 (arXiv 2412.08294). The paper states no memory footprint: its "memory utilisation" is the driver's,
-# which is traffic and
-# does not add up (all four together peak at 52.5 %, alone at 4.2, 14.6, 43.9 and 51.3 %). Those peaks are taken as proportions, scaled so
-# that the four, which
-# the paper did run together, take 90 % of a GPU.
+# Mean utilisation alone: EaCO, table 1 (arXiv 2412.08294). The paper states no memory footprint: its "memory
+# utilisation" is the driver's, which is traffic and does not add up (all four together peak at 52.5 %, alone
+# at 4.2, 14.6, 43.9 and 51.3 %). Those peaks are taken as proportions, scaled so that the four, which the
+# paper did run together, take 90 % of a GPU.
 MODELS: dict[str, tuple[float, float]] = {
     "AlexNet": (0.0472, 0.0332),
     "ResNet-18": (0.1117, 0.1155),
@@ -33,9 +32,10 @@ def draw(
 ) -> pl.DataFrame:
     """Models, memory, deadlines and sensitivities for the jobs of a log, where it has none.
 
-    Each job trains one of `models`, all equally likely, which gives its utilisation and the median of its peak memory, around which it is
-    log-normal with `sigma` (batch sizes differ), at most the whole GPU; its deadline is the submission plus its duration times a slack
-    drawn evenly from `slack`; its sensitivity is log-normal with median 1 and `sigma`. What the log tells stays as it is.
+    Each job trains one of `models`, all equally likely, which gives its utilisation and the median of its
+    peak memory, around which it is log-normal with `sigma` (batch sizes differ), at most the whole GPU; its
+    deadline is the submission plus its duration times a slack drawn evenly from `slack`; its sensitivity is
+    log-normal with median 1 and `sigma`. What the log tells stays as it is.
 
     Args:
         jobs: With `submit_s` and `duration_s`.
@@ -44,7 +44,10 @@ def draw(
         memory_bytes: Of the GPU that the shares refer to.
     """
     if not 1 <= slack[0] <= slack[1]:
-        raise UsageError(f"slack {slack[0]:g}..{slack[1]:g} must rise from at least 1: a job cannot end before its duration has passed")
+        raise UsageError(
+            f"slack {slack[0]:g}..{slack[1]:g} must rise from at least 1: a job cannot end before its "
+            "duration has passed"
+        )
     rng = np.random.default_rng(seed)
     table = models or MODELS
     names = list(table)
@@ -54,8 +57,13 @@ def draw(
         {
             "model": [names[i] for i in which],
             "utilisation": np.array([table[name][0] for name in names])[which],
-            "memory_bytes": np.minimum(median_bytes * rng.lognormal(0.0, sigma, size=jobs.height), memory_bytes).round().astype(np.int64),
-            "deadline_s": jobs["submit_s"] + jobs["duration_s"] * pl.Series(rng.uniform(*slack, size=jobs.height)),
+            "memory_bytes": np.minimum(
+                median_bytes * rng.lognormal(0.0, sigma, size=jobs.height), memory_bytes
+            )
+            .round()
+            .astype(np.int64),
+            "deadline_s": jobs["submit_s"]
+            + jobs["duration_s"] * pl.Series(rng.uniform(*slack, size=jobs.height)),
             "sensitivity": rng.lognormal(0.0, sigma, size=jobs.height),
         },
         schema_overrides={"memory_bytes": pl.Int64},
@@ -70,28 +78,44 @@ def draw(
             columns.append(drawn[name])
         elif name in together:
             # One model's utilisation with another's memory would be a job that nobody measured.
-            columns.append(pl.select(pl.when(told).then(jobs[name].cast(SCHEMA[name])).otherwise(drawn[name]).alias(name)).to_series())
+            columns.append(
+                pl.select(
+                    pl.when(told).then(jobs[name].cast(SCHEMA[name])).otherwise(drawn[name]).alias(name)
+                ).to_series()
+            )
         else:
             columns.append(jobs[name].cast(SCHEMA[name]).fill_null(drawn[name]))
     return jobs.with_columns(columns)
 
 
-def generate(count: int, *, gpus: int, seed: int, load: float = 0.7, mean_s: float = 10_000.0) -> pl.DataFrame:
-    """A log of `count` jobs that offers `load` of `gpus` GPUs: Poisson arrivals, log-normal durations, Philly's mixture of GPU counts.
+def generate(
+    count: int, *, gpus: int, seed: int, load: float = 0.7, mean_s: float = 10_000.0
+) -> pl.DataFrame:
+    """A log of `count` jobs that offers `load` of `gpus` GPUs: Poisson arrivals, log-normal durations,
+    Philly's mixture of GPU counts.
 
-    Durations have median `mean_s` / 5 and the tail that this mean asks for (Philly: median 1,144 s, mean 13,136 s), cut at 60 s and 3 days.
+    Durations have median `mean_s` / 5 and the tail that this mean asks for (Philly: median 1,144 s, mean
+    13,136 s), cut at 60 s and 3 days.
     GPU counts: 94.8 % one, 0.6 % two, 2.4 % four, 2.2 % eight, as in Philly's jobs of at most eight.
     """
     if count < 1 or gpus < 8 or not load > 0 or not mean_s > 60:
         raise UsageError(
-            f"count {count}, gpus {gpus}, load {load:g}, mean_s {mean_s:g}: a log needs a job, 8 GPUs, a load above 0 and a mean above 60 s"
+            f"count {count}, gpus {gpus}, load {load:g}, mean_s {mean_s:g}: a log needs a job, 8 GPUs, a "
+            "load above 0 and a mean above 60 s"
         )
     rng = np.random.default_rng(seed)
-    duration_s = np.clip(rng.lognormal(np.log(mean_s / 5), np.sqrt(2 * np.log(5)), size=count), 60.0, 3 * 86400.0).round(3)
+    duration_s = np.clip(
+        rng.lognormal(np.log(mean_s / 5), np.sqrt(2 * np.log(5)), size=count), 60.0, 3 * 86400.0
+    ).round(3)
     num_gpus = rng.choice([1, 2, 4, 8], p=[0.948, 0.006, 0.024, 0.022], size=count)
     span_s = float((duration_s * num_gpus).sum()) / (gpus * load)
     submit_s = np.sort(rng.uniform(0, span_s, size=count)).round(3)
     jobs = pl.DataFrame(
-        {"job_id": [str(i) for i in range(count)], "submit_s": submit_s, "duration_s": duration_s, "num_gpus": num_gpus.astype(np.int64)}
+        {
+            "job_id": [str(i) for i in range(count)],
+            "submit_s": submit_s,
+            "duration_s": duration_s,
+            "num_gpus": num_gpus.astype(np.int64),
+        }
     )
     return draw(jobs, seed + 1)

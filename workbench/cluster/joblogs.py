@@ -1,4 +1,6 @@
-"""A job log from wherever it is: read by its columns, trimmed to what a simulation can say something of, cut into weeks."""
+"""A job log from wherever it is: read by its columns, trimmed to what a simulation can say something of,
+cut into weeks.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +19,43 @@ LONGEST_S = 3 * 86400.0
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
 WHOLE, BUSIEST_DAY, BUSIEST, MEDIAN = "whole log", "busiest day", "busiest week", "median week"
-MOST_DAYS = 36_525  # between the first and the last submission; a log of more counts in another unit than seconds
+MOST_DAYS = (
+    36_525  # between the first and the last submission; a log of more counts in another unit than seconds
+)
 _ALIBABA_NUMBERS = (
-    "num_gpu", "gpu_milli", "creation_time", "scheduled_time", "deletion_time", "inst_num", "plan_gpu", "start_time", "end_time"
-)  # fmt: skip
+    "num_gpu",
+    "gpu_milli",
+    "creation_time",
+    "scheduled_time",
+    "deletion_time",
+    "inst_num",
+    "plan_gpu",
+    "start_time",
+    "end_time",
+)
 _ALIBABA = ({"name", "num_gpu", "gpu_milli"}, {"job_name", "inst_num", "plan_gpu"})
 
 
 def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.DataFrame:
-    """The jobs of a file or frame, told apart by its columns: this package's own, Philly's, Alibaba's, Slurm's. What is not told is null.
+    """The jobs of a file or frame, told apart by its columns: this package's own, Philly's, Alibaba's,
+    Slurm's. What is not told is null.
 
     Args:
         source: Where they are.
         keep_valid: Take words where a number is needed ("N/A") for what is not told, instead of raising.
 
     Raises:
-        UsageError: No such file, columns of none of these, or words where a number is needed; row and value are told.
+        UsageError: No such file, columns of none of these, or words where a number is needed; row and value
+            are told.
     """
     frame = source if isinstance(source, pl.DataFrame) else _table(Path(source).expanduser())
     names = set(frame.columns)
     if {"JobID", "Submit"} <= names:
         return readers.sacct(frame.select(pl.all().cast(pl.String)))
     if any(known <= names for known in _ALIBABA):
-        return readers.alibaba(_numbers(frame, _ALIBABA_NUMBERS, "name" if "name" in names else "job_name", keep_valid))
+        return readers.alibaba(
+            _numbers(frame, _ALIBABA_NUMBERS, "name" if "name" in names else "job_name", keep_valid)
+        )
     if set(NEEDED) <= names:
         if "vc" in names and "user" not in names:
             frame = frame.rename({"vc": "user"})
@@ -47,8 +63,10 @@ def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.D
         jobs = frame.select([texts.get(name, pl.col(name)) for name in SCHEMA if name in frame.columns])
         return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
-        f"this is no job log that is known here: its columns are {', '.join(frame.columns) or 'none'}. Expected are {', '.join(NEEDED)} "
-        "(Philly and this package), name, num_gpu, gpu_milli, creation_time, deletion_time or job_name, inst_num, plan_gpu, start_time, "
+        f"this is no job log that is known here: its columns are {', '.join(frame.columns) or 'none'}. "
+        f"Expected are {', '.join(NEEDED)} "
+        "(Philly and this package), name, num_gpu, gpu_milli, creation_time, deletion_time or job_name, "
+        "inst_num, plan_gpu, start_time, "
         "end_time (Alibaba), or JobID, Submit, ElapsedRaw, AllocTRES (Slurm's sacct); rename the columns"
     )
 
@@ -68,19 +86,25 @@ def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_val
             if len(wrong) and not keep_valid:
                 at = int(wrong[0])
                 raise UsageError(
-                    f"row {at} (job {frame[id_column][at]}): {name} is {given[at]!r}, a number is needed; {len(wrong)} of {frame.height} "
+                    f"row {at} (job {frame[id_column][at]}): {name} is {given[at]!r}, a number is needed; "
+                    f"{len(wrong)} of {frame.height} "
                     "rows are like that. Mend them, or keep only the valid rows with keep_valid=True"
                 )
             frame = frame.with_columns(found.alias(name))
         elif not given.dtype.is_numeric():
             example = f", for instance {given[0]}" if given.len() else ""
-            raise UsageError(f"column {name!r} holds {given.dtype}, where numbers are needed{example}; give times in seconds")
+            raise UsageError(
+                f"column {name!r} holds {given.dtype}, where numbers are needed{example}; give times in "
+                "seconds"
+            )
     return frame
 
 
 def _table(path: Path) -> pl.DataFrame:
     if not path.exists():
-        raise UsageError(f"there is no file {str(path)!r}; give the path of a job log (Parquet or CSV), or a frame")
+        raise UsageError(
+            f"there is no file {str(path)!r}; give the path of a job log (Parquet or CSV), or a frame"
+        )
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path)
@@ -102,18 +126,29 @@ class Trimmed:
     words: str
 
 
-def trim(jobs: pl.DataFrame, *, widest: int = 8, shortest_s: float = SHORTEST_S, longest_s: float = LONGEST_S) -> Trimmed:
-    """Jobs of 1 to `widest` GPUs that ran for at least `shortest_s`, durations cut at `longest_s`, in order of submission.
+def trim(
+    jobs: pl.DataFrame, *, widest: int = 8, shortest_s: float = SHORTEST_S, longest_s: float = LONGEST_S
+) -> Trimmed:
+    """Jobs of 1 to `widest` GPUs that ran for at least `shortest_s`, durations cut at `longest_s`, in order
+    of submission.
 
-    The rule by which the tables in docs/cluster.md are made. Rows without a number of GPUs or a duration are left out, too.
+    The rule by which the tables in docs/cluster.md are made. Rows without a number of GPUs or a duration are
+    left out, too.
     """
     kept = jobs.filter(pl.col("num_gpus").is_between(1, widest) & (pl.col("duration_s") >= shortest_s))
     long = int((kept["duration_s"] > longest_s).sum())
     times = pl.col("submit_s", "duration_s").cast(pl.Float64)
-    whole = kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=longest_s)).sort("submit_s", maintain_order=True)
+    whole = (
+        kept.with_columns(times)
+        .with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
+        .sort("submit_s", maintain_order=True)
+    )
     said = []
     if left := jobs.height - kept.height:
-        said.append(f"{left:,} of {jobs.height:,} jobs are left out (no GPU, more than {widest} GPUs, or less than {shortest_s:g} s)")
+        said.append(
+            f"{left:,} of {jobs.height:,} jobs are left out (no GPU, more than {widest} GPUs, or less than "
+            f"{shortest_s:g} s)"
+        )
     if long:
         said.append(f"{long:,} durations are cut at {longest_s / DAY_S:g} days")
     return Trimmed(whole, left, " and ".join(said))
@@ -122,9 +157,9 @@ def trim(jobs: pl.DataFrame, *, widest: int = 8, shortest_s: float = SHORTEST_S,
 def parts(jobs: pl.DataFrame) -> dict[str, Callable[[], pl.DataFrame]]:
     """Pieces of a log by name, each cut out when it is asked for.
 
-    `BUSIEST` are the seven days with most submissions, `MEDIAN` those of the remaining weeks with the median GPU time, as in
-    docs/cluster.md; a log of less than two weeks has neither, one of less than two days no busiest day. Days count as in `submit_s`;
-    jobs of which it is not known are in the whole log only.
+    `BUSIEST` are the seven days with most submissions, `MEDIAN` those of the remaining weeks with the median
+    GPU time, as in docs/cluster.md; a log of less than two weeks has neither, one of less than two days no
+    busiest day. Days count as in `submit_s`; jobs of which it is not known are in the whole log only.
     """
     found: dict[str, Callable[[], pl.DataFrame]] = {WHOLE: lambda: whole}
     whole, jobs = jobs, jobs.filter(pl.col("submit_s").cast(pl.Float64).is_finite())
@@ -142,7 +177,9 @@ def parts(jobs: pl.DataFrame) -> dict[str, Callable[[], pl.DataFrame]]:
     if span_s < 2 * WEEK_S:
         return found
     per_day = dict(day.value_counts().iter_rows())
-    busy = max(range(first, last - 5), key=lambda start: (sum(per_day.get(start + n, 0) for n in range(7)), -start))
+    busy = max(
+        range(first, last - 5), key=lambda start: (sum(per_day.get(start + n, 0) for n in range(7)), -start)
+    )
     found[BUSIEST] = lambda: jobs.filter(day.is_between(busy, busy + 6))
     gpu_s = (jobs["duration_s"].cast(pl.Float64) * jobs["num_gpus"]).fill_nan(None).alias("gpu_s")
     work = dict(pl.DataFrame({"day": day, "gpu_s": gpu_s}).group_by("day").agg(pl.sum("gpu_s")).iter_rows())

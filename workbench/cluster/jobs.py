@@ -1,4 +1,5 @@
-"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` says what is wrong with a frame, row and value.
+"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` says what is
+wrong with a frame, row and value.
 
 job_id          unique
 submit_s        when it came, seconds from any origin
@@ -9,11 +10,14 @@ model           what it trains; jobs of one model teach about each other
 utilisation     mean GPU utilisation alone, 0..1, of each of its GPUs
 memory_bytes    peak memory on each of its GPUs
 deadline_s      when it must have ended, on the clock of `submit_s`; null: no deadline
-priority        higher is served first; above 0 a job shares its GPUs with nobody under the policies that share
+priority        higher is served first; above 0 a job shares its GPUs with nobody under the policies that
+                share
 gpu_type        null: any
-epoch_s         time of one epoch alone; null: max(60 s, duration / 90), as the jobs of EaCO's paper have about 90 epochs
+epoch_s         time of one epoch alone; null: max(60 s, duration / 90), as the jobs of EaCO's paper have
+                about 90 epochs
 expected_s      what the scheduler is told of `duration_s`; null: the truth
-sensitivity     hidden from policies: how far this job's excess under sharing departs from the model's, as a ratio; null: 1
+sensitivity     hidden from policies: how far this job's excess under sharing departs from the model's, as a
+                ratio; null: 1
 """
 
 from __future__ import annotations
@@ -47,12 +51,16 @@ SHORTEST_EPOCH_S = 60.0
 
 
 def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: bool = False) -> pl.DataFrame:
-    """The jobs with all columns of `SCHEMA`, sorted by submission; what cannot be simulated is an error that names row and value.
+    """The jobs with all columns of `SCHEMA`, sorted by submission; what cannot be simulated is an error that
+    names row and value.
 
     Args:
-        jobs: Any frame with at least `NEEDED`; other columns of the schema may be missing, columns that it does not know are dropped.
-        cluster: Where they shall run: then jobs that ask for more than it has are errors, and so is a missing utilisation or memory.
-        keep_valid: Leave out the rows that are wrong and sort those that are not in order, instead of raising.
+        jobs: Any frame with at least `NEEDED`; other columns of the schema may be missing, columns that it
+            does not know are dropped.
+        cluster: Where they shall run: then jobs that ask for more than it has are errors, and so is a missing
+            utilisation or memory.
+        keep_valid: Leave out the rows that are wrong and sort those that are not in order, instead of
+            raising.
 
     Raises:
         UsageError: The first wrong row, how many there are, and what may be done.
@@ -60,7 +68,8 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
     missing = [name for name in NEEDED if name not in jobs.columns]
     if missing:
         raise UsageError(
-            f"the jobs have no column {', '.join(map(repr, missing))}; they have {', '.join(jobs.columns) or 'none'}. Rename or add it"
+            f"the jobs have no column {', '.join(map(repr, missing))}; they have "
+            f"{', '.join(jobs.columns) or 'none'}. Rename or add it"
         )
     frame = _typed(jobs)
     if frame.height == 0:
@@ -72,18 +81,22 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
             first = wrong.row(0, named=True)
             raise UsageError(
                 f"row {first['row']} (job {first['job_id']}): {column} is {_shown(first[column])}, {reason}; "
-                f"{wrong.height} of {frame.height} rows are like that. {out}, or keep only the valid rows with keep_valid=True"
+                f"{wrong.height} of {frame.height} rows are like that. {out}, or keep only the valid rows "
+                "with keep_valid=True"
             )
         rows = rows.filter(~rule.fill_null(False))
     unsorted = rows.filter(pl.col("submit_s") < pl.col("submit_s").shift(1))
     if unsorted.height and not keep_valid:
         first = unsorted.row(0, named=True)
         raise UsageError(
-            f"row {first['row']} (job {first['job_id']}): submit_s is {_shown(first['submit_s'])}, earlier than the row before; "
+            f"row {first['row']} (job {first['job_id']}): submit_s is {_shown(first['submit_s'])}, earlier "
+            "than the row before; "
             f"{unsorted.height} rows are like that. Sort by submit_s, or have it done with keep_valid=True"
         )
     if rows.height == 0:
-        raise UsageError(f"none of the {frame.height} rows is valid; call check without keep_valid to see the first reason")
+        raise UsageError(
+            f"none of the {frame.height} rows is valid; call check without keep_valid to see the first reason"
+        )
     return rows.drop("row").sort("submit_s", maintain_order=True)
 
 
@@ -99,12 +112,19 @@ def _typed(jobs: pl.DataFrame) -> pl.DataFrame:
         elif kind == pl.String:
             columns.append(pl.col(name).cast(pl.String))
         elif not given.dtype.is_numeric():
-            raise UsageError(f"column {name!r} holds {given.dtype}, where numbers ({kind}) are expected, for instance {_shown(given[0])}")
+            raise UsageError(
+                f"column {name!r} holds {given.dtype}, where numbers ({kind}) are expected, for instance "
+                f"{_shown(given[0])}"
+            )
         elif kind == pl.Int64 and given.dtype.is_float():
-            broken = jobs.with_row_index("row").filter(pl.col(name).is_not_null() & ((pl.col(name) % 1).fill_nan(0.5) != 0))
+            broken = jobs.with_row_index("row").filter(
+                pl.col(name).is_not_null() & ((pl.col(name) % 1).fill_nan(0.5) != 0)
+            )
             if broken.height:
                 first = broken.row(0, named=True)
-                raise UsageError(f"row {first['row']}: {name} is {first[name]}, where a whole number is expected")
+                raise UsageError(
+                    f"row {first['row']}: {name} is {first[name]}, where a whole number is expected"
+                )
             columns.append(pl.col(name).cast(kind))
         else:
             columns.append(pl.col(name).cast(kind))
@@ -116,14 +136,32 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     number = pl.col
     rules: list[tuple[str, pl.Expr, str, str]] = [
         ("a job needs a name", number("job_id").is_null(), "job_id", "Name it"),
-        ("that id was there before", ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null(), "job_id", "Drop the copy"),
+        (
+            "that id was there before",
+            ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null(),
+            "job_id",
+            "Drop the copy",
+        ),
     ]
     finite = ("submit_s", "duration_s")
-    rules += [("a finite number is needed", number(name).is_null() | ~number(name).is_finite(), name, "Mend it") for name in finite]
+    rules += [
+        ("a finite number is needed", number(name).is_null() | ~number(name).is_finite(), name, "Mend it")
+        for name in finite
+    ]
     rules += [
         ("a job takes more than 0 s", number("duration_s") <= 0, "duration_s", "Drop jobs that did not run"),
-        ("a job holds at least one GPU", number("num_gpus").is_null() | (number("num_gpus") < 1), "num_gpus", "Drop CPU jobs"),
-        ("utilisation is a share, 0..1", _outside("utilisation", 0, 1), "utilisation", "Divide percent by 100"),
+        (
+            "a job holds at least one GPU",
+            number("num_gpus").is_null() | (number("num_gpus") < 1),
+            "num_gpus",
+            "Drop CPU jobs",
+        ),
+        (
+            "utilisation is a share, 0..1",
+            _outside("utilisation", 0, 1),
+            "utilisation",
+            "Divide percent by 100",
+        ),
         ("memory cannot be negative", number("memory_bytes") < 0, "memory_bytes", "Mend it"),
         (
             "a deadline is a moment or null",
@@ -141,22 +179,56 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     for name in ("epoch_s", "expected_s", "sensitivity"):
         floor = number(name) < 0 if name == "sensitivity" else number(name) <= 0
         rules.append(
-            ("a positive number or null is needed", number(name).is_not_null() & (floor | ~number(name).is_finite()), name, "Mend it")
+            (
+                "a positive number or null is needed",
+                number(name).is_not_null() & (floor | ~number(name).is_finite()),
+                name,
+                "Mend it",
+            )
         )
     if cluster is None:
         return rules
     kinds = cluster.nodes
     out = "Take more nodes or leave these jobs out"
-    rules.append(("the cluster has no more than " + str(cluster.gpus) + " GPUs", number("num_gpus") > cluster.gpus, "num_gpus", out))
+    rules.append(
+        (
+            "the cluster has no more than " + str(cluster.gpus) + " GPUs",
+            number("num_gpus") > cluster.gpus,
+            "num_gpus",
+            out,
+        )
+    )
     known = sorted({kind.gpu_type for kind, _ in kinds})
-    rules.append((f"this cluster has {', '.join(known)}", ~number("gpu_type").is_in(known), "gpu_type", "Put null for any"))
+    rules.append(
+        (
+            f"this cluster has {', '.join(known)}",
+            ~number("gpu_type").is_in(known),
+            "gpu_type",
+            "Put null for any",
+        )
+    )
     for name in known:
         count = max(kind.gpus * nodes for kind, nodes in kinds if kind.gpu_type == name)
         memory = max(kind.memory_bytes for kind, _ in kinds if kind.gpu_type == name)
         wants = number("gpu_type") == name
-        rules.append((f"one type of {name} node has {count} GPUs", wants & (number("num_gpus") > count), "num_gpus", out))
-        rules.append((f"a {name} has {memory} bytes", wants & (number("memory_bytes") > memory), "memory_bytes", "Leave these jobs out"))
-    # A job has to fit on the nodes of one type, both in number and in memory; several types of node may have the GPU it asks for.
+        rules.append(
+            (
+                f"one type of {name} node has {count} GPUs",
+                wants & (number("num_gpus") > count),
+                "num_gpus",
+                out,
+            )
+        )
+        rules.append(
+            (
+                f"a {name} has {memory} bytes",
+                wants & (number("memory_bytes") > memory),
+                "memory_bytes",
+                "Leave these jobs out",
+            )
+        )
+    # A job has to fit on the nodes of one type, both in number and in memory; several types of node may have
+    # the GPU it asks for.
     fits = pl.any_horizontal(
         (number("num_gpus") <= kind.gpus * nodes)
         & (number("memory_bytes").fill_null(0) <= kind.memory_bytes)
@@ -166,7 +238,12 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     rules.append(("no single type of node has so many GPUs with that memory", ~fits, "num_gpus", out))
     for name in ("utilisation", "memory_bytes"):
         rules.append(
-            (f"a simulation needs every job's {name}", number(name).is_null(), name, "Draw what the log does not tell with cluster.draw")
+            (
+                f"a simulation needs every job's {name}",
+                number(name).is_null(),
+                name,
+                "Draw what the log does not tell with cluster.draw",
+            )
         )
     return rules
 

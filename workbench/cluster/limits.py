@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .power import CapLevel
 
-# Means over 14 workloads and cards whose power limits Zeus (You et al., NSDI'23; traces under Apache-2.0) has swept, each relative to its
-# own highest limit; `benchmarks/cluster_caps.py` works them out from the files.
+# Means over 14 workloads and cards whose power limits Zeus (You et al., NSDI'23; traces under Apache-2.0) has
+# swept, each relative to its own highest limit; `benchmarks/cluster_caps.py` works them out from the files.
 V100_LIMITS = (
     CapLevel(power_limit_w=225.0, speed=0.9856, active=0.9458),
     CapLevel(power_limit_w=200.0, speed=0.9779, active=0.8661),

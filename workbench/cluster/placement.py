@@ -11,12 +11,14 @@ from .state import STANDBY, Gpu, Job, Node
 class FreeNodes:
     """Finds the fullest or the emptiest node that holds a job, without looking at the others.
 
-    Nodes stand in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own. `moved` must be told whenever a
-    node's free GPUs or its state have changed.
+    Nodes stand in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own.
+    `moved` must be told whenever a node's free GPUs or its state have changed.
     """
 
     def __init__(self, cluster: ClusterControl) -> None:
-        self._types: list[_Type] = [_Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
+        self._types: list[_Type] = [
+            _Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind, _ in cluster.cluster.nodes
+        ]
         self._where: list[dict[int, Node]] = []
         for node in cluster.nodes:
             bucket = self._types[node.kind_index].bucket(node)
@@ -42,8 +44,8 @@ class FreeNodes:
                 self.moved(each)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
-        """Free GPUs for the job: on the fullest node that has them (awake before standby), or with `spread` on the emptiest; None where
-        there are none.
+        """Free GPUs for the job: on the fullest node that has them (awake before standby), or with `spread`
+        on the emptiest; None where there are none.
         """
         for kind in self._types:
             if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
@@ -105,9 +107,9 @@ class _Type:
         nodes, spare = empty[:whole], empty[whole:]
         gpus = [gpu for node in nodes for gpu in node.gpus]
         if rest:
-            last = next((node for bucket in self.buckets[rest : self.gpus] for node in bucket.values()), None) or (
-                spare[0] if spare else None
-            )
+            last = next(
+                (node for bucket in self.buckets[rest : self.gpus] for node in bucket.values()), None
+            ) or (spare[0] if spare else None)
             if last is None:
                 return None
             gpus += free_gpus(last, rest)

@@ -1,4 +1,6 @@
-"""What a policy is: it is told what happens, and places, stops and moves jobs through the simulator's doors."""
+"""What a policy is: it is told what happens, and places, stops and moves jobs through the simulator's
+doors.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def refusal(policy: str, name: str, job: Job, gpus: Sequence[Gpu]) -> str:
             return f"{who} on {where}, a {kind.gpu_type}; the job asks for {job.gpu_type}"
         if gpu.memory + job.memory > kind.memory_bytes:
             return (
-                f"{who} on {where}, where {gpu.memory / 2**30:.2f} GiB of {kind.memory_bytes / 2**30:.2f} are taken and it needs "
+                f"{who} on {where}, where {gpu.memory / 2**30:.2f} GiB of {kind.memory_bytes / 2**30:.2f} "
+                "are taken and it needs "
                 f"{job.memory / 2**30:.2f}; peak memories must fit together"
             )
     nodes = sorted({gpu.node.index for gpu in gpus})
@@ -87,8 +90,9 @@ class ClusterControl(Protocol):
 class Policy(Protocol):
     """Decides who runs where. One object serves one simulation.
 
-    `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it to standby; None: for ever.
-    The queue is the policy's: a job that it neither places nor keeps is lost, and the simulator says so at the end.
+    `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it
+    to standby; None: for ever. The queue is the policy's: a job that it neither places nor keeps is lost, and
+    the simulator says so at the end.
     """
 
     name: str
@@ -107,7 +111,9 @@ class Policy(Protocol):
         """`job` has come to the amount of work that `cluster.notify` was asked for."""
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        """`job` has written its checkpoint and left these GPUs, as `cluster.stop` was asked: it is queued again."""
+        """`job` has written its checkpoint and left these GPUs, as `cluster.stop` was asked: it is queued
+        again.
+        """
 
     def awoke(self, node: Node) -> None:
         """`node` has woken; its jobs have started."""

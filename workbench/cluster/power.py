@@ -1,7 +1,8 @@
 """What a node of GPUs draws: concave in its utilisation, which is why sharing saves energy at all.
 
-The form is that of Fan, Weber and Barroso (ISCA'07, section 4): `P(u) = idle + span (2u - u^r)` with u in 0..1, here over GPU utilisation
-summed over the node's GPUs. A first busy GPU costs far more than the last one.
+The form is that of Fan, Weber and Barroso (ISCA'07, section 4): `P(u) = idle + span (2u - u^r)` with u in
+0..1, here over GPU utilisation summed over the node's GPUs. A first busy GPU costs far more than the last
+one.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 
-UNIT = 10_000  # utilisation is counted in whole ten-thousandths, so that what is added and taken away again leaves nothing behind
+# utilisation is counted in whole ten-thousandths, so that what is added and taken away again leaves nothing
+# behind
+UNIT = 10_000
 STEPS_PER_W = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class CapLevel:
-    """What a power limit does to a GPU, relative to none: `speed` of the work and `active`, the power above idle."""
+    """What a power limit does to a GPU, relative to none: `speed` of the work and `active`, the power
+    above idle.
+    """
 
     power_limit_w: float
     speed: float
@@ -39,7 +44,8 @@ class NodeType:
         standby_w: Draw in standby.
         wake_s: From standby to the first job's start; the node draws `idle_w` meanwhile.
         speed: Progress per second, relative to the GPUs on which `duration_s` was measured.
-        caps: Power limits that a policy may set on a node, highest first; without one the node is not limited.
+        caps: Power limits that a policy may set on a node, highest first; without one the node is not
+            limited.
     """
 
     name: str
@@ -56,18 +62,27 @@ class NodeType:
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.memory_bytes < 1:
-            raise UsageError(f"node type {self.name!r} has {self.gpus} GPUs of {self.memory_bytes} bytes; both must be at least 1")
+            raise UsageError(
+                f"node type {self.name!r} has {self.gpus} GPUs of {self.memory_bytes} bytes; both must be at "
+                "least 1"
+            )
         if not (0 <= self.standby_w <= self.idle_w and self.span_w >= 0 and 1 <= self.exponent <= 2):
             raise UsageError(
-                f"node type {self.name!r}: standby_w {self.standby_w:g}, idle_w {self.idle_w:g}, span_w {self.span_w:g}, exponent "
-                f"{self.exponent:g}; power must rise from standby to idle to busy, and be concave (exponent 1..2)"
+                f"node type {self.name!r}: standby_w {self.standby_w:g}, idle_w {self.idle_w:g}, span_w "
+                f"{self.span_w:g}, exponent "
+                f"{self.exponent:g}; power must rise from standby to idle to busy, and be concave (exponent "
+                "1..2)"
             )
         if not (self.wake_s >= 0 and self.speed > 0):
-            raise UsageError(f"node type {self.name!r}: wake_s {self.wake_s:g} must not be negative, speed {self.speed:g} must be above 0")
+            raise UsageError(
+                f"node type {self.name!r}: wake_s {self.wake_s:g} must not be negative, speed {self.speed:g} "
+                "must be above 0"
+            )
         for cap in self.caps:
             if not (0 < cap.speed <= 1 and 0 <= cap.active <= 1):
                 raise UsageError(
-                    f"node type {self.name!r}: a limit of {cap.power_limit_w:g} W has speed {cap.speed:g}, active {cap.active:g}; 0..1"
+                    f"node type {self.name!r}: a limit of {cap.power_limit_w:g} W has speed {cap.speed:g}, "
+                    f"active {cap.active:g}; 0..1"
                 )
 
     def power_w(self, utilisation: float, cap: CapLevel | None = None) -> float:
@@ -84,13 +99,13 @@ class NodeType:
         return replace(self, caps=tuple(caps))
 
 
-# Fitted to the ten measured sets of EaCO's tables 1 and 3 (arXiv 2412.08294, 8x V100, ImageNet training): mean error 2.2 %, worst 7.1 %.
+# Fitted to the ten measured sets of EaCO's tables 1 and 3 (arXiv 2412.08294, 8x V100, ImageNet training):
+# mean error 2.2 %, worst 7.1 %.
 V100_NODE = NodeType("8x V100", "V100", 8, 32 * 2**30, idle_w=650.0, span_w=1311.0)
 
-# From the distribution of server power that Acme states (Hu et al., NSDI'24, 8x A100 servers, CC BY 4.0): 10th percentile 1,512 W, which
-# is an
-# idle server there, and 99th 5,452 W, taken as all GPUs busy. The curve between them has the exponent of the V100 node: no point between
-# is published.
+# From the distribution of server power that Acme states (Hu et al., NSDI'24, 8x A100 servers, CC BY 4.0):
+# 10th percentile 1,512 W, which is an idle server there, and 99th 5,452 W, taken as all GPUs busy. The curve
+# between them has the exponent of the V100 node: no point between is published.
 A100_NODE = NodeType("8x A100", "A100", 8, 80 * 2**30, idle_w=1512.0, span_w=3940.0)
 
 
@@ -102,7 +117,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not self.nodes or any(count < 1 for _, count in self.nodes):
-            raise UsageError("a cluster has at least one node of every type that is named; give the count of nodes, 1 or more")
+            raise UsageError(
+                "a cluster has at least one node of every type that is named; give the count of nodes, 1 or "
+                "more"
+            )
 
     @classmethod
     def of(cls, count: int, kind: NodeType = V100_NODE) -> Cluster:
@@ -122,7 +140,8 @@ class Cluster:
 def in_steps(power_w: float) -> float:
     """The power in whole steps of 1/1024 W.
 
-    Sums and differences of such powers are exact up to 2^43 W, so what is added and taken away again leaves nothing behind.
+    Sums and differences of such powers are exact up to 2^43 W, so what is added and taken away again leaves
+    nothing behind.
 
     >>> in_steps(0.1)
     0.099609375

@@ -1,4 +1,6 @@
-"""Nodes by the least that a job could cost on them, so that a policy which goes by cost looks closely at a few and not at all."""
+"""Nodes by the least that a job could cost on them, so that a policy which goes by cost looks closely at a
+few and not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _FULL = np.iinfo(np.int64).max
 class Ranking:
     """What is known of all nodes, in arrays. The policy says when a node has changed.
 
-    A node's bound for a job is what the node will draw more while its jobs run anyway, plus the whole node for as long as the job would
+    A node's bound for a job is what the node will draw more while its jobs run anyway, plus the whole node
+    for as long as the job would
     keep it awake alone: its cost there, if it slowed nobody.
 
     Args:
@@ -34,14 +37,20 @@ class Ranking:
         self._power, self._end, self._active = (np.zeros(count) for _ in range(3))
         self._speed = np.array([node.speed for node in self.nodes])
         self._hosting = np.zeros(count, dtype=bool)
-        self._kinds: list[tuple[int, np.ndarray, np.ndarray]] = []  # type, its nodes, its power by utilisation
+        self._kinds: list[
+            tuple[int, np.ndarray, np.ndarray]
+        ] = []  # type, its nodes, its power by utilisation
         for number, (kind, _) in enumerate(cluster.cluster.nodes):
-            members = np.array([node.index for node in self.nodes if node.kind_index == number], dtype=np.int64)
+            members = np.array(
+                [node.index for node in self.nodes if node.kind_index == number], dtype=np.int64
+            )
             shares = np.arange(kind.gpus * UNIT + 1) / (kind.gpus * UNIT)
             self._kinds.append((number, members, kind.span_w * (2 * shares - shares**kind.exponent)))
 
     def changed(self, node: Node, end_s: float) -> None:
-        """The node hosts other jobs than before, is under another limit, or has woken; its last job is expected to end at `end_s`."""
+        """The node hosts other jobs than before, is under another limit, or has woken; its last job is
+        expected to end at `end_s`.
+        """
         at = node.index
         self._hosting[at] = bool(node.seats)
         self._used[at], self._power[at], self._end[at] = node.used, node.power_w, end_s
@@ -51,8 +60,11 @@ class Ranking:
         self._load[at, :width] = [gpu.mix.load if gpu.mix.size < self._most else _FULL for gpu in node.gpus]
         self._memory[at, :width] = [gpu.memory for gpu in node.gpus]
 
-    def least_first(self, job: Job, left_s: float, now_s: float, load: int, memory: list[int]) -> Iterator[tuple[float, Node]]:
-        """Bounds in joules, and nodes with jobs, ascending; without nodes on which too few GPUs have room for the job.
+    def least_first(
+        self, job: Job, left_s: float, now_s: float, load: int, memory: list[int]
+    ) -> Iterator[tuple[float, Node]]:
+        """Bounds in joules, and nodes with jobs, ascending; without nodes on which too few GPUs have room for
+        the job.
 
         Args:
             left_s: What the job takes alone.
@@ -79,13 +91,19 @@ class Ranking:
             time_s = left_s / self._speed[at]
             shared_s = np.minimum(np.maximum(self._end[at] - now_s, 0.0), time_s)
             adds = job.num_gpus * job.load
-            more_w = kind.idle_w + self._active[at] * active_w[np.minimum(self._used[at] + adds, len(active_w) - 1)] - self._power[at]
+            more_w = (
+                kind.idle_w
+                + self._active[at] * active_w[np.minimum(self._used[at] + adds, len(active_w) - 1)]
+                - self._power[at]
+            )
             alone_w = kind.idle_w - kind.standby_w + self._active[at] * active_w[adds]
             bounds.append(more_w * shared_s + alone_w * (time_s - shared_s))
             which.append(at)
         if not bounds:
             return
-        bound, index = (bounds[0], which[0]) if len(bounds) == 1 else (np.concatenate(bounds), np.concatenate(which))
+        bound, index = (
+            (bounds[0], which[0]) if len(bounds) == 1 else (np.concatenate(bounds), np.concatenate(which))
+        )
         order = bound.argsort(kind="stable")
         nodes = self.nodes
         for joules, at in zip(bound[order].tolist(), index[order].tolist(), strict=True):

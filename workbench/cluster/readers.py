@@ -1,7 +1,8 @@
-"""Job logs of other systems as frames of `jobs.SCHEMA`. Nothing is left out and nothing invented: what a log does not tell is null, and
-`check` decides.
+"""Job logs of other systems as frames of `jobs.SCHEMA`. Nothing is left out and nothing invented: what a log
+does not tell is null, and `check` decides.
 
-What is wrong with a row (no end yet, no GPU, cancelled before it ran) is said by `check`, which also can leave such rows out.
+What is wrong with a row (no end yet, no GPU, cancelled before it ran) is said by `check`, which also can
+leave such rows out.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from ..errors import UsageError
 from .jobs import SCHEMA
 
 Source = str | Path | pl.DataFrame
-UNREADABLE = (pl.exceptions.PolarsError, OSError, pl.exceptions.PanicException)  # Polars panics on some damaged files
+UNREADABLE = (
+    pl.exceptions.PolarsError,
+    OSError,
+    pl.exceptions.PanicException,
+)  # Polars panics on some damaged files
 
 
 def philly(source: Source) -> pl.DataFrame:
-    """Microsoft Philly as it is shipped for simulators: `job_id, vc, submit_s, duration_s, num_gpus` (Jeon et al., ATC'19).
+    """Microsoft Philly as it is shipped for simulators: `job_id, vc, submit_s, duration_s, num_gpus` (Jeon et
+    al., ATC'19).
 
     The virtual cluster becomes `user`.
     """
@@ -31,17 +37,25 @@ def philly(source: Source) -> pl.DataFrame:
 
 
 def alibaba(source: Source) -> pl.DataFrame:
-    """Alibaba's GPU-sharing pods (cluster-trace-gpu-v2023, Weng et al., ATC'23) or PAI tasks (v2020, Weng et al., NSDI'22), told apart by
-    their columns.
+    """Alibaba's GPU-sharing pods (cluster-trace-gpu-v2023, Weng et al., ATC'23) or PAI tasks (v2020, Weng et
+    al., NSDI'22), told apart by their columns.
 
-    A pod or task that asks for a part of a GPU has that part as its utilisation; of one that asks for whole GPUs the log does not tell
-    it. PAI's table has no submission; there the start stands for it.
+    A pod or task that asks for a part of a GPU has that part as its utilisation; of one that asks for whole
+    GPUs the log does not tell it. PAI's table has no submission; there the start stands for it.
     """
     frame = _frame(source, "alibaba", ())
     if {"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time"} <= set(frame.columns):
-        start = pl.coalesce("scheduled_time", "creation_time") if "scheduled_time" in frame.columns else pl.col("creation_time")
+        start = (
+            pl.coalesce("scheduled_time", "creation_time")
+            if "scheduled_time" in frame.columns
+            else pl.col("creation_time")
+        )
         part = pl.col("gpu_milli").cast(pl.Float64) / 1000
-        spec = pl.col("gpu_spec").cast(pl.String) if "gpu_spec" in frame.columns else pl.lit(None, dtype=pl.String)
+        spec = (
+            pl.col("gpu_spec").cast(pl.String)
+            if "gpu_spec" in frame.columns
+            else pl.lit(None, dtype=pl.String)
+        )
         return _whole(
             frame.select(
                 pl.col("name").alias("job_id"),
@@ -56,16 +70,27 @@ def alibaba(source: Source) -> pl.DataFrame:
     if {"job_name", "inst_num", "start_time", "end_time", "plan_gpu"} <= set(frame.columns):
         part = pl.col("plan_gpu").cast(pl.Float64) / 100
         name = (
-            pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/") if "task_name" in frame.columns else pl.col("job_name")
+            pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
+            if "task_name" in frame.columns
+            else pl.col("job_name")
         )
-        spec = pl.col("gpu_type").cast(pl.String) if "gpu_type" in frame.columns else pl.lit(None, dtype=pl.String)
+        spec = (
+            pl.col("gpu_type").cast(pl.String)
+            if "gpu_type" in frame.columns
+            else pl.lit(None, dtype=pl.String)
+        )
         return _whole(
             frame.select(
                 name.alias("job_id"),
-                pl.col("user").cast(pl.String) if "user" in frame.columns else pl.lit(None, dtype=pl.String).alias("user"),
+                pl.col("user").cast(pl.String)
+                if "user" in frame.columns
+                else pl.lit(None, dtype=pl.String).alias("user"),
                 pl.col("start_time").cast(pl.Float64).alias("submit_s"),
                 (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
-                (pl.col("inst_num").cast(pl.Float64) * part.ceil()).fill_null(0).cast(pl.Int64).alias("num_gpus"),
+                (pl.col("inst_num").cast(pl.Float64) * part.ceil())
+                .fill_null(0)
+                .cast(pl.Int64)
+                .alias("num_gpus"),
                 pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
                 pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
             )
@@ -73,38 +98,55 @@ def alibaba(source: Source) -> pl.DataFrame:
     raise UsageError(
         f"this is no Alibaba GPU log: its columns are {', '.join(frame.columns)}; expected name, num_gpu, "
         "gpu_milli, creation_time, deletion_time (v2023) or "
-        "job_name, inst_num, start_time, end_time, plan_gpu (v2020; its files have no header: pass a frame with names)"
+        "job_name, inst_num, start_time, end_time, plan_gpu (v2020; its files have no header: pass a frame "
+        "with names)"
     )
 
 
 def sacct(source: Source) -> pl.DataFrame:
-    """Slurm's accounting: `sacct --allusers --parsable2 --format=JobID,User,Submit,Start,End,ElapsedRaw,AllocTRES,State`.
+    """Slurm's accounting: `sacct --allusers --parsable2
+    --format=JobID,User,Submit,Start,End,ElapsedRaw,AllocTRES,State`.
 
-    GPUs and their type come from `gres/gpu` in AllocTRES (else ReqTRES), the duration from ElapsedRaw, Elapsed, or Start and End. Job
-    steps (`123.batch`) are parts of jobs and are passed over. A running or pending job has no duration.
+    GPUs and their type come from `gres/gpu` in AllocTRES (else ReqTRES), the duration from ElapsedRaw,
+    Elapsed, or Start and End. Job steps (`123.batch`) are parts of jobs and are passed over. A running or
+    pending job has no duration.
     """
     frame = _frame(source, "sacct", ("JobID", "Submit"), separator="|", text=True)
     resources = [name for name in ("AllocTRES", "ReqTRES") if name in frame.columns]
     if not resources:
         raise UsageError(
-            f"sacct's output has neither AllocTRES nor ReqTRES, so nothing tells of GPUs; it has {', '.join(frame.columns)}. "
+            "sacct's output has neither AllocTRES nor ReqTRES, so nothing tells of GPUs; it has "
+            f"{', '.join(frame.columns)}. "
             "Add AllocTRES to --format"
         )
     frame = frame.filter(~pl.col("JobID").str.contains(".", literal=True))
     tres = pl.coalesce([pl.when(pl.col(name) != "").then(pl.col(name)) for name in resources])
     # "gres/gpu=4,gres/gpu:a100=4" counts the same GPUs twice; the plain entry is the sum of the typed ones.
     plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64)
-    typed = tres.str.extract_all(r"gres/gpu:[^=,]+=\d+").list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64)).list.sum()
+    typed = (
+        tres.str.extract_all(r"gres/gpu:[^=,]+=\d+")
+        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64))
+        .list.sum()
+    )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
     seconds = _elapsed(frame.columns)
     if seconds is None:
-        raise UsageError("sacct's output has no ElapsedRaw, Elapsed, or Start and End, so no duration; add ElapsedRaw to --format")
-    running = pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns else pl.lit(False)
+        raise UsageError(
+            "sacct's output has no ElapsedRaw, Elapsed, or Start and End, so no duration; add ElapsedRaw to "
+            "--format"
+        )
+    running = (
+        pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)")
+        if "State" in frame.columns
+        else pl.lit(False)
+    )
     return _whole(
         frame.select(
             pl.col("JobID").alias("job_id"),
-            pl.col("User").alias("user") if "User" in frame.columns else pl.lit(None, dtype=pl.String).alias("user"),
+            pl.col("User").alias("user")
+            if "User" in frame.columns
+            else pl.lit(None, dtype=pl.String).alias("user"),
             _moment("Submit").alias("submit_s"),
             pl.when(~running).then(seconds).alias("duration_s"),
             pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"),
@@ -127,10 +169,15 @@ def _elapsed(columns: Sequence[str]) -> pl.Expr | None:
 
 def _moment(column: str) -> pl.Expr:
     """Seconds of an ISO time without a zone; "Unknown" and "None" are null."""
-    return pl.col(column).str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False).dt.timestamp("ms").cast(pl.Float64) / 1000
+    return (
+        pl.col(column).str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False).dt.timestamp("ms").cast(pl.Float64)
+        / 1000
+    )
 
 
-def _frame(source: Source, reader: str, needed: Sequence[str], *, separator: str = ",", text: bool = False) -> pl.DataFrame:
+def _frame(
+    source: Source, reader: str, needed: Sequence[str], *, separator: str = ",", text: bool = False
+) -> pl.DataFrame:
     if isinstance(source, pl.DataFrame):
         frame = source
     else:
@@ -142,12 +189,20 @@ def _frame(source: Source, reader: str, needed: Sequence[str], *, separator: str
             if path.suffix == ".parquet":
                 frame = pl.read_parquet(path)
             else:
-                frame = pl.read_csv(path, separator=separator, infer_schema_length=0 if text else None, quote_char=None if text else '"')
+                frame = pl.read_csv(
+                    path,
+                    separator=separator,
+                    infer_schema_length=0 if text else None,
+                    quote_char=None if text else '"',
+                )
         except UNREADABLE as error:
             raise UsageError(f"{path.name} cannot be read as {kind}: {first_line(error)}") from error
     missing = [name for name in needed if name not in frame.columns]
     if missing:
-        raise UsageError(f"the {reader} reader misses {', '.join(missing)}; the file has {', '.join(frame.columns) or 'no columns'}")
+        raise UsageError(
+            f"the {reader} reader misses {', '.join(missing)}; the file has "
+            f"{', '.join(frame.columns) or 'no columns'}"
+        )
     return frame
 
 
@@ -156,11 +211,13 @@ def first_line(error: BaseException) -> str:
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:
-    """All columns of the schema; what is not there is null. Sorted by submission: these logs are dumps of tables, whose order means
-    nothing.
+    """All columns of the schema; what is not there is null. Sorted by submission: these logs are dumps of
+    tables, whose order means nothing.
     """
     columns = [
-        pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, dtype=kind).alias(name)
+        pl.col(name).cast(kind, strict=False)
+        if name in frame.columns
+        else pl.lit(None, dtype=kind).alias(name)
         for name, kind in SCHEMA.items()
     ]
     return frame.select(columns).sort("submit_s", maintain_order=True, nulls_last=True)

@@ -1,4 +1,6 @@
-"""A simulation that can be looked into afterwards: besides who was where it writes down when nodes went to standby and their limits."""
+"""A simulation that can be looked into afterwards: besides who was where it writes down when nodes went to
+standby and their limits.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,17 @@ class RecordingSimulator(Simulator):
     def record(self) -> RunRecord:
         """The result and what drilling into it needs. Raises SimulationError while jobs are left."""
         table = np.frombuffer(self._marked).reshape(-1, 3) if self._marked else np.zeros((0, 3))
-        marks = pl.DataFrame(table, schema=["time_s", "node", "cap"], orient="row").with_columns(pl.col("node", "cap").cast(pl.Int64))
+        marks = pl.DataFrame(table, schema=["time_s", "node", "cap"], orient="row").with_columns(
+            pl.col("node", "cap").cast(pl.Int64)
+        )
         return RunRecord(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run to look into: its result, `marks` (time_s, node, cap; `STANDBY` where it went to standby), whether nodes began in standby."""
+    """A run to look into: its result, `marks` (time_s, node, cap; `STANDBY` where it went to standby),
+    whether nodes began in standby.
+    """
 
     result: Result
     marks: pl.DataFrame

@@ -18,7 +18,9 @@ TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "que
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run. `jobs`, `nodes`, `timeline` and `stays` are frames; their columns are listed in docs/cluster.md."""
+    """What came of a run. `jobs`, `nodes`, `timeline` and `stays` are frames; their columns are listed in
+    docs/cluster.md.
+    """
 
     policy: str
     cluster: Cluster
@@ -39,7 +41,9 @@ def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> p
     shares = run * log["num_gpus"].to_numpy()
     total = float(shares.sum())
     overhead = unowned * shares / total if total > 0 else np.full(len(run), unowned / len(run))
-    return log.select("job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "deadline_s", "priority").with_columns(
+    return log.select(
+        "job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "deadline_s", "priority"
+    ).with_columns(
         pl.Series("start_s", np.frombuffer(outcomes.start)),
         pl.Series("end_s", np.frombuffer(outcomes.end)),
         pl.Series("run_s", run),
@@ -52,20 +56,33 @@ def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> p
 
 def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
     """A row per node."""
-    rows = [(node.index, node.kind.name, node.energy_j, node.unowned_j, node.hosting_s, node.awake_s, node.wakes) for node in nodes]
-    return pl.DataFrame(rows, orient="row", schema=["node", "kind", "energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"])
+    rows = [
+        (node.index, node.kind.name, node.energy_j, node.unowned_j, node.hosting_s, node.awake_s, node.wakes)
+        for node in nodes
+    ]
+    return pl.DataFrame(
+        rows, orient="row", schema=["node", "kind", "energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"]
+    )
 
 
 def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, float]]) -> pl.DataFrame:
-    """Who was on which GPU from when to when, checkpoints and waking included; empty where it was not asked for."""
+    """Who was on which GPU from when to when, checkpoints and waking included; empty where it was not
+    asked for.
+    """
     frame = pl.DataFrame(
-        stays, orient="row", schema={"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64}
+        stays,
+        orient="row",
+        schema={"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64},
     )
-    return frame.with_columns(log["job_id"].gather(frame["row"]).alias("job_id")).select("job_id", "node", "gpu", "from_s", "to_s")
+    return frame.with_columns(log["job_id"].gather(frame["row"]).alias("job_id")).select(
+        "job_id", "node", "gpu", "from_s", "to_s"
+    )
 
 
 def timeline_frame(timeline: array[float]) -> pl.DataFrame:
-    """The cluster at evenly spaced moments: draw, energy so far, nodes with jobs and awake, jobs that run and wait."""
+    """The cluster at evenly spaced moments: draw, energy so far, nodes with jobs and awake, jobs that run
+    and wait.
+    """
     table = np.frombuffer(timeline).reshape(-1, len(TIMELINE)) if timeline else np.zeros((0, len(TIMELINE)))
     frame = pl.DataFrame(table, schema=list(TIMELINE), orient="row")
     return frame.with_columns(pl.col("hosting", "awake", "running", "queued").cast(pl.Int64))

@@ -1,6 +1,8 @@
-"""Many runs of a scenario, several at once in processes of their own, with progress and an end before the end.
+"""Many runs of a scenario, several at once in processes of their own, with progress and an end before the
+end.
 
-Progress and cancelling go through a small file that all processes of the machine can see: eight bytes a run, and one byte that ends all.
+Progress and cancelling go through a small file that all processes of the machine can see: eight bytes a run,
+    and one byte that ends all.
 A worker on another machine runs its task to the end, and what waits is not begun.
 """
 
@@ -61,7 +63,9 @@ class Channel:
             return True
 
 
-def work(jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_valid: bool = False) -> RunOutcome:
+def work(
+    jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_valid: bool = False
+) -> RunOutcome:
     """Do one task, in slices between which it can be ended. Raises Cancelled."""
     began_s = time.process_time()
     _go_on(channel, 0.0)
@@ -94,7 +98,8 @@ def _go_on(channel: Channel | None, progress: float) -> None:
 
 
 def timeline_step_s(log: pl.DataFrame, gpus: int) -> float:
-    """A distance of the timeline's rows that gives some `POINTS` of them: whole minutes where the log lasts long enough.
+    """A distance of the timeline's rows that gives some `POINTS` of them: whole minutes where the log lasts
+    long enough.
 
     Args:
         log: The jobs.
@@ -122,7 +127,9 @@ def processes(count: int | None = None) -> Executor:
 
 
 def _serve() -> None:
-    """In a worker: end with the parent, however it ends, and leave interrupts to it; it says through the channel what is to end."""
+    """In a worker: end with the parent, however it ends, and leave interrupts to it; it says through the
+    channel what is to end.
+    """
     # A notebook's interrupt goes to all processes of its group, and one that dies of it would break the pool.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -144,7 +151,8 @@ def _leave() -> None:
         runs.cancel()
 
 
-# An interpreter that ends waits for its executors, and they for their runs; `atexit` comes after that. Without this hook it waits.
+# An interpreter that ends waits for its executors, and they for their runs; `atexit` comes after that.
+# Without this hook it waits.
 getattr(threading, "_register_atexit", lambda function: None)(_leave)
 
 
@@ -154,7 +162,8 @@ class Runs:
     Args:
         jobs: The log, before what it does not tell is drawn.
         tasks: What to do.
-        executor: Where; it is left open. `processes()`, Dask's `client.get_executor()`, `executors.HereExecutor()`.
+        executor: Where; it is left open. `processes()`, Dask's `client.get_executor()`,
+            `executors.HereExecutor()`.
         keep_valid: Leave out what is wrong in the log instead of failing.
 
     Attributes:
@@ -202,7 +211,10 @@ class Runs:
             told = self._path.read_bytes()
         except OSError:
             told = b""
-        describe_error = [struct.unpack_from("d", told, 8 * n)[0] if len(told) >= 8 * n + 8 else 0.0 for n in range(len(self.tasks))]
+        describe_error = [
+            struct.unpack_from("d", told, 8 * n)[0] if len(told) >= 8 * n + 8 else 0.0
+            for n in range(len(self.tasks))
+        ]
         return [1.0 if n in self.outcomes else value for n, value in enumerate(describe_error)]
 
     @property
@@ -211,7 +223,9 @@ class Runs:
         return (self.ended_s or time.monotonic()) - self.began_s
 
     def cancel(self) -> None:
-        """End all runs: those under way within a slice of some 50 ms, those that wait at once. What has ended is kept."""
+        """End all runs: those under way within a slice of some 50 ms, those that wait at once. What has
+        ended is kept.
+        """
         self.cancelled = True
         self._stop()
 
@@ -273,7 +287,8 @@ def describe_error(error: BaseException) -> str:
     """What went wrong, in a sentence."""
     if isinstance(error, BrokenProcessPool):
         return (
-            "a process of a run ended by itself, perhaps for want of memory; take fewer at once (workers=1) or a part of the log. In a "
+            "a process of a run ended by itself, perhaps for want of memory; take fewer at once (workers=1) "
+            "or a part of the log. In a "
             "script, what starts runs must stand under `if __name__ == '__main__':`"
         )
     if isinstance(error, (UsageError, SimulationError, WorkbenchError)):

@@ -1,6 +1,8 @@
-"""What is to be simulated: a cluster, policies, what of them is set otherwise than they are by themselves, how many draws, what is swept.
+"""What is to be simulated: a cluster, policies, what of them is set otherwise than they are by themselves,
+how many draws, what is swept.
 
-A value of None leaves a policy its own; what a policy does not know (a threshold, for one that never shares) leaves it as it is.
+A value of None leaves a policy its own; what a policy does not know (a threshold, for one that never shares)
+leaves it as it is.
 """
 
 from __future__ import annotations
@@ -53,8 +55,13 @@ LABELS = {
     "ours-capped": "workbench, power limits",
 }
 SWEPT = ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s")
-UNITS = {"nodes": "nodes", "load_threshold": "utilisation threshold", "max_jobs": "jobs per GPU", "slack": "deadline slack",
-         "sleep_after_s": "sleep after (s)"}  # fmt: skip
+UNITS = {
+    "nodes": "nodes",
+    "load_threshold": "utilisation threshold",
+    "max_jobs": "jobs per GPU",
+    "slack": "deadline slack",
+    "sleep_after_s": "sleep after (s)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +73,10 @@ class Scenario:
         policies: Names of `CHOICES`, or one; the first is what the others are compared with.
         load_threshold: Highest sum of solo utilisations on a shared GPU, 0..1 and above.
         max_jobs: On one GPU.
-        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn anew; None: as the log has them, else
-            with U(1.05, 1.5).
-        sleep_after_s: When an empty node goes to standby; `NEVER_S`: never. Policies that are always on stay so.
+        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn anew; None: as
+            the log has them, else with U(1.05, 1.5).
+        sleep_after_s: When an empty node goes to standby; `NEVER_S`: never. Policies that are always on stay
+            so.
         draws: How many draws of what the log does not tell, by seeds `seed`, `seed` + 1, ...
         sweep: One of `SWEPT`, to be varied over `values`; None for none.
     """
@@ -87,7 +95,14 @@ class Scenario:
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
-        put("policies", _several("policies", (self.policies,) if isinstance(self.policies, str) else self.policies, "('eaco', 'ours')"))
+        put(
+            "policies",
+            _several(
+                "policies",
+                (self.policies,) if isinstance(self.policies, str) else self.policies,
+                "('eaco', 'ours')",
+            ),
+        )
         values = _several("values", self.values, "(16, 28, 64)")
         put("values", tuple(_simple(value) if _is_number(value) else value for value in values))
         unknown = [name for name in self.policies if not isinstance(name, str) or name not in CHOICES]
@@ -98,7 +113,9 @@ class Scenario:
         if len(set(self.policies)) < len(self.policies):
             raise UsageError("a policy is chosen twice; name each once")
         if not isinstance(self.kind, NodeType):
-            raise UsageError(f"kind is {self.kind!r}; a NodeType is needed, for instance one of cluster.scenario.KINDS")
+            raise UsageError(
+                f"kind is {self.kind!r}; a NodeType is needed, for instance one of cluster.scenario.KINDS"
+            )
         put("nodes", _within("nodes", self.nodes, 1, MOST_NODES, whole=True))
         put("draws", _within("draws", self.draws, 1, MOST_DRAWS, whole=True))
         put("seed", _within("seed", self.seed, 0, MOST_SEED, whole=True))
@@ -108,8 +125,12 @@ class Scenario:
             put("load_threshold", _within("load_threshold", self.load_threshold, 0.05, 4.0))
         if self.slack is not None:
             put("slack", _within("slack", self.slack, SLACK_FROM, 100.0))
-        if self.sleep_after_s is not None and not (_is_number(self.sleep_after_s) and self.sleep_after_s >= 0):
-            raise UsageError(f"sleep_after_s is {_shown(self.sleep_after_s)}; it must be 0 s or more (infinite: never)")
+        if self.sleep_after_s is not None and not (
+            _is_number(self.sleep_after_s) and self.sleep_after_s >= 0
+        ):
+            raise UsageError(
+                f"sleep_after_s is {_shown(self.sleep_after_s)}; it must be 0 s or more (infinite: never)"
+            )
         if self.sleep_after_s is not None:
             put("sleep_after_s", float(self.sleep_after_s))
         if self.sweep is not None:
@@ -119,7 +140,9 @@ class Scenario:
                 raise UsageError(f"a sweep over {self.sweep} needs values")
             for value in self.values:
                 if not _is_number(value) or math.isnan(value):
-                    raise UsageError(f"{self.sweep} is swept over numbers, not {value}; give for instance (16, 28, 64)")
+                    raise UsageError(
+                        f"{self.sweep} is swept over numbers, not {value}; give for instance (16, 28, 64)"
+                    )
                 self.at(value)
 
     def at(self, value: float | None) -> Scenario:
@@ -129,7 +152,8 @@ class Scenario:
         whole = self.sweep in ("nodes", "max_jobs")
         if whole and not (math.isfinite(value) and value == int(value)):
             raise UsageError(f"{self.sweep} is swept over whole numbers, not {value:g}")
-        return replace(self, sweep=None, values=(), **{self.sweep: int(value) if whole else float(value)})  # type: ignore[arg-type]
+        swept: dict[str, Any] = {self.sweep: int(value) if whole else float(value)}
+        return replace(self, sweep=None, values=(), **swept)
 
     @property
     def cluster(self) -> Cluster:
@@ -146,7 +170,11 @@ class Scenario:
         wanted: dict[str, Any] = {"load_threshold": self.load_threshold, "max_jobs": self.max_jobs}
         if self.sleep_after_s is not None:
             wanted["sleep_after_s"] = None if math.isinf(self.sleep_after_s) else self.sleep_after_s
-        given = {key: value for key, value in wanted.items() if key in takes(name) and (value is not None or key == "sleep_after_s")}
+        given = {
+            key: value
+            for key, value in wanted.items()
+            if key in takes(name) and (value is not None or key == "sleep_after_s")
+        }
         return partial(make, **given) if given else make
 
 
@@ -186,7 +214,9 @@ def label(name: str, scenario: Scenario) -> str:
 
 
 def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:
-    """The jobs with everything that a simulation needs: what the log does not tell is drawn by `generator.draw`, deadlines by the slack."""
+    """The jobs with everything that a simulation needs: what the log does not tell is drawn by
+    `generator.draw`, deadlines by the slack.
+    """
     if jobs.height == 0:
         raise UsageError("the log has 0 jobs; there is nothing to simulate")
     kind = scenario.kind

@@ -1,11 +1,14 @@
-"""A cluster, simulated exactly: from event to event, with work left instead of finish times, and energy as an integral without steps.
+"""A cluster, simulated exactly: from event to event, with work left instead of finish times, and energy as an
+integral without steps.
 
-Between two events every rate and every power is constant, so the integrals are sums of products. Only the node that changes is touched.
+Between two events every rate and every power is constant, so the integrals are sums of products. Only the
+node that changes is touched.
 What the result is does not depend on how often one looks: `advance` may be called in pieces of any size.
 
-What a job owes: on its node the power above idle by its share of the utilisation that all jobs there would have alone, the idle power by
-its share of seats (a job on a GPU is one seat). What nodes drew without any job, awake, waking or in standby, is shared by GPU-seconds at
-the end, so that the jobs' energies sum to the cluster's.
+What a job owes: on its node the power above idle by its share of the utilisation that all jobs there would
+    have alone, the idle power by
+its share of seats (a job on a GPU is one seat). What nodes drew without any job, awake, waking or in standby,
+is shared by GPU-seconds at the end, so that the jobs' energies sum to the cluster's.
 """
 
 from __future__ import annotations
@@ -61,7 +64,10 @@ class Simulator(Engine):
         keep_valid: bool = False,
     ) -> None:
         if not (checkpoint_s >= 0 and restart_s >= 0) or (timeline_s is not None and not timeline_s > 0):
-            raise UsageError(f"checkpoint_s {checkpoint_s}, restart_s {restart_s} must not be negative, timeline_s {timeline_s} be above 0")
+            raise UsageError(
+                f"checkpoint_s {checkpoint_s}, restart_s {restart_s} must not be negative, timeline_s "
+                f"{timeline_s} be above 0"
+            )
         self.policy = policy
         self.checkpoint_s, self.restart_s = checkpoint_s, restart_s
         checked = logs.check(log, cluster, keep_valid=keep_valid)
@@ -78,7 +84,9 @@ class Simulator(Engine):
     # What policies ask
 
     def excess(self, job: Job) -> float:
-        """How much longer an iteration takes than alone, as a person would measure it: on its slowest GPU now."""
+        """How much longer an iteration takes than alone, as a person would measure it: on its slowest GPU
+        now.
+        """
         slowest = max([gpu.mix.excess for gpu in job.gpus])
         return slowest * job.sensitivity if slowest else 0.0
 
@@ -87,10 +95,14 @@ class Simulator(Engine):
     def stop(self, job: Job, *, undo: bool = False) -> None:
         """Have a running job write its checkpoint and leave; `policy.stopped` tells when it is queued again.
 
-        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still waking leaves at once.
+        An undo puts back a provisional placement; anything else counts as a move. A job whose node is still
+        waking leaves at once.
         """
         if job.state != RUNNING:
-            raise IllegalPlacement(f"{self.policy.name} stops job {self.name(job)}, which is not running; only running jobs can be stopped")
+            raise IllegalPlacement(
+                f"{self.policy.name} stops job {self.name(job)}, which is not running; only running jobs can "
+                "be stopped"
+            )
         if undo:
             job.undos += 1
         else:
@@ -106,8 +118,11 @@ class Simulator(Engine):
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
     def notify(self, job: Job, work_s: float) -> None:
-        """Call `policy.reached` when that much more work of a running job is done; a job that ends before only ends."""
-        # The work is not settled here, nor when the target is reached: who looks leaves the job's end where it was, to the last bit.
+        """Call `policy.reached` when that much more work of a running job is done; a job that ends before
+        only ends.
+        """
+        # The work is not settled here, nor when the target is reached: who looks leaves the job's end where
+        # it was, to the last bit.
         job.target_s = max(job.left_s - job.rate * (self.now_s - job.since_s) - work_s, 0.0)
         self._schedule(job)
 
@@ -119,7 +134,8 @@ class Simulator(Engine):
         """Put an empty awake node to standby now."""
         if node.state != AWAKE or node.seats:
             raise IllegalPlacement(
-                f"{self.policy.name} puts node {node.index} to standby, which is not awake and empty ({node.seats} seats taken)"
+                f"{self.policy.name} puts node {node.index} to standby, which is not awake and empty "
+                f"({node.seats} seats taken)"
             )
         node.advance(self.now_s)
         node.state = STANDBY
@@ -129,10 +145,13 @@ class Simulator(Engine):
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
-        """Set the node's GPUs to one of its type's power limits; -1 for none. Everyone there goes on at the new speed."""
+        """Set the node's GPUs to one of its type's power limits; -1 for none. Everyone there goes on at
+        the new speed.
+        """
         if not -1 <= index < len(node.kind.caps):
             raise UsageError(
-                f"node {node.index} ({node.kind.name}) has {len(node.kind.caps)} power limits; {index} is none of them (-1: no limit)"
+                f"node {node.index} ({node.kind.name}) has {len(node.kind.caps)} power limits; {index} is "
+                "none of them (-1: no limit)"
             )
         if index == node.cap_index:
             return
@@ -202,7 +221,9 @@ class Simulator(Engine):
         return self.done < count
 
     def run(self, progress: Callable[[float], object] | None = None, *, every: int = 50_000) -> Result:
-        """Run to the end; `progress` is called with the share of jobs that are done. What it raises ends the run."""
+        """Run to the end; `progress` is called with the share of jobs that are done. What it raises ends
+        the run.
+        """
         while self.advance(every):
             if progress is not None:
                 progress(self.progress)
@@ -219,7 +240,8 @@ class Simulator(Engine):
         """What came of it. Raises SimulationError while jobs are left."""
         if self.done < len(self._columns):
             raise SimulationError(
-                f"{len(self._columns) - self.done} of {len(self._columns)} jobs are not done yet; advance until it returns False"
+                f"{len(self._columns) - self.done} of {len(self._columns)} jobs are not done yet; advance "
+                "until it returns False"
             )
         end_s = self.now_s
         for node in self.nodes:
@@ -229,10 +251,17 @@ class Simulator(Engine):
         if self._tick_s <= end_s:
             self._tick(end_s)
         return Result(
-            self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes), node_frame(self.nodes),
-            timeline_frame(self._timeline), self.energy_j, self.start_s, end_s, self.events,
+            self.policy.name,
+            self.cluster,
+            job_frame(self.log, self._outcomes, self.nodes),
+            node_frame(self.nodes),
+            timeline_frame(self._timeline),
+            self.energy_j,
+            self.start_s,
+            end_s,
+            self.events,
             stay_frame(self.log, self._stays or []),
-        )  # fmt: skip
+        )
 
     # Inside
 
@@ -278,5 +307,7 @@ class Simulator(Engine):
         step = self._timeline_s or NEVER_S
         while self._tick_s <= now:
             energy = self.energy_j + self.power_w * (self._tick_s - self._metered_s)
-            self._timeline.extend((self._tick_s, self.power_w, energy, self.hosting, self.awake, self.running, self.queued))
+            self._timeline.extend(
+                (self._tick_s, self.power_w, energy, self.hosting, self.awake, self.running, self.queued)
+            )
             self._tick_s += step

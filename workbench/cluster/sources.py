@@ -1,4 +1,6 @@
-"""The job logs that may be simulated: what was given, files found, generated ones; each is read when it is first chosen."""
+"""The job logs that may be simulated: what was given, files found, generated ones; each is read when it is
+first chosen.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ T = TypeVar("T")
 Pieces = tuple[Trimmed | None, dict[str, Callable[[], pl.DataFrame]]]
 
 # (name, jobs, GPUs that the load is of, load)
-GENERATED = (("generated: 2,000 jobs, 0.7 of 16 nodes", 2000, 128, 0.7), ("generated: 2,000 jobs, 1.1 of 16 nodes", 2000, 128, 1.1))
+GENERATED = (
+    ("generated: 2,000 jobs, 0.7 of 16 nodes", 2000, 128, 0.7),
+    ("generated: 2,000 jobs, 1.1 of 16 nodes", 2000, 128, 1.1),
+)
 
 
 @dataclass
@@ -68,7 +73,9 @@ class LogSource:
 
 
 def _known(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T | str:
-    """What is known by this key, or why it cannot be: a file that cannot be read is not read again at every look."""
+    """What is known by this key, or why it cannot be: a file that cannot be read is not read again at
+    every look.
+    """
     if key not in known:
         try:
             known[key] = make(key)
@@ -76,7 +83,10 @@ def _known(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T | str:
             known[key] = str(error)
         except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            known[key] = f"the log cannot be read as jobs: {first}. Give submit_s, duration_s and num_gpus as numbers, times in seconds"
+            known[key] = (
+                f"the log cannot be read as jobs: {first}. Give submit_s, duration_s and num_gpus as "
+                "numbers, times in seconds"
+            )
     return known[key]
 
 
@@ -99,7 +109,10 @@ def sources(given: Any) -> dict[str, LogSource]:
     found: list[LogSource] = []
     if given is None:
         found += _directory(data_directory())
-        found += [LogSource(name, partial(_generated, count, gpus, load), drawn=True) for name, count, gpus, load in GENERATED]
+        found += [
+            LogSource(name, partial(_generated, count, gpus, load), drawn=True)
+            for name, count, gpus, load in GENERATED
+        ]
     elif isinstance(given, Mapping):
         for name, each in given.items():
             found.append(LogSource(str(name), partial(read, each), named=isinstance(each, (str, Path))))
@@ -111,9 +124,14 @@ def sources(given: Any) -> dict[str, LogSource]:
         for each in given:
             found += list(sources(each).values())
     else:
-        raise UsageError(f"a job log is a frame, a path, or several of these by name, not {type(given).__name__}")
+        raise UsageError(
+            f"a job log is a frame, a path, or several of these by name, not {type(given).__name__}"
+        )
     if not found:
-        raise UsageError("no job log is given; give a frame, the path of a Parquet or CSV file, or None for the generated ones")
+        raise UsageError(
+            "no job log is given; give a frame, the path of a Parquet or CSV file, or None for the generated "
+            "ones"
+        )
     return by_name(found)
 
 
@@ -138,17 +156,23 @@ def of_path(path: str | Path) -> list[LogSource]:
             raise UsageError(f"in {str(where)!r} is no Parquet, CSV or text file")
         return found
     if not where.exists():
-        raise UsageError(f"there is no file {str(where)!r}; give the path of a job log (Parquet or CSV), or a frame")
+        raise UsageError(
+            f"there is no file {str(where)!r}; give the path of a job log (Parquet or CSV), or a frame"
+        )
     return [LogSource(where.stem, partial(read, where), named=True)]
 
 
 def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) -> pl.DataFrame:
     """Arrivals, durations and GPU counts only: what a log does not tell is drawn for each draw anew."""
-    return generate(count, gpus=gpus, seed=0, load=load).select("job_id", "submit_s", "duration_s", "num_gpus")
+    return generate(count, gpus=gpus, seed=0, load=load).select(
+        "job_id", "submit_s", "duration_s", "num_gpus"
+    )
 
 
 def data_directory() -> Path:
-    """Where job logs of other systems may lie: `$WORKBENCH_DATA/cluster`, else `shared/data/cluster` one or two directories up."""
+    """Where job logs of other systems may lie: `$WORKBENCH_DATA/cluster`, else `shared/data/cluster` one
+    or two directories up.
+    """
     if named := os.environ.get("WORKBENCH_DATA"):
         return Path(named) / "cluster"
     near, far = (Path(*up, "shared", "data", "cluster") for up in (("..",), ("..", "..")))
@@ -157,4 +181,8 @@ def data_directory() -> Path:
 
 def _directory(where: Path) -> list[LogSource]:
     files = sorted(where.glob("*")) if where.is_dir() else []
-    return [LogSource(path.stem, partial(read, path)) for path in files if path.suffix in (".parquet", ".csv", ".txt")]
+    return [
+        LogSource(path.stem, partial(read, path))
+        for path in files
+        if path.suffix in (".parquet", ".csv", ".txt")
+    ]

@@ -1,4 +1,6 @@
-"""What the simulator knows of jobs, GPUs and nodes at one moment. Policies read it; only the simulator changes it."""
+"""What the simulator knows of jobs, GPUs and nodes at one moment. Policies read it; only the simulator
+changes it.
+"""
 
 from __future__ import annotations
 
@@ -96,14 +98,16 @@ class Job:
         return self.work_s - self.left_s + self.rate * (now_s - self.since_s)
 
     def expected_left_s(self, now_s: float) -> float:
-        """What the scheduler believes to be left: never less than a minute while the job still runs past its estimate."""
+        """What the scheduler believes to be left: never less than a minute while the job still runs past
+        its estimate.
+        """
         left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
         return left_s if left_s > 0 else min(60.0, self.expected_s)
 
 
 class Gpu:
-    """One GPU: its jobs, their mix, and the bytes that they take at their peaks. `stamp` counts its changes, so that what was noted of it
-    can be recognised as old.
+    """One GPU: its jobs, their mix, and the bytes that they take at their peaks. `stamp` counts its changes,
+    so that what was noted of it can be recognised as old.
     """
 
     __slots__ = ("index", "jobs", "memory", "mix", "node", "note", "stamp")
@@ -123,8 +127,10 @@ class Node:
     Attributes:
         free: GPUs without a job. `seats` counts jobs on GPUs, `demand` sums their utilisations in units.
         used: Utilisation that the GPUs show, in units, none above one whole.
-        power_w: What it draws now, in whole steps (`power.in_steps`); `since_s` is when its meters were last brought up to date.
-        per_demand, per_seat: Joules so far for each unit of demand, and for each seat: what a job owes is a difference of these.
+        power_w: What it draws now, in whole steps (`power.in_steps`); `since_s` is when its meters were last
+            brought up to date.
+        per_demand, per_seat: Joules so far for each unit of demand, and for each seat: what a job owes is a
+            difference of these.
         energy_j: All it drew; `unowned_j` what it drew without any job.
         hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
     """
@@ -198,15 +204,31 @@ class Node:
         return list(dict.fromkeys(job for gpu in self.gpus for job in gpu.jobs))
 
     def snapshot(self) -> tuple[object, ...]:
-        """All that an undo must put back: who is where, in which mix, with what load, memory, power and limit."""
-        places = tuple((gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus)
+        """All that an undo must put back: who is where, in which mix, with what load, memory, power and
+        limit.
+        """
+        places = tuple(
+            (gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus
+        )
         rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
-        return (self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index, places, rates)
+        return (
+            self.state,
+            self.free,
+            self.seats,
+            self.demand,
+            self.used,
+            self.power_w,
+            self.cap_index,
+            places,
+            rates,
+        )
 
 
 def build(cluster: Cluster, empty: Mix, tables: PowerTables) -> list[Node]:
     """The cluster's nodes, all in standby."""
     nodes: list[Node] = []
     for number, (kind, count) in enumerate(cluster.nodes):
-        nodes += [Node(len(nodes) + at, kind, number, empty, tables.of(kind, number, -1)) for at in range(count)]
+        nodes += [
+            Node(len(nodes) + at, kind, number, empty, tables.of(kind, number, -1)) for at in range(count)
+        ]
     return nodes

@@ -10,9 +10,10 @@ from .result import Result
 def summarise(result: Result) -> dict[str, float | int | str]:
     """One row: energy, nodes, runtime, waiting, misses, undos.
 
-    `runtime_inflation` is the mean time on GPUs over the mean duration, minus 1; `mean_job_inflation` the mean of each job's own. `jct_h`
-    is waiting plus running, from submission to end. `active_nodes` are nodes with a job, averaged from the first submission to the last
-    end; `awake_nodes` counts those without one, too. `misses` are jobs that ended after their deadline, of `deadlines` that had one.
+    `runtime_inflation` is the mean time on GPUs over the mean duration, minus 1; `mean_job_inflation` the
+    mean of each job's own. `jct_h` is waiting plus running, from submission to end. `active_nodes` are nodes
+    with a job, averaged from the first submission to the last end; `awake_nodes` counts those without one,
+    too. `misses` are jobs that ended after their deadline, of `deadlines` that had one.
     """
     frame = result.jobs.with_columns(
         (pl.col("end_s") - pl.col("submit_s")).alias("jct_s"),

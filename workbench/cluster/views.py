@@ -1,6 +1,8 @@
-"""What came of many runs, as small columns to be shown: policies side by side with their spread, time courses, distributions.
+"""What came of many runs, as small columns to be shown: policies side by side with their spread, time
+courses, distributions.
 
-Everything here is bounded, however long the log is: a time course is at most `POINTS` rows, a distribution `LEVELS`.
+Everything here is bounded, however long the log is: a time course is at most `POINTS` rows, a distribution
+    `LEVELS`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,23 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 POINTS = 400
 LEVELS = 201
 FIGURES = (
-    "energy_kwh", "unowned_kwh", "active_nodes", "awake_nodes", "wait_h", "wait_p95_h", "jct_h", "jct_p95_h", "runtime_inflation",
-    "mean_job_inflation", "p95_job_inflation", "misses", "undos", "moves", "wakes", "makespan_h",
-)  # fmt: skip
+    "energy_kwh",
+    "unowned_kwh",
+    "active_nodes",
+    "awake_nodes",
+    "wait_h",
+    "wait_p95_h",
+    "jct_h",
+    "jct_p95_h",
+    "runtime_inflation",
+    "mean_job_inflation",
+    "p95_job_inflation",
+    "misses",
+    "undos",
+    "moves",
+    "wakes",
+    "makespan_h",
+)
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 
@@ -42,7 +58,8 @@ class PolicyRow:
 
     Attributes:
         figures: By name of `FIGURES`.
-        energy_ratio: Energy over that of the first policy at this value, draw by draw; None until both are there.
+        energy_ratio: Energy over that of the first policy at this value, draw by draw; None until both are
+            there.
         draws: How many runs have ended.
     """
 
@@ -57,7 +74,9 @@ class PolicyRow:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of one task: its row; where it was kept what is drawn of it, and of logs that are not too large what is looked into."""
+    """What came of one task: its row; where it was kept what is drawn of it, and of logs that are not too
+    large what is looked into.
+    """
 
     task: Task
     row: dict[str, Any]
@@ -79,11 +98,23 @@ def rows(scenario: Scenario, outcomes: Iterable[RunOutcome]) -> list[PolicyRow]:
             if not seeds:
                 continue
             ratios = [
-                row["energy_kwh"] / base[seed]["energy_kwh"] for seed, row in seeds.items() if seed in base and base[seed]["energy_kwh"]
+                row["energy_kwh"] / base[seed]["energy_kwh"]
+                for seed, row in seeds.items()
+                if seed in base and base[seed]["energy_kwh"]
             ]
             any_row = next(iter(seeds.values()))
             figures = {figure: spread([float(row[figure]) for row in seeds.values()]) for figure in FIGURES}
-            made.append(PolicyRow(name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures, spread(ratios) if ratios else None))
+            made.append(
+                PolicyRow(
+                    name,
+                    value,
+                    len(seeds),
+                    any_row["jobs"],
+                    any_row["deadlines"],
+                    figures,
+                    spread(ratios) if ratios else None,
+                )
+            )
     return made
 
 
@@ -97,22 +128,33 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def frame(outcomes: Iterable[RunOutcome]) -> pl.DataFrame:
-    """A row per run: policy, seed, value of what is swept, and everything that `summary.summarise` tells; CPU seconds."""
+    """A row per run: policy, seed, value of what is swept, and everything that `summary.summarise` tells;
+    CPU seconds.
+    """
     return pl.DataFrame(
         [
-            {**each.row, "title": each.row["policy"], "policy": each.task.policy, "seed": each.task.seed, "value": each.task.value,
-             "cpu_s": each.cpu_s}
+            {
+                **each.row,
+                "title": each.row["policy"],
+                "policy": each.task.policy,
+                "seed": each.task.seed,
+                "value": each.task.value,
+                "cpu_s": each.cpu_s,
+            }
             for each in outcomes
         ],
         infer_schema_length=None,
-    )  # fmt: skip
+    )
 
 
-def course(result: Result, end_s: float | None = None, points: int = POINTS) -> dict[str, np.ndarray[Any, Any]]:
-    """The cluster over time in at most so many equal stretches: `hours` (their ends), mean `power_w`, mean numbers of nodes and jobs.
+def course(
+    result: Result, end_s: float | None = None, points: int = POINTS
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The cluster over time in at most so many equal stretches: `hours` (their ends), mean `power_w`, mean
+    numbers of nodes and jobs.
 
-    Power is the energy of the stretch over its length, so that the area below it is the energy of the run; the others are means of what was
-    seen at the timeline's rows. A stretch without a row has the last one's.
+    Power is the energy of the stretch over its length, so that the area below it is the energy of the run;
+    the others are means of what was seen at the timeline's rows. A stretch without a row has the last one's.
 
     Args:
         result: A run with a timeline.
@@ -130,7 +172,10 @@ def course(result: Result, end_s: float | None = None, points: int = POINTS) -> 
     energy_j = np.interp(edges, known_s, np.append(timeline["energy_j"].to_numpy(), result.energy_j))
     place = np.clip(np.searchsorted(edges, time_s, side="right") - 1, 0, count - 1)
     seen = np.bincount(place, minlength=count)
-    columns: dict[str, np.ndarray[Any, Any]] = {"hours": (edges[1:] - start_s) / 3600, "power_w": np.diff(energy_j) / np.diff(edges)}
+    columns: dict[str, np.ndarray[Any, Any]] = {
+        "hours": (edges[1:] - start_s) / 3600,
+        "power_w": np.diff(energy_j) / np.diff(edges),
+    }
     last = np.maximum.accumulate(np.where(seen > 0, np.arange(count), 0))
     for name in names:
         sums = np.bincount(place, weights=timeline[name].to_numpy().astype(float), minlength=count)
@@ -139,8 +184,8 @@ def course(result: Result, end_s: float | None = None, points: int = POINTS) -> 
 
 
 def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The jobs of a result with `wait_h`, `jct_h`, `slowdown` (waiting and running over the duration alone), `inflation` (time on GPUs over
-    it, minus 1) and `missed`.
+    """The jobs of a result with `wait_h`, `jct_h`, `slowdown` (waiting and running over the duration alone),
+    `inflation` (time on GPUs over it, minus 1) and `missed`.
     """
     jct_s = pl.col("end_s") - pl.col("submit_s")
     return jobs.with_columns(
@@ -153,7 +198,8 @@ def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def distribution(values: np.ndarray[Any, Any], levels: int = LEVELS) -> np.ndarray[Any, Any]:
-    """The values below which 0, 1/200, ... of all lie: the points of a cumulative distribution, with its extremes.
+    """The values below which 0, 1/200, ... of all lie: the points of a cumulative distribution, with its
+    extremes.
 
     >>> distribution(np.array([3.0, 1.0, 2.0]), 3)
     array([1., 2., 3.])
@@ -167,17 +213,27 @@ def distributions(result: Result) -> dict[str, np.ndarray[Any, Any]]:
     return {name: distribution(jobs[name].to_numpy()) for name in DISTRIBUTIONS}
 
 
-NOTABLE = ("longest wait", "most slowed by others", "most energy", "latest for its deadline", "most undone and moved")
+NOTABLE = (
+    "longest wait",
+    "most slowed by others",
+    "most energy",
+    "latest for its deadline",
+    "most undone and moved",
+)
 
 
 def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
     """Jobs worth a look by reason of `NOTABLE`; a reason for which there is none is left out."""
     known = per_job(jobs).with_columns(
-        (pl.col("end_s") - pl.col("deadline_s")).alias("late_s"), (pl.col("undos") + pl.col("moves")).alias("stops")
+        (pl.col("end_s") - pl.col("deadline_s")).alias("late_s"),
+        (pl.col("undos") + pl.col("moves")).alias("stops"),
     )
     found = {}
     for reason, column, least in zip(
-        NOTABLE, ("wait_h", "inflation", "energy_j", "late_s", "stops"), (1 / 60, 0.005, 0.0, 1e-3, 0.5), strict=True
+        NOTABLE,
+        ("wait_h", "inflation", "energy_j", "late_s", "stops"),
+        (1 / 60, 0.005, 0.0, 1e-3, 0.5),
+        strict=True,
     ):
         top = known.filter(pl.col(column) > least).top_k(count, by=column).sort(column, descending=True)
         if top.height:
@@ -205,4 +261,8 @@ def rounded(value: float, digits: int = 3) -> float:
     >>> rounded(12345.678), rounded(0.0)
     (12300.0, 0.0)
     """
-    return 0.0 if value == 0 or not math.isfinite(value) else round(value, digits - 1 - math.floor(math.log10(abs(value))))
+    return (
+        0.0
+        if value == 0 or not math.isfinite(value)
+        else round(value, digits - 1 - math.floor(math.log10(abs(value))))
+    )

@@ -1,4 +1,5 @@
-"""GPUs: the protocol everybody talks to, the NVML driver behind it, and changing a setting so that it is put back.
+"""GPUs: the protocol everybody talks to, the NVML driver behind it, and changing a setting so that it is put
+back.
 
 protocol   what a device is
 nvml       the only door to the driver (pynvml, milliwatts and millijoules live there alone)

@@ -1,7 +1,9 @@
-"""DCGM's profiling fields of one GPU, through `dcgmi` where NVIDIA's Data Center GPU Manager is installed and its host engine runs.
+"""DCGM's profiling fields of one GPU, through `dcgmi` where NVIDIA's Data Center GPU Manager is installed and
+its host engine runs.
 
-`dcgmi dmon` runs beside and is read by a thread; nothing here waits for it. Fields and their names after the DCGM user guide
-(profiling metrics): 1002 SM activity to 1008 FP16 activity, 1009-1012 bytes per second over PCIe and NVLink.
+`dcgmi dmon` runs beside and is read by a thread; nothing here waits for it. Fields and their names after the
+DCGM user guide (profiling metrics): 1002 SM activity to 1008 FP16 activity, 1009-1012 bytes per second over
+PCIe and NVLink.
 """
 
 from __future__ import annotations
@@ -38,20 +40,26 @@ _BLANK = 1e15  # DCGM's blanks begin above (dcgm_structs.h)
 
 
 def find(device: Device) -> tuple[str, int]:
-    """Program and DCGM's number of a GPU; -1 and the reason in the program's place where it cannot be asked."""
+    """Program and DCGM's number of a GPU; -1 and the reason in the program's place where it cannot be
+    asked.
+    """
     if device.simulated:
         return "DCGM knows no simulated GPUs", -1
     program = shutil.which("dcgmi")
     if program is None:
         return "dcgmi is not installed (NVIDIA Data Center GPU Manager)", -1
     try:
-        said = subprocess.run([program, "discovery", "-l"], capture_output=True, text=True, timeout=5.0, check=False)
+        said = subprocess.run(
+            [program, "discovery", "-l"], capture_output=True, text=True, timeout=5.0, check=False
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{program} could not be asked which GPUs there are: {error}", -1
     number = number_of(said.stdout, device)
     if number is None:
         last = _last_words(said.stdout + said.stderr)
-        return f"`dcgmi discovery -l` does not list {device.name}" + (f": {last}" if said.returncode else ""), -1
+        return f"`dcgmi discovery -l` does not list {device.name}" + (
+            f": {last}" if said.returncode else ""
+        ), -1
     return program, number
 
 
@@ -91,21 +99,25 @@ class Dmon:
             self._process = subprocess.Popen(
                 [program, "dmon", "-i", str(number), "-e", fields, "-d", str(round(1000 * EVERY_S))],
                 stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True,
-            )  # fmt: skip
+            )
         except BaseException:
             os.close(ours)
             raise
         finally:
             os.close(theirs)
         self._end = weakref.finalize(self, _stop, self._process)
-        threading.Thread(target=_listen, args=(weakref.ref(self), ours), name="dcgmi-dmon", daemon=True).start()
+        threading.Thread(
+            target=_listen, args=(weakref.ref(self), ours), name="dcgmi-dmon", daemon=True
+        ).start()
 
     @property
     def running(self) -> bool:
         return self._process.poll() is None
 
     def means(self, since_s: float) -> dict[str, float]:
-        """Means over the rows since a time of the clock; a field that this GPU does not have is absent. Empty before there are rows."""
+        """Means over the rows since a time of the clock; a field that this GPU does not have is absent.
+        Empty before there are rows.
+        """
         with self._lock:
             rows = [row for at_s, row in self._rows if at_s >= since_s]
         names = {name for row in rows for name in row}
@@ -126,7 +138,7 @@ class Dmon:
             return names
         if int(row["gpu"]) == self._number:
             found = {FIELDS[name][1]: value for name, text in zip(names, values, strict=True)
-                     if name in FIELDS and (value := _value(text)) is not None}  # fmt: skip
+                     if name in FIELDS and (value := _value(text)) is not None}
             if found:
                 with self._lock:
                     self._rows.append((self._clock(), found))
@@ -136,7 +148,10 @@ class Dmon:
 
 def _listen(owner: weakref.ref[Dmon], descriptor: int) -> None:
     names: list[str] = []
-    with contextlib.suppress(OSError), open(descriptor, encoding="utf-8", errors="replace") as lines:  # the other end is gone
+    with (
+        contextlib.suppress(OSError),
+        open(descriptor, encoding="utf-8", errors="replace") as lines,
+    ):  # the other end is gone
         for line in lines:
             dmon = owner()
             if dmon is None:

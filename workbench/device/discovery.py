@@ -40,7 +40,8 @@ def open_device(which: int | str = 0) -> NvmlDevice:
     """Open one GPU.
 
     Args:
-        which: A number as CUDA counts, a UUID or its beginning, a PCI bus id, or "sim:V100" for a simulated card.
+        which: A number as CUDA counts, a UUID or its beginning, a PCI bus id, or "sim:V100" for a simulated
+            card.
 
     Raises:
         NoDriver: there is no GPU here that could be opened.
@@ -56,9 +57,13 @@ def open_device(which: int | str = 0) -> NvmlDevice:
     except Transient:
         raise
     except DeviceError as error:
-        raise NoDriver(f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')", code=error.code) from error
+        raise NoDriver(
+            f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')", code=error.code
+        ) from error
     if not known:
-        raise NoDriver("the driver works and finds no GPU; a simulated one can be had by name: open_device('sim:A100')")
+        raise NoDriver(
+            "the driver works and finds no GPU; a simulated one can be had by name: open_device('sim:A100')"
+        )
     return nvml.open_uuid(selection.resolve(which, known, _environment()))
 
 
@@ -77,7 +82,10 @@ def why_no_gpu() -> str:
             return "the driver works and finds no GPU"
         seen = selection.visible(known, _environment())
         if not seen:
-            return f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no GPU to this process"
+            return (
+                f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no GPU to this "
+                "process"
+            )
         if not devices():
             nvml.open_uuid(seen[0])
     except DeviceError as error:
@@ -88,9 +96,15 @@ def why_no_gpu() -> str:
 def _reason(error: DeviceError) -> str:
     """Why no GPU can be used, with the way out where a container is behind it."""
     if error.code == UNKNOWN:
-        return f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its host): restart it"
+        return (
+            f"{error}; a container says so that has lost its GPUs (after `systemctl daemon-reload` on its "
+            "host): restart it"
+        )
     if error.code == NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
-        return f"{error}, but a GPU is here: start the container with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        return (
+            f"{error}, but a GPU is here: start the container with -e "
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        )
     return str(error)
 
 

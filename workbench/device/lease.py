@@ -1,9 +1,10 @@
-"""Changing a GPU's setting so that it is put back: on success, on failure, at exit, and when the process was killed.
+"""Changing a GPU's setting so that it is put back: on success, on failure, at exit, and when the process was
+killed.
 
-One process at a time holds a GPU (a lock file). Before the first change a journal with the state found goes to disk, and a
-watchdog process starts that restores it if this process dies. A journal that outlived both is restored on the next start.
-What another program has set meanwhile is left alone, and said. A home that several machines share has the journals of all
-of them; each looks at its own.
+One process at a time holds a GPU (a lock file). Before the first change a journal with the state found goes
+to disk, and a watchdog process starts that restores it if this process dies. A journal that outlived both is
+restored on the next start. What another program has set meanwhile is left alone, and said. A home that
+several machines share has the journals of all of them; each looks at its own.
 
 Standard library only, but for the driver's door: the watchdog runs this too.
 """
@@ -72,7 +73,8 @@ def change(device: Device, setting: Setting) -> Setting:
 
 
 def restore(device: Device) -> str:
-    """Put a GPU back to what it was before the first `change`, and let it go. Returns a sentence if something is left.
+    """Put a GPU back to what it was before the first `change`, and let it go. Returns a sentence if something
+    is left.
 
     A GPU that this process does not hold is left alone.
     """
@@ -94,7 +96,8 @@ def restore_all() -> list[str]:
 class SettingLease:
     """The way back from one's own changes, whoever else in this process has changed the GPU.
 
-    It leads to what was set when the first of them was made: within a hold that was there already to its setting, else to
+    It leads to what was set when the first of them was made: within a hold that was there already to its
+        setting, else to
     what was before the hold.
     """
 
@@ -121,7 +124,9 @@ class SettingLease:
     def change(self, setting: Setting) -> Setting:
         """As `change` of this module."""
         with _guard:
-            if _held.get(self._device.uuid) is not self._holding:  # restored meanwhile, and our change with it
+            if (
+                _held.get(self._device.uuid) is not self._holding
+            ):  # restored meanwhile, and our change with it
                 self._begin()
             new = {knob for knob in KNOBS if getattr(setting, knob) is not None} - self._tried
             self._tried |= new
@@ -134,7 +139,9 @@ class SettingLease:
                 self._holding = _held.get(self._device.uuid)
 
     def restore(self) -> str:
-        """Undo the changes; returns a sentence if something is left. What was restored meanwhile is left alone."""
+        """Undo the changes; returns a sentence if something is left. What was restored meanwhile is left
+        alone.
+        """
         with _guard:
             left = ""
             if self._tried and self.holds:
@@ -201,12 +208,24 @@ def _hold(device: Device) -> _Holding:
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         before_w = device.setting().power_limit_w if device.can("power_limit") else None
-        journal = Journal(device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()), before_w, simulated,
-                          host=socket.gethostname(), boot_id=_processes.boot_id(),
-                          namespace=_processes.namespace())  # fmt: skip
+        journal = Journal(
+            device.uuid,
+            device.name,
+            os.getpid(),
+            _processes.started_at(os.getpid()),
+            before_w,
+            simulated,
+            host=socket.gethostname(),
+            boot_id=_processes.boot_id(),
+            namespace=_processes.namespace(),
+        )
         holding = _Holding(device, journal, lock)
         if stale is not None and not settled:  # what it owes goes on with ours
-            journal.before_w, journal.touched, journal.limits_w = stale.before_w, stale.touched, stale.limits_w
+            journal.before_w, journal.touched, journal.limits_w = (
+                stale.before_w,
+                stale.touched,
+                stale.limits_w,
+            )
             holding.owes = True
     except BaseException:
         lock.close()
@@ -216,7 +235,9 @@ def _hold(device: Device) -> _Holding:
 
 
 def _give_up(holding: _Holding) -> None:
-    """Let a GPU go whose first change failed. The device has undone it; what it could not is tried again, or journalled."""
+    """Let a GPU go whose first change failed. The device has undone it; what it could not is tried again,
+    or journalled.
+    """
     journal = holding.journal
     try:
         still = holding.device.setting()
@@ -224,7 +245,8 @@ def _give_up(holding: _Holding) -> None:
         left = True
     else:
         now_w, before_w = still.power_limit_w, journal.before_w
-        moved = "power_limit_w" in journal.touched and None not in (now_w, before_w) and abs(now_w - before_w) > SAME_W  # type: ignore[operator]
+        known = "power_limit_w" in journal.touched and now_w is not None and before_w is not None
+        moved = known and abs(now_w - before_w) > SAME_W  # type: ignore[operator]
         left = holding.owes or moved or still.sm_clock_mhz is not None or still.mem_clock_mhz is not None
     _release(holding, keep_journal=left and not put_back(holding.device, journal).settled)
 
@@ -243,7 +265,9 @@ def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: it owes nothing, and must not keep the lock or the watchdog's end of its pipe when the parent is gone."""
+    """In a forked child: it owes nothing, and must not keep the lock or the watchdog's end of its pipe
+    when the parent is gone.
+    """
     global _guard
     _guard = threading.RLock()
     for holding in _held.values():

@@ -2,7 +2,8 @@
 
 One file is in the system's temporary directory and keeps users apart. One is in the home, next to the
 journals, and keeps processes of one user apart that have different temporary directories (containers, batch
-jobs). Nothing is ever written into them: what is shown of a holder comes from the kernel. The locks are record
+jobs). Nothing is ever written into them: what is shown of a holder comes from the kernel. The locks are
+record
 locks: they end with the process that took them, also where a process that it has forked lives on.
 """
 
@@ -147,8 +148,8 @@ def _open(uuid: str, name: str) -> int:
     problem: OSError | None = None
     try:
         path = _shared(uuid)
-        # Linux refuses O_CREAT on a file of another user in a sticky directory (fs.protected_regular), even where the file
-        # may be written to; the last attempt is for one that another user has made in between.
+        # Linux refuses O_CREAT on a file of another user in a sticky directory (fs.protected_regular), even
+        # where the file may be written to; the last attempt is for one that another user has made in between.
         for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
             try:
                 descriptor = _paths.open_plain(path, flags)

@@ -1,8 +1,8 @@
 """The door to the driver: NVML through pynvml. Nothing else in the workbench imports it.
 
-Every reading is probed once when a device is opened and is from then on either there or absent with its reason. A sample is
-one batched field query; what that query cannot give comes from single calls. Driver codes become our errors here, and
-milliwatts and millijoules are converted on the line that calls.
+Every reading is probed once when a device is opened and is from then on either there or absent with its
+reason. A sample is one batched field query; what that query cannot give comes from single calls. Driver codes
+become our errors here, and milliwatts and millijoules are converted on the line that calls.
 """
 
 from __future__ import annotations
@@ -38,8 +38,18 @@ from . import zeusd
 T = TypeVar("T")
 NAN = float("nan")
 
-ARCHITECTURES = {2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
-                 10: "Blackwell", 13: "Rubin"}  # fmt: skip
+ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
 THROTTLE_REASONS = {
     0x2: "clocks set by user",
     0x4: "power cap",
@@ -51,7 +61,8 @@ THROTTLE_REASONS = {
     0x100: "display clocks",
 }
 _RIGHTS = (
-    "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon (ZEUSD_SOCK_PATH); "
+    "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
+    "(ZEUSD_SOCK_PATH); "
     "a simulated GPU can be had with `%gpu simulate A100`"
 )
 
@@ -136,7 +147,9 @@ _initialised_library: Any = None
 
 
 def initialise() -> None:
-    """Start NVML once for the library that this process has. Raises NoDriver where there is none that works."""
+    """Start NVML once for the library that this process has. Raises NoDriver where there is none that
+    works.
+    """
     global _initialised_library
     if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
@@ -180,11 +193,17 @@ def count() -> int:
 
 
 class _Value(ctypes.Union):
-    _fields_: ClassVar[Any] = [("dVal", ctypes.c_double), ("uiVal", ctypes.c_uint), ("ullVal", ctypes.c_ulonglong)]
+    _fields_: ClassVar[Any] = [
+        ("dVal", ctypes.c_double),
+        ("uiVal", ctypes.c_uint),
+        ("ullVal", ctypes.c_ulonglong),
+    ]
 
 
 class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t, kept and filled again at each sample: pynvml's own makes one anew and costs five times the call."""
+    """nvmlFieldValue_t, kept and filled again at each sample: pynvml's own makes one anew and costs five
+    times the call.
+    """
 
     _fields_: ClassVar[Any] = [
         ("fieldId", ctypes.c_uint),
@@ -212,7 +231,8 @@ def _forget_sample(sample: Any, library: Any) -> None:
 
 
 class NvmlDevice:
-    """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with `workbench.open_device`.
+    """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with
+    `workbench.open_device`.
 
     Attributes:
         capabilities: What was probed, each present or absent with its reason.
@@ -232,7 +252,9 @@ class NvmlDevice:
             self.index = int(nvml.nvmlDeviceGetIndex(handle))
             self.pci_bus_id = str(nvml.nvmlDeviceGetPciInfo(handle).busId)
         self._found: dict[str, Capability] = {}
-        self.architecture = ARCHITECTURES.get(self._probe("architecture", self._read_architecture) or 0, "unknown")
+        self.architecture = ARCHITECTURES.get(
+            self._probe("architecture", self._read_architecture) or 0, "unknown"
+        )
         self.compute_capability = self._probe("compute_capability", self._read_compute_capability) or (0, 0)
         self.power_window_s = self._power_window_s()
         self._locks = Setting()
@@ -311,7 +333,9 @@ class NvmlDevice:
         self.power_field = "instant" if self._power_in_batch else "power usage"
         if not self._power_in_batch and self.architecture in ("Ada", "Hopper", "Blackwell"):
             self.power_window_s = 1.0
-        self._limit_in_batch = bool(fields) and self._probe("enforced_limit", lambda: self._field(_ENFORCED)) is not None
+        self._limit_in_batch = (
+            bool(fields) and self._probe("enforced_limit", lambda: self._field(_ENFORCED)) is not None
+        )
         if self._limit_in_batch:
             fields.append(_ENFORCED)
         self._fields = fields
@@ -335,8 +359,12 @@ class NvmlDevice:
             lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle),
         ]
         self._read_limit = None if self._limit_in_batch else self._first("enforced_limit", limit)
-        self._read_sm = self._first("sm_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)])
-        self._read_mem = self._first("mem_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)])
+        self._read_sm = self._first(
+            "sm_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)]
+        )
+        self._read_mem = self._first(
+            "mem_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)]
+        )
         self._read_busy = self._first("utilisation", [lambda: nvml.nvmlDeviceGetUtilizationRates(handle)])
         self._read_temperature = self._first("temperature", temperature)
         self._read_reasons = self._first("throttle", reasons)
@@ -354,7 +382,9 @@ class NvmlDevice:
         clocks: dict[int, tuple[int, ...]] = {}
         for mem in self._probe("clocks", lambda: nvml.nvmlDeviceGetSupportedMemoryClocks(handle)) or ():
             with contextlib.suppress(nvml.NVMLError):
-                clocks[int(mem)] = tuple(int(sm) for sm in nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mem))
+                clocks[int(mem)] = tuple(
+                    int(sm) for sm in nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mem)
+                )
         return Limits(
             min_power_limit_w=low_high[0] / 1000 if low_high else None,
             max_power_limit_w=low_high[1] / 1000 if low_high else None,
@@ -374,7 +404,11 @@ class NvmlDevice:
         volta = self.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
         ampere = volta and self.architecture not in ("Volta", "Turing")
         for name, present, reason in (
-            ("set_power_limit", limit is not None and self.can("limits"), self.why_not("power_limit") or self.why_not("limits")),
+            (
+                "set_power_limit",
+                limit is not None and self.can("limits"),
+                self.why_not("power_limit") or self.why_not("limits"),
+            ),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             (
                 "lock_mem_clock",
@@ -394,12 +428,14 @@ class NvmlDevice:
 
     def energy_j(self) -> float:
         try:
-            return nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000  # type: ignore[no-any-return]
+            return float(nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
         except nvml.NVMLError as error:
             raise error_for(error.value, f"reading the energy counter of {self.name}") from error
 
     def sample(self, status: Sample | None = None) -> Sample:
-        """One look at the GPU; see `protocol.Device`. A reading that is refused this once is NaN, a lost GPU raises."""
+        """One look at the GPU; see `protocol.Device`. A reading that is refused this once is NaN, a lost
+        GPU raises.
+        """
         handle = self._handle
         energy_j = power_w = limit_w = NAN
         try:
@@ -441,7 +477,9 @@ class NvmlDevice:
 
     def _batch(self) -> Iterator[tuple[int, float]]:
         """The fields of the batched query that the driver gave, in its units."""
-        code = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")(self._handle, self._count, self._values_at)
+        code = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")(
+            self._handle, self._count, self._values_at
+        )
         if code != nvml.NVML_SUCCESS:
             self._refused(nvml.NVMLError(code))
             return
@@ -460,7 +498,9 @@ class NvmlDevice:
             return NAN
 
     def _refused(self, error: Any) -> None:
-        """Raise what will not be better at the next look: a lost GPU, no driver, an NVML that was shut down."""
+        """Raise what will not be better at the next look: a lost GPU, no driver, an NVML that was shut
+        down.
+        """
         lasting = isinstance(error_for(error.value, f"reading {self.name}"), (GpuLost, NoDriver))
         if lasting or error.value == nvml.NVML_ERROR_UNINITIALIZED:
             raise error
@@ -484,17 +524,23 @@ class NvmlDevice:
         return kept
 
     def counted(self, first: Counters, last: Counters) -> dict[str, float]:
-        """Means between two looks at the counters, at least 0.1 s apart: shares 0..1, and bytes/s over PCIe and NVLink.
+        """Means between two looks at the counters, at least 0.1 s apart: shares 0..1, and bytes/s over PCIe
+        and NVLink.
 
         What this GPU does not count is absent.
         """
         with translated(f"comparing performance counters of {self.name}"):
             try:
                 rows = self._compared(first, last, list(_COUNTED))
-            except nvml.NVMLError as error:  # a driver that does not know one of the metrics may refuse them all
+            # a driver that does not know one of the metrics may refuse them all
+            except nvml.NVMLError as error:
                 self._refused(error)
                 rows = self._compared(first, last, list(_COUNTED)[:_SHARES])
-        return {name: factor * rows[metric] for metric, (name, factor) in _COUNTED.items() if math.isfinite(rows.get(metric, NAN))}
+        return {
+            name: factor * rows[metric]
+            for metric, (name, factor) in _COUNTED.items()
+            if math.isfinite(rows.get(metric, NAN))
+        }
 
     @staticmethod
     def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
@@ -504,7 +550,11 @@ class NvmlDevice:
         for place, metric in enumerate(metrics):
             asked.metrics[place].metricId = metric
         nvml.nvmlGpmMetricsGet(asked)
-        return {row.metricId: row.value for row in asked.metrics[: len(metrics)] if row.nvmlReturn == nvml.NVML_SUCCESS}
+        return {
+            row.metricId: row.value
+            for row in asked.metrics[: len(metrics)]
+            if row.nvmlReturn == nvml.NVML_SUCCESS
+        }
 
     def memory_bytes(self) -> tuple[int, int]:
         """Device memory in use, and all there is.
@@ -568,25 +618,34 @@ class NvmlDevice:
         limit_w = setting.power_limit_w
         if limit_w is not None:
             if not self.can("set_power_limit") or low_w is None or high_w is None:
-                raise NotSupported(f"the power limit of {self.name} cannot be set: {self.why_not('set_power_limit')}")
+                raise NotSupported(
+                    f"the power limit of {self.name} cannot be set: {self.why_not('set_power_limit')}"
+                )
             if not low_w <= limit_w <= high_w:  # NaN fails too
-                raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {self.name}")
+                raise OutOfRange(
+                    f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {self.name}"
+                )
         mem = setting.mem_clock_mhz
         if mem is not None:
             if not self.can("lock_mem_clock"):
-                raise NotSupported(f"the memory clock of {self.name} cannot be locked: {self.why_not('lock_mem_clock')}")
+                raise NotSupported(
+                    f"the memory clock of {self.name} cannot be locked: {self.why_not('lock_mem_clock')}"
+                )
             if mem not in self.limits.sm_clocks_mhz:
                 have = ", ".join(str(clock) for clock in self.limits.mem_clocks_mhz)
                 raise OutOfRange(f"{self.name} has no memory clock of {mem} MHz; it has {have}")
         sm = setting.sm_clock_mhz
         if sm is not None:
             if not self.can("lock_sm_clock"):
-                raise NotSupported(f"the SM clock of {self.name} cannot be locked: {self.why_not('lock_sm_clock')}")
+                raise NotSupported(
+                    f"the SM clock of {self.name} cannot be locked: {self.why_not('lock_sm_clock')}"
+                )
             clocks = self.limits.sm_clocks_mhz.get(mem or self.limits.mem_clocks_mhz[0], ())
             if sm not in clocks:
                 near = min(clocks, key=lambda clock: abs(clock - sm))
                 raise OutOfRange(
-                    f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the nearest is {near}"
+                    f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the "
+                    f"nearest is {near}"
                 )
 
     def _set(self, setting: Setting, tried: list[str]) -> None:
@@ -666,7 +725,9 @@ def open_index(index: int) -> NvmlDevice:
 
 
 def open_uuid(uuid: str) -> NvmlDevice:
-    """The device with a full UUID; a MIG instance's gives its parent GPU, whose power and energy it shares."""
+    """The device with a full UUID; a MIG instance's gives its parent GPU, whose power and energy it
+    shares.
+    """
     if uuid.startswith(_BY_INDEX):
         return open_index(int(uuid[len(_BY_INDEX) :]))
     initialise()
@@ -689,7 +750,8 @@ def open_pci(pci_bus_id: str) -> NvmlDevice:
 def identities() -> list[tuple[str, str, str]]:
     """(UUID, PCI bus id, name) of every GPU, in NVML order.
 
-    One that a cgroup hides is left out, as CUDA leaves it out. One that is lost keeps its place, with `NVML:<index>` for a
+    One that a cgroup hides is left out, as CUDA leaves it out. One that is lost keeps its place, with
+    `NVML:<index>` for a
     UUID: without it, an index would mean its neighbour.
     """
     rows: list[tuple[str, str, str]] = []

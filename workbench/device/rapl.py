@@ -1,7 +1,7 @@
 """CPU package and DRAM energy from Linux's powercap tree (Intel RAPL; AMD's driver uses the same names).
 
-Readable by root alone since 2020 (CVE-2020-8694) unless the administrator allows more. Counters wrap; one wrap between
-two readings is put right.
+Readable by root alone since 2020 (CVE-2020-8694) unless the administrator allows more. Counters wrap; one
+wrap between two readings is put right.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def read(counters: tuple[Zone, ...]) -> dict[str, float]:
 
 
 def used_j(
-    counters: tuple[Zone, ...], before: Mapping[str, float], after: Mapping[str, float], kind: str, seconds: float
+    counters: tuple[Zone, ...],
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    kind: str,
+    seconds: float,
 ) -> float | None:
     """Joules between two readings over all counters of a kind.
 

@@ -1,6 +1,8 @@
-"""Putting a GPU back to what its journal tells, by the process that changed it, its watchdog, or whoever comes next.
+"""Putting a GPU back to what its journal tells, by the process that changed it, its watchdog, or whoever
+comes next.
 
-What another program has set meanwhile is left alone, and said. Standard library only, but for the driver's door.
+What another program has set meanwhile is left alone, and said. Standard library only, but for the driver's
+door.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class RestoreOutcome:
 
 
 def recover() -> list[str]:
-    """Restore what processes that are gone have left changed; returns a sentence for each GPU that was found so."""
+    """Restore what processes that are gone have left changed; returns a sentence for each GPU that was
+    found so.
+    """
     told = []
     for path in sorted(_paths.journals().glob("*.json")):
         try:
@@ -93,7 +97,9 @@ def _recover(path: Path, journal: Journal) -> list[str]:
         device = open_exactly(journal.uuid)
         outcome = put_back(device, journal)
     except (DeviceError, SimulationError) as error:
-        return [f"{journal.name} was left changed by a process that is gone and could not be restored: {error}"]
+        return [
+            f"{journal.name} was left changed by a process that is gone and could not be restored: {error}"
+        ]
     if outcome.settled:
         path.unlink(missing_ok=True)
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
@@ -108,7 +114,10 @@ def put_back(device: Device, journal: Journal) -> RestoreOutcome:
     """Undo what a journal tells, as far as it is still ours to undo."""
     clocks = _clocks_back(device, journal)
     limit = _limit_back(device, journal)
-    return RestoreOutcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence), clocks.settled and limit.settled)
+    return RestoreOutcome(
+        "; ".join(each.sentence for each in (clocks, limit) if each.sentence),
+        clocks.settled and limit.settled,
+    )
 
 
 def _clocks_back(device: Device, journal: Journal) -> RestoreOutcome:
@@ -132,7 +141,10 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
         if now_w is None or abs(now_w - before_w) <= SAME_W:
             return RestoreOutcome()
         if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
-            return RestoreOutcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)")
+            return RestoreOutcome(
+                f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W "
+                "before)"
+            )
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
         if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
             _patiently(lambda: device.reset(("power_limit_w",)))
@@ -141,7 +153,9 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
             )
         _patiently(lambda: device.apply(Setting(power_limit_w=before_w)))
     except DeviceError as error:
-        return RestoreOutcome(f"the power limit could not be put back to {before_w:g} W: {error}", settled=False)
+        return RestoreOutcome(
+            f"the power limit could not be put back to {before_w:g} W: {error}", settled=False
+        )
     return RestoreOutcome()
 
 

@@ -1,7 +1,10 @@
-"""Which GPU is meant: an index as CUDA counts, a UUID or its beginning, a PCI id, an entry of CUDA_VISIBLE_DEVICES.
+"""Which GPU is meant: an index as CUDA counts, a UUID or its beginning, a PCI id, an entry of
+CUDA_VISIBLE_DEVICES.
 
-CUDA counts the fastest GPU first unless told to go by PCI bus, NVML always goes by PCI bus. Where the two can differ, an index
-is looked up through a UUID that a running CUDA has given, or refused: measuring the wrong GPU is worse than an error.
+CUDA counts the fastest GPU first unless told to go by PCI bus, NVML always goes by PCI bus. Where the two can
+differ, an index
+is looked up through a UUID that a running CUDA has given, or refused: measuring the wrong GPU is worse than
+    an error.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
     )
 
 
-def resolve(which: int | str, identities: Sequence[Identity], environment: Mapping[str, str] | None = None) -> str:
+def resolve(
+    which: int | str, identities: Sequence[Identity], environment: Mapping[str, str] | None = None
+) -> str:
     """The UUID of the GPU that is meant.
 
     Raises:
@@ -76,11 +81,17 @@ def resolve(which: int | str, identities: Sequence[Identity], environment: Mappi
         seen = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)
         if 0 <= int(text) < len(seen):
             return seen[int(text)]
-        hidden = f" (CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']})" if "CUDA_VISIBLE_DEVICES" in env else ""
+        hidden = (
+            f" (CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']})" if "CUDA_VISIBLE_DEVICES" in env else ""
+        )
         span = f"0..{len(seen) - 1}" if seen else "none at all"
         raise UnknownGpu(f"there is no GPU {text} here; there is {span}{hidden}")
     if _PCI.match(text):
-        matches = [uuid for uuid, pci, _ in identities if pci.lower().split(".")[0].endswith(text.lower().split(".")[0])]
+        matches = [
+            uuid
+            for uuid, pci, _ in identities
+            if pci.lower().split(".")[0].endswith(text.lower().split(".")[0])
+        ]
     elif text.startswith("MIG-"):
         return text
     else:
@@ -88,7 +99,10 @@ def resolve(which: int | str, identities: Sequence[Identity], environment: Mappi
         matches = [uuid for uuid, _, _ in identities if uuid.lower().startswith(wanted.lower())]
     if len(matches) == 1:
         return matches[0]
-    have = "; ".join(f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities)) or "none"
+    have = (
+        "; ".join(f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities))
+        or "none"
+    )
     problem = "no GPU answers" if not matches else f"{len(matches)} GPUs answer"
     raise UnknownGpu(f"{problem} to {text!r}; there is {have}")
 

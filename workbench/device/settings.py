@@ -1,4 +1,5 @@
-"""What setting is in force on a GPU, in words: how it differs from a chosen one, what rights a change takes, how the power follows it.
+"""What setting is in force on a GPU, in words: how it differs from a chosen one, what rights a change takes,
+how the power follows it.
 
 Nothing here changes a GPU; `applying` does.
 """
@@ -38,7 +39,9 @@ SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a change takes: whether this process may ("root", "lent" by the Zeus daemon, "simulated", or "" for not), and what if not."""
+    """What a change takes: whether this process may ("root", "lent" by the Zeus daemon, "simulated", or ""
+    for not), and what if not.
+    """
 
     who: str
     words: str
@@ -58,7 +61,9 @@ class StepResponse:
 
 
 def whole(setting: Setting, device: Device) -> Setting:
-    """A setting with the driver's default power limit where it names none: what a knob left to the driver comes to."""
+    """A setting with the driver's default power limit where it names none: what a knob left to the driver
+    comes to.
+    """
     if setting.power_limit_w is not None or not device.can("set_power_limit"):
         return setting
     return Setting(device.limits.default_power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz)
@@ -73,7 +78,9 @@ def changed(a: Setting, b: Setting) -> tuple[str, ...]:
     """The knobs in which two settings differ."""
     out = [knob for knob in KNOBS[1:] if getattr(a, knob) != getattr(b, knob)]
     low_w, high_w = a.power_limit_w, b.power_limit_w
-    if (low_w is None) != (high_w is None) or (low_w is not None and high_w is not None and abs(low_w - high_w) > SAME_W):
+    if (low_w is None) != (high_w is None) or (
+        low_w is not None and high_w is not None and abs(low_w - high_w) > SAME_W
+    ):
         out.insert(0, "power_limit_w")
     return tuple(out)
 
@@ -90,12 +97,16 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
         usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
         return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
 
-    knobs = [knob for knob in changed(now, wanted) if knob != "power_limit_w" or wanted.power_limit_w is not None]
+    knobs = [
+        knob for knob in changed(now, wanted) if knob != "power_limit_w" or wanted.power_limit_w is not None
+    ]
     return tuple(f"{WORDS[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
 
 
 def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
-    """The lines that an administrator would type to put a GPU to a whole setting; no line where nothing is to change."""
+    """The lines that an administrator would type to put a GPU to a whole setting; no line where nothing is
+    to change.
+    """
     wanted = whole(wanted, device)
     nvidia_smi = f"sudo nvidia-smi -i {shlex.quote(device.uuid)}"
     lines = []
@@ -110,24 +121,44 @@ def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
 
 
 def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
-    """What rights it takes to put a GPU to a setting; whether this process has them shows when it tries, and `refused` is how that went."""
+    """What rights it takes to put a GPU to a setting; whether this process has them shows when it tries,
+    and `refused` is how that went.
+    """
     command = "\n".join(commands(now, wanted, device))
     if refused:
         return Rights("", refused, command)
     if device.simulated:
         return Rights("simulated", "the GPU is simulated: nobody is asked for rights", command)
     if zeusd.present():
-        return Rights("lent", f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']} lends its rights where this process has none", command)
+        return Rights(
+            "lent",
+            f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']} lends its rights where this process has "
+            "none",
+            command,
+        )
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return Rights("root", "this process is root; a container needs the capability SYS_ADMIN besides", command)
-    return Rights("", "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH); an administrator can type the command", command)
+        return Rights(
+            "root", "this process is root; a container needs the capability SYS_ADMIN besides", command
+        )
+    return Rights(
+        "",
+        "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH); an administrator can type the "
+        "command",
+        command,
+    )
 
 
 def check(setting: Setting, device: NvmlDevice) -> None:
     """Raises OutOfRange or NotSupported where a GPU does not take a setting, before anything is changed."""
     limit_w = setting.power_limit_w
-    if limit_w is not None and device.limits.default_power_limit_w == limit_w and not device.can("set_power_limit"):
-        raise NotSupported(f"the power limit of {device.name} cannot be set: {device.why_not('set_power_limit')}")
+    if (
+        limit_w is not None
+        and device.limits.default_power_limit_w == limit_w
+        and not device.can("set_power_limit")
+    ):
+        raise NotSupported(
+            f"the power limit of {device.name} cannot be set: {device.why_not('set_power_limit')}"
+        )
     device._check(setting)
 
 
@@ -145,7 +176,11 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     earlier = p[(t <= 0) & (t >= -BEFORE_S)]
     later = p[t > max(t[-1] - SETTLED_S, 0.0)] if len(t) and t[-1] > 0 else p[:0]
     if not len(earlier) or not len(later):
-        what = "no reading of the power since the change yet" if len(earlier) else "the power before the change was not recorded"
+        what = (
+            "no reading of the power since the change yet"
+            if len(earlier)
+            else "the power before the change was not recorded"
+        )
         return StepResponse(t, p, float(earlier.mean()) if len(earlier) else None, None, None, what)
     before_w, after_w = float(earlier.mean()), float(later.mean())
     step_w = after_w - before_w
@@ -154,4 +189,11 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
     response_s = max(float(t[near][0]), update_s) if near.any() else None
     within = f" within {response_s:.1f} s" if response_s is not None else ""
-    return StepResponse(t, p, before_w, after_w, response_s, f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}")
+    return StepResponse(
+        t,
+        p,
+        before_w,
+        after_w,
+        response_s,
+        f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}",
+    )

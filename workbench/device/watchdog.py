@@ -1,4 +1,6 @@
-"""The process that puts GPUs back when the one that has changed them was killed. Standard library only, but for the driver's door."""
+"""The process that puts GPUs back when the one that has changed them was killed. Standard library only,
+but for the driver's door.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,16 @@ def start() -> None:
     if _watchdog is not None and _watchdog.poll() is None:
         return
     mine = os.getpid()
-    command = _processes.child_command("workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine))
+    command = _processes.child_command(
+        "workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine)
+    )
     try:
         # A session of its own: whoever kills the kernel's process group must not take the watchdog along.
         # The home is passed on, for it may be one that no other process would find.
         dog = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, env={**os.environ, "WORKBENCH_HOME": str(_paths.home()[0])},
-        )  # fmt: skip
+        )
     except OSError as error:
         raise DeviceError(f"{_NOT_CHANGED} cannot be started: {error}") from error
     assert dog.stdin is not None
@@ -69,7 +73,9 @@ def stop() -> None:
 
 
 def watch(argv: list[str]) -> None:
-    """The watchdog process: when its parent is gone without having said "done", restore what it has left changed."""
+    """The watchdog process: when its parent is gone without having said "done", restore what it has left
+    changed.
+    """
     from ..simulation import machine  # noqa: F401
     from . import discovery  # noqa: F401 - everything that restoring takes is there before the sign of life
 

@@ -1,7 +1,9 @@
-"""The Zeus daemon: it has the rights that this process has not, and lends them behind a Unix socket (`ZEUSD_SOCK_PATH`).
+"""The Zeus daemon: it has the rights that this process has not, and lends them behind a Unix socket
+(`ZEUSD_SOCK_PATH`).
 
-Its endpoints are those of zeusd as PyPI's `zeus` 0.16 calls them: POST /gpu/set_power_limit?gpu_ids=0&power_limit_mw=150000&block=true and
-the like; a token, where it wants one, is in `ZEUSD_TOKEN`. Standard library only: a watchdog restores through it too.
+Its endpoints are those of zeusd as PyPI's `zeus` 0.16 calls them: POST
+/gpu/set_power_limit?gpu_ids=0&power_limit_mw=150000&block=true and the like; a token, where it wants one, is
+in `ZEUSD_TOKEN`. Standard library only: a watchdog restores through it too.
 
 The daemon numbers the GPUs of the node, NVML only those that this process may use, so one number can mean two
 GPUs. The daemon is used where both have the same GPUs, or where `ZEUSD_GPU_ID` gives its number (of several
@@ -232,13 +234,18 @@ def _ask(method: str, request: str) -> tuple[int, str]:
     path = _path()
     token = os.environ.get("ZEUSD_TOKEN", "").strip()  # of a file, with its end of line
     if not (token.isascii() and token.isprintable()):  # said here: an error of the HTTP library would show it
-        raise NotPermitted("ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it anew, or unset ZEUSD_SOCK_PATH")
+        raise NotPermitted(
+            "ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it anew, or unset "
+            "ZEUSD_SOCK_PATH"
+        )
     connection = _Connection(path)
     try:
         connection.request(method, request, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        raise NotPermitted(f"the Zeus daemon at {path} does not answer ({error}); start zeusd, or unset ZEUSD_SOCK_PATH") from error
+        raise NotPermitted(
+            f"the Zeus daemon at {path} does not answer ({error}); start zeusd, or unset ZEUSD_SOCK_PATH"
+        ) from error
     finally:
         connection.close()

@@ -1,11 +1,13 @@
-"""Where trials run: one at a time on each GPU, in a process of its own per GPU, behind `concurrent.futures.Executor`.
+"""Where trials run: one at a time on each GPU, in a process of its own per GPU, behind
+`concurrent.futures.Executor`.
 
     LocalExecutor    processes of this machine, the default
     HereExecutor     this process, for work that cannot leave it
     DaskExecutor     workers of a Dask client, one per GPU with `resources={"GPU": 1}`; extra `[cluster]`
 
-GPUs are a matter of the executor, not of `submit`. A process that dies takes its trial with it, not the sweep: the setting is restored
-by its watchdog (and by the next process, from the journal), and the trial is run again.
+GPUs are a matter of the executor, not of `submit`. A process that dies takes its trial with it, not the
+sweep: the setting is restored by its watchdog (and by the next process, from the journal), and the trial is
+run again.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class WorkerDied(WorkbenchError):
 
 
 class HereExecutor(Executor):
-    """Runs everything in this process, at once: `submit` returns when it is done. For work that holds on to what is here."""
+    """Runs everything in this process, at once: `submit` returns when it is done. For work that holds on
+    to what is here.
+    """
 
     gpus: tuple[str, ...] = ("",)
 
@@ -51,7 +55,8 @@ class HereExecutor(Executor):
 
 
 class LocalExecutor(Executor):
-    """One process per GPU; each sees only its own (CUDA_VISIBLE_DEVICES). Functions of a notebook travel by value (cloudpickle).
+    """One process per GPU; each sees only its own (CUDA_VISIBLE_DEVICES). Functions of a notebook travel by
+    value (cloudpickle).
 
     Args:
         gpus: UUIDs.
@@ -65,14 +70,21 @@ class LocalExecutor(Executor):
         self._jobs: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
         self._closed = False
         self._processes: dict[str, multiprocessing.process.BaseProcess] = {}
-        self._threads = [threading.Thread(target=self._serve, args=(uuid,), name=f"trials on {uuid}", daemon=True) for uuid in self.gpus]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(uuid,), name=f"trials on {uuid}", daemon=True)
+            for uuid in self.gpus
+        ]
         for thread in self._threads:
             thread.start()
 
     @property
     def pids(self) -> dict[str, int]:
         """Process of each GPU that runs now."""
-        return {uuid: process.pid for uuid, process in list(self._processes.items()) if process.is_alive() and process.pid}
+        return {
+            uuid: process.pid
+            for uuid, process in list(self._processes.items())
+            if process.is_alive() and process.pid
+        }
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function in the process of the next GPU that is free."""
@@ -118,9 +130,12 @@ class LocalExecutor(Executor):
                     if process is None or not process.is_alive() or here is None:
                         try:
                             here = self._start(uuid)
-                        except Exception as error:  # this thread must live on: whoever waits for it would wait for ever
+                        # this thread must live on: whoever waits for it would wait for ever
+                        except Exception as error:
                             here = None
-                            future.set_exception(WorkerDied(f"no process can be started for GPU {uuid}: {error}"))
+                            future.set_exception(
+                                WorkerDied(f"no process can be started for GPU {uuid}: {error}")
+                            )
                             break
                     try:
                         here.send_bytes(message)
@@ -128,7 +143,9 @@ class LocalExecutor(Executor):
                     except (EOFError, OSError):  # it died
                         here = None
                         if attempt == ATTEMPTS - 1:
-                            future.set_exception(WorkerDied(f"the process of GPU {uuid} died {ATTEMPTS} times with this trial"))
+                            future.set_exception(
+                                WorkerDied(f"the process of GPU {uuid} died {ATTEMPTS} times with this trial")
+                            )
                         continue
                     _settle(future, answer)
                     break
@@ -157,7 +174,8 @@ class LocalExecutor(Executor):
 def _settle(future: Future[Any], answer: bytes) -> None:
     try:
         failed, value = pickle.loads(answer)
-    except Exception as error:  # errors with arguments of their own often cannot be unpickled; whoever waits must still hear of it
+    # errors with arguments of their own often cannot be unpickled; whoever waits must still hear of it
+    except Exception as error:
         future.set_exception(RuntimeError(f"its answer cannot be read here: {type(error).__name__}: {error}"))
         return
     if failed:
@@ -177,7 +195,8 @@ def _work(jobs: Connection, uuid: str) -> None:
         try:
             function, args, kwargs = pickle.loads(message)
             answer: tuple[bool, Any] = (False, function(*args, **kwargs))
-        except KeyboardInterrupt as error:  # a terminal interrupts all its processes: told, not died of, or the trial would begin again
+        # a terminal interrupts all its processes: told, not died of, or the trial would begin again
+        except KeyboardInterrupt as error:
             answer = (True, error)
         except Exception as error:
             answer = (True, error)
@@ -205,7 +224,8 @@ class DaskExecutor(Executor):
         offered = [worker for worker in workers.values() if worker.get("resources", {}).get("GPU")]
         if not offered:
             raise UsageError(
-                f"none of the {len(workers)} Dask workers offers a GPU; start one worker per GPU with --resources 'GPU=1' --nthreads 1 "
+                f"none of the {len(workers)} Dask workers offers a GPU; start one worker per GPU with "
+                "--resources 'GPU=1' --nthreads 1 "
                 "and CUDA_VISIBLE_DEVICES set, or use workbench.experiments.executors.dask_client()"
             )
         self.gpus = tuple(str(worker.get("name", "")) for worker in offered)
@@ -232,7 +252,8 @@ class DaskExecutor(Executor):
 
 
 def dask_client(gpus: Sequence[str]) -> Client:
-    """A Dask cluster on this machine: one worker per GPU, restarted by its nanny when it dies. Close its `cluster` after it.
+    """A Dask cluster on this machine: one worker per GPU, restarted by its nanny when it dies. Close its
+    `cluster` after it.
 
     Raises:
         UsageError: no GPU, or Dask is not installed.
@@ -241,9 +262,20 @@ def dask_client(gpus: Sequence[str]) -> Client:
     try:
         from distributed import Client, Nanny, Scheduler, SpecCluster
     except ImportError as error:
-        raise UsageError("Dask is not installed; pip install 'gpu-energy-workbench[cluster]', or leave out executor=") from error
-    common = {"nthreads": 1, "resources": {"GPU": 1}, "host": "127.0.0.1", "dashboard": False, "silence_logs": logging.ERROR}
-    workers = {uuid: {"cls": Nanny, "options": {**common, "name": uuid, "env": {"CUDA_VISIBLE_DEVICES": uuid}}} for uuid in found}
+        raise UsageError(
+            "Dask is not installed; pip install 'gpu-energy-workbench[cluster]', or leave out executor="
+        ) from error
+    common = {
+        "nthreads": 1,
+        "resources": {"GPU": 1},
+        "host": "127.0.0.1",
+        "dashboard": False,
+        "silence_logs": logging.ERROR,
+    }
+    workers = {
+        uuid: {"cls": Nanny, "options": {**common, "name": uuid, "env": {"CUDA_VISIBLE_DEVICES": uuid}}}
+        for uuid in found
+    }
     scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
     return Client(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.ERROR))
 
@@ -251,5 +283,7 @@ def dask_client(gpus: Sequence[str]) -> Client:
 def _distinct(gpus: Sequence[str]) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(gpus))
     if not found:
-        raise UsageError("there is no GPU to run trials on; choose a simulated one with workbench.simulate('A100')")
+        raise UsageError(
+            "there is no GPU to run trials on; choose a simulated one with workbench.simulate('A100')"
+        )
     return found

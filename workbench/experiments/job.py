@@ -10,8 +10,8 @@
                     workbench.step()              # where an iteration ends, limits may be profiled
                 run.epoch(validate())
 
-A run is measured by the meter of this process's session. Its power limit is put back when it ends, however it ends. The history is an
-Optuna study (`search.study`), shared by everybody who names the same storage.
+A run is measured by the meter of this process's session. Its power limit is put back when it ends, however it
+ends. The history is an Optuna study (`search.study`), shared by everybody who names the same storage.
 """
 
 from __future__ import annotations
@@ -49,19 +49,24 @@ class RecurringJob:
         batch_sizes: Allowed ones.
         default: Your own choice, where the first run starts; the largest where None.
         objective: What is to be small; a number is Zeus' eta (1 counts energy only, 0 time only).
-        storage: An Optuna storage URL or the path of an SQLite file; a file in the user's data directory where None.
-        target: Value of the metric at which a run has reached its goal; without one `report(reached=True)` says so.
+        storage: An Optuna storage URL or the path of an SQLite file; a file in the user's data directory
+            where None.
+        target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
+            says so.
         higher_is_better: Of the metric.
         max_epochs: After so many a run has failed.
-        policy: Ours by name ("knowledge-gradient", "zeus", "default-batch-size"), a policy, or a sampler of Optuna's.
-        power_limits_w: Limits of one GPU that may be set; what the GPUs take in steps of 25 W where None, () leaves the limit alone.
+        policy: Ours by name ("knowledge-gradient", "zeus", "default-batch-size"), a policy, or a sampler of
+            Optuna's.
+        power_limits_w: Limits of one GPU that may be set; what the GPUs take in steps of 25 W where None, ()
+            leaves the limit alone.
         meter: Measures the runs; the session's where None.
         seed: Of the policy's draws.
         accept_changes: Go on where the history has other batch sizes.
         retries: Attempts that `attempts` and `run` make for one recurrence.
 
     Raises:
-        UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with other batch sizes.
+        UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with
+            other batch sizes.
         StoreError: a history that cannot be read or is somebody else's.
         NoDriver: no GPU here, and the objective is not time alone.
     """
@@ -93,11 +98,17 @@ class RecurringJob:
         gpus = self.meter.devices
         limits = self._limits(power_limits_w)
         space = Space(
-            sizes, default if default is not None else max(sizes, default=0), limits, max_epochs, target, gpus[0].name if gpus else None
+            sizes,
+            default if default is not None else max(sizes, default=0),
+            limits,
+            max_epochs,
+            target,
+            gpus[0].name if gpus else None,
         )
         if not gpus and not isinstance(objective, Time):
             raise NoDriver(
-                f"{session.current().why_no_gpu() or 'no GPU is measured here'}; without one only time can be minimised: objective=Time()"
+                f"{session.current().why_no_gpu() or 'no GPU is measured here'}; without one only time can "
+                "be minimised: objective=Time()"
             )
         if isinstance(objective, (int, float)):
             objective = ZeusCost(float(objective), self._most_w(), max(len(gpus), 1))
@@ -135,7 +146,8 @@ class RecurringJob:
         return configuration_of(self._next)
 
     def choose(self, batch_size: int | None, power_limit_w: float | None = None) -> None:
-        """Run the next recurrence at a batch size that you have chosen, once; None leaves it to the policy again.
+        """Run the next recurrence at a batch size that you have chosen, once; None leaves it to the policy
+        again.
 
         The policy learns from that run as from any other.
 
@@ -159,7 +171,8 @@ class RecurringJob:
         return Recurrence(self, attempt)
 
     def attempts(self) -> Iterator[Recurrence]:
-        """The attempts of one recurrence, until one has reached the target: slices of a few seconds, whole runs, retries.
+        """The attempts of one recurrence, until one has reached the target: slices of a few seconds, whole
+        runs, retries.
 
         Raises:
             UsageError: no batch size reaches the target.
@@ -167,7 +180,9 @@ class RecurringJob:
         """
         runs = slices = 0
         while runs < self.retries:
-            attempt = self._next or self.study.ask(slices=self._slices and slices < 2 * len(self.space.batch_sizes))
+            attempt = self._next or self.study.ask(
+                slices=self._slices and slices < 2 * len(self.space.batch_sizes)
+            )
             self._next = None
             runs += attempt.purpose == "run"
             slices += attempt.purpose == "slice"
@@ -175,17 +190,25 @@ class RecurringJob:
             yield run
             if not run.entered:
                 self.study.end(attempt, state="interrupted")
-                raise UsageError("an attempt was not run; use `for run in job.attempts():` with `with run:` inside")
+                raise UsageError(
+                    "an attempt was not run; use `for run in job.attempts():` with `with run:` inside"
+                )
             if run.reached:
                 return
-            # A slice that shows nothing (no right to set a limit, a loop that does not tell its iterations) would be wanted for ever.
+            # A slice that shows nothing (no right to set a limit, a loop that does not tell its iterations)
+            # would be wanted for ever.
             self._slices &= bool(run.attempt.profile) or run.purpose != "slice"
-        raise MeasurementError(f"{runs} runs of '{self.name}' in a row did not reach their target; allow more epochs, or lower the target")
+        raise MeasurementError(
+            f"{runs} runs of '{self.name}' in a row did not reach their target; allow more epochs, or lower "
+            "the target"
+        )
 
     def run(self, train: Callable[[Recurrence], object]) -> Recurrence:
-        """Run one recurrence: `train(run)` as often as it takes, at batch size `run.batch_size`; returns the run that reached the target.
+        """Run one recurrence: `train(run)` as often as it takes, at batch size `run.batch_size`; returns the
+        run that reached the target.
 
-        A batch size that does not fit the memory is noted, and another one is tried; every other error of the training goes through.
+        A batch size that does not fit the memory is noted, and another one is tried; every other error of the
+        training goes through.
         """
         for run in self.attempts():
             try:
@@ -209,8 +232,13 @@ class RecurringJob:
         from .history.csv import as_frame
 
         frame = as_frame(self.study.attempts)
-        time_s, energy_j = frame["time_s"] + frame["profile_time_s"], frame["energy_j"] + frame["profile_energy_j"]
-        return frame.with_columns(pl.Series("cost", self.objective.cost(time_s.to_numpy(), energy_j.to_numpy()), dtype=pl.Float64))
+        time_s, energy_j = (
+            frame["time_s"] + frame["profile_time_s"],
+            frame["energy_j"] + frame["profile_energy_j"],
+        )
+        return frame.with_columns(
+            pl.Series("cost", self.objective.cost(time_s.to_numpy(), energy_j.to_numpy()), dtype=pl.Float64)
+        )
 
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""
@@ -219,7 +247,8 @@ class RecurringJob:
         return write_csv(self.study.attempts, Path(path))
 
     def import_csv(self, path: str | Path) -> int:
-        """Add a history that `export_csv` has written; what is here already is left out. Returns how many attempts were added.
+        """Add a history that `export_csv` has written; what is here already is left out. Returns how many
+        attempts were added.
 
         Raises:
             UsageError: a row that is none, with its number; nothing was added.
@@ -243,13 +272,23 @@ class RecurringJob:
         known = [(low, high) for low, high in ranges if low is not None and high is not None]
         if wanted is None:
             if gpus and not able:
-                why = next((c.reason for gpu in gpus for c in gpu.capabilities if c.name == "set_power_limit" and not c.present), "")
+                why = next(
+                    (
+                        c.reason
+                        for gpu in gpus
+                        for c in gpu.capabilities
+                        if c.name == "set_power_limit" and not c.present
+                    ),
+                    "",
+                )
                 self.notes.append(f"the power limit stays as it is: {why or 'this GPU does not take one'}")
             return default_limits_w(known) if able and len(known) == len(gpus) else ()
         for limit_w in wanted:
             for low, high in known:
                 if not low <= limit_w <= high:
-                    raise UsageError(f"a power limit of {limit_w:g} W is outside what the card takes, {low:g}..{high:g} W")
+                    raise UsageError(
+                        f"a power limit of {limit_w:g} W is outside what the card takes, {low:g}..{high:g} W"
+                    )
         return tuple(sorted({float(limit) for limit in wanted}))
 
     def _most_w(self) -> float:

@@ -1,8 +1,10 @@
-"""Power limits profiled inside a running job: slices begin and end where its iterations do (Zeus, NSDI'23, section 4.2).
+"""Power limits profiled inside a running job: slices begin and end where its iterations do (Zeus, NSDI'23,
+section 4.2).
 
-`OnlinePowerProfiler` is told of every iteration and every epoch, and does the rest: puts the GPUs to the limit that `search.power_profile` wants,
-lets it settle, measures whole iterations, and leaves the best limit in force when it is done. An epoch's end cuts a slice short; where
-epochs are too short for any, or iterations are not told, whole epochs are measured instead.
+`OnlinePowerProfiler` is told of every iteration and every epoch, and does the rest: puts the GPUs to the
+limit that `search.power_profile` wants, lets it settle, measures whole iterations, and leaves the best limit
+in force when it is done. An epoch's end cuts a slice short; where epochs are too short for any, or iterations
+are not told, whole epochs are measured instead.
 """
 
 from __future__ import annotations
@@ -108,7 +110,9 @@ class OnlinePowerProfiler:
             self._boundary()
 
     def end(self) -> None:
-        """The job has ended, or wants no more of it; a slice that has not ended is lost, what was told before is not."""
+        """The job has ended, or wants no more of it; a slice that has not ended is lost, what was told
+        before is not.
+        """
         if self._closed is not None:
             self._read()
         self._drop()
@@ -133,8 +137,16 @@ class OnlinePowerProfiler:
             self._passed += 1
             settled = self._passed > self._slice.warm_up and now_s - self._since_s >= self._slice.settle_s
             # A whole epoch is not thrown away for half a second of it.
-            if settled or (self.by_epoch and self._epoch_s is not None and self._epoch_s[1] > LONG_EPOCH * self._slice.settle_s):
-                self._window, self._count, self._moments = self._meter.open("power-limit slice"), 0, [self._meter.clock()]
+            if settled or (
+                self.by_epoch
+                and self._epoch_s is not None
+                and self._epoch_s[1] > LONG_EPOCH * self._slice.settle_s
+            ):
+                self._window, self._count, self._moments = (
+                    self._meter.open("power-limit slice"),
+                    0,
+                    [self._meter.clock()],
+                )
             return
         self._count += 1
         self._moments.append(now_s)
@@ -150,7 +162,11 @@ class OnlinePowerProfiler:
             try:
                 if self._limiter.set(step.limit_w):
                     self._from_start = self._in_epoch <= 1
-                    self._slice, self._passed, self._since_s = step, 0, now_s if changed else now_s - step.settle_s
+                    self._slice, self._passed, self._since_s = (
+                        step,
+                        0,
+                        now_s if changed else now_s - step.settle_s,
+                    )
                     return True
             except DeviceError as error:  # this limit only
                 self.profile.cannot(step.limit_w, str(error))
@@ -172,16 +188,22 @@ class OnlinePowerProfiler:
         if energy_j is None or not energy_j > 0:
             self.profile.cannot(slice_.limit_w, "its energy could not be measured")
             return
-        self.profile.tell(slice_.limit_w, self._count, measurement.time_s, energy_j, uncertainty_j or 0.0, self._scatter_s())
+        self.profile.tell(
+            slice_.limit_w, self._count, measurement.time_s, energy_j, uncertainty_j or 0.0, self._scatter_s()
+        )
 
     def _salvage(self) -> bool:
-        """Keep the iterations of a slice that an epoch's end cuts short; the evaluation after the last of them is not in it."""
+        """Keep the iterations of a slice that an epoch's end cuts short; the evaluation after the last of
+        them is not in it.
+        """
         if self._window is None or self._slice is None or self._count < SHORTEST:
             return False
         _, _, time_s, energy_j, uncertainty_j = self._meter.energies([self._moments[0], self._moments[-1]])[0]
         if energy_j is None or not energy_j > 0 or (uncertainty_j or 0.0) > 0.2 * energy_j:
             return False
-        self.profile.tell(self._slice.limit_w, self._count, time_s, energy_j, uncertainty_j or 0.0, self._scatter_s())
+        self.profile.tell(
+            self._slice.limit_w, self._count, time_s, energy_j, uncertainty_j or 0.0, self._scatter_s()
+        )
         self._spoilt = 0
         return True
 

@@ -1,4 +1,6 @@
-"""One attempt of a recurring job: measured, its power limit set or profiled, stopped when going on is not worth it, and reported."""
+"""One attempt of a recurring job: measured, its power limit set or profiled, stopped when going on is not
+worth it, and reported.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,10 @@ class Recurrence:
         self._limiter = PowerLimitSetter(self._apply)
         self._profiling: OnlinePowerProfiler | None = None
         self._told_s = 0.0
-        self._seen: tuple[float, float] = (0.0, 0.0)  # when energy was last read, and what it was since the start
+        self._seen: tuple[float, float] = (
+            0.0,
+            0.0,
+        )  # when energy was last read, and what it was since the start
 
     @property
     def configuration(self) -> Configuration:
@@ -121,7 +126,10 @@ class Recurrence:
             UsageError: a metric that is no number.
         """
         if metric is not None and math.isnan(metric):
-            raise UsageError("the metric is NaN; tell run.epoch() a number, or leave it out, and end the run where training has diverged")
+            raise UsageError(
+                "the metric is NaN; tell run.epoch() a number, or leave it out, and end the run where "
+                "training has diverged"
+            )
         self.epochs += 1
         if not self._first_epoch_steps:
             self._first_epoch_steps = self._steps
@@ -137,7 +145,9 @@ class Recurrence:
         self._beat(time_s, energy_j)
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop: the target is reached, or going on is not worth it, or a slice is done."""
+        """Whether to leave the training loop: the target is reached, or going on is not worth it, or a
+        slice is done.
+        """
         if self.purpose == "slice" and (self._profiling is None or self._profiling.done):
             self.stop_reason = self.stop_reason or "the slice is done"
         return self.reached or bool(self.stop_reason)
@@ -155,7 +165,9 @@ class Recurrence:
         self._reported = reached
         self.reached = reached
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         marks.detach(self._notebook)
         assert self._window is not None
         try:
@@ -165,10 +177,14 @@ class Recurrence:
             self.notes.append(str(problem))
         finally:
             if self._limiter.refused and self._profiling is not None:
-                self.notes.append(f"the power limit stays as it is, and only one is known: {self._limiter.refused}")
+                self.notes.append(
+                    f"the power limit stays as it is, and only one is known: {self._limiter.refused}"
+                )
             window = self._meter.close(self._window)
             self._restore()
-        outcome = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+        outcome = (
+            "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+        )
         self.measurement = self._meter.measure(window, outcome=outcome)
         self._end(error)
 
@@ -186,15 +202,24 @@ class Recurrence:
             except DeviceError as error:
                 in_force, self._limiter.refused = False, str(error)
             if not in_force:
-                self.notes.append(f"the run goes on without its power limit of {wanted:g} W: {self._limiter.refused}")
+                self.notes.append(
+                    f"the run goes on without its power limit of {wanted:g} W: {self._limiter.refused}"
+                )
             return
         among = limits if wanted is None else (wanted,)
         update_s = max((self._update_s(gpu.uuid) for gpu in self._meter.devices), default=0.1)
 
         def make(by_epoch: bool) -> PowerProfile:
-            # Epochs are sums of many iterations and differ little; more than one at a limit is seldom worth it.
+            # Epochs are sums of many iterations and differ little; more than one at a limit is seldom worth
+            # it.
             scatter = EPOCH_SCATTER if by_epoch else SCATTER
-            return PowerProfile(among, self.job.objective, counter_update_s=update_s, gpus=len(self._meter.devices), scatter=scatter)
+            return PowerProfile(
+                among,
+                self.job.objective,
+                counter_update_s=update_s,
+                gpus=len(self._meter.devices),
+                scatter=scatter,
+            )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
 
@@ -224,7 +249,9 @@ class Recurrence:
             self._beat(*self._spent())
 
     def _take(self, metric: float) -> None:
-        """The metric of the epoch that has ended: is the target reached, and which levels on the way to it?"""
+        """The metric of the epoch that has ended: is the target reached, and which levels on the way to
+        it?
+        """
         self.metric, target = metric, self.job.space.target
         if target is None:
             return
@@ -243,7 +270,10 @@ class Recurrence:
         now_s, (last_s, energy_j) = self._meter.clock(), self._seen
         if all(device.can("energy") for device in self._meter.devices):
             try:
-                energy_j = sum(d.energy_j() - edge.energy_j for d, edge in zip(self._meter.devices, self._window.opened, strict=True))
+                energy_j = sum(
+                    d.energy_j() - edge.energy_j
+                    for d, edge in zip(self._meter.devices, self._window.opened, strict=True)
+                )
             except DeviceError as error:
                 self.notes.append(str(error))
         elif now_s > last_s:
@@ -270,7 +300,10 @@ class Recurrence:
         if energy_j is None:
             energy_j = 0.0
             if not isinstance(self.job.objective, Time):
-                self.notes.append("the energy of this run could not be measured; it is in the history as crashed, without a cost")
+                self.notes.append(
+                    "the energy of this run could not be measured; it is in the history as crashed, without "
+                    "a cost"
+                )
         measured = self.measurement.energy_j is not None or isinstance(self.job.objective, Time)
         profiled = self._profiling
         p_time_s, p_energy_j = (profiled.time_s, profiled.energy_j) if profiled else (0.0, 0.0)
@@ -286,19 +319,26 @@ class Recurrence:
             energy_j=max(energy_j - p_energy_j, 0.0),
             profile_time_s=p_time_s,
             profile_energy_j=p_energy_j,
-            profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j) if state != "crashed" or profiled else (),
+            profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j)
+            if state != "crashed" or profiled
+            else (),
             milestones=tuple(self._milestones.items()),
             iterations_per_epoch=self._iterations_per_epoch(),
             metric=_finite(self.metric),
             oom=error is not None and out_of_memory(error),
-            reason=self.stop_reason or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
+            reason=self.stop_reason
+            or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
         )
         if profiled is not None and not profiled.done:
             self.notes.append("the profile of power limits was not finished")
 
     def _state(self, error: BaseException | None) -> str:
         if error is not None:
-            return "crashed" if isinstance(error, Exception) and not isinstance(error, GeneratorExit) else "interrupted"
+            return (
+                "crashed"
+                if isinstance(error, Exception) and not isinstance(error, GeneratorExit)
+                else "interrupted"
+            )
         if self.purpose == "slice":
             return "stopped"
         if self.reached:
@@ -312,18 +352,30 @@ class Recurrence:
             return float(self._first_epoch_steps)
         if self._profiling is not None and not self._profiling.by_epoch:
             # Of a run that saw no epoch: samples of an epoch are the same at every batch size.
-            known = [a.iterations_per_epoch * a.batch_size for a in self.job.study.attempts if a.iterations_per_epoch]
+            known = [
+                a.iterations_per_epoch * a.batch_size
+                for a in self.job.study.attempts
+                if a.iterations_per_epoch
+            ]
             return sorted(known)[len(known) // 2] / self.batch_size if known else None
         return None
 
-    def _profiled(self, epochs: float, time_s: float, energy_j: float) -> tuple[tuple[float, float, float], ...]:
+    def _profiled(
+        self, epochs: float, time_s: float, energy_j: float
+    ) -> tuple[tuple[float, float, float], ...]:
         """(limit, seconds, watts) of an epoch at each limit that is known now."""
         profiling = self._profiling
         limit_w = self._limiter.limit_w
         if profiling is None or not len(profiling.profile.slices):
-            if self.epochs < 1 or time_s <= 0 or (self._limiter.refused == "" and self.job.space.power_limits_w):
+            if (
+                self.epochs < 1
+                or time_s <= 0
+                or (self._limiter.refused == "" and self.job.space.power_limits_w)
+            ):
                 return ()
-            return ((self._limit_found() or 0.0, time_s / epochs, energy_j / time_s),)  # the limit that there is
+            return (
+                (self._limit_found() or 0.0, time_s / epochs, energy_j / time_s),
+            )  # the limit that there is
         each = 1.0 if profiling.by_epoch else self._iterations_per_epoch()
         if each is None:
             return ()
@@ -367,7 +419,12 @@ def configuration_of(attempt: Attempt) -> Configuration:
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
     words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
-    return isinstance(error, MemoryError) or "outofmemory" in words or "out of memory" in words or "resource exhausted" in words
+    return (
+        isinstance(error, MemoryError)
+        or "outofmemory" in words
+        or "out of memory" in words
+        or "resource exhausted" in words
+    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,10 +1,12 @@
-"""Sweeps: many configurations of one workload measured, on one GPU or several, until the budget is spent or the frontier is known.
+"""Sweeps: many configurations of one workload measured, on one GPU or several, until the budget is spent or
+the frontier is known.
 
-    found = workbench.sweep(train_some, {"batch_size": [64, 128, 256], "power_limit_w": range(100, 301, 25)}, budget=12)
-    workbench.panels.frontier(found)
+    found = workbench.sweep(train_some, {"batch_size": [64, 128, 256], "power_limit_w": range(100, 301, 25)},
+    budget=12) workbench.panels.frontier(found)
 
-`Sweep` is the same as a thing to step: it yields a row (`trial.TRIALS`) as each trial ends, so that a button, a test and a loop can
-drive it. With a name its rows are kept on disk, and a sweep of that name goes on where the last one was interrupted.
+`Sweep` is the same as a thing to step: it yields a row (`trial.TRIALS`) as each trial ends, so that a button,
+a test and a loop can drive it. With a name its rows are kept on disk, and a sweep of that name goes on where
+the last one was interrupted.
 """
 
 from __future__ import annotations
@@ -43,14 +45,18 @@ class Sweep:
     """One sweep, to be iterated.
 
     Args:
-        work: A fixed piece of training: a function of the batch size that returns how many samples it went through.
-        space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz, mem_clock_mhz (all combinations).
+        work: A fixed piece of training: a function of the batch size that returns how many samples it went
+            through.
+        space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz,
+            mem_clock_mhz (all combinations).
         budget: Configurations to measure at most, trials that fail beside; the whole space where None.
-        order: "frontier" measures next where the frontier is expected to grow most and stops when it has it; "grid" goes through all.
+        order: "frontier" measures next where the frontier is expected to grow most and stops when it has it;
+            "grid" goes through all.
         executor: Where trials run; a process per GPU where None.
         gpus: UUIDs for that; all that the session sees where None.
         name: Keep the rows under this name and go on with those that are there.
-        worth: With "frontier", stop where the next trial is expected to add less than this share of the frontier's area.
+        worth: With "frontier", stop where the next trial is expected to add less than this share of the
+            frontier's area.
         seed: Of the search.
 
     Raises:
@@ -71,9 +77,14 @@ class Sweep:
         seed: int = 0,
     ) -> None:
         if not callable(work):
-            raise UsageError(f"the workload is a function of the batch size that trains a fixed piece, not {type(work).__name__}")
+            raise UsageError(
+                "the workload is a function of the batch size that trains a fixed piece, not "
+                f"{type(work).__name__}"
+            )
         if budget is not None and budget < 1:
-            raise UsageError(f"a budget of {budget} trials measures nothing; give 1 or more, or None for the whole space")
+            raise UsageError(
+                f"a budget of {budget} trials measures nothing; give 1 or more, or None for the whole space"
+            )
         if order not in ("frontier", "grid"):
             raise UsageError(f"the order is {order!r}; it is 'frontier' or 'grid'")
         self.work, self.space, self.order, self.name = work, candidates(space), order, name
@@ -143,7 +154,11 @@ class Sweep:
         """Seconds that the rest of the budget will take; None before the first trial has ended."""
         if self._began is None or not self._run_here:
             return None
-        return (time.monotonic() - self._began) / self._run_here * max(self.budget - len(self._search.measured), 0)
+        return (
+            (time.monotonic() - self._began)
+            / self._run_here
+            * max(self.budget - len(self._search.measured), 0)
+        )
 
     def cancel(self) -> None:
         """Begin no further trial; those that run are finished and kept."""
@@ -161,7 +176,11 @@ class Sweep:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
                     number = len(self._rows) + len(under_way)
-                    under_way[executor.submit(_run, self._configuration(row), self.work, number, self.name or "sweep")] = row
+                    under_way[
+                        executor.submit(
+                            _run, self._configuration(row), self.work, number, self.name or "sweep"
+                        )
+                    ] = row
                 if not under_way:
                     return
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
@@ -184,7 +203,9 @@ class Sweep:
         if self._given_up:
             return None
         if len(self._search.measured) + running >= self.budget:
-            self.reason = "the budget is spent" if self.budget < len(self.space) else "all configurations are measured"
+            self.reason = (
+                "the budget is spent" if self.budget < len(self.space) else "all configurations are measured"
+            )
             return None
         if self.order == "grid":
             begun = {*self._search.measured, *self._out, *self._search.begun}
@@ -194,7 +215,9 @@ class Sweep:
             row = None if step is None else step.row
         if row is None:
             if not running:
-                self.reason = self.reason or ("the frontier is known" if self._search.measured else "nothing is left to measure")
+                self.reason = self.reason or (
+                    "the frontier is known" if self._search.measured else "nothing is left to measure"
+                )
             return None
         self._search.begin(row)
         return row
@@ -203,7 +226,10 @@ class Sweep:
         try:
             told = future.result()
         except Exception as error:  # the process died each time, or the cluster has gone
-            told = trial.blank(self._configuration(row), len(self._rows)) | {"outcome": "lost", "reason": str(error)}
+            told = trial.blank(self._configuration(row), len(self._rows)) | {
+                "outcome": "lost",
+                "reason": str(error),
+            }
         self._run_here += 1
         self._take(told)
         self._store()
@@ -222,11 +248,15 @@ class Sweep:
             return
         self._bar(row, reason)
         if outcome == "out of memory" and told["batch_size"] is not None:
-            for other in self.space.with_row_index("row").filter(pl.col("batch_size") >= told["batch_size"])["row"]:
+            for other in self.space.with_row_index("row").filter(pl.col("batch_size") >= told["batch_size"])[
+                "row"
+            ]:
                 self._bar(other, reason)
         if outcome in ("not permitted", "not supported"):
             knobs = [knob for knob in KNOBS if knob in self.space.columns and told[knob] is not None]
-            for other in self.space.with_row_index("row").filter(pl.any_horizontal(pl.col(knobs).is_not_null()))["row"]:
+            for other in self.space.with_row_index("row").filter(
+                pl.any_horizontal(pl.col(knobs).is_not_null())
+            )["row"]:
                 self._bar(other, reason)
             self.reason = reason
         if outcome in FAILED:
@@ -237,7 +267,8 @@ class Sweep:
             self._give_up(told)
 
     def _give_up(self, told: dict[str, Any]) -> None:
-        """Measure no more at a batch size with `ALIKE` equal failures in a row; end where another goes on with them.
+        """Measure no more at a batch size with `ALIKE` equal failures in a row; end where another goes on
+        with them.
 
         The batch size is all that the work is given, so other settings do not mend it.
         """
@@ -301,7 +332,8 @@ class Sweep:
             return frame.select(TRIALS.names()).cast(TRIALS).to_dicts()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(
-                f"the sweep {self.name!r} is kept in {path}, which cannot be read ({str(error).splitlines()[0]}); "
+                f"the sweep {self.name!r} is kept in {path}, which cannot be read "
+                f"({str(error).splitlines()[0]}); "
                 "move the file away to begin anew, or take another name"
             ) from error
 
@@ -356,16 +388,22 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     else:
         if unknown:
             raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
-        single = [name for name, values in space.items() if isinstance(values, (int, float, str)) or values is None]
+        single = [
+            name for name, values in space.items() if isinstance(values, (int, float, str)) or values is None
+        ]
         if single:
             raise UsageError(f"{single[0]} is {space[single[0]]!r}; give a list of values, even for one")
         lists = {name: list(values) for name, values in space.items()}
         empty = [name for name, values in lists.items() if not values]
         if empty:
             raise UsageError(f"{empty[0]} has no values; give at least one, or leave the axis out")
-        frame = pl.DataFrame(list(itertools.product(*lists.values())), schema=list(lists), orient="row", strict=False)
+        frame = pl.DataFrame(
+            list(itertools.product(*lists.values())), schema=list(lists), orient="row", strict=False
+        )
     if not frame.columns or frame.is_empty():
-        raise UsageError(f"there is nothing to choose from; give values for at least one of {', '.join(AXES)}")
+        raise UsageError(
+            f"there is nothing to choose from; give values for at least one of {', '.join(AXES)}"
+        )
     types = {name: pl.Float64 if name == "power_limit_w" else pl.Int64 for name in frame.columns}
     rule = "batch sizes and clocks are whole numbers above 0, limits are watts"
     try:
@@ -374,7 +412,11 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     except pl.exceptions.PolarsError as error:
         raise UsageError(f"{rule}: {str(error).splitlines()[0]}") from error
     for name in frame.columns:  # a cast to whole numbers cuts what is behind the point off, and says nothing
-        wrong = numbers[name].filter(~(numbers[name] > 0) | ~numbers[name].is_finite() | (typed[name].cast(pl.Float64) != numbers[name]))
+        wrong = numbers[name].filter(
+            ~(numbers[name] > 0)
+            | ~numbers[name].is_finite()
+            | (typed[name].cast(pl.Float64) != numbers[name])
+        )
         if len(wrong):
             raise UsageError(f"{rule}: {name} cannot be {wrong[0]:g}")
     return typed.unique(maintain_order=True)
@@ -401,7 +443,10 @@ def _all_gpus() -> list[str]:
     mine = session.current()
     found = [device.uuid for device in mine.devices]
     if not found:
-        raise NoDriver(f"there is no GPU to sweep on ({mine.why_no_gpu()}); choose a simulated one with workbench.simulate('A100')")
+        raise NoDriver(
+            f"there is no GPU to sweep on ({mine.why_no_gpu()}); choose a simulated one with "
+            "workbench.simulate('A100')"
+        )
     return found
 
 
@@ -416,7 +461,7 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
     row, _ = trial.run(
         configuration, work, devices[0], mine.meter, trial=number, label=label,
         keep=lambda measurement, window: session.keep(measurement, window, recorder, store),
-    )  # fmt: skip
+    )
     return row
 
 

@@ -1,6 +1,7 @@
 """One trial: a configuration applied to a GPU, a piece of work run and measured under it, the GPU put back.
 
-A trial is a row of `TRIALS`, whatever came of it: what was asked for, what the driver set, what it was put back to, and how it ended.
+A trial is a row of `TRIALS`, whatever came of it: what was asked for, what the driver set, what it was put
+back to, and how it ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..measurement.meter import Meter
 from ..records import Configuration, Measurement, Observation, Setting, Window
 
 Work = Callable[[int | None], float | None]
-"""A fixed piece of training at a batch size (None: its own); returns the samples that it went through, or None."""
+"""A fixed piece of training at a batch size (None: its own); returns the samples it went through, or None."""
 
 Keep = Callable[[Measurement, Window], object]
 """What stores a measurement and the trace of its window."""
@@ -38,7 +39,8 @@ TRIALS = pl.Schema(
         "mem_clock_mhz": pl.Int64,
         "applied_w": pl.Float64,  # read back before the work began
         "restored_w": pl.Float64,  # read back after the GPU was put back
-        "outcome": pl.String,  # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
+        # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
+        "outcome": pl.String,
         "reason": pl.String,
         "raised_at": pl.String,  # "file:line" of the work where it failed
         "time_s": pl.Float64,  # a sample, or the whole piece where samples are not told
@@ -68,11 +70,11 @@ REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
 def run(
     configuration: Configuration, work: Work, device: Device, meter: Meter, *,
     trial: int = 0, label: str = "trial", keep: Keep | None = None,
-) -> tuple[dict[str, Any], Observation | None]:  # fmt: skip
+) -> tuple[dict[str, Any], Observation | None]:
     """Measure a piece of work under a configuration; returns the row, and the observation where there is one.
 
-    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every case. An interrupt passes
-    through after that.
+    Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is put back in every
+    case. An interrupt passes through after that.
     """
     row = blank(configuration, trial)
     row |= {"gpu": device.name, "uuid": device.uuid, "worker": str(os.getpid()), "began_unix_s": time.time()}
@@ -127,9 +129,11 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def raised_at(error: BaseException, work: Work) -> str | None:
-    """The line of the user's code ("file:line") that an error comes from, not that of a library that it called.
+    """The line of the user's code ("file:line") that an error comes from, not that of a library that it
+    called.
 
-    Where the work could not even be called, it is the line that defines the work; None where neither is known.
+    Where the work could not even be called, it is the line that defines the work; None where neither is
+    known.
     """
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     libraries = (*installed, str(Path(__file__).parent), "<frozen ")
@@ -144,14 +148,25 @@ def raised_at(error: BaseException, work: Work) -> str | None:
 def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     """Time and energy for a row, per sample where samples are told."""
     energy_j, uncertainty_j = measurement.energy_j, measurement.energy_uncertainty_j
-    simulated = {"simulated": measurement.simulated, "measurement": measurement.id, "run_s": measurement.time_s, "run_j": energy_j}
+    simulated = {
+        "simulated": measurement.simulated,
+        "measurement": measurement.id,
+        "run_s": measurement.time_s,
+        "run_j": energy_j,
+    }
     try:
         samples = None if samples is None else float(samples)
     except (TypeError, ValueError):
-        reason = f"the work returns a {type(samples).__name__}; it is to return how many samples it went through, or None"
+        reason = (
+            f"the work returns a {type(samples).__name__}; it is to return how many samples it went through, "
+            "or None"
+        )
         return simulated | {"outcome": "error", "reason": reason}
     if samples is not None and not (math.isfinite(samples) and samples > 0):
-        return simulated | {"outcome": "error", "reason": f"the work says that it went through {samples:g} samples; give a number above 0"}
+        return simulated | {
+            "outcome": "error",
+            "reason": f"the work says that it went through {samples:g} samples; give a number above 0",
+        }
     if energy_j is None or not energy_j > 0 or not measurement.time_s > 0:
         why = "; ".join(note for gpu in measurement.gpus for note in gpu.notes) or "the GPU told no energy"
         return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}

@@ -1,4 +1,6 @@
-"""Training jobs to try the workbench on: simulated where the GPU is, a small PyTorch network on a real one."""
+"""Training jobs to try the workbench on: simulated where the GPU is, a small PyTorch network on a real
+one.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ from ..device import nvml, selection
 from ..errors import NotSupported, UsageError
 
 
-def example_training(workload: str = "imagenet", *, iterations: int = 40, batch_size: int | None = None) -> Iterator[int]:
+def example_training(
+    workload: str = "imagenet", *, iterations: int = 40, batch_size: int | None = None
+) -> Iterator[int]:
     """Iterate a training as one would iterate a data loader; yields the iteration's number.
 
-    On a simulated GPU this is the named workload of `simulation.training`. On a real GPU it is a small convolutional network in
-    PyTorch on random images, whatever the name, so that notebooks run on both.
+    On a simulated GPU this is the named workload of `simulation.training`. On a real GPU it is a small
+    convolutional network in PyTorch on random images, whatever the name, so that notebooks run on both.
 
     Raises:
         UsageError: fewer than one iteration, or an unknown workload.
@@ -38,7 +42,10 @@ def _first_visible() -> int:
     known = nvml.identities()
     seen = selection.visible(known, {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     if not seen:
-        raise NotSupported(f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no simulated GPU to train on")
+        raise NotSupported(
+            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} leaves no simulated GPU to "
+            "train on"
+        )
     return [uuid for uuid, _, _ in known].index(seen[0])
 
 
@@ -52,7 +59,9 @@ def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[
             "or choose a simulated GPU with `%gpu simulate A100`"
         ) from error
     if device == "cuda" and not torch.cuda.is_available():
-        raise NotSupported("PyTorch finds no CUDA device here; choose a simulated GPU with `%gpu simulate A100`")
+        raise NotSupported(
+            "PyTorch finds no CUDA device here; choose a simulated GPU with `%gpu simulate A100`"
+        )
     return _steps(torch, iterations, batch_size, device)
 
 
@@ -61,7 +70,12 @@ def _steps(torch: Any, iterations: int, batch_size: int, device: str) -> Iterato
     layers: list[Any] = []
     width = 3
     for channels in (64, 128, 256, 256):
-        layers += [nn.Conv2d(width, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [
+            nn.Conv2d(width, channels, 3, padding=1),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
         width = channels
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 16, 100)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

@@ -1,6 +1,7 @@
 """For scripts: `measure` a block, a function or a call, `track` a loop. They use the session of the process.
 
-A training never ends of its measurement: what goes wrong here is a note of the result, which has the time in any case.
+A training never ends of its measurement: what goes wrong here is a note of the result, which has the time in
+    any case.
 """
 
 from __future__ import annotations
@@ -70,12 +71,15 @@ def measure(label: str | Callable[..., Any] = "") -> Any:
 
 
 def track(iterable: Iterable[T], label: str = "") -> Track[T]:
-    """Iterate as before, with the energy of every iteration: `for batch in (loop := track(loader)): ...`, `loop.iterations`."""
+    """Iterate as before, with the energy of every iteration: `for batch in (loop := track(loader)): ...`,
+    `loop.iterations`.
+    """
     return session.current().meter_or_clock().track(iterable, label)
 
 
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
-    """The iterations of a stored measurement (or of the newest with this label or id): `.frame`, `.summary`, `.periods`.
+    """The iterations of a stored measurement (or of the newest with this label or id): `.frame`, `.summary`,
+    `.periods`.
 
     The periods are found anew in its stored trace. Iterations that the training had marked stay as they were.
 
@@ -91,7 +95,8 @@ def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     trace = store.trace(named.id)
     if trace is None:
         raise MeasurementError(
-            f"no trace of {named.label or named.id!r} is kept in {store.directory}: the oldest traces go first when all together "
+            f"no trace of {named.label or named.id!r} is kept in {store.directory}: the oldest traces go "
+            "first when all together "
             f"exceed {store.quota_bytes >> 20} MB"
         )
     marked = named.iterations is not None and named.iterations.source == "marks"

@@ -1,10 +1,12 @@
-"""Hooks that mark iterations from inside of a framework's training loop, so that nothing has to be guessed from the power.
+"""Hooks that mark iterations from inside of a framework's training loop, so that nothing has to be guessed
+from the power.
 
     from workbench.measurement.callbacks import HuggingFaceCallback      # LightningCallback, KerasCallback
     trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
 
-Each calls `workbench.step()` after an optimizer step and tells evaluations (and checkpoints, where the framework says when they end)
-apart. In a recurring job each also reports epochs, with a metric, and ends the training when the recurrence is to stop:
+Each calls `workbench.step()` after an optimizer step and tells evaluations (and checkpoints, where the
+framework says when they end) apart. In a recurring job each also reports epochs, with a metric, and ends the
+training when the recurrence is to stop:
 
     def train(run):
         Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
@@ -37,7 +39,8 @@ class _Reporting:
 
     Args:
         run: The recurrence; None outside of a recurring job.
-        metric: Name of the metric that the job's target is of, as the framework calls it; None reports epochs without one.
+        metric: Name of the metric that the job's target is of, as the framework calls it; None reports epochs
+            without one.
     """
 
     def __init__(self, run: ReportedRun | None = None, metric: str | None = None) -> None:
@@ -62,7 +65,10 @@ class _Reporting:
             return None
         if metrics is None or self._metric not in metrics:
             known = ", ".join(sorted(map(str, metrics or ()))) or "none"
-            raise UsageError(f"there is no metric '{self._metric}' at the end of this epoch; there is {known}. Evaluate once an epoch")
+            raise UsageError(
+                f"there is no metric '{self._metric}' at the end of this epoch; there is {known}. Evaluate "
+                "once an epoch"
+            )
         return float(metrics[self._metric])
 
 
@@ -83,7 +89,9 @@ class _Evaluating(_Reporting):
 
 
 class _HuggingFaceHooks(_Reporting):
-    """transformers.TrainerCallback: `on_step_end` is an optimizer step; the trainer evaluates and saves between two of them."""
+    """transformers.TrainerCallback: `on_step_end` is an optimizer step; the trainer evaluates and saves
+    between two of them.
+    """
 
     _seen: Any = None  # metrics of an evaluation inside the epoch
     _due = False  # the epoch is over and its evaluation is to come
@@ -116,7 +124,9 @@ class _HuggingFaceHooks(_Reporting):
 
 
 class _LightningHooks(_Evaluating):
-    """lightning.pytorch.Callback: a batch is a micro-step where gradients are accumulated, so `global_step` decides."""
+    """lightning.pytorch.Callback: a batch is a micro-step where gradients are accumulated, so
+    `global_step` decides.
+    """
 
     _steps: int | None = None
 
@@ -166,8 +176,14 @@ class _KerasHooks(_Evaluating):
 # Our class: the hooks, and where the framework's base class may be found.
 _CLASSES: dict[str, tuple[type, tuple[tuple[str, str], ...]]] = {
     "HuggingFaceCallback": (_HuggingFaceHooks, (("transformers", "TrainerCallback"),)),
-    "LightningCallback": (_LightningHooks, (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback"))),
-    "KerasCallback": (_KerasHooks, (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback"))),
+    "LightningCallback": (
+        _LightningHooks,
+        (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")),
+    ),
+    "KerasCallback": (
+        _KerasHooks,
+        (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback")),
+    ),
 }
 
 
@@ -175,7 +191,11 @@ def __getattr__(name: str) -> Any:
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     hooks, places = _CLASSES[name]
-    made = type(name, (hooks, _base(name, places)), {"__module__": __name__, "__qualname__": name, "__doc__": hooks.__doc__})
+    made = type(
+        name,
+        (hooks, _base(name, places)),
+        {"__module__": __name__, "__qualname__": name, "__doc__": hooks.__doc__},
+    )
     globals()[name] = made  # one class, which pickles by its name
     return made
 
@@ -187,7 +207,10 @@ def _base(name: str, places: tuple[tuple[str, str], ...]) -> Any:
         except ImportError:
             continue
     packages = " or ".join(module.split(".")[0] for module, _ in places)
-    raise UsageError(f"{name} needs {packages}, which is not installed here; in a loop of your own call workbench.step() instead")
+    raise UsageError(
+        f"{name} needs {packages}, which is not installed here; in a loop of your own call workbench.step() "
+        "instead"
+    )
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,15 @@
-"""The energy between two moments, from a counter that moves in steps and readings that look part of the time; with its error.
+"""The energy between two moments, from a counter that moves in steps and readings that look part of the time;
+with its error.
 
-Between two steps of the counter the energy is exact; what is uncertain is the piece of a step at either edge of a window.
-Power near an edge is taken as a Gaussian process: a level that may change at the edge (a cell starts or ends work there)
-plus fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings are both means
-of that process over known stretches, so the energy of the piece is a conditional mean and its error a conditional
-variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2.2). Size and
-length of the fluctuation, and whether the level changes, are averaged over by their likelihood.
+Between two steps of the counter the energy is exact; what is uncertain is the piece of a step at either edge
+of a window.
+Power near an edge is taken as a Gaussian process: a level that may change at the edge (a cell starts or ends
+    work there)
+plus fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings
+are both means of that process over known stretches, so the energy of the piece is a conditional mean and its
+error a conditional variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for
+Machine Learning", 2.2). Size and length of the fluctuation, and whether the level changes, are averaged over
+by their likelihood.
 
 Pure functions over arrays: seconds, joules, watts.
 """
@@ -49,7 +53,8 @@ class SensorUpdates:
     Args:
         tick_s: When it refreshed.
         energy_j: The counter then; NaN where there is no counter.
-        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh; NaN where there is none.
+        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh; NaN where
+            there is none.
         power_tick_s: When the power reading had refreshed; NaN where that is not known.
         window_s: Averaging window of a power reading.
         period_s: Time between refreshes.
@@ -83,12 +88,17 @@ def window_energy(steps: SensorUpdates, start_s: float, end_s: float) -> EnergyE
     if inner is None:
         cells = _supports(steps, start_s - reach_s, end_s + reach_s, counted)
         plateau = _step_around(steps, start_s)[:1] + _step_around(steps, end_s)[1:]
-        energy = _conditional(cells, (start_s, end_s), ((), (start_s,), (end_s,), (start_s, end_s), plateau), steps)
+        energy = _conditional(
+            cells, (start_s, end_s), ((), (start_s,), (end_s,), (start_s, end_s), plateau), steps
+        )
     else:
         first, last = inner
         between_j, variance = _between(steps, first, last, counted)
         energy = _Mixture(np.ones(1), np.array([between_j]), np.array([variance]))
-        for edge_s, piece in ((start_s, (start_s, steps.tick_s[first])), (end_s, (steps.tick_s[last], end_s))):
+        for edge_s, piece in (
+            (start_s, (start_s, steps.tick_s[first])),
+            (end_s, (steps.tick_s[last], end_s)),
+        ):
             cells = _supports(steps, edge_s - reach_s, edge_s + reach_s, counted)
             energy = energy + _conditional(cells, piece, ((), (edge_s,), _step_around(steps, edge_s)), steps)
     timing_j = [TIMING * steps.tick_error_s * _power_near(steps, at_s) for at_s in (start_s, end_s)]
@@ -129,14 +139,17 @@ class _Mixture:
         low, high = 0.0, float(np.max(np.abs(self.centre - mean)) + 4.0 * np.max(sd))
         for _ in range(28):
             middle = 0.5 * (low + high)
-            # A sum and not a dot product: BLAS would wake its threads for ten thousand numbers, on a machine that computes.
+            # A sum and not a dot product: BLAS would wake its threads for ten thousand numbers, on a machine
+            # that computes.
             inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
             low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
         return high
 
 
 def _unseen_j(steps: SensorUpdates, at_s: float, counted: bool) -> float:
-    """What may hide between two refreshes: as much as readings that look part of the time differ from the whole."""
+    """What may hide between two refreshes: as much as readings that look part of the time differ from the
+    whole.
+    """
     index = int(np.searchsorted(steps.tick_s, at_s))
     near = slice(max(index - 1, 1), index + 2)
     spans = np.diff(steps.tick_s)[near.start - 1 : near.stop - 1]
@@ -174,7 +187,8 @@ def _between(steps: SensorUpdates, first: int, last: int, counted: bool) -> tupl
     times, power = times[known], power[known]
     spans = np.diff(times)
     unseen = np.maximum(spans - steps.window_s, 0.0)
-    # A reading is the mean of the window before its step; what lies between two windows is taken as between the readings.
+    # A reading is the mean of the window before its step; what lies between two windows is taken as between
+    # the readings.
     energy_j = float(np.sum(power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen))
     jumps = np.diff(power)
     rough = 0.5 * (jumps[1:] - jumps[:-1]) if len(jumps) > 1 else jumps
@@ -193,7 +207,9 @@ class _Cells:
 
 
 def _supports(steps: SensorUpdates, from_s: float, to_s: float, counted: bool) -> _Cells:
-    """All means that the sensor gave near an edge: steps of the counter, and readings where they say something else."""
+    """All means that the sensor gave near an edge: steps of the counter, and readings where they say
+    something else.
+    """
     near = (steps.tick_s >= from_s) & (steps.tick_s <= to_s)
     begins, ends, means, variances = [], [], [], []
     if counted:
@@ -217,7 +233,9 @@ def _supports(steps: SensorUpdates, from_s: float, to_s: float, counted: bool) -
 def _conditional(
     cells: _Cells, piece: tuple[float, float], hypotheses: tuple[tuple[float, ...], ...], steps: SensorUpdates
 ) -> _Mixture:
-    """The energy of a piece of time, given the cells; the level may change at the times of one of the hypotheses."""
+    """The energy of a piece of time, given the cells; the level may change at the times of one of the
+    hypotheses.
+    """
     span_s = piece[1] - piece[0]
     if span_s <= 0:
         return _Mixture(np.ones(1), np.zeros(1), np.zeros(1))
@@ -232,13 +250,17 @@ def _conditional(
 def _given_changes(
     cells: _Cells, piece: tuple[float, float], points: tuple[float, ...], steps: SensorUpdates
 ) -> tuple[Floats, Floats, Floats]:
-    """Log likelihood, mean and variance of the piece's mean power, for each size and length of the fluctuation."""
+    """Log likelihood, mean and variance of the piece's mean power, for each size and length of the
+    fluctuation.
+    """
     begin, end = np.append(cells.begin_s, piece[0]), np.append(cells.end_s, piece[1])
     borders = np.array([-np.inf, *points, np.inf])
     segments = len(borders) - 1
     low = np.maximum(begin[None, :], borders[:-1, None])
     high = np.minimum(end[None, :], borders[1:, None])
-    share = np.maximum(high - low, 0.0) / (end - begin)  # (segments, cells): how much of each cell lies in a segment
+    share = np.maximum(high - low, 0.0) / (
+        end - begin
+    )  # (segments, cells): how much of each cell lies in a segment
     scale_w = max(float(np.max(cells.mean_w)), 1.0)
     level = (LEVEL_SD * max(scale_w, 0.6 * steps.most_w)) ** 2 * np.einsum("si,sj->ij", share, share)
     centre_w = float(np.mean(cells.mean_w))
@@ -263,7 +285,9 @@ def _given_changes(
 
 
 def _ou_means(low: Floats, high: Floats, share: Floats, length_s: float) -> Floats:
-    """Covariances (segments, cells, cells) of cell means of a unit Ornstein-Uhlenbeck process, independent by segment."""
+    """Covariances (segments, cells, cells) of cell means of a unit Ornstein-Uhlenbeck process, independent
+    by segment.
+    """
 
     def integral(u: Floats) -> Floats:  # twice integrated exp(-|u| / length)
         size = np.abs(u) / length_s
@@ -289,4 +313,6 @@ def _power_near(steps: SensorUpdates, at_s: float) -> float:
     span_s = steps.tick_s[index] - steps.tick_s[index - 1]
     counted_w = (steps.energy_j[index] - steps.energy_j[index - 1]) / span_s if span_s > 0 else math.nan
     reading_w = steps.power_w[index]
-    return float(counted_w if math.isfinite(counted_w) else reading_w if math.isfinite(reading_w) else UNKNOWN_W)
+    return float(
+        counted_w if math.isfinite(counted_w) else reading_w if math.isfinite(reading_w) else UNKNOWN_W
+    )

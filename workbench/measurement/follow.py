@@ -21,7 +21,12 @@ class Following:
     """
 
     def __init__(
-        self, recorder: Recorder, uuid: str, from_s: float | None = None, *, make: Callable[[], PeriodTracker] = PeriodTracker
+        self,
+        recorder: Recorder,
+        uuid: str,
+        from_s: float | None = None,
+        *,
+        make: Callable[[], PeriodTracker] = PeriodTracker,
     ) -> None:
         self.recorder, self.uuid, self.tracker = recorder, uuid, make()
         self._last_s = recorder.clock() if from_s is None else from_s
@@ -40,7 +45,9 @@ class Following:
         if self.tracker.wanted_interval_s != self._asked_s:
             self._asked_s = self.tracker.wanted_interval_s
             self.recorder.ask_interval(self.uuid, self._asked_s)
-            self._give_back = self._give_back or weakref.finalize(self, self.recorder.ask_interval, self.uuid, None)
+            self._give_back = self._give_back or weakref.finalize(
+                self, self.recorder.ask_interval, self.uuid, None
+            )
         return self.tracker
 
     def end(self) -> None:

@@ -1,4 +1,6 @@
-"""From a measured window to its iterations: marks where the training told them, else what the power trace shows; both where both exist."""
+"""From a measured window to its iterations: marks where the training told them, else what the power trace
+shows; both where both exist.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, u
 LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
-def count(window: Window, measurement: Measurement, recorder: Recorder | None, *, look: bool | None = None) -> SegmentedIterations | None:
+def count(
+    window: Window, measurement: Measurement, recorder: Recorder | None, *, look: bool | None = None
+) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
-    The period is that of the GPU with the most energy, energies are those of all measured GPUs together. The rows' energies add up to
-    the measured energy.
+    The period is that of the GPU with the most energy, energies are those of all measured GPUs together. The
+    rows' energies add up to the measured energy.
 
     Args:
         window: Closed.
@@ -49,14 +53,18 @@ def count(window: Window, measurement: Measurement, recorder: Recorder | None, *
         source = "detected"
     else:
         reason = "the power was not recorded"
-        return SegmentedIterations(from_marks([], Marks(((*within_s,),)), within_s=within_s).clear(), IterationSummary(0, sure=False, reason=reason))
+        return SegmentedIterations(
+            from_marks([], Marks(((*within_s,),)), within_s=within_s).clear(),
+            IterationSummary(0, sure=False, reason=reason),
+        )
     return _found(_added_up(frame, measurement), source, periods, measurement.energy_uncertainty_j)
 
 
 def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
     """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
 
-    A trace of a recorder has the energy counter beside the reading: a rhythm in the one that is not in the other is a beat.
+    A trace of a recorder has the energy counter beside the reading: a rhythm in the one that is not in the
+        other is a beat.
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing
@@ -68,7 +76,11 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
         found = find_periods(part)
     except WorkbenchError as error:
         return Periods(reason=str(error))
-    if found.sure and found.iteration is not None and {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns):
+    if (
+        found.sure
+        and found.iteration is not None
+        and {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
+    ):
         beat = aliasing.check_aliasing(as_rows(part), found.iteration.seconds, guarded=False)
         if beat:
             return replace(found, sure=False, reason=beat)
@@ -85,17 +97,25 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
         first += found.frame["iteration"].drop_nulls().n_unique()
     source = "marks" if all(found.summary.source == "marks" for found in founds) else "detected"
     errors_j = [m.energy_uncertainty_j for m in measurements]
-    error_j = math.sqrt(sum(each**2 for each in errors_j if each is not None)) if None not in errors_j else None
-    periods = next((found.periods for found in founds if found.periods is not None and found.periods.sure), founds[-1].periods)
+    error_j = (
+        math.sqrt(sum(each**2 for each in errors_j if each is not None)) if None not in errors_j else None
+    )
+    periods = next(
+        (found.periods for found in founds if found.periods is not None and found.periods.sure),
+        founds[-1].periods,
+    )
     return _found(pl.concat(frames), source, periods, error_j)
 
 
-def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False) -> SegmentedIterations:
+def from_stored(
+    trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False
+) -> SegmentedIterations:
     """The iterations of a stored trace (`Store.trace`): as they were stored, or found anew.
 
     Args:
         trace: A little longer than what was measured, as it is kept.
-        frame: The stored iterations (`Store.iterations`): where the measurement began and ended, and so what is looked at.
+        frame: The stored iterations (`Store.iterations`): where the measurement began and ended, and so what
+            is looked at.
         marked: Whether the training had told them: then they stay as they are.
 
     Raises:
@@ -104,24 +124,35 @@ def from_stored(trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marke
     parts = trace.partition_by("uuid") if "uuid" in trace.columns else [trace]
     parts.sort(key=lambda part: -float(part["power_w"].mean() or 0.0))  # type: ignore[arg-type]
     if not parts or _readings(parts[0]) < 2:
-        raise MeasurementError(f"the trace has {trace.height} rows and too few power readings to find iterations in")
+        raise MeasurementError(
+            f"the trace has {trace.height} rows and too few power readings to find iterations in"
+        )
     within_s = None
     if frame is not None and frame.height:  # of several runs only the last one's trace is kept
         times = parts[0]["time_s"]
-        within_s = (max(float(frame["start_s"].min()), float(times.min())), min(float(frame["end_s"].max()), float(times.max())))  # type: ignore[arg-type]
+        first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
+        within_s = (max(first_s, times.item(0)), min(last_s, times.item(-1)))
     periods = look_at(parts[0], within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
-    return _found(iterations(parts[0], periods, others=parts[1:], within_s=within_s), "detected", periods, None)
+    return _found(
+        iterations(parts[0], periods, others=parts[1:], within_s=within_s), "detected", periods, None
+    )
 
 
-def _found(frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None) -> SegmentedIterations:
+def _found(
+    frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None
+) -> SegmentedIterations:
     summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j)
-    if not summary.sure and summary.count:  # a guess may be looked at in the frame; it is nothing to compare costs by
+    if (
+        not summary.sure and summary.count
+    ):  # a guess may be looked at in the frame; it is nothing to compare costs by
         summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.seconds)
     if source == "marks" and periods is not None:
         level = periods.iteration
-        summary = replace(summary, detected_s=level.seconds if level else None, check=compare(periods, summary))
+        summary = replace(
+            summary, detected_s=level.seconds if level else None, check=compare(periods, summary)
+        )
     return SegmentedIterations(frame, summary, periods)
 
 
@@ -140,10 +171,14 @@ def _readings(trace: pl.DataFrame) -> int:
 
 
 def _added_up(frame: pl.DataFrame, measurement: Measurement) -> pl.DataFrame:
-    """Rows that sum to what was measured, whose edges are known better than by straight lines between the counter's steps."""
+    """Rows that sum to what was measured, whose edges are known better than by straight lines between the
+    counter's steps.
+    """
     energy_j, rows_j = measurement.energy_j, float(frame["energy_j"].sum() or 0.0)
     if frame["energy_j"].null_count():
         return frame
-    if energy_j is None or not rows_j or not 0.8 < energy_j / rows_j < 1.25:  # a trace with holes is no ground to scale on
+    if (
+        energy_j is None or not rows_j or not 0.8 < energy_j / rows_j < 1.25
+    ):  # a trace with holes is no ground to scale on
         return frame
     return frame.with_columns(pl.col("energy_j", "mean_power_w") * (energy_j / rows_j))

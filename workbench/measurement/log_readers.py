@@ -1,12 +1,16 @@
-"""Traces that other tools have written: the CSV of `nvidia-smi --query-gpu`, `dcgmi dmon`, and tables of DCGM exporter metrics.
+"""Traces that other tools have written: the CSV of `nvidia-smi --query-gpu`, `dcgmi dmon`, and tables of DCGM
+exporter metrics.
 
     read(path)             whichever of them it is
-    read_nvidia_smi(path)  nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms 100 > path
-    read_dcgm(path)        dcgmi dmon -e 155,156,203,204 -d 100 > path, or a CSV whose columns are DCGM field names
+    read_nvidia_smi(path)  nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms
+                           100 > path
+    read_dcgm(path)        dcgmi dmon -e 155,156,203,204 -d 100 > path, or a CSV whose columns are DCGM field
+                           names
 
-Each gives a trace (`trace.SCHEMA`) per GPU, by what the file calls it (UUID, index, "GPU 0"). `time_s` counts from the file's first
-row. What the file does not tell is null. Rows are put in order of time, of several at one moment the last counts, and a last line that
-was cut off is left out. Formats: nvidia-smi --help-query-gpu; docs.nvidia.com/datacenter/dcgm (dcgmi dmon, field identifiers).
+Each gives a trace (`trace.SCHEMA`) per GPU, by what the file calls it (UUID, index, "GPU 0"). `time_s` counts
+from the file's first row. What the file does not tell is null. Rows are put in order of time, of several at
+one moment the last counts, and a last line that was cut off is left out. Formats: nvidia-smi
+--help-query-gpu; docs.nvidia.com/datacenter/dcgm (dcgmi dmon, field identifiers).
 """
 
 from __future__ import annotations
@@ -28,7 +32,12 @@ Sources = dict[str, tuple[tuple[str, float], ...]]
 NVIDIA_SMI: Sources = {
     "power_w": (("power.draw.instant", 1.0), ("power.draw", 1.0), ("power.draw.average", 1.0)),
     "power_limit_w": (("enforced.power.limit", 1.0), ("power.limit", 1.0)),
-    "sm_clock_mhz": (("clocks.current.sm", 1.0), ("clocks.sm", 1.0), ("clocks.current.graphics", 1.0), ("clocks.gr", 1.0)),
+    "sm_clock_mhz": (
+        ("clocks.current.sm", 1.0),
+        ("clocks.sm", 1.0),
+        ("clocks.current.graphics", 1.0),
+        ("clocks.gr", 1.0),
+    ),
     "mem_clock_mhz": (("clocks.current.memory", 1.0), ("clocks.mem", 1.0)),
     "utilisation": (("utilization.gpu", 0.01),),
     "memory_utilisation": (("utilization.memory", 0.01),),
@@ -65,7 +74,8 @@ def read(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.Data
     """The traces in a file of either tool, by GPU.
 
     Raises:
-        UsageError: it is of neither, or lacks what a trace needs; the sentence says what was found and what is needed.
+        UsageError: it is of neither, or lacks what a trace needs; the sentence says what was found and what
+            is needed.
     """
     head = _lines(path)[:200]
     if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in head):
@@ -74,10 +84,12 @@ def read(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.Data
 
 
 def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
-    """The traces in a CSV of `nvidia-smi --query-gpu=... --format=csv`, by UUID, index or PCI address; "0" where it has none of these.
+    """The traces in a CSV of `nvidia-smi --query-gpu=... --format=csv`, by UUID, index or PCI address; "0"
+    where it has none of these.
 
     Raises:
-        UsageError: there is no header, no timestamp or no power in it, or it mixes GPUs that nothing tells apart.
+        UsageError: there is no header, no timestamp or no power in it, or it mixes GPUs that nothing tells
+            apart.
     """
     lines = _lines(path)
     wanted = "nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms 100"
@@ -88,24 +100,33 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
         if re.match(r"\d{4}[/-]\d\d[/-]\d\d[ T]", lines[0]):
             raise UsageError(f"{Path(path).name} has no header: leave out `noheader`; as in {wanted}")
         missing = "timestamp" if "timestamp" not in header else "power.draw"
-        raise UsageError(f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a trace comes from {wanted}")
-    table = _table(header, (row for line, row in zip(lines[1:], csv.reader(lines[1:]), strict=False) if line != lines[0]))
-    gpu = next((name for name in ("uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id") if name in table), None)
+        raise UsageError(
+            f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a trace comes "
+            f"from {wanted}"
+        )
+    table = _table(
+        header, (row for line, row in zip(lines[1:], csv.reader(lines[1:]), strict=False) if line != lines[0])
+    )
+    gpu = next(
+        (name for name in ("uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id") if name in table), None
+    )
     frame = _frame(table, NVIDIA_SMI, _civil(table["timestamp"], path), table[gpu] if gpu else None)
     if gpu is None and _interleaved(frame["time_s"]):
         raise UsageError(
-            f"{Path(path).name} has rows of several GPUs and no column that tells them apart; add index or uuid to --query-gpu"
+            f"{Path(path).name} has rows of several GPUs and no column that tells them apart; add index or "
+            "uuid to --query-gpu"
         )
     return _by_gpu(frame, path)
 
 
 def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
-    """The traces in the output of `dcgmi dmon`, or in a CSV of DCGM metrics (a column each, or `metric` and `value`), by GPU.
+    """The traces in the output of `dcgmi dmon`, or in a CSV of DCGM metrics (a column each, or `metric` and
+    `value`), by GPU.
 
     Args:
         path: The file.
-        every_s: How often `dcgmi dmon` wrote, which its output does not tell (`-d`, in milliseconds there). Not needed where each line
-            begins with a time, as after `dcgmi dmon ... | ts %.s` or `ts '%F %T'`.
+        every_s: How often `dcgmi dmon` wrote, which its output does not tell (`-d`, in milliseconds there).
+            Not needed where each line begins with a time, as after `dcgmi dmon ... | ts %.s` or `ts '%F %T'`.
 
     Raises:
         UsageError: it is something else, has no power in it, or no time and no `every_s`.
@@ -119,10 +140,14 @@ def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl
     if metric is not None and "value" in table:
         table = _wide(table, metric)
     when = next((name for name in ("timestamp", "time", "ts", "datetime") if name in table), None)
-    if when is None or not any(name in table for sources in ("power_w", "energy_j") for name, _ in EXPORTER[sources]):
+    if when is None or not any(
+        name in table for sources in ("power_w", "energy_j") for name, _ in EXPORTER[sources]
+    ):
         raise UsageError(
-            f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the output of `dcgmi dmon -e 155,203 -d 100` "
-            "(a line '#Entity POWER ...' first) nor a CSV with the columns timestamp, gpu and DCGM_FI_DEV_POWER_USAGE"
+            f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the output of "
+            "`dcgmi dmon -e 155,203 -d 100` "
+            "(a line '#Entity POWER ...' first) nor a CSV with the columns timestamp, gpu and "
+            "DCGM_FI_DEV_POWER_USAGE"
         )
     gpu = next((name for name in ("uuid", "gpu", "gpu_id", "device") if name in table), None)
     return _by_gpu(_frame(table, EXPORTER, _civil(table[when], path), table[gpu] if gpu else None), path)
@@ -135,17 +160,28 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
         if found := ENTITY.search(line):
             again = found["names"].split()
             if names and again != names:
-                raise UsageError(f"{Path(path).name} has two kinds of rows ({' '.join(names)}; {' '.join(again)}); split it")
+                raise UsageError(
+                    f"{Path(path).name} has two kinds of rows ({' '.join(names)}; {' '.join(again)}); split "
+                    "it"
+                )
             names = again
             continue
         words = line.split()
-        entity = next((place for place, word in enumerate(words) if re.fullmatch(r"v?GPU(-I|-CI)?", word)), None)
-        if entity is None or len(words) != entity + 2 + len(names):  # units, other entities, a line that was cut off
+        entity = next(
+            (place for place, word in enumerate(words) if re.fullmatch(r"v?GPU(-I|-CI)?", word)), None
+        )
+        if entity is None or len(words) != entity + 2 + len(
+            names
+        ):  # units, other entities, a line that was cut off
             continue
-        rows.append([" ".join(words[:entity]) or None, " ".join(words[entity : entity + 2]), *words[entity + 2 :]])
+        rows.append(
+            [" ".join(words[:entity]) or None, " ".join(words[entity : entity + 2]), *words[entity + 2 :]]
+        )
     table = _table(["", "#gpu", *names], rows)
     if not any(name in names for name, _ in (*DMON["power_w"], *DMON["energy_j"])):
-        raise UsageError(f"{Path(path).name} has the fields {' '.join(names)} and no power; add 155 to `dcgmi dmon -e`")
+        raise UsageError(
+            f"{Path(path).name} has the fields {' '.join(names)} and no power; add 155 to `dcgmi dmon -e`"
+        )
     if rows and rows[0][0] is not None:
         times = _civil(table[""], path)
     elif every_s is None or not every_s > 0:
@@ -180,7 +216,9 @@ def _lines(path: str | Path) -> list[str]:
     """Lines that were written to their end."""
     text = _text(path).replace("\r\n", "\n").replace("\0", "")
     lines = text.split("\n")
-    if lines and lines[-1] and len(lines) > 2:  # no end of line: it may have been cut off in the middle of a number
+    if (
+        lines and lines[-1] and len(lines) > 2
+    ):  # no end of line: it may have been cut off in the middle of a number
         lines.pop()
     return [line.strip() for line in lines if line.strip()]
 
@@ -192,16 +230,26 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Table
 
 def _wide(table: Table, metric: str) -> Table:
     """A row per moment and GPU from a row per metric."""
-    keys = [name for name in table if name in ("timestamp", "time", "ts", "datetime", "uuid", "gpu", "gpu_id", "device")]
-    frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String)).with_columns(pl.col(metric).str.to_lowercase())
+    keys = [
+        name
+        for name in table
+        if name in ("timestamp", "time", "ts", "datetime", "uuid", "gpu", "gpu_id", "device")
+    ]
+    frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String)).with_columns(
+        pl.col(metric).str.to_lowercase()
+    )
     wide = frame.pivot(metric, index=keys, values="value", aggregate_function="last")
     return {name: wide[name].to_list() for name in wide.columns}
 
 
 def _civil(written: list[str | None], path: str | Path) -> pl.Series:
-    """Seconds since some moment, of times as they are written: civil ones, or seconds or milliseconds since 1970."""
+    """Seconds since some moment, of times as they are written: civil ones, or seconds or milliseconds
+    since 1970.
+    """
     texts = pl.Series("time_s", written, dtype=pl.String).str.strip_chars()
-    parsed = [texts.str.strip_suffix("Z").str.to_datetime(form, strict=False, time_unit="us") for form in TIMES]
+    parsed = [
+        texts.str.strip_suffix("Z").str.to_datetime(form, strict=False, time_unit="us") for form in TIMES
+    ]
     best = max(parsed, key=lambda each: each.len() - each.null_count())
     if best.len() and best.null_count() < best.len():
         since = best.dt.epoch("us")
@@ -209,26 +257,39 @@ def _civil(written: list[str | None], path: str | Path) -> pl.Series:
     seconds = texts.cast(pl.Float64, strict=False)
     if texts.len() and seconds.null_count() == seconds.len():
         raise UsageError(
-            f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, 2026-11-20T10:11:12.123 "
+            f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, "
+            "2026-11-20T10:11:12.123 "
             "and seconds since 1970"
         )
     return seconds / 1000.0 if (seconds.max() or 0) > 1e11 else seconds  # type: ignore[operator]
 
 
 def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | None] | None) -> pl.DataFrame:
-    """All rows as a trace with the column `gpu`; a reading that the file has not, or not for any row, is null."""
+    """All rows as a trace with the column `gpu`; a reading that the file has not, or not for any row, is
+    null.
+    """
     columns: dict[str, pl.Series] = {}
     for column, names in sources.items():
         for name, factor in names:
             if name not in table:
                 continue
-            values = pl.Series(column, table[name], dtype=pl.String).str.extract(NUMBER).cast(pl.Float64, strict=False)
-            values = values.zip_with((values.abs() < NO_VALUE).fill_null(False), pl.Series([None] * values.len(), dtype=pl.Float64))
+            values = (
+                pl.Series(column, table[name], dtype=pl.String)
+                .str.extract(NUMBER)
+                .cast(pl.Float64, strict=False)
+            )
+            values = values.zip_with(
+                (values.abs() < NO_VALUE).fill_null(False), pl.Series([None] * values.len(), dtype=pl.Float64)
+            )
             if values.null_count() < values.len():
                 columns[column] = values * factor
                 break
-    frame = pl.DataFrame({"time_s": times, **columns, "gpu": gpus if gpus is not None else ["0"] * times.len()})
-    absent = [pl.lit(None, dtype=kind).alias(name) for name, kind in SCHEMA.items() if name not in frame.columns]
+    frame = pl.DataFrame(
+        {"time_s": times, **columns, "gpu": gpus if gpus is not None else ["0"] * times.len()}
+    )
+    absent = [
+        pl.lit(None, dtype=kind).alias(name) for name, kind in SCHEMA.items() if name not in frame.columns
+    ]
     named = frame.with_columns(*absent).with_columns(pl.col("gpu").cast(pl.String).str.strip_chars())
     return named.filter(pl.col("time_s").is_not_null() & pl.col("gpu").is_not_null())
 
@@ -237,13 +298,17 @@ def _by_gpu(frame: pl.DataFrame, path: str | Path) -> dict[str, pl.DataFrame]:
     if min(frame["power_w"].null_count(), frame["energy_j"].null_count()) == frame.height:
         raise UsageError(f"{Path(path).name} has {frame.height} whole rows and no power reading in them")
     shifted = frame.with_columns(pl.col("time_s") - pl.col("time_s").min())
-    ordered = shifted.sort("time_s", maintain_order=True).unique(["gpu", "time_s"], keep="last", maintain_order=True)
+    ordered = shifted.sort("time_s", maintain_order=True).unique(
+        ["gpu", "time_s"], keep="last", maintain_order=True
+    )
     parts = ordered.partition_by("gpu", as_dict=True, maintain_order=True)
-    return {str(key[0]): part.select(SCHEMA.names()).cast(dict(SCHEMA)) for key, part in sorted(parts.items())}  # type: ignore[arg-type]
+    return {str(key[0]): part.select(SCHEMA.names()).cast(SCHEMA) for key, part in sorted(parts.items())}
 
 
 def _interleaved(times: pl.Series) -> bool:
-    """Whether rows come in bunches: several GPUs are written within a few milliseconds, then comes a pause."""
+    """Whether rows come in bunches: several GPUs are written within a few milliseconds, then comes a
+    pause.
+    """
     apart = times.sort().diff().drop_nulls().to_list()
     if not apart:
         return False

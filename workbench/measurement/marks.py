@@ -2,13 +2,16 @@
 
     for batch in loader:
         train(batch)
-        workbench.step()                     # once per iteration; costs next to nothing where nothing is measured
+        workbench.step()                     # once per iteration; costs next to nothing where nothing is
+                                             measured
 
     with workbench.phase("evaluation"):      # its time is no iteration's
         evaluate()
 
-Marks beat guesses: where there are enough of them, iterations are cut by them, and what the power trace says is checked against them.
-They are the host's moments, which may run ahead of the GPU's by what a framework queues; over many iterations that makes no difference.
+Marks beat guesses: where there are enough of them, iterations are cut by them, and what the power trace says
+    is checked against them.
+They are the host's moments, which may run ahead of the GPU's by what a framework queues; over many iterations
+that makes no difference.
 """
 
 from __future__ import annotations
@@ -24,16 +27,28 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..records import Marks, Phase
 
-ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
-TOLD = struct.Struct("<IIdd")  # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
-KINDS = ("step", "optimizer", "evaluation", "checkpoint", "epoch", "phase")  # the second: a step that was seen, not told
+ENVIRONMENT_VARIABLE = (
+    "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
+)
+TOLD = struct.Struct(
+    "<IIdd"
+)  # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
+KINDS = (
+    "step",
+    "optimizer",
+    "evaluation",
+    "checkpoint",
+    "epoch",
+    "phase",
+)  # the second: a step that was seen, not told
 BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
 MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
 ENOUGH = 3  # marks that outweigh a tracked loop around them
 
 
 class MarkRecorder:
-    """What is noted for one open window. Many threads may write; appending to an array is one step of the interpreter.
+    """What is noted for one open window. Many threads may write; appending to an array is one step of the
+    interpreter.
 
     Args:
         clock: The device clock of the window.
@@ -61,15 +76,24 @@ class MarkRecorder:
             return None
 
     def since_last(self, kind: str) -> None:
-        """A phase that has just ended, for hooks that are told of its end only: it began with the last mark or phase."""
+        """A phase that has just ended, for hooks that are told of its end only: it began with the last
+        mark or phase.
+        """
         now_s = self.now_s()
         latest = [*self.steps[-1:], *(each.end_s for each in self.phases[-1:])]
         if latest and now_s is not None and now_s > max(latest):
             self.phases.append(Phase(kind, max(latest), now_s))
 
     def marks(self, start_s: float, end_s: float) -> Marks:
-        """What was noted between two moments. Explicit steps count more than loops, inner loops more than the loops around them."""
-        phases = tuple(sorted((each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s), key=lambda p: p.start_s))
+        """What was noted between two moments. Explicit steps count more than loops, inner loops more than
+        the loops around them.
+        """
+        phases = tuple(
+            sorted(
+                (each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s),
+                key=lambda p: p.start_s,
+            )
+        )
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
         if len(steps) >= ENOUGH:
             return Marks((steps,), phases, edges=True)
@@ -85,7 +109,11 @@ class MarkRecorder:
 
 def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
     """Whether one loop ran inside one iteration of another, and had more than one itself."""
-    return outer is not inner and len(inner) > 2 and any(a <= inner[0] and inner[-1] <= b for a, b in itertools.pairwise(outer))
+    return (
+        outer is not inner
+        and len(inner) > 2
+        and any(a <= inner[0] and inner[-1] <= b for a, b in itertools.pairwise(outer))
+    )
 
 
 _open: tuple[MarkRecorder, ...] = ()
@@ -113,20 +141,25 @@ def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
 
 
 def step() -> None:
-    """Say that an iteration of the training has ended (or begins): once per iteration, at the same place of the loop.
+    """Say that an iteration of the training has ended (or begins): once per iteration, at the same place of
+    the loop.
 
-    Every window that is open notes it: a `%%energy` cell, `workbench.measure`. Where none is, nothing happens.
+    Every window that is open notes it: a `%%energy` cell, `workbench.measure`. Where none is, nothing
+        happens.
     """
     for notebook in _open:
         try:
             notebook.step()
-        except Exception:  # a simulated machine that is gone, whose window nobody closed: no reason to stop a training
+        # a simulated machine that is gone, whose window nobody closed: no reason to stop a training
+        except Exception:
             detach(notebook)
 
 
 @contextlib.contextmanager
 def phase(kind: str) -> Iterator[None]:
-    """Say that this block is no iteration but an "evaluation", a "checkpoint" or whatever you call it; it is counted apart."""
+    """Say that this block is no iteration but an "evaluation", a "checkpoint" or whatever you call it; it
+    is counted apart.
+    """
     begun = [(notebook, start_s) for notebook in _open if (start_s := notebook.now_s()) is not None]
     for notebook, start_s in begun:
         notebook.begun(start_s)
@@ -140,7 +173,9 @@ def phase(kind: str) -> Iterator[None]:
 
 
 def since_last(kind: str) -> None:
-    """Say that what ran since the last step (or phase) was this; for hooks that are called at its end only."""
+    """Say that what ran since the last step (or phase) was this; for hooks that are called at its end
+    only.
+    """
     for notebook in _open:
         notebook.since_last(kind)
 

@@ -1,7 +1,9 @@
 """Windows are opened, closed and measured: the energy of what ran between two moments, and how sure that is.
 
-Opening and closing read each GPU's energy counter and nothing else. What the sampling process saw in between gives the rest when
-the window is measured: the energy of the pieces of a counter step at both edges (`estimate`), peaks, clocks, throttling.
+Opening and closing read each GPU's energy counter and nothing else. What the sampling process saw in between
+gives the rest when
+the window is measured: the energy of the pieces of a counter step at both edges (`estimate`), peaks, clocks,
+    throttling.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class Meter:
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        self._starts: dict[int, float] = {}  # of windows that are not measured yet, so that their traces are kept
+        self._starts: dict[
+            int, float
+        ] = {}  # of windows that are not measured yet, so that their traces are kept
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
         weakref.finalize(self, marks.detach_all, self._notebooks)
         if recorder is not None:
@@ -98,8 +102,18 @@ class Meter:
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple(device.locked() for device in self.devices)
-        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host, locked,
-                        window.notes + notes, self._marked(window, end_s))  # fmt: skip
+        closed = Window(
+            window.label,
+            window.start_s,
+            window.opened,
+            end_s,
+            edges,
+            window.host_opened,
+            host,
+            locked,
+            window.notes + notes,
+            self._marked(window, end_s),
+        )
         if self.recorder is not None:
             start_s = self._starts.pop(id(window), None)
             if start_s is not None:
@@ -131,7 +145,9 @@ class Meter:
         return tuple(edges), notes
 
     def settle(self, window: Window, *, timeout_s: float = 0.5) -> None:
-        """Wait until the sensors have refreshed once after the window's end, by which its last edge becomes known."""
+        """Wait until the sensors have refreshed once after the window's end, by which its last edge
+        becomes known.
+        """
         if self.recorder is None or window.end_s is None or getattr(self.clock, "stepped", False):
             return
         deadline = time.monotonic() + timeout_s
@@ -139,7 +155,8 @@ class Meter:
             while time.monotonic() < deadline and not self.recorder.error(device.uuid):
                 row = self.recorder.latest(device.uuid)
                 if row is not None and (
-                    row["tick_s"] >= window.end_s or (np.isnan(row["tick_s"]) and row["time_s"] > window.end_s)
+                    row["tick_s"] >= window.end_s
+                    or (np.isnan(row["tick_s"]) and row["time_s"] > window.end_s)
                 ):
                     break
                 time.sleep(0.004)
@@ -149,7 +166,8 @@ class Meter:
 
         Args:
             window: As `close` returned it.
-            settle: Wait up to one refresh of the sensors (about 0.1 s) to know the last edge; without, the error is larger.
+            settle: Wait up to one refresh of the sensors (about 0.1 s) to know the last edge; without, the
+                error is larger.
             outcome: How what ran in it ended: "ok", "error" or "interrupted".
 
         Raises:
@@ -189,7 +207,9 @@ class Meter:
         duration_s = window.end_s - window.start_s
         energy_j, uncertainty_j, source = self._energy(number, window, rows, notes)
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
-        others = tuple(process for process in _processes(device) if process.name != "?" and not _ours(process.pid))
+        others = tuple(
+            process for process in _processes(device) if process.name != "?" and not _ours(process.pid)
+        )
         if others:
             names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
             notes.append(f"other processes used this GPU and are in the figure: {names}")
@@ -241,7 +261,10 @@ class Meter:
             return max(found.energy_j, 0.0), found.uncertainty_j, "counter" if counted else "integrated"
         difference_j = closed.energy_j - opened.energy_j
         if counted and difference_j >= 0:
-            notes.append("the counter's steps around this window are not known: its plain difference, off by up to a step at each end")
+            notes.append(
+                "the counter's steps around this window are not known: its plain difference, off by up to a "
+                "step at each end"
+            )
             return difference_j, self._plain_error_j(window, rows, difference_j, number), "counter"
         if counted and difference_j < 0:
             notes.append(f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)")
@@ -250,10 +273,15 @@ class Meter:
         if read is not None:
             return *read, "integrated"
         what = "its energy counter could not be read" if counted else "it has no energy counter"
-        notes.append(f"{what}, and too few power readings fell around this window ({len(rows)}); use a longer cell or --repeat")
+        notes.append(
+            f"{what}, and too few power readings fell around this window ({len(rows)}); use a longer cell or "
+            "--repeat"
+        )
         return None, None, "none"
 
-    def _plain_error_j(self, window: Window, rows: np.ndarray[Any, Any], difference_j: float, number: int) -> float:
+    def _plain_error_j(
+        self, window: Window, rows: np.ndarray[Any, Any], difference_j: float, number: int
+    ) -> float:
         """Of a plain difference: either edge may be off by up to one update at the highest power around."""
         assert window.end_s is not None
         update_s = 0.1
@@ -262,28 +290,43 @@ class Meter:
         seen = rows["power_w"][np.isfinite(rows["power_w"])]
         mean_w = difference_j / max(window.end_s - window.start_s, update_s)
         power_w = max([mean_w, *seen.tolist()]) or energy_estimate.UNKNOWN_W
-        # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78 of it.
+        # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78
+        # of it.
         return 0.78 * update_s * float(power_w)
 
-    def count(self, window: Window, measurement: Measurement, *, look: bool | None = None) -> SegmentedIterations | None:
+    def count(
+        self, window: Window, measurement: Measurement, *, look: bool | None = None
+    ) -> SegmentedIterations | None:
         """The iterations of a measured window; see `counting.count`."""
         from .iterations import count
 
         return count(window, measurement, self.recorder, look=look)
 
-    def energies(self, marks_s: Sequence[float]) -> list[tuple[int, float, float, float | None, float | None]]:
-        """The stretches between moments of the past: number, start (from the first), length, energy and its 95 % half width.
+    def energies(
+        self, marks_s: Sequence[float]
+    ) -> list[tuple[int, float, float, float | None, float | None]]:
+        """The stretches between moments of the past: number, start (from the first), length, energy and its
+        95 % half width.
 
-        Energy is None for a stretch whose surroundings were not sampled, or where a GPU has neither counter nor readings.
+        Energy is None for a stretch whose surroundings were not sampled, or where a GPU has neither counter
+        nor readings.
         """
         surrounds = []
         for device in self.devices if self.recorder is not None else ():
-            rows = self.recorder.rows(device.uuid, marks_s[0] - BEFORE_S, marks_s[-1] + 1.0) if self.recorder else None
+            rows = (
+                self.recorder.rows(device.uuid, marks_s[0] - BEFORE_S, marks_s[-1] + 1.0)
+                if self.recorder
+                else None
+            )
             surrounds.append(as_steps(rows, device.power_window_s) if rows is not None else None)
         found: list[tuple[int, float, float, float | None, float | None]] = []
         for number, (begin_s, end_s) in enumerate(itertools.pairwise(marks_s)):
             window = Window("", begin_s, (), end_s)
-            parts = [energy_estimate.window_energy(s, begin_s, end_s) for s in surrounds if s is not None and reaches(s, window)]
+            parts = [
+                energy_estimate.window_energy(s, begin_s, end_s)
+                for s in surrounds
+                if s is not None and reaches(s, window)
+            ]
             known = bool(parts) and len(parts) == len(self.devices)
             energy_j = sum(part.energy_j for part in parts) if known else None
             error_j = math.sqrt(sum(part.uncertainty_j**2 for part in parts)) if known else None
@@ -294,7 +337,9 @@ class Meter:
 
     @contextlib.contextmanager
     def window(self, label: str = "", *, settle: bool = True) -> Iterator[BlockResult]:
-        """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`. Of itself it raises nothing."""
+        """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`. Of
+        itself it raises nothing.
+        """
         result = BlockResult(self, label, settle)
         try:
             yield result
@@ -313,7 +358,9 @@ class Meter:
 
 
 class TrainingWindow:
-    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a note that says why."""
+    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a
+    note that says why.
+    """
 
     def __init__(self, meter: Meter, label: str) -> None:
         self._meter, self._label, self._problem = meter, label, ""
@@ -322,7 +369,9 @@ class TrainingWindow:
         self.opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
         # of the trace, as long as it may be asked for
-        self._hold = self.attempt(lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None)
+        self._hold = self.attempt(
+            lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None
+        )
 
     @property
     def ended(self) -> bool:
@@ -345,14 +394,20 @@ class TrainingWindow:
         self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
         self._time_s = time.monotonic() - self._begun_s
 
-    def measure(self, outcome: str = "ok", *, settle: bool = True) -> tuple[Measurement, SegmentedIterations | None]:
+    def measure(
+        self, outcome: str = "ok", *, settle: bool = True
+    ) -> tuple[Measurement, SegmentedIterations | None]:
         """Its measurement, and its iterations where they were looked for and found."""
         assert self._time_s is not None
         began_unix_s = time.time() - (time.monotonic() - self._begun_s)
-        measured = Measurement(uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome)
+        measured = Measurement(
+            uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome
+        )
         found = None
         if (closed := self.closed) is not None:
-            measured = self.attempt(lambda: self._meter.measure(closed, settle=settle, outcome=outcome)) or measured
+            measured = (
+                self.attempt(lambda: self._meter.measure(closed, settle=settle, outcome=outcome)) or measured
+            )
             found = self.attempt(lambda: self._meter.count(closed, measured))
         failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
         notes = [note for note in (self._meter.why, failed) if note]
@@ -378,23 +433,32 @@ class BlockResult:
         """Raises MeasurementError while the block is still running."""
         if self._measurement is None:
             if not self._training.ended:
-                raise MeasurementError("the block is still running; its measurement is there when it has ended")
+                raise MeasurementError(
+                    "the block is still running; its measurement is there when it has ended"
+                )
             self._measurement, self._found = self._training.measure(self._outcome, settle=self._settle)
         return self._measurement
 
     @property
     def found(self) -> SegmentedIterations:
-        """The iterations of the block, their summary and the periods of its trace; also of a block too short to be looked at unasked."""
+        """The iterations of the block, their summary and the periods of its trace; also of a block too
+        short to be looked at unasked.
+        """
         measurement, window = self.measurement, self._training.closed
         if window is not None and (self._found is None or self._found.periods is None):
             self._found = self._meter.count(window, measurement, look=True)
         if self._found is None:
-            raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no marks (workbench.step())")
+            raise MeasurementError(
+                "nothing was measured in which iterations could be found: no GPU, and no marks "
+                "(workbench.step())"
+            )
         return self._found
 
     @property
     def iterations(self) -> Any:
-        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`); the energies add up."""
+        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`);
+        the energies add up.
+        """
         return self.found.frame
 
     @property
@@ -414,9 +478,10 @@ class BlockResult:
 class Track(Iterable[T]):
     """An iterable whose iterations are windows.
 
-    The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so that waiting
-    for data counts. In the loop nothing is read but the clock; iterations are cut out of the trace afterwards, and belong to the
-    GPU's time, not to the host's that has queued their work. `measurement` is of the whole loop.
+    The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so
+    that waiting for data counts. In the loop nothing is read but the clock; iterations are cut out of the
+    trace afterwards, and belong to the GPU's time, not to the host's that has queued their work.
+    `measurement` is of the whole loop.
     """
 
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
@@ -461,7 +526,9 @@ class Track(Iterable[T]):
 
     @property
     def iterations(self) -> Any:
-        """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j, energy_uncertainty_j (sum of GPUs)."""
+        """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j,
+        energy_uncertainty_j (sum of GPUs).
+        """
         if self._iterations is None:
             import polars as pl
 
@@ -470,7 +537,9 @@ class Track(Iterable[T]):
             rows = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if self.marks_s else []
             names = ("iteration", "start_s", "time_s", "energy_j", "energy_uncertainty_j")
             kinds = (pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64)
-            self._iterations = pl.DataFrame(rows or [], schema=dict(zip(names, kinds, strict=True)), orient="row")
+            self._iterations = pl.DataFrame(
+                rows or [], schema=dict(zip(names, kinds, strict=True)), orient="row"
+            )
         return self._iterations
 
 
@@ -481,7 +550,9 @@ def encodable(label: str) -> str:
 
 def describe(error: BaseException) -> str:
     """What went wrong, in one sentence."""
-    return str(error) if isinstance(error, WorkbenchError) and str(error) else f"{type(error).__name__}: {error}"
+    return (
+        str(error) if isinstance(error, WorkbenchError) and str(error) else f"{type(error).__name__}: {error}"
+    )
 
 
 def with_iterations(measurement: Measurement, found: SegmentedIterations | None) -> Measurement:
@@ -492,8 +563,8 @@ def with_iterations(measurement: Measurement, found: SegmentedIterations | None)
 def repeated(measurements: Sequence[Measurement]) -> Measurement:
     """Several runs of one cell as one: means, and standard deviations over the runs.
 
-    The half width of the mean is the larger of what the runs' own errors leave and Student's interval over the runs' sums; what
-    the GPUs have in common from run to run is in those sums.
+    The half width of the mean is the larger of what the runs' own errors leave and Student's interval over
+    the runs' sums; what the GPUs have in common from run to run is in those sums.
     """
     n = len(measurements)
     if n == 1:
@@ -509,7 +580,10 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
         measurements[0],
         time_s=float(times.mean()),
         time_sd_s=float(times.std(ddof=1)),
-        gpus=tuple(_mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns))) for column in columns),
+        gpus=tuple(
+            _mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns)))
+            for column in columns
+        ),
         energy_sd_j=sd_j,
         cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
         dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]),
@@ -524,7 +598,7 @@ def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeas
     energy_j = _mean_of([run.energy_j for run in runs])
     peaks = [run.peak_power_w for run in runs if run.peak_power_w is not None]
     means: dict[str, Any] = {name: _mean_of([getattr(run, name) for run in runs])
-             for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}  # fmt: skip
+             for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}
     return replace(
         runs[-1],
         energy_j=energy_j,
@@ -560,7 +634,9 @@ def _processes(device: Device) -> tuple[Process, ...]:
 
 
 def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
-    """What the GPU was put to when the window closed: locks as this process knows them, the limit as it was sampled."""
+    """What the GPU was put to when the window closed: locks as this process knows them, the limit as it
+    was sampled.
+    """
     locked = window.locked[number] if number < len(window.locked) else Setting()
     return replace(locked, power_limit_w=limit_w)
 

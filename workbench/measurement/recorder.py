@@ -1,7 +1,8 @@
-"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen between two times.
+"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen between two
+times.
 
-The process looks at the GPUs whatever the kernel does, also while a C call holds the interpreter lock. Where no process can be
-started (and on a stepped clock, in tests) the same sampler runs in this one.
+The process looks at the GPUs whatever the kernel does, also while a C call holds the interpreter lock. Where
+no process can be started (and on a stepped clock, in tests) the same sampler runs in this one.
 """
 
 from __future__ import annotations
@@ -69,12 +70,16 @@ class Recorder:
         else:
             self._start_process()
         self._finalizer = weakref.finalize(self, _clean, self._process, self._path, self._stop)
-        threading.Thread(target=_drain, args=(weakref.ref(self), self._stop), name="energy-drain", daemon=True).start()
+        threading.Thread(
+            target=_drain, args=(weakref.ref(self), self._stop), name="energy-drain", daemon=True
+        ).start()
 
     # starting and stopping
 
     def _start_process(self) -> None:
-        command = _processes.child_command("workbench.measurement.sampler", "main", str(self._path), *self._numbers)
+        command = _processes.child_command(
+            "workbench.measurement.sampler", "main", str(self._path), *self._numbers
+        )
         try:
             # A session of its own: the interrupt that stops a cell must not stop the sampling too.
             self._process = subprocess.Popen(
@@ -90,13 +95,18 @@ class Recorder:
 
     def _start_thread(self) -> None:
         sampler = Sampler(self.devices, self._ring, self.clock, pause=self.clock.sleep)
-        thread = threading.Thread(target=_sample, args=(sampler, self.clock, self._stop), name="energy-sampler", daemon=True)
+        thread = threading.Thread(
+            target=_sample, args=(sampler, self.clock, self._stop), name="energy-sampler", daemon=True
+        )
         thread.start()
 
     def _start_stepped(self) -> None:
         clock: Any = self.clock
         self._sampler = sampler = Sampler(
-            self.devices, self._ring, clock, pause=lambda seconds: clock.show(min(clock() + seconds, sampler.horizon_s))
+            self.devices,
+            self._ring,
+            clock,
+            pause=lambda seconds: clock.show(min(clock() + seconds, sampler.horizon_s)),
         )
         sampler.start()
         alive = weakref.ref(self)
@@ -157,13 +167,19 @@ class Recorder:
         """Why the sampling process ended by itself; empty while it runs."""
         if self._process is None or self._process.poll() is None or self._stop.is_set():
             return ""
-        said = self._process.stderr.read().decode(errors="replace").strip().splitlines() if self._process.stderr else []
+        said = (
+            self._process.stderr.read().decode(errors="replace").strip().splitlines()
+            if self._process.stderr
+            else []
+        )
         return f"the sampling process ended ({said[-1] if said else f'exit code {self._process.returncode}'})"
 
     # reading
 
     def update_s(self, uuid: str) -> float | None:
-        """The update period of a device's energy counter (of its power where it has none) as found; None if not yet."""
+        """The update period of a device's energy counter (of its power where it has none) as found; None
+        if not yet.
+        """
         value = self._ring.state(self._numbers[uuid])[3]
         return None if math.isnan(value) else value
 
@@ -195,7 +211,9 @@ class Recorder:
         return as_trace(self.rows(uuid, from_s, to_s))
 
     def hold(self, from_s: float | Callable[[], float]) -> Hold:
-        """Keep everything since a time (or what a function says it is) in memory for as long as the returned object lives."""
+        """Keep everything since a time (or what a function says it is) in memory for as long as the
+        returned object lives.
+        """
         hold = Hold(from_s)
         self._holds.add(hold)
         return hold
@@ -203,15 +221,16 @@ class Recorder:
     def ask_interval(self, uuid: str, seconds: float | None) -> None:
         """Ask for another time between two looks at a device, until it is asked for None.
 
-        The sampling process obeys at its next look. It never looks so rarely that a refresh of a sensor that it follows would be
-        missed, nor more often than every 5 ms.
+        The sampling process obeys at its next look. It never looks so rarely that a refresh of a sensor that
+        it follows would be missed, nor more often than every 5 ms.
 
         Raises:
             UsageError: seconds that are no positive number.
         """
         if seconds is not None and not 0 < seconds < math.inf:
             raise UsageError(
-                f"the time between two looks must be a positive number of seconds, not {seconds:g}; None leaves it to the sampler"
+                f"the time between two looks must be a positive number of seconds, not {seconds:g}; None "
+                "leaves it to the sampler"
             )
         self._ring.ask(self._numbers[uuid], seconds)
 
@@ -220,11 +239,17 @@ class Recorder:
         with self._lock:
             for number, view in enumerate(self._views):
                 head, capacity = self._ring.head(number), self._ring.capacity
-                first = max(self._read[number], head - capacity + 64)  # the writer may be inside the oldest ones
+                first = max(
+                    self._read[number], head - capacity + 64
+                )  # the writer may be inside the oldest ones
                 self._missed[number] += first - self._read[number]
                 if first >= head:
                     continue
-                rows = np.take(view, range(first, head), mode="wrap") if head - first < 64 else _slice(view, first, head)
+                rows = (
+                    np.take(view, range(first, head), mode="wrap")
+                    if head - first < 64
+                    else _slice(view, first, head)
+                )
                 late = max(0, self._ring.head(number) - capacity - first)
                 self._kept[number].append(rows[late:])
                 self._read[number] = head
@@ -261,7 +286,7 @@ def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
     from ..trace import SCHEMA
 
     frame = pl.DataFrame({name: rows[name] for name in SCHEMA.names()})
-    return frame.cast(dict(SCHEMA)).with_columns(pl.selectors.float().fill_nan(None))  # type: ignore[arg-type]
+    return frame.cast(SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
 
 
 def as_rows(trace: pl.DataFrame) -> np.ndarray[Any, Any]:
@@ -299,7 +324,9 @@ def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
             return
         try:
             alive.drain()
-        except ValueError:  # a simulated machine was taken away under a recorder that nobody stopped: there is nothing more to come
+        # a simulated machine was taken away under a recorder that nobody stopped: there is nothing more to
+        # come
+        except ValueError:
             return
         del alive
 

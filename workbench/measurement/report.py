@@ -12,7 +12,9 @@ from ..records import GpuMeasurement, IterationSummary, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 
 MIME = "application/vnd.gpu-energy-workbench.measurement+json"
-CALIBRATION = "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
+CALIBRATION = (
+    "The card's own calibration (typically ±5 %) comes on top; comparisons on one card do not have it."
+)
 
 
 def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
@@ -43,26 +45,37 @@ def format_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
     minutes = int(seconds // 60)
-    return f"{minutes} min {int(seconds % 60)} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    return (
+        f"{minutes} min {int(seconds % 60)} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    )
 
 
 def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The one line that a cell leaves behind: `123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated`."""
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
-        why = m.notes[0] if m.notes else "; ".join(note for gpu in m.gpus for note in gpu.notes[-1:]) or "no GPU was measured"
+        why = (
+            m.notes[0]
+            if m.notes
+            else "; ".join(note for gpu in m.gpus for note in gpu.notes[-1:]) or "no GPU was measured"
+        )
         return f"{label}{format_duration(m.time_s)}, no energy: {why}"
     parts = [format_energy(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
     if m.mean_power_w is not None:
         parts.append(f"{significant(m.mean_power_w)} W")
     if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
-        parts.append(f"mean of {m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J, {significant(m.time_sd_s, 2)} s)")
+        parts.append(
+            f"mean of {m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J, {significant(m.time_sd_s, 2)} "
+            "s)"
+        )
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
     if worth := tariff.words(m.energy_j):
         parts.append(worth)
     if m.outcome != "ok":
-        parts.append({"error": "the cell ended with an error", "interrupted": "interrupted"}.get(m.outcome, m.outcome))
+        parts.append(
+            {"error": "the cell ended with an error", "interrupted": "interrupted"}.get(m.outcome, m.outcome)
+        )
     if m.simulated:
         parts.append("simulated")
     told = describe_iterations(m.iterations)
@@ -80,15 +93,30 @@ def describe_iterations(found: IterationSummary | None) -> str:
     if found is None:
         return ""
     if not found.count and found.detected_s is not None:
-        return f"iterations of perhaps {format_duration(found.detected_s)}, not sure ({found.reason or 'the period is a best guess'})"
+        return (
+            f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
+            f"({found.reason or 'the period is a best guess'})"
+        )
     if not found.count or found.seconds is None:
         return f"no iterations found ({found.reason or 'nothing repeats'})"
-    cost = "" if found.energy_j is None else f" and {format_energy(found.energy_j, found.energy_uncertainty_j)}"
+    cost = (
+        "" if found.energy_j is None else f" and {format_energy(found.energy_j, found.energy_uncertainty_j)}"
+    )
     plural = "s" if found.count > 1 else ""
-    others = [f"every {_count(level.every)} a {level.name} of {format_duration(level.each_s)}" for level in found.levels
-              if level.name not in ("iteration", "micro-step", "cycle") and level.count > 1 and level.every is not None]  # fmt: skip
-    words = f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} iteration{plural} ({found.source})"
-    return "; ".join([words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])])
+    others = [
+        f"every {_count(level.every)} a {level.name} of {format_duration(level.each_s)}"
+        for level in found.levels
+        if level.name not in ("iteration", "micro-step", "cycle")
+        and level.count > 1
+        and level.every is not None
+    ]
+    words = (
+        f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
+        f"iteration{plural} ({found.source})"
+    )
+    return "; ".join(
+        [words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])]
+    )
 
 
 def _seconds(seconds: float, uncertainty_s: float | None) -> str:
@@ -117,11 +145,16 @@ def _count(every: float) -> str:
 
 
 def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
-    """The line, with a table per GPU behind a fold. Plain HTML: no script, colours inherited, readable in any theme."""
+    """The line, with a table per GPU behind a fold. Plain HTML: no script, colours inherited, readable in
+    any theme.
+    """
     rows = "".join(_row(gpu) for gpu in m.gpus)
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
-    host = [f"{name} {significant(value)} J" for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j))
-            if value is not None]  # fmt: skip
+    host = [
+        f"{name} {significant(value)} J"
+        for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j))
+        if value is not None
+    ]
     if host:
         notes.append(", ".join(host) + " (RAPL)")
     if m.gpus and m.energy_j is not None:
@@ -134,7 +167,8 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     table = f"<table style='margin:.3em 0'><tr>{head}</tr>{rows}</table>" if rows else ""
     return (
         "<details class='gpu-energy'><summary style='cursor:pointer'>"
-        f"{html.escape(line(m, tariff))}</summary>{table}{_levels(m.iterations)}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></details>"
+        f"{html.escape(line(m, tariff))}</summary>{table}{_levels(m.iterations)}<ul style='margin:.3em "
+        f"0;opacity:.8'>{told}</ul></details>"
     )
 
 
@@ -150,7 +184,11 @@ def _row(gpu: GpuMeasurement) -> str:
         ", ".join(gpu.throttle_reasons) or "-",
         gpu.source + (", simulated" if gpu.simulated else ""),
     )
-    return "<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in cells) + "</tr>"
+    return (
+        "<tr>"
+        + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in cells)
+        + "</tr>"
+    )
 
 
 def _levels(found: IterationSummary | None) -> str:
@@ -159,11 +197,22 @@ def _levels(found: IterationSummary | None) -> str:
         return ""
     heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
     rows = [
-        (each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"), format_duration(each.time_s), _unit(each.energy_j, "J"))
+        (
+            each.name,
+            str(each.count),
+            format_duration(each.each_s),
+            _unit(each.each_j, "J"),
+            format_duration(each.time_s),
+            _unit(each.energy_j, "J"),
+        )
         for each in found.levels
     ]
-    cells = "".join("<tr>" + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in row) + "</tr>"
-                    for row in rows)  # fmt: skip
+    cells = "".join(
+        "<tr>"
+        + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in row)
+        + "</tr>"
+        for row in rows
+    )
     head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
     return f"<table style='margin:.3em 0'><tr>{head}</tr>{cells}</table>"
 
@@ -176,14 +225,18 @@ def as_dict(m: Measurement) -> dict[str, Any]:
 
 
 def mimebundle(m: Measurement, tariff: Tariff = NO_TARIFF) -> dict[str, Any]:
-    """Text, HTML and JSON. The JSON has a type of its own: plain application/json would win over HTML in JupyterLab."""
+    """Text, HTML and JSON. The JSON has a type of its own: plain application/json would win over HTML in
+    JupyterLab.
+    """
     return {"text/plain": line(m, tariff), "text/html": page(m, tariff), MIME: as_dict(m)}
 
 
 class Report:
     """A measurement that shows itself."""
 
-    def __init__(self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = ()
+    ) -> None:
         self.measurement, self._tariff, self._remarks = measurement, tariff, tuple(remarks)
 
     def __repr__(self) -> str:
@@ -196,7 +249,8 @@ class Report:
 
 
 def describe_comparison(a: Measurement, b: Measurement) -> str:
-    """Two measurements against one another: ratio of their energies and times, the former with its 95 % interval.
+    """Two measurements against one another: ratio of their energies and times, the former with its 95 %
+    interval.
 
     >>> one = Measurement("1", "a", 0.0, 2.0, (GpuMeasurement("G", "u", 100.0, 3.0, "counter", False),))
     >>> two = Measurement("2", "b", 0.0, 3.0, (GpuMeasurement("G", "u", 80.0, 4.0, "counter", False),))
@@ -204,7 +258,11 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     'b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less'
     """
     names = f"{b.label or b.id} / {a.label or a.id}"
-    times = f"time {b.time_s / a.time_s:.3f}" if a.time_s > 0 else "times cannot be compared (one of them is zero)"
+    times = (
+        f"time {b.time_s / a.time_s:.3f}"
+        if a.time_s > 0
+        else "times cannot be compared (one of them is zero)"
+    )
     if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:
         return f"{names}: {times}; the energies cannot be compared (one of them is missing or zero)"
     ratio = b.energy_j / a.energy_j
@@ -212,7 +270,7 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     half = ratio * math.hypot(error_a / a.energy_j, error_b / b.energy_j if b.energy_j else 0.0)
     difference, error = b.energy_j - a.energy_j, math.hypot(error_a, error_b)
     verdict = "no sure difference" if abs(difference) <= error else (
-        f"{format_energy(abs(difference), error)} {'less' if difference < 0 else 'more'}")  # fmt: skip
+        f"{format_energy(abs(difference), error)} {'less' if difference < 0 else 'more'}")
     cards = {gpu.uuid for gpu in a.gpus} == {gpu.uuid for gpu in b.gpus}
     caveat = "" if cards else "; on different GPUs, whose calibrations may differ by 10 %"
     span = f"{ratio:.3f} ({ratio - half:.3f} .. {ratio + half:.3f})"

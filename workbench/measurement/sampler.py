@@ -1,10 +1,13 @@
-"""Looks at GPUs at the right moments and writes what it sees into a shared ring; the child process is this module.
+"""Looks at GPUs at the right moments and writes what it sees into a shared ring; the child process is this
+module.
 
-A GPU's energy counter and power reading refresh in steps of 20 to 100 ms. Whoever knows when those steps fall knows the
-exact energy at each of them; so the sampler finds the steps (a short burst at the start, then a look around the expected
-moment now and then) and reads once after each, and stamps every row with the time of the step it belongs to.
+A GPU's energy counter and power reading refresh in steps of 20 to 100 ms. Whoever knows when those steps fall
+knows the exact energy at each of them; so the sampler finds the steps (a short burst at the start, then a
+look around the expected moment now and then) and reads once after each, and stamps every row with the time of
+the step it belongs to.
 
-The process ends when its parent does: it waits on its standard input, which closes then. Standard library only, but for
+The process ends when its parent does: it waits on its standard input, which closes then. Standard library
+    only, but for
 the driver's door: the process starts in some 50 ms and holds some 17 MB.
 """
 
@@ -41,8 +44,13 @@ ROW = struct.Struct("<ddddffffffffQ")
 ROW_BYTES = ROW.size
 CAPACITY = 16384
 STATUS_EVERY_S = 0.2
-_WHOLE = struct.Struct("@Q")  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
-_ASKED, ASKED_AT = struct.Struct("@d"), DEVICE.size  # the one number that readers write: between a device's state and its rows
+_WHOLE = struct.Struct(
+    "@Q"
+)  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
+_ASKED, ASKED_AT = (
+    struct.Struct("@d"),
+    DEVICE.size,
+)  # the one number that readers write: between a device's state and its rows
 FASTEST_S = 0.005
 STARTING, RUNNING, LOST = 0, 1, 2
 
@@ -69,9 +77,13 @@ class Ring:
         """
         size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
         try:
-            made = _shared_memory.create(path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
+            made = _shared_memory.create(
+                path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0)
+            )
         except OSError as error:
-            raise MeasurementError(f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}") from error
+            raise MeasurementError(
+                f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}"
+            ) from error
         ring = cls(made)
         for device, uuid in enumerate(uuids):
             ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")
@@ -88,14 +100,28 @@ class Ring:
         """How many rows were ever written for a device."""
         return int(_WHOLE.unpack_from(self.map, self.base(device))[0])
 
-    def append(self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float) -> None:
+    def append(
+        self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float
+    ) -> None:
         at, head = self.base(device), self.head(device)
         s = sample
         ROW.pack_into(
-            self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES,
-            s.time_s, tick_s, s.energy_j, power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
-            s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
-        )  # fmt: skip
+            self.map,
+            at + DEVICE_BYTES + head % self.capacity * ROW_BYTES,
+            s.time_s,
+            tick_s,
+            s.energy_j,
+            power_tick_s,
+            tick_error_s,
+            s.power_w,
+            s.power_limit_w,
+            s.sm_clock_mhz,
+            s.mem_clock_mhz,
+            s.utilisation,
+            s.memory_utilisation,
+            s.temperature_c,
+            s.throttle,
+        )
         _WHOLE.pack_into(self.map, at, head + 1)
 
     def write_state(
@@ -110,8 +136,18 @@ class Ring:
         why: str,
     ) -> None:
         text = why.encode()[:191]
-        DEVICE.pack_into(self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
-                         uuid.encode(), text)  # fmt: skip
+        DEVICE.pack_into(
+            self.map,
+            self.base(device),
+            self.head(device),
+            state,
+            edges,
+            update_s,
+            power_update_s,
+            error_s,
+            uuid.encode(),
+            text,
+        )
 
     def state(self, device: int) -> tuple[int, int, float, float, float, str]:
         """(state, edges seen, update period, power update period, phase error, what is wrong)."""
@@ -131,8 +167,8 @@ class Ring:
 class EdgeTracker:
     """When a sensor refreshes: a straight line through the moments at which its value was seen to change.
 
-    Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a least-squares fit over
-    the last edges; `error_s` is how far a predicted edge may be off.
+    Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a
+    least-squares fit over the last edges; `error_s` is how far a predicted edge may be off.
     """
 
     KEEP = 32
@@ -143,7 +179,9 @@ class EdgeTracker:
         self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
 
     def add(self, before_s: float, after_s: float) -> None:
-        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is dropped."""
+        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is
+        dropped.
+        """
         middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
         if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
             return
@@ -182,7 +220,9 @@ class EdgeTracker:
     @property
     def locked(self) -> bool:
         """Whether edges can be predicted: enough were seen and they lie on one line."""
-        return len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
+        return (
+            len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
+        )
 
     def edge_before(self, at_s: float) -> float:
         """The last edge at or before a time."""
@@ -197,7 +237,8 @@ class EdgeTracker:
 class _Watched:
     """A device and what is known about its sensors.
 
-    `edges` follows what energy comes from: the counter, or power readings where there is none. `power_edges` follows the power
+    `edges` follows what energy comes from: the counter, or power readings where there is none. `power_edges`
+    follows the power
     readings beside a counter: nothing says that the two refresh together.
     """
 
@@ -256,10 +297,14 @@ class Sampler:
         self._patience = 0.3 if len(devices) <= 2 else 0.8
         numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
         self._all = [_Watched(number, device) for number, device in numbered.items()]
-        self.horizon_s = math.inf  # until when a burst may go on; a stepped clock goes no further than it is stepped
+        self.horizon_s = (
+            math.inf
+        )  # until when a burst may go on; a stepped clock goes no further than it is stepped
 
     def start(self) -> None:
-        """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow driver would blur them."""
+        """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow
+        driver would blur them.
+        """
         begin_s = self._clock()
         for watched in self._all:
             self._look(watched)
@@ -277,7 +322,8 @@ class Sampler:
         """Look at every device that is due, and once in a while at how its sensor steps."""
         now_s = self._clock()
         for watched in self._all:
-            # A look between two devices' own moments saves a wake-up, where a step has passed and none is near.
+            # A look between two devices' own moments saves a wake-up, where a step has passed and none is
+            # near.
             if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
                 self._look(watched)
         for watched in self._all:
@@ -311,9 +357,11 @@ class Sampler:
         watched.last = sample
 
     def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
-        """Look again after the time that was asked for, at the latest when the next step is due to be seen."""
-        # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look after every step.
-        # A pace clearly faster than the steps gives both.
+        """Look again after the time that was asked for, at the latest when the next step is due to be
+        seen.
+        """
+        # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look
+        # after every step. A pace clearly faster than the steps gives both.
         if not watched.edges.locked:
             watched.due_s = at_s + asked_s
         elif asked_s < 0.9 * watched.edges.period_s:
@@ -330,7 +378,10 @@ class Sampler:
             return None
         if watched.error:
             watched.error, watched.lost = "", False
-            watched.refine_s, watched.refine_gap_s = sample.time_s, 0.25  # its steps were not followed meanwhile
+            watched.refine_s, watched.refine_gap_s = (
+                sample.time_s,
+                0.25,
+            )  # its steps were not followed meanwhile
             self._report(watched)
         return sample
 
@@ -345,8 +396,16 @@ class Sampler:
         edges, state = watched.edges, LOST if watched.lost else RUNNING
         period_s = edges.period_s if edges.locked else math.nan
         error_s = edges.error_s(self._clock()) if edges.locked else math.nan
-        self._ring.write_state(watched.number, state, len(edges.edges), period_s if watched.counts else math.nan,
-                               period_s, error_s, watched.device.uuid, watched.error)  # fmt: skip
+        self._ring.write_state(
+            watched.number,
+            state,
+            len(edges.edges),
+            period_s if watched.counts else math.nan,
+            period_s,
+            error_s,
+            watched.device.uuid,
+            watched.error,
+        )
 
     # finding the steps
 
@@ -403,7 +462,8 @@ class Sampler:
     def _search(self, watched: _Watched) -> None:
         """Look anew for the steps of a sensor that has shown none, or has left its line."""
         for edges, _ in watched.followed():
-            # Edges that lie on no line, as those seen by a starved process, would keep every later one from being fitted.
+            # Edges that lie on no line, as those seen by a starved process, would keep every later one from
+            # being fitted.
             if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
                 edges.forget()
         if watched.widen > 16:
@@ -413,7 +473,9 @@ class Sampler:
         found = all(edges.locked for edges, _ in watched.followed())
         if found:
             watched.search_gap_s = 0.5
-        elif watched.missing:  # it moves, and not in steps; what stands still is looked at again as soon as it moves
+        elif (
+            watched.missing
+        ):  # it moves, and not in steps; what stands still is looked at again as soon as it moves
             watched.search_gap_s = min(2 * watched.search_gap_s, 60.0)
             watched.search_s = self._clock() + watched.search_gap_s
         watched.missing = False
@@ -423,17 +485,25 @@ class Sampler:
 
 
 def _tick(edges: EdgeTracker, before_s: float, after_s: float) -> tuple[float, float]:
-    """The refresh that a reading between two moments shows, and its error; NaN where it may be either of two."""
+    """The refresh that a reading between two moments shows, and its error; NaN where it may be either of
+    two.
+    """
     if not edges.locked:
         return math.nan, math.nan
     error_s = edges.error_s(after_s)
     tick_s = edges.edge_before(before_s - 2 * error_s)
-    # Half a period apart would be another refresh; computed twice, one and the same differs in its last digits.
-    return (tick_s, error_s) if edges.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * edges.period_s else (math.nan, math.nan)
+    # Half a period apart would be another refresh; computed twice, one and the same differs in its last
+    # digits.
+    return (
+        (tick_s, error_s)
+        if edges.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * edges.period_s
+        else (math.nan, math.nan)
+    )
 
 
 def main(argv: Sequence[str]) -> int:
-    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes, and takes the ring away.
+    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes, and
+    takes the ring away.
 
     Standard input alone does not tell: a process that the parent has forked may hold its other end.
     """

@@ -1,4 +1,6 @@
-"""From a recorder's rows to what the sensors said at each refresh (`estimate.Steps`), and whether that is enough for a window."""
+"""From a recorder's rows to what the sensors said at each refresh (`estimate.Steps`), and whether that is
+enough for a window.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,15 @@ from .energy_estimate import SensorUpdates
 Array = np.ndarray[Any, Any]
 
 
-def as_steps(rows: Array, window_s: float, closing: Edge | None = None, most_w: float = 0.0) -> SensorUpdates | None:
+def as_steps(
+    rows: Array, window_s: float, closing: Edge | None = None, most_w: float = 0.0
+) -> SensorUpdates | None:
     """One entry per refresh of the sensor; None while its refreshes are not known.
 
-    The moments of the refreshes are put on one line where they lie on one: what is left of their error is then the same at
-    both edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a refresh that no
-    row has seen yet; `most_w` the most that the GPU may draw.
+    The moments of the refreshes are put on one line where they lie on one: what is left of their error is
+        then the same at
+    both edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a
+    refresh that no row has seen yet; `most_w` the most that the GPU may draw.
     """
     rows = rows[np.isfinite(rows["tick_s"])]
     if len(rows) < 3:
@@ -31,7 +36,9 @@ def as_steps(rows: Array, window_s: float, closing: Edge | None = None, most_w: 
     period_s = float(np.median(gaps))
     numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
     tick_s = _on_one_line(numbers, ticks[first], rows["tick_error_s"][first])
-    energy_j, power_w, power_tick_s = (rows[name][first].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s"))
+    energy_j, power_w, power_tick_s = (
+        rows[name][first].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s")
+    )
     if closing is not None and math.isfinite(closing.energy_j) and closing.energy_j > energy_j[-1]:
         later, into = divmod((closing.time_s - tick_s[-1]) / period_s, 1.0)
         # A reading just before a refresh may have been answered just after it.
@@ -44,7 +51,9 @@ def as_steps(rows: Array, window_s: float, closing: Edge | None = None, most_w: 
 
 
 def reaches(steps: SensorUpdates, window: Window) -> bool:
-    """Whether the sensor was followed from before the window to (nearly) its end, and its counter never went back."""
+    """Whether the sensor was followed from before the window to (nearly) its end, and its counter never
+    went back.
+    """
     assert window.end_s is not None
     slack_s = 2.5 * steps.period_s
     near_start = steps.tick_s[(steps.tick_s <= window.start_s) & (steps.tick_s > window.start_s - slack_s)]
@@ -54,10 +63,11 @@ def reaches(steps: SensorUpdates, window: Window) -> bool:
 
 
 def by_readings(rows: Array, window: Window) -> tuple[float, float] | None:
-    """Energy and the half width of its 95 % interval from power readings alone, by trapezoids with interpolated edges.
+    """Energy and the half width of its 95 % interval from power readings alone, by trapezoids with
+    interpolated edges.
 
-    For a sensor whose refreshes are not known (it showed the same value all the time, or refreshes at no fixed pace). None where
-    no readings surround the window.
+    For a sensor whose refreshes are not known (it showed the same value all the time, or refreshes at no
+    fixed pace). None where no readings surround the window.
     """
     assert window.end_s is not None
     rows = rows[np.isfinite(rows["power_w"])]
@@ -81,7 +91,9 @@ def gaps(rows: Array, update_s: float | None) -> int:
 
 
 def _on_one_line(numbers: Array, times: Array, errors: Array) -> Array:
-    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the sensor drifts."""
+    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the
+    sensor drifts.
+    """
     if len(times) < 4:
         return times
     weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6)

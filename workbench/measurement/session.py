@@ -38,15 +38,19 @@ class Session:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
-        self._limiting = threading.RLock()  # not `_lock`: a slow driver must not keep windows from being opened
+        self._limiting = (
+            threading.RLock()
+        )  # not `_lock`: a slow driver must not keep windows from being opened
         self._ways: dict[str, lease.SettingLease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
     @property
     def meter(self) -> Meter:
-        """The meter to open windows with; made on first use, which takes about half a second where there is a GPU.
+        """The meter to open windows with; made on first use, which takes about half a second where there is a
+        GPU.
 
-        One whose sampling process has died is replaced. Windows that are open belong to the meter that opened them.
+        One whose sampling process has died is replaced. Windows that are open belong to the meter that opened
+        them.
         """
         with self._lock:
             if self._meter is None or self._broken():
@@ -62,7 +66,9 @@ class Session:
         return self._present().recorder
 
     def meter_or_clock(self) -> Meter:
-        """The meter; one that measures time alone and says why, where it cannot be made: a training must not end of that."""
+        """The meter; one that measures time alone and says why, where it cannot be made: a training must
+        not end of that.
+        """
         try:
             return self.meter
         except Exception as error:
@@ -122,7 +128,8 @@ class Session:
             return left
 
     def hand_over(self, uuid: str) -> str | None:
-        """Undo what `set_power_limit` has set on one GPU, for somebody else to set it; None where there was nothing.
+        """Undo what `set_power_limit` has set on one GPU, for somebody else to set it; None where there was
+        nothing.
 
         Returns a sentence if something is left.
 
@@ -161,7 +168,11 @@ def _back(way: lease.SettingLease) -> str:
 
 
 def keep(
-    measurement: Measurement, window: Window, recorder: Recorder | None, store: Store, iterations: pl.DataFrame | None = None
+    measurement: Measurement,
+    window: Window,
+    recorder: Recorder | None,
+    store: Store,
+    iterations: pl.DataFrame | None = None,
 ) -> list[str]:
     """Store a measurement and its traces; returns sentences about what could not be stored.
 
@@ -175,7 +186,10 @@ def keep(
     assert window.end_s is not None
     traces: dict[str, Any] = {}
     if recorder is not None:
-        traces = {gpu.uuid: recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in measurement.gpus}
+        traces = {
+            gpu.uuid: recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5)
+            for gpu in measurement.gpus
+        }
     try:
         store.save(measurement, traces, iterations)
     except StoreError as error:
@@ -217,7 +231,8 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = 
 
     if real_library_loaded():
         raise SimulationError(
-            "this process measures real GPUs already, and one process has the real ones or simulated ones, never both; "
+            "this process measures real GPUs already, and one process has the real ones or simulated ones, "
+            "never both; "
             "restart the kernel and choose the simulated GPUs first"
         )
     session = current()

@@ -1,13 +1,14 @@
-"""Measurements and their traces on disk, as Parquet, one file each; they survive restarts, kills and full disks.
+"""Measurements and their traces on disk, as Parquet, one file each; they survive restarts, kills and full
+disks.
 
     <home>/measurements/m-<unix time>-<id>.parquet      one row
     <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
     <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
     <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
 
-A file is written aside, flushed and renamed, so that it is whole or not there. What cannot be read is renamed to `.damaged`
-and said; nothing else is lost by it. Files of earlier versions are read as well. Only traces count against the quota, and the
-oldest go first.
+A file is written aside, flushed and renamed, so that it is whole or not there. What cannot be read is renamed
+to `.damaged` and said; nothing else is lost by it. Files of earlier versions are read as well. Only traces
+count against the quota, and the oldest go first.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _GPU = pl.Struct(
         "peak_power_w": pl.Float64,
         "idle_share": pl.Float64,
         "mean_utilisation": pl.Float64,
-        "setting": pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}),
+        "setting": pl.Struct(
+            {"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}
+        ),
         "power_limit_w": pl.Float64,
         "sm_clock_mhz": pl.Float64,
         "throttle_reasons": pl.List(pl.String),
@@ -111,11 +114,37 @@ _FIELDS = {  # of the record, by column
     "iteration_check": "check",
 }
 # What a row must tell. Any other column may be null.
-_NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus", "notes", "schema_version")
-_GPU_NEEDED = ("name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes", "samples", "gaps", "notes")
+_NEEDED = (
+    "id",
+    "label",
+    "started_unix_s",
+    "time_s",
+    "source",
+    "simulated",
+    "outcome",
+    "repeats",
+    "gpus",
+    "notes",
+    "schema_version",
+)
+_GPU_NEEDED = (
+    "name",
+    "uuid",
+    "source",
+    "simulated",
+    "setting",
+    "throttle_reasons",
+    "other_processes",
+    "samples",
+    "gaps",
+    "notes",
+)
 _COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
 _LATEST_UNIX_S = 1e11  # the year 5138
-_FAILURES = (Exception, pl.exceptions.PanicException)  # Polars panics on some damaged files, and a panic is no Exception
+_FAILURES = (
+    Exception,
+    pl.exceptions.PanicException,
+)  # Polars panics on some damaged files, and a panic is no Exception
 _TRACE = {**trace.SCHEMA, "uuid": pl.String()}
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 
@@ -146,7 +175,11 @@ def from_row(row: dict[str, Any]) -> Measurement:
         )
         for gpu in row["gpus"]
     )
-    plain = {name: row[name] for name in row if name not in (*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes")}
+    plain = {
+        name: row[name]
+        for name in row
+        if name not in (*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes")
+    }
     return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
 
 
@@ -169,19 +202,26 @@ class Store:
         try:
             found, self.problem = (directory, "") if directory else _paths.home()
         except OSError as error:
-            found, self.problem = _paths.wanted_home(), f"there is no place to write to ({error.strerror or error}); nothing will be kept"
+            found, self.problem = (
+                _paths.wanted_home(),
+                f"there is no place to write to ({error.strerror or error}); nothing will be kept",
+            )
         self.directory, self.quota_bytes = found, quota_bytes
         self._measurements, self._traces = found / "measurements", found / "traces"
         self._told: list[str] = []
         self._gone = False
 
     def save(
-        self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None, iterations: pl.DataFrame | None = None
+        self,
+        measurement: Measurement,
+        traces: dict[str, pl.DataFrame] | None = None,
+        iterations: pl.DataFrame | None = None,
     ) -> None:
         """Write a measurement, the trace of each GPU by UUID, and the frame of its iterations.
 
         Raises:
-            StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still in memory.
+            StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still
+                in memory.
         """
         stem = f"{measurement.started_unix_s:.3f}-{measurement.id}"
         _write(lambda: as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
@@ -197,7 +237,9 @@ class Store:
 
     def log(self) -> pl.DataFrame:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
-        for _ in range(5):  # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
+        for _ in range(
+            5
+        ):  # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
             self._gone = False
             frames = self._sound(self._files(self._measurements))
             if not self._gone:
@@ -217,7 +259,9 @@ class Store:
         hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
         if not hits.height:
             labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
-            raise UsageError(f"no measurement is called {name!r}; the latest are {', '.join(labels) or 'none'}")
+            raise UsageError(
+                f"no measurement is called {name!r}; the latest are {', '.join(labels) or 'none'}"
+            )
         return from_row(hits.row(-1, named=True))
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
@@ -254,13 +298,21 @@ class Store:
         if not frames:
             return frames
         try:
-            _check_values(pl.concat(frames.values()))  # all at once: one by one it takes longer than reading them
+            _check_values(
+                pl.concat(frames.values())
+            )  # all at once: one by one it takes longer than reading them
         except _FAILURES:
-            return {path: frame for path in frames if (frame := self._read(path, lambda frame: _check_values(_columns(frame)))) is not None}
+            return {
+                path: frame
+                for path in frames
+                if (frame := self._read(path, lambda frame: _check_values(_columns(frame)))) is not None
+            }
         return frames
 
     def _read(self, path: Path, checked: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
-        """The frame of a file as `checked` returns it; None where it cannot be used, of which `messages` tells."""
+        """The frame of a file as `checked` returns it; None where it cannot be used, of which `messages`
+        tells.
+        """
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block, a directory be searched
                 raise ValueError("it is no regular file")
@@ -272,7 +324,9 @@ class Store:
             self._gone = True
             return None
         except (OSError, MemoryError) as error:
-            self._tell(f"{path.name} could not be read this time ({getattr(error, 'strerror', None) or error})")
+            self._tell(
+                f"{path.name} could not be read this time ({getattr(error, 'strerror', None) or error})"
+            )
             return None
         except _FAILURES as error:
             aside = path.with_suffix(".damaged")
@@ -290,7 +344,9 @@ class Store:
         with contextlib.suppress(OSError):
             files = [(path, path.stat().st_size) for path in self._files(self._traces)]
             total = sum(size for _, size in files)
-            for path, size in sorted(files, key=lambda file: file[0].name[2:]):  # by time, whether a trace or its iterations
+            for path, size in sorted(
+                files, key=lambda file: file[0].name[2:]
+            ):  # by time, whether a trace or its iterations
                 if total <= self.quota_bytes:
                     break
                 path.unlink(missing_ok=True)
@@ -305,7 +361,9 @@ class Store:
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            _write(lambda: pl.concat(frames.values()), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet")
+            _write(
+                lambda: pl.concat(frames.values()), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet"
+            )
             for path in frames:
                 path.unlink(missing_ok=True)
 
@@ -321,11 +379,17 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
         _Newer: a newer version has written it.
         ValueError, PolarsError: a column is missing, or holds something else.
     """
-    versions = frame["schema_version"].cast(pl.Int64) if "schema_version" in frame.columns else pl.Series([SCHEMA_VERSION])
+    versions = (
+        frame["schema_version"].cast(pl.Int64)
+        if "schema_version" in frame.columns
+        else pl.Series([SCHEMA_VERSION])
+    )
     if (versions.max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
         raise _Newer
     if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
-        frame = frame.with_columns(pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SINCE_2 if name not in frame.columns)
+        frame = frame.with_columns(
+            pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SINCE_2 if name not in frame.columns
+        )
     return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
 
 
@@ -336,7 +400,9 @@ def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
     _check_told(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
     _check_told(levels, ("name", "count", "time_s"))
     _check_told(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
-    times = frame.select((pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(), (pl.col("time_s").abs() < math.inf).all())
+    times = frame.select(
+        (pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(), (pl.col("time_s").abs() < math.inf).all()
+    )
     if not all(times.row(0)):
         raise ValueError("a time is no finite number of seconds")
     return frame
@@ -351,14 +417,18 @@ def _cast(frame: pl.DataFrame, schema: Mapping[str, Any], *, needed: Sequence[st
     if any(have[name] != kind for name, kind in kinds.items()):
         frame = frame.cast(kinds)  # type: ignore[arg-type]
         have = frame.schema
-    if other := [name for name, kind in kinds.items() if have[name] != kind]:  # a struct's fields are cast, not the struct
+    if other := [
+        name for name, kind in kinds.items() if have[name] != kind
+    ]:  # a struct's fields are cast, not the struct
         raise ValueError(f"column {', '.join(other)} holds {have[other[0]]}")
     return frame
 
 
 def _items(lists: pl.Series) -> pl.Series:
     """What is in the lists of a column, all in one."""
-    return lists.filter(lists.list.len() > 0).explode()  # some versions of Polars make a null of an empty list
+    return lists.filter(
+        lists.list.len() > 0
+    ).explode()  # some versions of Polars make a null of an empty list
 
 
 def _check_told(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:
@@ -399,7 +469,9 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
     """
     target = Path(path).expanduser()
     if target.suffix not in (".parquet", ".csv", ".json"):
-        raise UsageError(f"{target.name!r} ends in none of .parquet, .csv, .json; for example --export energy.csv")
+        raise UsageError(
+            f"{target.name!r} ends in none of .parquet, .csv, .json; for example --export energy.csv"
+        )
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent} to export to")
     try:
@@ -412,7 +484,11 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
 
             nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
             texts = {name: [json.dumps(value) for value in frame[name].to_list()] for name in nested}
-            frame.with_columns(pl.Series(name, values, dtype=pl.String) for name, values in texts.items()).write_csv(target)
+            frame.with_columns(
+                pl.Series(name, values, dtype=pl.String) for name, values in texts.items()
+            ).write_csv(target)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise StoreError(f"{target} could not be written ({getattr(error, 'strerror', None) or error})") from error
+        raise StoreError(
+            f"{target} could not be written ({getattr(error, 'strerror', None) or error})"
+        ) from error
     return target

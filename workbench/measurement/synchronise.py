@@ -11,7 +11,9 @@ from typing import Any
 
 
 def synchronise() -> tuple[str, ...]:
-    """Wait for all queued work of torch, JAX and CuPy; returns the names of those that had any device to wait for."""
+    """Wait for all queued work of torch, JAX and CuPy; returns the names of those that had any device to
+    wait for.
+    """
     waited = []
     for name, wait in _WAITS.items():
         module = sys.modules.get(name)

@@ -1,8 +1,9 @@
 """What a person looks at and touches: live plots, sliders, buttons. Importing this loads no plotting library.
 
-`PowerView` is the live view of a running cell with its iterations; `period` shows the iterations of a recorded trace; `recurring` shows
-a recurring job and runs it; `clocks` shows a tuner at work and steers it; `frontier` shows energy against time and chooses a
-configuration; `apply` puts a GPU to it and back; `cluster` compares policies that let jobs share GPUs; `open` has them all on tabs.
+`PowerView` is the live view of a running cell with its iterations; `period` shows the iterations of a
+recorded trace; `recurring` shows a recurring job and runs it; `clocks` shows a tuner at work and steers it;
+`frontier` shows energy against time and chooses a configuration; `apply` puts a GPU to it and back; `cluster`
+compares policies that let jobs share GPUs; `open` has them all on tabs.
 
 `_views` has a folder per panel, `_core` what all of them stand on.
 """

@@ -1,4 +1,6 @@
-"""What the workbench has besides its panels: the log as a table, a sweep's progress, the log as points of a frontier."""
+"""What the workbench has besides its panels: the log as a table, a sweep's progress, the log as points of
+a frontier.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ class HtmlPanel(LivePanel):
     _esm = module("base.js", "sheet.js")
 
     def __init__(
-        self, name: str, read: Callable[[], str], seen: Callable[[], Hashable], words: Callable[[], str], sweep: Sweep | None = None
+        self,
+        name: str,
+        read: Callable[[], str],
+        seen: Callable[[], Hashable],
+        words: Callable[[], str],
+        sweep: Sweep | None = None,
     ) -> None:
         self.name, self._read, self._seen, self._words, self._sweep = name, read, seen, words, sweep
         self._told: Hashable = None
@@ -73,8 +80,15 @@ class HtmlPanel(LivePanel):
 
     def _news(self) -> dict[str, Any]:
         sweep = self._sweep
-        bar = None if sweep is None else {"share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": progress_words(sweep),
-                                          "can_cancel": not sweep.cancelled and not sweep.reason}  # fmt: skip
+        bar = (
+            None
+            if sweep is None
+            else {
+                "share": min(sweep.done / max(sweep.budget, 1), 1.0),
+                "words": progress_words(sweep),
+                "can_cancel": not sweep.cancelled and not sweep.reason,
+            }
+        )
         return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
@@ -98,7 +112,9 @@ def progress_words(sweep: Sweep) -> str:
 
 def log_sheet(store: Store) -> HtmlPanel:
     """The newest measurements of the log."""
-    return HtmlPanel("Log", lambda: log_html(_log(store)), lambda: files(store), lambda: f"{len(_log(store))} measurements")
+    return HtmlPanel(
+        "Log", lambda: log_html(_log(store)), lambda: files(store), lambda: f"{len(_log(store))} measurements"
+    )
 
 
 def log_html(log: pl.DataFrame) -> str:
@@ -112,11 +128,18 @@ def log_html(log: pl.DataFrame) -> str:
         watts = None if not row["time_s"] or row["energy_j"] is None else row["energy_j"] / row["time_s"]
         limit_w = gpus[0]["power_limit_w"] if gpus else None
         words = (
-            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"], format_duration(row["time_s"]),
-            format_energy(row["energy_j"], row["energy_uncertainty_j"]), "" if watts is None else f"{watts:.0f} W",
-            "" if limit_w is None else f"{limit_w:.0f} W", " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
-        )  # fmt: skip
-        cells = "".join(f'<td style="text-align:left;padding:0 10px 0 0">{html.escape(str(word))}</td>' for word in words)
+            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])),
+            row["label"],
+            row["outcome"],
+            format_duration(row["time_s"]),
+            format_energy(row["energy_j"], row["energy_uncertainty_j"]),
+            "" if watts is None else f"{watts:.0f} W",
+            "" if limit_w is None else f"{limit_w:.0f} W",
+            " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
+        )
+        cells = "".join(
+            f'<td style="text-align:left;padding:0 10px 0 0">{html.escape(str(word))}</td>' for word in words
+        )
         rows.append(f"<tr>{cells}</tr>")
     more = "" if len(log) <= ROWS else f"<p>and {len(log) - ROWS} earlier ones: %energy_log</p>"
     return f'<table style="font-size:12px">{"".join(rows)}</table>{more}'
@@ -128,7 +151,9 @@ def sweep_sheet(sweep: Sweep) -> HtmlPanel:
     def words() -> str:
         return progress_words(sweep)
 
-    return HtmlPanel("Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep)
+    return HtmlPanel(
+        "Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep
+    )
 
 
 class Logged:
@@ -154,7 +179,10 @@ class Logged:
 def files(store: Store) -> Hashable:
     """Something that changes with the log."""
     try:
-        return tuple((path.name, path.stat().st_mtime_ns) for path in sorted((store.directory / "measurements").glob("*.parquet")))
+        return tuple(
+            (path.name, path.stat().st_mtime_ns)
+            for path in sorted((store.directory / "measurements").glob("*.parquet"))
+        )
     except OSError:
         return ()
 

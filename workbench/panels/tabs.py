@@ -1,9 +1,13 @@
-"""The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply, cluster, log.
+"""The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply,
+cluster, log.
 
-    workbench.panels.open()                        in a cell; "Create New View for Output" in its context menu gives it a place of its own
-    workbench.panels.open(sweep)                   points of the frontier: whatever `panels.frontier` takes; the log where None
+    workbench.panels.open()                        in a cell; "Create New View for Output" in its context menu
+                                                   gives it a place of its own
+    workbench.panels.open(sweep)                   points of the frontier: whatever `panels.frontier` takes;
+                                                   the log where None
 
-It belongs to the kernel: called again, or with the notebook reopened, it is the same one as it was. Without a kernel a picture is left,
+It belongs to the kernel: called again, or with the notebook reopened, it is the same one as it was. Without a
+    kernel a picture is left,
 of when it was displayed; `finish()` leaves one of now.
 """
 
@@ -108,7 +112,10 @@ class Workbench:
         parts = []
         for number, (name, panel) in enumerate(self.panels.items()):
             shown = " open" if number < 2 or name == "Apply" else ""
-            parts.append(f'<details{shown}><summary style="font-weight:600">{name}</summary>{_picture(panel)}</details>')
+            parts.append(
+                f'<details{shown}><summary '
+                f'style="font-weight:600">{name}</summary>{_picture(panel)}</details>'
+            )
         return "".join(parts)
 
     def show(self) -> None:
@@ -121,18 +128,30 @@ class Workbench:
         self.show() if kernel() is not None else print(self.summary())
 
     def finish(self) -> None:
-        """Put a picture of every tab as it is now in the view's place, and end the panels. What was applied stays."""
+        """Put a picture of every tab as it is now in the view's place, and end the panels. What was
+        applied stays.
+        """
         self.close()
         self._shown.leave(self._picture())
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        return {**self._picture(), **self._view()} if self._shown.widget and kernel() is not None else self._picture()
+        return (
+            {**self._picture(), **self._view()}
+            if self._shown.widget and kernel() is not None
+            else self._picture()
+        )
 
     def _picture(self) -> dict[str, Any]:
         return {"text/html": self.html(), "text/plain": self.summary()}
 
     def _view(self) -> dict[str, Any]:
-        return {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 1, "model_id": self.box.model_id}}
+        return {
+            "application/vnd.jupyter.widget-view+json": {
+                "version_major": 2,
+                "version_minor": 1,
+                "model_id": self.box.model_id,
+            }
+        }
 
     def close(self) -> None:
         """End every panel. What was applied stays; `panels["Apply"]` can undo it before."""
@@ -141,7 +160,9 @@ class Workbench:
 
 
 def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...]) -> PowerView:
-    panel = PowerView(recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit)
+    panel = PowerView(
+        recorder, devices, label="this session", stop=interrupt_cell, set_power_limit=here.set_power_limit
+    )
     # This view may stay for days; what it draws of the past it keeps itself, thinned.
     panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S)
     panel.start()
@@ -167,14 +188,17 @@ def open_workbench(
     log: Any = None,
     live: bool | None = None,
 ) -> Workbench:
-    """The workbench of this kernel. Without arguments it is the one that is there already, as long as the GPUs are the same.
+    """The workbench of this kernel. Without arguments it is the one that is there already, as long as the
+    GPUs are the same.
 
     Args:
-        points: Of the frontier, as `panels.frontier` takes them; a `Sweep` under way gets a tab with its progress; the log where None.
+        points: Of the frontier, as `panels.frontier` takes them; a `Sweep` under way gets a tab with its
+            progress; the log where None.
         job: A recurring job, its study or history, as `panels.recurring` takes it; no such tab where None.
         run: What the recurring tab's buttons run.
         store: Where the log of measurements is; the user's where None.
-        log: Of the cluster tab, as `panels.cluster` takes it: a job log, several by name; those that are found here where None.
+        log: Of the cluster tab, as `panels.cluster` takes it: a job log, several by name; those that are
+            found here where None.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:

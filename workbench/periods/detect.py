@@ -3,11 +3,13 @@
     periods = find_periods(trace)
     periods.iteration.seconds, periods.iteration.confidence, periods.reason
 
-Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill, 2005) of power and both
-utilisations over windows of the trace's length, half of it, a quarter ..., the same between pauses, and an interpolated spectrum.
-Boosted trees trained on simulated jobs say which candidate is the iteration and which another level (`periodicity.ranker`); folding in
-chunks makes it precise (`periodicity.precise`). The detector that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy
-optimization for machine learning training workloads", TPDS 2022): one spectrum, one period, even samples assumed.
+Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
+    2005) of power and both
+utilisations over windows of the trace's length, half of it, a quarter ..., the same between pauses, and an
+interpolated spectrum. Boosted trees trained on simulated jobs say which candidate is the iteration and which
+another level (`periodicity.ranker`); folding in chunks makes it precise (`periodicity.precise`). The detector
+that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy optimization for machine learning training
+workloads", TPDS 2022): one spectrum, one period, even samples assumed.
 
 Pure functions; nothing is learned from the trace's length, the GPU or the user's code.
 """
@@ -34,7 +36,9 @@ SURE = 0.8  # confidence in the iteration from which it may be relied upon at on
 LIKELY = 0.6  # from here on, if the trace without its beginning and without its end say the same,
 TOGETHER = 0.65  # and all three are so sure on average
 LEFT_OUT = 0.12  # of the trace
-DISSENT = 0.65  # of the confidence remains where they do not: of such answers 0.44 came true, of agreeing ones 0.75
+DISSENT = (
+    0.65  # of the confidence remains where they do not: of such answers 0.44 came true, of agreeing ones 0.75
+)
 LEVEL = 0.6  # confidence from which another level is named
 GUESS = 0.12  # below this nothing is named at all
 FLAT = 0.004  # relative spread of the power below which there is nothing to see
@@ -47,11 +51,13 @@ WITNESSED = 0.5  # correlation in a utilisation from which a beat is out of the 
 
 
 def find_periods(trace: pl.DataFrame) -> Periods:
-    """The rhythms of a training job in a power trace: micro-step, iteration (optimizer step), cycle of evaluation or checkpoints.
+    """The rhythms of a training job in a power trace: micro-step, iteration (optimizer step), cycle of
+    evaluation or checkpoints.
 
     Args:
-        trace: (n, >= 2) frame with `time_s` and `power_w`, and `utilisation`, `memory_utilisation` (0..1) where they are known, as in
-            `trace.SCHEMA`. Uneven and missing samples are fine; rows without power, with negative power or a repeated time are left out.
+        trace: (n, >= 2) frame with `time_s` and `power_w`, and `utilisation`, `memory_utilisation` (0..1)
+            where they are known, as in `trace.SCHEMA`. Uneven and missing samples are fine; rows without
+            power, with negative power or a repeated time are left out.
 
     Returns:
         Levels, shortest first, each with its uncertainty, confidence and phase; or none, with the reason.
@@ -63,10 +69,15 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     if len(time_s) < FEWEST:
         return Periods(reason=f"too short: {len(time_s)} readings, at least {FEWEST} are needed", notes=notes)
     if all(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in columns.values()):
-        return Periods(reason=f"flat: every reading is {columns['power_w'][0]:.4g} W", longer_s=0.0, notes=notes)
+        return Periods(
+            reason=f"flat: every reading is {columns['power_w'][0]:.4g} W", longer_s=0.0, notes=notes
+        )
     grid = on_grid(time_s, columns)
     if grid.count < FEWEST:
-        return Periods(reason=f"too short: the sensor refreshed {grid.count} times, at least {FEWEST} are needed", notes=notes)
+        return Periods(
+            reason=f"too short: the sensor refreshed {grid.count} times, at least {FEWEST} are needed",
+            notes=notes,
+        )
     if (why := _flat(grid)) != "":
         return Periods(reason=why, longer_s=0.0, notes=notes)
     periods_s, features, views = describe(grid)
@@ -89,7 +100,9 @@ def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) ->
     inside = (time_s >= first) & (time_s <= last)
     if inside.sum() < FEWEST or np.ptp(columns["power_w"][inside]) == 0:
         return math.inf, 0.0
-    periods_s, features, _ = describe(on_grid(time_s[inside], {name: values[inside] for name, values in columns.items()}))
+    periods_s, features, _ = describe(
+        on_grid(time_s[inside], {name: values[inside] for name, values in columns.items()})
+    )
     if not len(periods_s):
         return math.inf, 0.0
     iteration, _ = ranker.shipped()(periods_s, features)
@@ -101,7 +114,8 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
     for name in ("time_s", "power_w"):
         if name not in trace.columns:
             raise UsageError(
-                f"a trace needs the columns time_s and power_w; this one has {', '.join(trace.columns) or 'none'}. "
+                "a trace needs the columns time_s and power_w; this one has "
+                f"{', '.join(trace.columns) or 'none'}. "
                 "workbench.measurement.log_readers turns files of nvidia-smi and DCGM into traces"
             )
         if not trace.schema[name].is_numeric():
@@ -145,18 +159,34 @@ def _flat(grid: SignalGrid) -> str:
 def _nothing(grid: SignalGrid) -> str:
     limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
     if grid.seconds < 2.5 * limit_s:
-        return f"too short: {grid.seconds:.3g} s of trace, and this sensor shows nothing below {limit_s:.3g} s"
-    return f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and {grid.seconds / 2.2:.3g} s"
+        return (
+            f"too short: {grid.seconds:.3g} s of trace, and this sensor shows nothing below {limit_s:.3g} s"
+        )
+    return (
+        f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and "
+        f"{grid.seconds / 2.2:.3g} s"
+    )
 
 
 def _decide(
-    grid: SignalGrid, views: list[SignalView], periods_s: Any, features: Any, iteration: Any, level: Any, sure: bool, best: int, notes: tuple[str, ...]
+    grid: SignalGrid,
+    views: list[SignalView],
+    periods_s: Any,
+    features: Any,
+    iteration: Any,
+    level: Any,
+    sure: bool,
+    best: int,
+    notes: tuple[str, ...],
 ) -> Periods:
     """Name the levels, and say how sure that is."""
     if iteration[best] < GUESS and level.max() < LEVEL:
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, iteration), notes=notes)
     named = [(best, "iteration", float(iteration[best]))]
-    for name, kin in (("micro-step", periods_s < periods_s[best] / _NEIGHBOUR), ("cycle", periods_s > periods_s[best] * _NEIGHBOUR)):
+    for name, kin in (
+        ("micro-step", periods_s < periods_s[best] / _NEIGHBOUR),
+        ("cycle", periods_s > periods_s[best] * _NEIGHBOUR),
+    ):
         if kin.any():
             other = int(np.argmax(np.where(kin, level, -1.0)))
             if level[other] >= LEVEL:
@@ -174,22 +204,28 @@ def _decide(
     alias = _may_be_a_beat(grid, float(periods_s[best]), dict(zip(NAMES, features[best], strict=True)))
     sure = sure and not alias
     periods = Periods(tuple(levels), sure, "", 0.0 if sure else _longer(grid, periods_s, iteration), notes)
-    return periods if sure else replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
+    return (
+        periods if sure else replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
+    )
 
 
 def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) -> str:
     """Whether something faster than the sensor may have made a rhythm, in words.
 
-    A beat of the job with the sensor's refresh keeps the fundamental only: it is a sine. Iterations have an edge somewhere, unless they
-    too are near the limit, where nobody can tell the two apart from one reading: then a utilisation must show the rhythm as well.
+    A beat of the job with the sensor's refresh keeps the fundamental only: it is a sine. Iterations have an
+    edge somewhere, unless they
+    too are near the limit, where nobody can tell the two apart from one reading: then a utilisation must show
+        the rhythm as well.
     """
     limit_s = REFRESHES * max(grid.refresh_s, grid.poll_s)
     if period_s > BEATS * limit_s or not seen["power_w:pure"] >= SINE:
         return ""
-    if any(seen[f"{name}:x1"] >= WITNESSED for name in _READ[1:]):  # NaN where it cannot show such a period: no witness
+    if any(
+        seen[f"{name}:x1"] >= WITNESSED for name in _READ[1:]
+    ):  # NaN where it cannot show such a period: no witness
         return ""
     return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
-            "the shortest that this sensor can show")  # fmt: skip
+            "the shortest that this sensor can show")
 
 
 def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
@@ -207,11 +243,15 @@ def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Pre
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float) -> Level:
     uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
     phase_s = grid.start_s + found.boundary * grid.step_s
-    return Level(name, found.period_s, uncertainty_s, confidence, phase_s, float(np.clip(found.explained, 0.0, 1.0)))
+    return Level(
+        name, found.period_s, uncertainty_s, confidence, phase_s, float(np.clip(found.explained, 0.0, 1.0))
+    )
 
 
 def _longer(grid: SignalGrid, periods_s: Any, iteration: Any) -> float | None:
-    """Seconds of trace that would probably settle it: up to twelve periods of what looks best; None where there are plenty already."""
+    """Seconds of trace that would probably settle it: up to twelve periods of what looks best; None where
+    there are plenty already.
+    """
     likely_s = float(periods_s[int(np.argmax(iteration))])
     missing_s = 12 * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
@@ -222,7 +262,9 @@ def _doubt(grid: SignalGrid, periods_s: Any, iteration: Any, level: Any, best: i
     others = np.abs(np.log(periods_s / period_s)) > math.log(_NEIGHBOUR)
     rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))
     if grid.seconds < 5 * period_s:
-        return f"too short: {period_s:.3g} s fits, but only {grid.seconds / period_s:.1f} such periods were seen"
+        return (
+            f"too short: {period_s:.3g} s fits, but only {grid.seconds / period_s:.1f} such periods were seen"
+        )
     if others.any() and max(iteration[rival], level[rival]) > 0.5 * iteration[best]:
         first, second = sorted((period_s, float(periods_s[rival])))
         return f"not sure which of {first:.3g} s and {second:.3g} s is the iteration"

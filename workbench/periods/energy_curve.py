@@ -1,4 +1,6 @@
-"""The energy since the beginning of a trace, as a curve that can be read off at any moment. Pure functions over trace frames."""
+"""The energy since the beginning of a trace, as a curve that can be read off at any moment. Pure functions
+over trace frames.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,19 @@ Array = np.ndarray[Any, Any]
 
 
 def energy_curve(trace: pl.DataFrame) -> tuple[Array, Array]:
-    """Moments, and the energy since the first of them: by the counter's steps where the trace has them, else by trapezoids.
+    """Moments, and the energy since the first of them: by the counter's steps where the trace has them, else
+    by trapezoids.
 
-    Between two steps of the counter power is taken as steady; before the first and after the last step, and where the counter goes back
-    (a reloaded driver), the power readings go on.
+    Between two steps of the counter power is taken as steady; before the first and after the last step, and
+    where the counter goes back (a reloaded driver), the power readings go on.
     """
     read = trace.select("time_s", "power_w").drop_nulls().sort("time_s")
     times, power = read["time_s"].to_numpy(), read["power_w"].to_numpy()
-    area = np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(times))]) if len(times) else np.empty(0)
+    area = (
+        np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(times))])
+        if len(times)
+        else np.empty(0)
+    )
     ticks, counter = counter_steps(trace)
     if len(ticks) < 2:
         return times, area
@@ -35,23 +42,33 @@ def energy_curve(trace: pl.DataFrame) -> tuple[Array, Array]:
 
 
 def counter_steps(trace: pl.DataFrame) -> tuple[Array, Array]:
-    """The counter's steps: when, and what it said. Where the moments of its refreshes are not known, when a new value was seen."""
+    """The counter's steps: when, and what it said. Where the moments of its refreshes are not known, when
+    a new value was seen.
+    """
     if "energy_j" not in trace.columns:
         return np.empty(0), np.empty(0)
     ticked = trace["tick_s"].null_count() < trace.height if "tick_s" in trace.columns else False
     at = "tick_s" if ticked else "time_s"
-    known = trace.select(pl.col(at).alias("at"), "energy_j").drop_nulls().sort("at").unique("at", keep="first", maintain_order=True)
+    known = (
+        trace.select(pl.col(at).alias("at"), "energy_j")
+        .drop_nulls()
+        .sort("at")
+        .unique("at", keep="first", maintain_order=True)
+    )
     if not ticked:
         known = known.filter(pl.col("energy_j") != pl.col("energy_j").shift(1).fill_null(math.nan))
     return known["at"].to_numpy(), known["energy_j"].to_numpy()
 
 
 def step_j(trace: pl.DataFrame) -> float:
-    """95 % half width of the energy between two moments: each lies somewhere in a step of the counter (or between two readings)."""
+    """95 % half width of the energy between two moments: each lies somewhere in a step of the counter (or
+    between two readings).
+    """
     at_s, curve = energy_curve(trace)
     if len(at_s) < 3:
         return 0.0
     power = np.diff(curve) / np.diff(at_s)
-    # Both edges uniform over a step, times how far the power departs there from its neighbours: 0.78 as for a plain difference.
+    # Both edges uniform over a step, times how far the power departs there from its neighbours: 0.78 as for a
+    # plain difference.
     rough = float(np.sqrt(np.mean(np.diff(power) ** 2)))
     return 0.78 * float(np.median(np.diff(at_s))) * rough

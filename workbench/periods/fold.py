@@ -1,8 +1,9 @@
-"""What repeats, laid over itself: folded iterations, their median shape, the power's spectrum, and how long the GPU waits.
+"""What repeats, laid over itself: folded iterations, their median shape, the power's spectrum, and how long
+the GPU waits.
 
-Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. Where the iterations are is a frame of `start_s` and `end_s`, one row
-each, as `iterations` finds them; without it the level's phase and period lay a rigid ruler, which an iteration of varying length
-drifts off after some tens of periods.
+Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. Where the iterations are is a frame of
+`start_s` and `end_s`, one row each, as `iterations` finds them; without it the level's phase and period lay a
+rigid ruler, which an iteration of varying length drifts off after some tens of periods.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Idle:
         if self.longest_s <= 0 or self.share < 0.005:
             return f"no wait of {_short(self.shortest_s)} or more is seen within an iteration"
         return (
-            f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait {_short(self.longest_s)}, "
+            f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait "
+            f"{_short(self.longest_s)}, "
             f"{_short(self.at_s)} after its start"
         )
 
@@ -70,7 +72,8 @@ def uniform_grid(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
 def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> pl.DataFrame:
     """All iterations laid over one another: columns iteration, phase (0..1), time_in_iteration_s, power_w.
 
-    An iteration of which less than half was seen, as beside a gap, is left out; the others keep their numbers.
+    An iteration of which less than half was seen, as beside a gap, is left out; the others keep their
+    numbers.
     """
     times, power = _readings(trace)
     starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
@@ -87,7 +90,9 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
     return _folded(number, since_s / (ends - starts)[number], since_s, power)
 
 
-def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None, bins: int | None = None) -> pl.DataFrame:
+def shape(
+    folded: pl.DataFrame, level: Level, *, refresh: float | None = None, bins: int | None = None
+) -> pl.DataFrame:
     """The median iteration and the band that holds eight of ten: columns phase, low_w, power_w, high_w.
 
     Args:
@@ -99,7 +104,8 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None, b
     if bins is not None and bins < 1:
         raise UsageError(f"a shape has at least one bin, not {bins}")
     if bins is None:
-        # Iterations are no multiple of the refresh, so folding tells apart a little more than one iteration does.
+        # Iterations are no multiple of the refresh, so folding tells apart a little more than one iteration
+        # does.
         sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
         bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
@@ -112,16 +118,22 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None, b
             pl.col("power_w").quantile(high, "linear").alias("high_w"),
         )
         .sort("bin")
-        .select(((pl.col("bin") + 0.5) / bins).alias("phase"), "low_w", pl.col("median_w").alias("power_w"), "high_w")
+        .select(
+            ((pl.col("bin") + 0.5) / bins).alias("phase"),
+            "low_w",
+            pl.col("median_w").alias("power_w"),
+            "high_w",
+        )
     )
 
 
 def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
-    """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (the highest is 1).
+    """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (the highest is
+    1).
 
-    The readings between gaps are laid on an even grid, freed of their trend, tapered by a Hann window and padded with zeros; stretches
-    are averaged with their lengths as weights (Welch 1967). Periods longer than half of the longest stretch are left out: they were
-    not seen twice.
+    The readings between gaps are laid on an even grid, freed of their trend, tapered by a Hann window and
+    padded with zeros; stretches are averaged with their lengths as weights (Welch 1967). Periods longer than
+    half of the longest stretch are left out: they were not seen twice.
 
     Args:
         trace: A power trace.
@@ -132,8 +144,14 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     if len(times) < SHORT:
         return empty
     step_s = float(np.median(np.diff(times)))
-    gap_s = max(GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95)))  # a sampler that rests leaves no gaps
-    pieces = [piece for piece in np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1) if len(piece) >= SHORT]
+    gap_s = max(
+        GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95))
+    )  # a sampler that rests leaves no gaps
+    pieces = [
+        piece
+        for piece in np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1)
+        if len(piece) >= SHORT
+    ]
     if not pieces or step_s <= 0:
         return empty
     even = []
@@ -148,7 +166,8 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
         values = values - values.mean()
         values = values - ramp * (ramp @ values) / (ramp @ ramp)
         taper = np.hanning(len(values) + 2)[1:-1]
-        # The square over the taper's energy is the density; its root over the whole length comes out as an amplitude.
+        # The square over the taper's energy is the density; its root over the whole length comes out as an
+        # amplitude.
         total += len(values) * np.abs(np.fft.rfft(values * taper, size)) ** 2 / (taper @ taper)
     frequency = np.arange(len(total)) / (size * step_s)
     known = frequency >= 2.0 / (longest * step_s)
@@ -157,7 +176,11 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     if not highest > 1e-9 * max(1.0, float(np.abs(power).mean())):  # flat
         return empty
     frame = pl.DataFrame(
-        {"period_s": 1.0 / frequency[known], "frequency_hz": frequency[known], "amplitude": amplitude / highest}
+        {
+            "period_s": 1.0 / frequency[known],
+            "frequency_hz": frequency[known],
+            "amplitude": amplitude / highest,
+        }
     ).sort("period_s")
     return frame if points is None else _peaks(frame, points)
 
@@ -165,7 +188,8 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
 def refresh_s(trace: pl.DataFrame) -> float | None:
     """Seconds between refreshes of the power reading as the trace shows them; None for fewer than two.
 
-    From `power_tick_s` where the recorder found them, else the lower quartile of the time between changes of the reading.
+    From `power_tick_s` where the recorder found them, else the lower quartile of the time between changes of
+    the reading.
     """
     if "power_tick_s" in trace.columns:
         ticks = np.unique(trace["power_tick_s"].drop_nulls().to_numpy())
@@ -178,13 +202,18 @@ def refresh_s(trace: pl.DataFrame) -> float | None:
     return float(np.quantile(np.diff(changes), 0.25))
 
 
-def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None, *, idle_w: float | None = None) -> Idle | None:
+def idle_share(
+    trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None, *, idle_w: float | None = None
+) -> Idle | None:
     """How much of each iteration the GPU waits; None where this sensor is too slow to show it.
 
-    A wait is where the power falls below half way from the busy level to the level of the iterations' lowest readings. Crossings at half
-    height stay where they are when a sensor averages over a window shorter than the wait. The lowest level must be
-    that of a GPU without work: near `idle_w`, or below half of the busy power; a power dip during which kernels run
-    (`utilisation`) is none. Where utilisation tells of waits that the power does not show, the sensor is too slow.
+    A wait is where the power falls below half way from the busy level to the level of the iterations' lowest
+    readings. Crossings at half height stay where they are when a sensor averages over a window shorter than
+    the wait. The lowest level must be
+    that of a GPU without work: near `idle_w`, or below half of the busy power; a power dip during which
+        kernels run
+    (`utilisation`) is none. Where utilisation tells of waits that the power does not show, the sensor is too
+    slow.
 
     Args:
         trace: A power trace.
@@ -205,14 +234,19 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     shortest_s = SHORTEST * refresh
     none = Idle(0.0, 0.0, 0.0, shortest_s)
     unused = _unused(trace, float(starts[0]), float(ends[-1]))
-    deep = low_w <= (WAITING * busy_w if idle_w is None else max(WAITING * busy_w, idle_w + 0.25 * (busy_w - idle_w)))
+    deep = low_w <= (
+        WAITING * busy_w if idle_w is None else max(WAITING * busy_w, idle_w + 0.25 * (busy_w - idle_w))
+    )
     if not deep:
         return None if unused is not None and unused > 0.08 else none
     found = _below(trace, (low_w + busy_w) / 2)
-    # Time below the threshold up to a moment: what of it lies in iterations, also where a wait goes on into a pause.
+    # Time below the threshold up to a moment: what of it lies in iterations, also where a wait goes on into a
+    # pause.
     moments = np.column_stack([found[:, 0], found.sum(axis=1)]).ravel()
     waited = np.concatenate([[0.0], np.repeat(np.cumsum(found[:, 1]), 2)])[: len(moments)]
-    within = np.interp(ends, moments, waited) - np.interp(starts, moments, waited) if len(found) else np.zeros(1)
+    within = (
+        np.interp(ends, moments, waited) - np.interp(starts, moments, waited) if len(found) else np.zeros(1)
+    )
     share = float(within.sum() / (ends - starts).sum())
     number = np.searchsorted(starts, found[:, 0], side="right") - 1
     inside = (number >= 0) & (found[:, 0] < ends[number])
@@ -243,13 +277,23 @@ def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
 
 def _edges(spans: pl.DataFrame) -> tuple[Array, Array]:
     """Starts and ends, ascending; spans of no length are left out."""
-    ordered = spans.select("start_s", "end_s").drop_nulls().filter(pl.col("end_s") > pl.col("start_s")).sort("start_s")
+    ordered = (
+        spans.select("start_s", "end_s")
+        .drop_nulls()
+        .filter(pl.col("end_s") > pl.col("start_s"))
+        .sort("start_s")
+    )
     return ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy()
 
 
 def _folded(number: Array, phase: Array, since_s: Array, power: Array) -> pl.DataFrame:
     return pl.DataFrame(
-        {"iteration": number.astype(np.int64), "phase": phase, "time_in_iteration_s": since_s, "power_w": power}
+        {
+            "iteration": number.astype(np.int64),
+            "phase": phase,
+            "time_in_iteration_s": since_s,
+            "power_w": power,
+        }
     )
 
 
@@ -261,12 +305,18 @@ def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
     low, high = float(period.min()), float(period.max())  # type: ignore[arg-type]
     place = ((period - low) / max(high - low, 1e-12) * points).floor().clip(0, points - 1).alias("place")
     return (
-        frame.with_columns(place).sort("amplitude", descending=True).unique("place", keep="first").sort("period_s").drop("place")
+        frame.with_columns(place)
+        .sort("amplitude", descending=True)
+        .unique("place", keep="first")
+        .sort("period_s")
+        .drop("place")
     )
 
 
 def _unused(trace: pl.DataFrame, from_s: float, to_s: float) -> float | None:
-    """Share of the time without kernels by the utilisation readings, which are shares of time themselves; None without them."""
+    """Share of the time without kernels by the utilisation readings, which are shares of time themselves;
+    None without them.
+    """
     if "utilisation" not in trace.columns:
         return None
     values = trace.filter(pl.col("time_s").is_between(from_s, to_s))["utilisation"].drop_nulls().drop_nans()
@@ -275,18 +325,29 @@ def _unused(trace: pl.DataFrame, from_s: float, to_s: float) -> float | None:
 
 
 def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
-    """Stretches of power below a threshold, edges interpolated: (n, 2) of start and length. One that meets a gap is left out."""
+    """Stretches of power below a threshold, edges interpolated: (n, 2) of start and length. One that meets
+    a gap is left out.
+    """
     times, power = _readings(trace)
     low = np.concatenate([[False], power < threshold_w, [False]])
-    down, up = np.flatnonzero(~low[:-1] & low[1:]), np.flatnonzero(low[:-1] & ~low[1:])  # the first low reading, the first after the last
+    down, up = (
+        np.flatnonzero(~low[:-1] & low[1:]),
+        np.flatnonzero(low[:-1] & ~low[1:]),
+    )  # the first low reading, the first after the last
 
     def crossing(after: Array) -> Array:
-        """Where the power passes the threshold before a reading; the trace's end where there is none before it or after."""
+        """Where the power passes the threshold before a reading; the trace's end where there is none
+        before it or after.
+        """
         b, a = np.clip(after, 0, len(times) - 1), np.clip(after - 1, 0, len(times) - 1)
         rise = np.where(power[b] == power[a], 1.0, power[b] - power[a])
-        return np.asarray(times[a] + np.where(a == b, 0.0, (threshold_w - power[a]) / rise) * (times[b] - times[a]))
+        return np.asarray(
+            times[a] + np.where(a == b, 0.0, (threshold_w - power[a]) / rise) * (times[b] - times[a])
+        )
 
-    holes = np.concatenate([[0], np.cumsum(np.diff(times) > max(GAP * float(np.median(np.diff(times))), 0.5))])
+    holes = np.concatenate(
+        [[0], np.cumsum(np.diff(times) > max(GAP * float(np.median(np.diff(times))), 0.5))]
+    )
     last = len(times) - 1
     whole = holes[np.minimum(up, last)] == holes[np.maximum(down - 1, 0)]
     start_s = crossing(down)[whole]

@@ -1,13 +1,16 @@
-"""Iterations of a training as a frame: where they are, what each one took and cost, and what one costs on average.
+"""Iterations of a training as a frame: where they are, what each one took and cost, and what one costs on
+average.
 
     iterations(trace, periods)     found in the trace, from a period (`period.find_periods`)
     from_marks(trace, marks_s)     told by the training
     per_iteration(frame)           the means with their uncertainty
     compare(periods, marked)       both, against one another
 
-A frame of iterations covers a stretch of time without holes or overlaps, so its energies add up to the stretch's. Columns: `iteration`
-(its number; null for what is none), `kind` ("iteration", "pause" between two, "other" before the first and after the last, or what the
-training called it: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`, `energy_j`, `mean_power_w`.
+A frame of iterations covers a stretch of time without holes or overlaps, so its energies add up to the
+stretch's. Columns: `iteration` (its number; null for what is none), `kind` ("iteration", "pause" between two,
+"other" before the first and after the last, or what the
+training called it: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`, `energy_j`,
+    `mean_power_w`.
 
 Pure functions over frames.
 """
@@ -44,14 +47,19 @@ SCHEMA = pl.Schema(
 )
 SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
 SLIVER_S = 1e-6
-LONG, RARE = 2.0, 0.2  # a marked iteration of so many usual lengths holds something else, if only so many are like that
+LONG, RARE = (
+    2.0,
+    0.2,
+)  # a marked iteration of so many usual lengths holds something else, if only so many are like that
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
 WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
 
 
 class Span(NamedTuple):
-    """A stretch of one kind; `number` is the iteration's, which may lie in several pieces around an evaluation."""
+    """A stretch of one kind; `number` is the iteration's, which may lie in several pieces around an
+    evaluation.
+    """
 
     kind: str
     start_s: float
@@ -61,7 +69,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentedIterations:
-    """The iterations of a window: a frame, their summary, and the periods of its trace (None where they were not looked for)."""
+    """The iterations of a window: a frame, their summary, and the periods of its trace (None where they
+    were not looked for).
+    """
 
     frame: pl.DataFrame
     summary: IterationSummary
@@ -97,11 +107,16 @@ def _framed(spans: Sequence[Span], traces: Sequence[pl.DataFrame]) -> pl.DataFra
 
 
 def iterations(
-    trace: pl.DataFrame, periods: Periods, *, others: Iterable[pl.DataFrame] = (), within_s: tuple[float, float] | None = None
+    trace: pl.DataFrame,
+    periods: Periods,
+    *,
+    others: Iterable[pl.DataFrame] = (),
+    within_s: tuple[float, float] | None = None,
 ) -> pl.DataFrame:
     """The iterations of a trace, one row each, and what is none, in between.
 
-    Begins at the period's phase and follows drift and jitter (`alignment`). Without a period all is one row of kind "other".
+    Begins at the period's phase and follows drift and jitter (`alignment`). Without a period all is one row
+    of kind "other".
 
     Args:
         trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
@@ -112,10 +127,19 @@ def iterations(
     Raises:
         UsageError: the trace has fewer than two power readings.
     """
-    known = trace.select(each for each in ("time_s", "power_w", "utilisation", "memory_utilisation") if each in trace.columns)
-    known = known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite()).unique("time_s", keep="first").sort("time_s")
+    known = trace.select(
+        each for each in ("time_s", "power_w", "utilisation", "memory_utilisation") if each in trace.columns
+    )
+    known = (
+        known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
+        .unique("time_s", keep="first")
+        .sort("time_s")
+    )
     if known.height < 2:
-        raise UsageError(f"iterations are cut out of power readings, and this trace has {known.height}; at least 2 are needed")
+        raise UsageError(
+            f"iterations are cut out of power readings, and this trace has {known.height}; at least 2 are "
+            "needed"
+        )
     start_s, end_s = within_s or (float(known["time_s"][0]), float(known["time_s"][-1]))
     known = known.filter(pl.col("time_s").is_between(start_s, end_s))
     level = periods.iteration or next(iter(periods.levels), None)
@@ -123,7 +147,9 @@ def iterations(
     inner: list[Span] = []
     if found is not None:
         pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
-        inner = [Span("iteration", begin_s, until_s, number) for number, (begin_s, until_s) in enumerate(pairs)]
+        inner = [
+            Span("iteration", begin_s, until_s, number) for number, (begin_s, until_s) in enumerate(pairs)
+        ]
     return _framed(_tiled(inner, start_s, end_s), [trace, *others])
 
 
@@ -134,7 +160,9 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
     for name in ("power_w", "utilisation", "memory_utilisation"):
         if name not in known.columns or known[name].null_count() > 0.2 * known.height:
             continue
-        values = known[name].interpolate().fill_null(strategy="backward").fill_null(strategy="forward").to_numpy()
+        values = (
+            known[name].interpolate().fill_null(strategy="backward").fill_null(strategy="forward").to_numpy()
+        )
         found = align(times, values, level.seconds, level.phase_s)
         if best is None or found.match > best.match:
             best = found
@@ -143,7 +171,8 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
     if best is None or len(best.start_s):
         assert best is not None
         return best
-    # Nothing looked alike enough to be followed (a few readings an iteration): the ruler of the period is the best there is.
+    # Nothing looked alike enough to be followed (a few readings an iteration): the ruler of the period is the
+    # best there is.
     first = math.ceil((times[0] - level.phase_s) / level.seconds - 1e-9)
     last = math.floor((times[-1] - level.phase_s) / level.seconds + 1e-9)
     borders = level.phase_s + level.seconds * np.arange(first, last + 1)
@@ -151,7 +180,9 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
 
 
 def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
-    """Spans cut to a stretch, in order, with rows for what lies between them; iterations are numbered anew from 0."""
+    """Spans cut to a stretch, in order, with rows for what lies between them; iterations are numbered anew
+    from 0.
+    """
     trained = [span for span in inner if span.number is not None]
     begun_s, done_s = (trained[0].start_s, trained[-1].end_s) if trained else (end_s, start_s)
     spans: list[Span] = []
@@ -188,19 +219,27 @@ def from_marks(
     Args:
         trace: Of one GPU or of several, whose energies are added up; none leaves the energies null.
         marks_s: Moments between which an iteration lies, growing; or everything that was noted for a window.
-        phases: Evaluations, checkpoints and the like; what lies in them is no iteration's. Where a few iterations are far longer
-            than usual and no phase tells why, they are rows of kind "long iteration".
+        phases: Evaluations, checkpoints and the like; what lies in them is no iteration's. Where a few
+            iterations are far longer than usual and no phase tells why, they are rows of kind "long
+            iteration".
         within_s: Rows cover this stretch; from the first mark to the last where None.
 
     Raises:
         UsageError: fewer than two marks, or marks that do not grow.
     """
-    marks = marks_s if isinstance(marks_s, Marks) else Marks((tuple(float(at) for at in marks_s),), tuple(phases))
+    marks = (
+        marks_s if isinstance(marks_s, Marks) else Marks((tuple(float(at) for at in marks_s),), tuple(phases))
+    )
     if marks.count < 1:
-        raise UsageError(f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; call step() once per iteration")
+        raise UsageError(
+            f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; call step() "
+            "once per iteration"
+        )
     borders = [at for run in marks.runs for at in run]
     if any(not before <= after for before, after in itertools.pairwise(borders)):
-        raise UsageError("marks must be moments that grow; sort them, and give them in the trace's clock (seconds)")
+        raise UsageError(
+            "marks must be moments that grow; sort them, and give them in the trace's clock (seconds)"
+        )
     start_s, end_s = within_s or (borders[0], borders[-1])
     runs = [list(run) for run in marks.runs]
     if marks.edges:
@@ -222,11 +261,16 @@ def from_marks(
                 inner.append(Span("iteration", at_s, until_s, number))
             number += 1
     inner.extend(Span(*phase) for phase in told[next_phase:])
-    return _framed(_tiled(_without_long(inner), start_s, end_s), [trace] if isinstance(trace, pl.DataFrame) else list(trace))
+    return _framed(
+        _tiled(_without_long(inner), start_s, end_s),
+        [trace] if isinstance(trace, pl.DataFrame) else list(trace),
+    )
 
 
 def _without_long(inner: list[Span]) -> list[Span]:
-    """What nobody has marked as a checkpoint makes an iteration many times as long; a few such are rows of their own, in no mean."""
+    """What nobody has marked as a checkpoint makes an iteration many times as long; a few such are rows of
+    their own, in no mean.
+    """
     lengths: dict[int, float] = {}
     for span in inner:
         if span.number is not None:
@@ -235,15 +279,19 @@ def _without_long(inner: list[Span]) -> list[Span]:
     long = {number for number, length in lengths.items() if length > LONG * usual_s}
     if len(long) > RARE * len(lengths):  # then lengths just vary
         return inner
-    return [Span("long iteration", span.start_s, span.end_s) if span.number in long else span for span in inner]
+    return [
+        Span("long iteration", span.start_s, span.end_s) if span.number in long else span for span in inner
+    ]
 
 
 def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float, end_s: float) -> None:
-    """`step` stands at one end of the loop: what lies before the first mark, or after the last, is an iteration if it is as long as one."""
+    """`step` stands at one end of the loop: what lies before the first mark, or after the last, is an
+    iteration if it is as long as one.
+    """
     lengths = np.diff(runs[0])
     usual_s = float(np.median(lengths))
     spent = [sum(each.end_s - each.start_s for each in phases if each.end_s <= runs[0][0]),
-             sum(each.end_s - each.start_s for each in phases if each.start_s >= runs[0][-1])]  # fmt: skip
+             sum(each.end_s - each.start_s for each in phases if each.start_s >= runs[0][-1])]
     head_s, tail_s = runs[0][0] - start_s - spent[0], end_s - runs[0][-1] - spent[1]
     if abs(head_s - usual_s) <= min(abs(tail_s - usual_s), EDGE * usual_s):
         runs[0].insert(0, start_s)
@@ -255,21 +303,30 @@ def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float
 
 
 def per_iteration(
-    frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None, own_error_j: float | None = None
+    frame: pl.DataFrame,
+    *,
+    source: str = "detected",
+    periods: Periods | None = None,
+    own_error_j: float | None = None,
 ) -> IterationSummary:
     """What one iteration takes and costs: means over the iterations of a frame, with 95 % intervals.
 
-    The interval of a mean is Student's over the iterations; neighbours that share a misplaced border err in opposite directions, which
-    their correlation tells (the variance of a mean of correlated values, Box, Jenkins and Reinsel, "Time Series Analysis", 2.1.3).
+    The interval of a mean is Student's over the iterations; neighbours that share a misplaced border err in
+    opposite directions, which their correlation tells (the variance of a mean of correlated values, Box,
+    Jenkins and Reinsel, "Time Series Analysis", 2.1.3).
 
     Args:
         frame: Of `iterations` or `from_marks`.
         source: "detected" or "marks".
-        periods: What was found in the trace; adds the levels that are no rows of their own, and whether it is sure.
-        own_error_j: 95 % half width of the energy of all rows together, as it was measured; shared out over the iterations.
+        periods: What was found in the trace; adds the levels that are no rows of their own, and whether it is
+            sure.
+        own_error_j: 95 % half width of the energy of all rows together, as it was measured; shared out over
+            the iterations.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
-    single = grouped.agg(pl.col("time_s", "energy_j").sum(), pl.col("energy_j").is_null().any().alias("unknown"))
+    single = grouped.agg(
+        pl.col("time_s", "energy_j").sum(), pl.col("energy_j").is_null().any().alias("unknown")
+    )
     count = single.height
     if not count:
         reason = (periods.reason if periods is not None else "") or "no iteration was found"
@@ -278,10 +335,18 @@ def per_iteration(
     energy_j = half_j = None
     if not single["unknown"].any():
         energy_j, spread_j = _mean(single["energy_j"].to_numpy())
-        half_j = None if spread_j is None and own_error_j is None else math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
+        half_j = (
+            None
+            if spread_j is None and own_error_j is None
+            else math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
+        )
     if source == "detected" and periods is not None and periods.iteration is not None:
-        # A ruler's iterations all err alike, and what each one's length cannot tell is what the period's own interval says.
-        ruled = count < 2 or float(np.ptp(single["time_s"].to_numpy()[1:-1], axis=0) if count > 3 else 0.0) < 1e-6 * seconds
+        # A ruler's iterations all err alike, and what each one's length cannot tell is what the period's own
+        # interval says.
+        ruled = (
+            count < 2
+            or float(np.ptp(single["time_s"].to_numpy()[1:-1], axis=0) if count > 3 else 0.0) < 1e-6 * seconds
+        )
         own_s = NINETY_TO_95 * periods.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
@@ -290,7 +355,7 @@ def per_iteration(
     return IterationSummary(
         count, seconds, half_s, energy_j, half_j, source, _costs(frame, periods), sure=not guessed,
         reason=periods.reason if guessed and periods is not None else "",
-    )  # fmt: skip
+    )
 
 
 def _mean(values: Array) -> tuple[float, float | None]:
@@ -309,31 +374,55 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
     """What each kind of row cost, and the levels that cut across them."""
     total = frame.filter(pl.col("iteration").is_not_null())["iteration"].n_unique()
     kinds = frame.group_by("kind", maintain_order=True).agg(
-        pl.when(pl.col("iteration").is_null()).then(pl.int_range(pl.len())).otherwise(pl.col("iteration")).n_unique().alias("count"),
+        pl.when(pl.col("iteration").is_null())
+        .then(pl.int_range(pl.len()))
+        .otherwise(pl.col("iteration"))
+        .n_unique()
+        .alias("count"),
         pl.col("time_s").sum(),
-        pl.when(pl.col("energy_j").is_null().any()).then(None).otherwise(pl.col("energy_j").sum()).alias("energy_j"),
+        pl.when(pl.col("energy_j").is_null().any())
+        .then(None)
+        .otherwise(pl.col("energy_j").sum())
+        .alias("energy_j"),
     )
     costs = []
     for kind, count, time_s, energy_j in kinds.rows():
-        costs.append(_cost(kind, count, time_s, energy_j, None if kind in ("iteration", "other") else _every(frame, kind)))
+        costs.append(
+            _cost(
+                kind, count, time_s, energy_j, None if kind in ("iteration", "other") else _every(frame, kind)
+            )
+        )
     costs.sort(key=lambda cost: (cost.name != "iteration", cost.name == "other", -cost.time_s))
     if periods is None or not total:
         return tuple(costs)
     inner = frame.filter(pl.col("kind") != "other")
-    whole_s, whole_j = float(inner["time_s"].sum()), None if inner["energy_j"].null_count() else float(inner["energy_j"].sum())
+    whole_s, whole_j = (
+        float(inner["time_s"].sum()),
+        None if inner["energy_j"].null_count() else float(inner["energy_j"].sum()),
+    )
     if (small := periods.micro_step) is not None and (first := costs[0]).name == "iteration":
         parts = max(round(first.each_s / small.seconds), 1)
         costs.append(_cost("micro-step", total * parts, first.time_s, first.energy_j, 1 / parts))
     if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
         count = int(whole_s / cycle.seconds + 0.1)
         share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
-        costs.append(_cost("cycle", count, share * whole_s, None if whole_j is None else share * whole_j, share * total / count))
+        costs.append(
+            _cost(
+                "cycle",
+                count,
+                share * whole_s,
+                None if whole_j is None else share * whole_j,
+                share * total / count,
+            )
+        )
     return tuple(costs)
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:
     """How many iterations usually lie between two of a kind; None for what came once."""
-    before = frame.select((pl.col("iteration").is_first_distinct() & pl.col("iteration").is_not_null()).cum_sum())["iteration"]
+    before = frame.select(
+        (pl.col("iteration").is_first_distinct() & pl.col("iteration").is_not_null()).cum_sum()
+    )["iteration"]
     apart = before.filter(frame["kind"] == kind).diff().drop_nulls().to_numpy()
     if not len(apart):
         return None
@@ -341,11 +430,14 @@ def _every(frame: pl.DataFrame, kind: str) -> float | None:
 
 
 def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: float | None) -> LevelCost:
-    return LevelCost(name, count, time_s, energy_j, time_s / count, None if energy_j is None else energy_j / count, every)
+    return LevelCost(
+        name, count, time_s, energy_j, time_s / count, None if energy_j is None else energy_j / count, every
+    )
 
 
 def rate(trace: pl.DataFrame, marks_s: Sequence[float], from_s: float, to_s: float) -> IterationSummary:
-    """Seconds and joules per iteration in a stretch of time, from the count of steps and the energy counter alone.
+    """Seconds and joules per iteration in a stretch of time, from the count of steps and the energy counter
+    alone.
 
     For who tries settings on a running job: no detection, and a few seconds do. Only whole iterations count.
 
@@ -365,7 +457,9 @@ def rate(trace: pl.DataFrame, marks_s: Sequence[float], from_s: float, to_s: flo
 
 
 def compare(detected: Periods, marked: IterationSummary) -> str:
-    """What the power trace alone says beside the marks, in a sentence; empty where there is nothing to compare."""
+    """What the power trace alone says beside the marks, in a sentence; empty where there is nothing to
+    compare.
+    """
     if marked.seconds is None:
         return ""
     level = detected.iteration
@@ -380,5 +474,9 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
         return f"{told}: {whole} iterations of the marks"
     if part >= 2 and abs(ratio * part - 1) <= SAME:
         return f"{told}: 1/{part} of an iteration of the marks"
-    others = [each.name for each in detected.levels if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME]
+    others = [
+        each.name
+        for each in detected.levels
+        if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME
+    ]
     return f"{told}, which the marks contradict" + (f"; its {others[0]} is the iteration" if others else "")

@@ -1,11 +1,15 @@
-"""Follows the iteration period of a running job: looks for it, says when it is sure, keeps step, notices what changes.
+"""Follows the iteration period of a running job: looks for it, says when it is sure, keeps step, notices what
+changes.
 
     looking   the detector is asked at growing durations until two of its answers agree (`looking`)
-    locked    stretches of new readings are laid over the known shape (`phase_lock`): microseconds, and drift is followed
-    changed   another workload, batch size or clock: what came before is forgotten, a scaled period is the first guess
+    locked    stretches of new readings are laid over the known shape (`phase_lock`): microseconds, and drift
+              is followed
+    changed   another workload, batch size or clock: what came before is forgotten, a scaled period is the
+              first guess
     none      the honest no: looked for long enough and there is no rhythm; still looked for, now and then
 
-Evaluations and checkpoints are not changes: the lock is held for as long as they may plausibly take, and taken up again.
+Evaluations and checkpoints are not changes: the lock is held for as long as they may plausibly take, and
+    taken up again.
 """
 
 from __future__ import annotations
@@ -27,9 +31,12 @@ Array = np.ndarray[Any, Any]
 
 IDLE_S = 2.0
 HOLD_S = (10.0, 60.0)  # how long something else may take before it is a new workload
-HOLD_SHARE = 0.3  # of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds of training
+# of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds of training
+HOLD_SHARE = 0.3
 BEFORE_S = 300.0  # how long the workload before may come back as if nothing had been
-DRIFT = 0.3  # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
+DRIFT = (
+    0.3  # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
+)
 SETTLE_S = 0.3  # after a change, sensors average over what was before and governors take a moment
 
 
@@ -46,8 +53,8 @@ class _Doubt:
 class _Locked:
     """A rhythm that is followed.
 
-    `found` is the detector's last answer and `anchor_s` the period in it; `seen_s` is until when readings were compared, `good_s`
-    until when they were alike, `unlike` how much has spoken against it since.
+    `found` is the detector's last answer and `anchor_s` the period in it; `seen_s` is until when readings
+    were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since.
     """
 
     lock: PhaseLock
@@ -72,13 +79,13 @@ class _Locked:
 class PeriodTracker:
     """The rhythm of one GPU's job, from a recorder's rows as they come.
 
-    Memory is constant. A row costs a copy and a comparison; every stretch of an iteration or of 24 readings one match against the
-    known shape; the detector is asked at durations that grow by a quarter.
+    Memory is constant. A row costs a copy and a comparison; every stretch of an iteration or of 24 readings
+    one match against the known shape; the detector is asked at durations that grow by a quarter.
 
     Args:
         detect: What finds periods in a frame.
-        guard: Ask for another polling interval where sampling alone could have made the rhythm. Off for recorded traces, which
-            nobody can look at again.
+        guard: Ask for another polling interval where sampling alone could have made the rhythm. Off for
+            recorded traces, which nobody can look at again.
     """
 
     def __init__(self, detect: Detector = find_periods, *, guard: bool = True) -> None:
@@ -172,7 +179,9 @@ class PeriodTracker:
         if self._locked is not None:
             self._locked.doubt, self._locked.seen_s = _Doubt(at_s, "after a pause", pause=True), at_s
             self._locked.look_s = at_s + FIRST_S
-        elif self._search is None or rested_s > 5 * IDLE_S:  # a slow data loader leaves short ones inside an iteration
+        elif (
+            self._search is None or rested_s > 5 * IDLE_S
+        ):  # a slow data loader leaves short ones inside an iteration
             self._begin(at_s)
 
     def _look_at_settings(self, fresh: Array) -> None:
@@ -197,7 +206,10 @@ class PeriodTracker:
 
     def _begin(self, from_s: float, before: Before | None = None, first_s: float = FIRST_S) -> None:
         """Forget what came before a time, and look for a rhythm in what comes after it."""
-        self._search, self._locked = Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s), None
+        self._search, self._locked = (
+            Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s),
+            None,
+        )
         self._returned, self._returned_s = 0, -math.inf
         self._aways, self._away_count = (), 0
         self.state = "looking"
@@ -226,12 +238,17 @@ class PeriodTracker:
             rows, self._returned_s = self._memory.since(now_s - length_s), now_s
             if len(rows) < phase_lock.LEAST_READINGS // 2:
                 return False
-            seen = phase_lock.compare(before.lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=True)
+            seen = phase_lock.compare(
+                before.lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=True
+            )
             self._returned = self._returned + 1 if phase_lock.oddness(before.lock, seen) < 0.8 else 0
             if self._returned >= 3:
                 back_s = now_s - 3 * length_s
                 away_s = back_s - before.left_s
-                self._note(f"something else for {away_s:.0f} s at {before.left_s:.1f} s, then the iteration from before again")
+                self._note(
+                    f"something else for {away_s:.0f} s at {before.left_s:.1f} s, then the iteration from "
+                    "before again"
+                )
                 self._take_up_again(before, phase_lock.rephase(before.lock, seen, now_s), back_s, now_s)
                 return True
         return False
@@ -240,14 +257,34 @@ class PeriodTracker:
 
     def _take_up(self, found: Periods, level: Level, rows: Array, now_s: float) -> None:
         step_s = _step_s(rows)
-        lock = phase_lock.learn(rows["time_s"], rows["power_w"].astype(np.float64), level.seconds, level.phase_s, step_s)
+        lock = phase_lock.learn(
+            rows["time_s"], rows["power_w"].astype(np.float64), level.seconds, level.phase_s, step_s
+        )
         from_s = float(rows["time_s"][0])
-        self._set(_Locked(lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s, now_s + max(now_s - from_s, 5.0)), now_s)
+        self._set(
+            _Locked(
+                lock,
+                found,
+                level.seconds,
+                step_s,
+                from_s,
+                now_s,
+                now_s,
+                now_s,
+                now_s + max(now_s - from_s, 5.0),
+            ),
+            now_s,
+        )
 
     def _take_up_again(self, before: Before, lock: PhaseLock, from_s: float, now_s: float) -> None:
         level = main(before.found)
         assert level is not None
-        self._set(_Locked(lock, before.found, level.seconds, before.step_s, from_s, now_s, now_s, now_s, now_s + 60.0), now_s)
+        self._set(
+            _Locked(
+                lock, before.found, level.seconds, before.step_s, from_s, now_s, now_s, now_s, now_s + 60.0
+            ),
+            now_s,
+        )
 
     def _set(self, locked: _Locked, now_s: float) -> None:
         self._locked, self._search, self.state = locked, None, "locked"
@@ -259,10 +296,14 @@ class PeriodTracker:
             return
         rows, lock, doubt = self._memory.since(locked.seen_s), locked.lock, locked.doubt
         locked.seen_s = now_s
-        if len(rows) < phase_lock.LEAST_READINGS // 2:  # a hole in the samples: where in an iteration it goes on is not known
+        if (
+            len(rows) < phase_lock.LEAST_READINGS // 2
+        ):  # a hole in the samples: where in an iteration it goes on is not known
             locked.doubt = doubt or _Doubt(now_s)
             return
-        seen = phase_lock.compare(lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=doubt is not None)
+        seen = phase_lock.compare(
+            lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=doubt is not None
+        )
         odd = phase_lock.oddness(lock, seen)
         if doubt is not None:
             if odd < 1.0:
@@ -298,7 +339,9 @@ class PeriodTracker:
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
         """The rhythm is not to be seen: is it away, or over?"""
         away_s = now_s - doubt.since_s
-        doubt.evidence = doubt.evidence or buffer.other_clock(self._memory.since(doubt.since_s - 20.0), doubt.since_s)
+        doubt.evidence = doubt.evidence or buffer.other_clock(
+            self._memory.since(doubt.since_s - 20.0), doubt.since_s
+        )
         held_s = float(np.clip(HOLD_SHARE * (doubt.since_s - locked.since_s), *HOLD_S))
         if doubt.evidence:  # after a pause the first iterations are often slow ones
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
@@ -322,7 +365,9 @@ class PeriodTracker:
         self.version += 1
 
     def _review(self, locked: _Locked, now_s: float) -> None:
-        """Ask the detector again, with more data: it may see a cycle now, or name another level the iteration."""
+        """Ask the detector again, with more data: it may see a cycle now, or name another level the
+        iteration.
+        """
         locked.review_s = now_s + min(max(now_s - locked.from_s, 10.0), 600.0)
         rows = self._memory.since(locked.from_s)
         found = self._detect(buffer.frame(rows))
@@ -336,11 +381,20 @@ class PeriodTracker:
         locked.misses = 0
         if same(level.seconds, locked.lock.seconds):
             locked.found, locked.anchor_s = found, level.seconds
-        elif abs(math.log(level.seconds / locked.lock.seconds)) > DRIFT:  # another level; what differs by less has drifted
+        elif (
+            abs(math.log(level.seconds / locked.lock.seconds)) > DRIFT
+        ):  # another level; what differs by less has drifted
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
-            if half is not None and same(half.seconds, level.seconds) and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == "":
-                self._note(f"with more data the {level.name} is {level.seconds:.4g} s, not {locked.lock.seconds:.4g} s")
+            if (
+                half is not None
+                and same(half.seconds, level.seconds)
+                and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == ""
+            ):
+                self._note(
+                    f"with more data the {level.name} is {level.seconds:.4g} s, not "
+                    f"{locked.lock.seconds:.4g} s"
+                )
                 self._take_up(found, level, rows, now_s)
                 return
         self._publish(locked)
@@ -352,7 +406,9 @@ class PeriodTracker:
         lock, level = locked.lock, main(locked.found)
         ratio = lock.seconds / locked.anchor_s
         followed = tuple(
-            replace(each, seconds=lock.seconds, phase_s=lock.phase_s) if each is level else replace(each, seconds=each.seconds * ratio)
+            replace(each, seconds=lock.seconds, phase_s=lock.phase_s)
+            if each is level
+            else replace(each, seconds=each.seconds * ratio)
             for each in locked.found.levels
         )
         self._say(replace(locked.found, levels=followed, sure=True, reason="", longer_s=None))
@@ -362,7 +418,8 @@ class PeriodTracker:
         if self._aways:
             last_s, mean_s = self._aways[-1][0], sum(seconds for _, seconds in self._aways) / len(self._aways)
             notes.append(
-                f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at {last_s:.1f} s, "
+                f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at "
+                f"{last_s:.1f} s, "
                 f"then the same iteration again: evaluations or checkpoints"
             )
         self.periods = replace(periods, notes=tuple(notes))

@@ -1,7 +1,8 @@
 """The energy-time frontier: what nothing beats in both time and energy, how sure that is, and steps along it.
 
-A frame of points has `time_s` and `energy_j` per row, lower is better in both; what else is in it (knobs, batch size, GPU, job,
-labels) stays with its row. `time_sd_s` and `energy_sd_j`, where they are there, are standard errors. Only points for the same work
+A frame of points has `time_s` and `energy_j` per row, lower is better in both; what else is in it (knobs,
+batch size, GPU, job, labels) stays with its row. `time_sd_s` and `energy_sd_j`, where they are there, are
+standard errors. Only points for the same work
 can be compared: give `by` ("gpu", "job") where a frame holds several.
 """
 
@@ -27,24 +28,31 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
     """The points as numbers, after a look at each.
 
     Raises:
-        UsageError: no points, a column that is missing, or a value that is not finite or below zero; names row and value.
+        UsageError: no points, a column that is missing, or a value that is not finite or below zero; names
+            row and value.
     """
     for column in ("time_s", "energy_j"):
         if column not in points.columns:
-            raise UsageError(f"the points have no column '{column}'; a frame of points has time_s and energy_j, and any others beside")
+            raise UsageError(
+                f"the points have no column '{column}'; a frame of points has time_s and energy_j, and any "
+                "others beside"
+            )
     if points.is_empty():
         raise UsageError("there are no points yet; measure at least one configuration")
     try:
         points = points.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64))
     except pl.exceptions.PolarsError as error:
-        raise UsageError(f"time_s and energy_j are numbers, in seconds and joules: {str(error).splitlines()[0]}") from error
+        raise UsageError(
+            f"time_s and energy_j are numbers, in seconds and joules: {str(error).splitlines()[0]}"
+        ) from error
     for column, unit in (("time_s", "s"), ("energy_j", "J")):
         values = points[column].to_numpy()
         bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(bad):
             row = int(bad[0])
             raise UsageError(
-                f"row {row} has a {column} of {values[row]:g} {unit}; a run takes a finite {column} above 0 {unit}. "
+                f"row {row} has a {column} of {values[row]:g} {unit}; a run takes a finite {column} above 0 "
+                f"{unit}. "
                 f"Leave out what was not measured ({len(bad)} of {len(values)} rows)"
             )
     return points
@@ -53,18 +61,26 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
 def valid(points: pl.DataFrame) -> pl.DataFrame:
     """The rows that `check` takes; the rest is dropped."""
     return points.filter(
-        pl.all_horizontal(pl.col(name).cast(pl.Float64).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j"))
+        pl.all_horizontal(
+            pl.col(name).cast(pl.Float64).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j")
+        )
     )
 
 
 def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
-    """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio and Preparata, 1975)."""
+    """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio
+    and Preparata, 1975).
+    """
     if len(time_s) > MANY:  # sorting is most of the work, and a few good points beat nearly all others
         some = slice(None, None, len(time_s) // SAMPLED)
         few = on_frontier(time_s[some], energy_j[some])
         at = np.searchsorted(time_s[some][few], time_s, side="right") - 1
         left = np.flatnonzero((at < 0) | (energy_j <= energy_j[some][few][at]))
-        return np.asarray(left[on_frontier(time_s[left], energy_j[left])] if len(left) < len(time_s) else _sorted(time_s, energy_j))
+        return np.asarray(
+            left[on_frontier(time_s[left], energy_j[left])]
+            if len(left) < len(time_s)
+            else _sorted(time_s, energy_j)
+        )
     return _sorted(time_s, energy_j)
 
 
@@ -101,7 +117,8 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
 def pool(points: pl.DataFrame, *, by: Sequence[str] | None = None) -> pl.DataFrame:
     """Repeats of a configuration as one row each: means, standard errors, and how many there were.
 
-    The standard error is the larger of what the repeats' spread says (two or more) and what their own errors say.
+    The standard error is the larger of what the repeats' spread says (two or more) and what their own errors
+    say.
 
     Args:
         by: What makes two rows the same configuration; the knobs, GPU and job that the frame has where None.
@@ -121,7 +138,7 @@ def pool(points: pl.DataFrame, *, by: Sequence[str] | None = None) -> pl.DataFra
         *rest,
     )
     return grouped.select([*[name for name in points.columns if name in grouped.columns],
-                           *[name for name in grouped.columns if name not in points.columns]])  # fmt: skip
+                           *[name for name in grouped.columns if name not in points.columns]])
 
 
 def _error(points: pl.DataFrame, column: str, error: str) -> pl.Expr:
@@ -135,7 +152,8 @@ def _error(points: pl.DataFrame, column: str, error: str) -> pl.Expr:
 def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.ndarray:
     """Probability that each point lies on the frontier, given its standard errors; shape (points,).
 
-    Points that are beaten by `FAR` standard errors have probability 0 without being drawn. Errors of time and energy are independent.
+    Points that are beaten by `FAR` standard errors have probability 0 without being drawn. Errors of time and
+    energy are independent.
     """
     points = check(points)
     time_s, energy_j = points["time_s"].to_numpy(), points["energy_j"].to_numpy()
@@ -155,10 +173,20 @@ def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.n
 
 def verdict(chance: float) -> str:
     """A probability of lying on the frontier in a word: "surely", "probably", "possibly", "not"."""
-    return "surely" if chance >= SURE else "probably" if chance >= PROBABLE else "possibly" if chance > POSSIBLE else "not"
+    return (
+        "surely"
+        if chance >= SURE
+        else "probably"
+        if chance >= PROBABLE
+        else "possibly"
+        if chance > POSSIBLE
+        else "not"
+    )
 
 
-def _far_beaten(time_s: np.ndarray, energy_j: np.ndarray, time_sd: np.ndarray, energy_sd: np.ndarray) -> np.ndarray:
+def _far_beaten(
+    time_s: np.ndarray, energy_j: np.ndarray, time_sd: np.ndarray, energy_sd: np.ndarray
+) -> np.ndarray:
     """Whether some point is surely better: its worst end below this one's best end in both."""
     high_time, high_energy = time_s + FAR * time_sd, energy_j + FAR * energy_sd
     corners = on_frontier(high_time, high_energy)
@@ -181,7 +209,9 @@ def _column(points: pl.DataFrame, name: str) -> np.ndarray:
 
 
 def knee(front: pl.DataFrame) -> int:
-    """Row where the frontier bends most: farthest below the chord between its ends, both axes scaled to 0..1 (Satopaa et al., 2011)."""
+    """Row where the frontier bends most: farthest below the chord between its ends, both axes scaled to
+    0..1 (Satopaa et al., 2011).
+    """
     time_s, energy_j = _axes(front)
     if len(time_s) < 3:
         return 0
@@ -199,18 +229,26 @@ def best(front: pl.DataFrame, objective: Objective) -> int:
     time_s, energy_j = _axes(front)
     costs = np.asarray(objective.cost(time_s, energy_j), dtype=float)
     if not np.isfinite(costs).any():
-        raise UsageError(f"no configuration is within the bound; the fastest takes {time_s[0]:.4g} s. Allow more, or measure faster ones")
+        raise UsageError(
+            f"no configuration is within the bound; the fastest takes {time_s[0]:.4g} s. Allow more, or "
+            "measure faster ones"
+        )
     return int(np.argmin(costs))
 
 
 def least_energy(
-    front: pl.DataFrame, *, max_time_s: float = math.inf, max_power_w: float = math.inf, reference_time_s: float | None = None,
+    front: pl.DataFrame,
+    *,
+    max_time_s: float = math.inf,
+    max_power_w: float = math.inf,
+    reference_time_s: float | None = None,
     max_slowdown: float | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Row of least energy among those within all bounds; mean power is energy over time.
 
     Args:
-        max_slowdown: Share by which `reference_time_s` (the fastest row's time where None) may be exceeded: 0.05 is "at most 5 % slower".
+        max_slowdown: Share by which `reference_time_s` (the fastest row's time where None) may be exceeded:
+            0.05 is "at most 5 % slower".
 
     Raises:
         UsageError: a bound that makes no sense, or that nothing keeps; says what is nearest.
@@ -218,7 +256,9 @@ def least_energy(
     time_s, energy_j = _axes(front)
     if max_slowdown is not None:
         if not max_slowdown >= 0:
-            raise UsageError(f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %")
+            raise UsageError(
+                f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %"
+            )
         reference_s = time_s.min() if reference_time_s is None else reference_time_s
         max_time_s = min(max_time_s, reference_s * (1 + max_slowdown) * (1 + 1e-9))
     power_w = energy_j / time_s
@@ -239,7 +279,9 @@ def step(front: pl.DataFrame, row: int, by: int) -> int:
 
 
 def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
-    """Row that is nearest to a point, both axes in shares of it: where a selection goes when the frontier has changed under it."""
+    """Row that is nearest to a point, both axes in shares of it: where a selection goes when the frontier
+    has changed under it.
+    """
     times, energies = _axes(front)
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
 
@@ -248,7 +290,8 @@ def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
 
 
 def hypervolume(points: pl.DataFrame, reference: tuple[float, float]) -> float:
-    """Area that the points dominate up to a reference (time, energy); exact (Zitzler and Thiele, 1998, two dimensions).
+    """Area that the points dominate up to a reference (time, energy); exact (Zitzler and Thiele, 1998, two
+    dimensions).
 
     >>> hypervolume(pl.DataFrame({"time_s": [1.0, 2.0], "energy_j": [3.0, 1.0]}), (3.0, 4.0))
     4.0
@@ -273,8 +316,8 @@ class Distance:
     """How far a point is from a frontier.
 
     Attributes:
-        energy_j: Joules that a frontier configuration at most as slow would save; below 0 where the point is beyond the frontier, NaN where
-            it is faster than all of it.
+        energy_j: Joules that a frontier configuration at most as slow would save; below 0 where the point is
+            beyond the frontier, NaN where it is faster than all of it.
         time_s: Seconds that one at most as hungry would save; NaN where it draws less than all.
     """
 
@@ -293,7 +336,9 @@ def distance(front: pl.DataFrame, time_s: float, energy_j: float) -> Distance:
 
 
 def hull(front: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a frontier on its lower convex hull (Andrew, 1979): what a mix of two others does not beat either."""
+    """The rows of a frontier on its lower convex hull (Andrew, 1979): what a mix of two others does not
+    beat either.
+    """
     time_s, energy_j = _axes(front)
     kept: list[int] = []
     for i in range(len(time_s)):
@@ -305,7 +350,9 @@ def hull(front: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class HullMix:
-    """Two rows of a hull and the share of the work done at the second: what lies between two configurations."""
+    """Two rows of a hull and the share of the work done at the second: what lies between two
+    configurations.
+    """
 
     first: int
     second: int
@@ -328,7 +375,13 @@ def between(convex: pl.DataFrame, time_s: float) -> HullMix:
         return HullMix(last, last, 0.0, float(times[-1]), float(energies[-1]))
     second = max(1, int(np.searchsorted(times, time_s, side="right")))
     share = float((time_s - times[second - 1]) / (times[second] - times[second - 1]))
-    return HullMix(second - 1, second, share, time_s, float(energies[second - 1] + share * (energies[second] - energies[second - 1])))
+    return HullMix(
+        second - 1,
+        second,
+        share,
+        time_s,
+        float(energies[second - 1] + share * (energies[second] - energies[second - 1])),
+    )
 
 
 def _turns_up(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> float:

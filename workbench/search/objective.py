@@ -1,8 +1,8 @@
 """Objectives: one number of a time and an energy, lower is better.
 
-Every objective is a frozen value with `cost(time_s, energy_j)`, which also takes arrays, and `degree`: a run that is k times as long
-costs k**degree as much. That is all that a policy needs to split the cost of a run into epochs and the cost of an epoch
-(Zeus, NSDI'23, section 3.2).
+Every objective is a frozen value with `cost(time_s, energy_j)`, which also takes arrays, and `degree`: a run
+that is k times as long costs k**degree as much. That is all that a policy needs to split the cost of a run
+into epochs and the cost of an epoch (Zeus, NSDI'23, section 3.2).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class ZeusCost:
         if not 0 <= self.eta <= 1:
             raise UsageError(f"eta is {self.eta:g}; it lies in 0..1 (1 counts energy only, 0 time only)")
         if not (self.max_power_w > 0 and math.isfinite(self.max_power_w)):
-            raise UsageError(f"maximum power is {self.max_power_w:g} W; give the highest power limit of the card, in watts")
+            raise UsageError(
+                f"maximum power is {self.max_power_w:g} W; give the highest power limit of the card, in watts"
+            )
         if self.gpus < 1:
             raise UsageError(f"a job has {self.gpus} GPUs; give 1 or more")
 
@@ -104,9 +106,11 @@ class EnergyDelay:
 
 @dataclass(frozen=True, slots=True)
 class EnergyWithin:
-    """Least energy among what takes at most `slowdown` x `reference_time_s`; what takes longer costs infinitely much.
+    """Least energy among what takes at most `slowdown` x `reference_time_s`; what takes longer costs
+    infinitely much.
 
-    The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are. The cost of an
+    The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are.
+        The cost of an
     epoch is therefore only comparable with a reference per epoch.
     """
 
@@ -137,7 +141,10 @@ def cost_of(measurement: Measurement, objective: Objective) -> float:
     energy_j = measurement.energy_j
     if energy_j is None:
         if not isinstance(objective, Time):
-            raise MeasurementError(f"'{measurement.label}' has no energy; minimise time with Time(), or measure on a GPU that tells energy")
+            raise MeasurementError(
+                f"'{measurement.label}' has no energy; minimise time with Time(), or measure on a GPU that "
+                "tells energy"
+            )
         energy_j = 0.0
     check_measured(measurement.time_s, energy_j)
     return float(objective.cost(measurement.time_s, energy_j))
@@ -147,4 +154,7 @@ def check_measured(time_s: float, energy_j: float) -> None:
     """Say what is wrong with a time and an energy that cannot have been measured."""
     for name, value, unit in (("time", time_s, "s"), ("energy", energy_j, "J")):
         if not math.isfinite(value) or value < 0:
-            raise MeasurementError(f"{name} is {value:g} {unit}; a run takes a finite {name} of 0 {unit} or more. It was not recorded")
+            raise MeasurementError(
+                f"{name} is {value:g} {unit}; a run takes a finite {name} of 0 {unit} or more. It was not "
+                "recorded"
+            )

@@ -1,7 +1,9 @@
 """The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
 
-A space is finite, as the driver's lists are. Its reference is what the GPU runs by default; slowdown and saving are relative to it. A clock
-lock and a power limit both lower the SM clock, so one at a time is enough: "both" is the clocks and, beside them, the limits.
+A space is finite, as the driver's lists are. Its reference is what the GPU runs by default; slowdown and
+saving are relative to it. A clock
+lock and a power limit both lower the SM clock, so one at a time is enough: "both" is the clocks and, beside
+    them, the limits.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ class SettingSpace:
     """What may be set, and what the GPU runs by default.
 
     Attributes:
-        settings: All candidates, the reference included, each once. A setting names only the knobs that are to be set.
+        settings: All candidates, the reference included, each once. A setting names only the knobs that are
+            to be set.
         reference: What the GPU runs by default: its default power limit, its highest clocks.
-        max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: What a knob that is left alone stands at; None where it is not known.
+        max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: What a knob that is left alone stands at; None
+            where it is not known.
     """
 
     settings: tuple[Setting, ...]
@@ -42,7 +46,10 @@ class SettingSpace:
 
     def __post_init__(self) -> None:
         if self.reference not in self.settings:
-            raise UsageError(f"the reference ({self.reference}) is not among the {len(self.settings)} settings of this space; add it")
+            raise UsageError(
+                f"the reference ({self.reference}) is not among the {len(self.settings)} settings of this "
+                "space; add it"
+            )
         if len(set(self.settings)) != len(self.settings):
             raise UsageError("a setting stands twice in this space; give each once")
 
@@ -68,10 +75,18 @@ class SettingSpace:
             return self.rows[setting]
         if setting.power_limit_w is not None:
             for each, row in self.rows.items():
-                near = each.power_limit_w is not None and abs(each.power_limit_w - setting.power_limit_w) <= 1.0
-                if near and (each.sm_clock_mhz, each.mem_clock_mhz) == (setting.sm_clock_mhz, setting.mem_clock_mhz):
+                near = (
+                    each.power_limit_w is not None and abs(each.power_limit_w - setting.power_limit_w) <= 1.0
+                )
+                if near and (each.sm_clock_mhz, each.mem_clock_mhz) == (
+                    setting.sm_clock_mhz,
+                    setting.mem_clock_mhz,
+                ):
                     return row
-        raise UsageError(f"{setting} is not one of the {len(self)} settings of this search; the reference is {self.reference}")
+        raise UsageError(
+            f"{setting} is not one of the {len(self)} settings of this search; the reference is "
+            f"{self.reference}"
+        )
 
     @cached_property
     def x(self) -> np.ndarray:
@@ -99,11 +114,17 @@ def knobs(settings: Sequence[Setting]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=KNOBS, orient="row")
 
 
-def space_of(settings: Sequence[Setting], reference: Setting | None = None, *, max_power_limit_w: float | None = None) -> SettingSpace:
-    """The space of a table of settings. Without a reference it is the one with the highest clocks, then the highest limit."""
+def space_of(
+    settings: Sequence[Setting], reference: Setting | None = None, *, max_power_limit_w: float | None = None
+) -> SettingSpace:
+    """The space of a table of settings. Without a reference it is the one with the highest clocks, then
+    the highest limit.
+    """
     found = tuple(dict.fromkeys(settings))
     if not found:
-        raise UsageError("there is no setting to choose among; give at least the one that the GPU runs by default")
+        raise UsageError(
+            "there is no setting to choose among; give at least the one that the GPU runs by default"
+        )
     chosen = reference if reference is not None else max(found, key=_height)
     limits = [each.power_limit_w for each in found if each.power_limit_w is not None]
     sm = [each.sm_clock_mhz for each in found if each.sm_clock_mhz is not None]
@@ -113,15 +134,21 @@ def space_of(settings: Sequence[Setting], reference: Setting | None = None, *, m
 
 
 def space_from(
-    limits: Limits, over: Over = "clocks", *, can_lock_memory: bool = True, step_w: float | None = None, most_sm_clocks: int = 160
+    limits: Limits,
+    over: Over = "clocks",
+    *,
+    can_lock_memory: bool = True,
+    step_w: float | None = None,
+    most_sm_clocks: int = 160,
 ) -> SettingSpace:
     """The settings that a device takes.
 
     Args:
         limits: What the device says of itself.
-        over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the default. "both": the clocks,
-            and the limits below the default beside them.
-        can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h); otherwise they are left to the driver.
+        over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the
+            default. "both": the clocks, and the limits below the default beside them.
+        can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h); otherwise they are
+            left to the driver.
         step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
         most_sm_clocks: More supported SM clocks than this are thinned out evenly, both ends kept.
 
@@ -136,21 +163,33 @@ def space_from(
     clocks = _clocks(limits, can_lock_memory, most_sm_clocks)
     if over == "power" and len(caps) < 2:
         other = "; its clocks can be locked: choose clocks" if len(clocks) > 1 else ""
-        raise UsageError(f"this GPU has no power limit to choose{other or ', and no clocks either: it can be measured, not tuned'}")
+        raise UsageError(
+            "this GPU has no power limit to "
+            f"choose{other or ', and no clocks either: it can be measured, not tuned'}"
+        )
     if over == "clocks" and len(clocks) < 2:
         other = "; its power limit can be set: choose power" if len(caps) > 1 else ""
-        raise UsageError(f"this GPU has no clocks to choose{other or ', and no power limit either: it can be measured, not tuned'}")
+        raise UsageError(
+            "this GPU has no clocks to "
+            f"choose{other or ', and no power limit either: it can be measured, not tuned'}"
+        )
     if over == "both" and len(caps) < 2 and len(clocks) < 2:
-        raise UsageError("this GPU has neither clocks nor power limits to choose: it can be measured, not tuned")
+        raise UsageError(
+            "this GPU has neither clocks nor power limits to choose: it can be measured, not tuned"
+        )
     settings = list(clocks) if over != "power" and len(clocks) > 1 else []
     if over == "power" or not settings:
         settings = [Setting(power_limit_w=each) for each in caps]
     elif over == "both":
-        settings += [Setting(power_limit_w=each) for each in caps[1:]]  # the default limit is the reference again
+        settings += [
+            Setting(power_limit_w=each) for each in caps[1:]
+        ]  # the default limit is the reference again
     return SettingSpace(
         tuple(settings),
         settings[0],
-        limits.default_power_limit_w if limits.default_power_limit_w is not None else limits.max_power_limit_w,
+        limits.default_power_limit_w
+        if limits.default_power_limit_w is not None
+        else limits.max_power_limit_w,
         max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None),
         max(limits.sm_clocks_mhz, default=None),
     )
@@ -158,13 +197,18 @@ def space_from(
 
 def _limits_w(limits: Limits, step_w: float | None) -> list[float]:
     """Highest first, from the default down."""
-    top = limits.default_power_limit_w if limits.default_power_limit_w is not None else limits.max_power_limit_w
+    top = (
+        limits.default_power_limit_w if limits.default_power_limit_w is not None else limits.max_power_limit_w
+    )
     low = limits.min_power_limit_w
     if top is None or low is None or not top > low:
         return [] if top is None else [float(top)]
     step = step_w if step_w is not None else max(5.0, 5.0 * math.ceil((top - low) / LIMIT_STEPS / 5.0))
     if (top - low) / step > MOST_LIMITS:
-        raise UsageError(f"steps of {step:g} W between {low:g} and {top:g} W make more than {MOST_LIMITS} power limits; give a larger step")
+        raise UsageError(
+            f"steps of {step:g} W between {low:g} and {top:g} W make more than {MOST_LIMITS} power limits; "
+            "give a larger step"
+        )
     count = math.floor((top - low) / step + 1e-9)
     values = [top - i * step for i in range(count + 1)]
     return [float(each) for each in (values if values[-1] - low < 1.0 else [*values, low])]

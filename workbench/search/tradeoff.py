@@ -1,9 +1,11 @@
-"""What was measured, pooled for a look at its frontier: the default to compare with, bounds, choices, and what a choice saves.
+"""What was measured, pooled for a look at its frontier: the default to compare with, bounds, choices, and
+what a choice saves.
 
     view = look(collect(frame).points)
     chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
 
-Everything here is a pure function over frames with `time_s` and `energy_j` for the same work, as `search.pareto` reads them.
+Everything here is a pure function over frames with `time_s` and `energy_j` for the same work, as
+`search.pareto` reads them.
 """
 
 from __future__ import annotations
@@ -53,10 +55,12 @@ class Collected(NamedTuple):
 def collect(frame: pl.DataFrame) -> Collected:
     """Any frame with `time_s` and `energy_j` as pooled points; repeats become one row with their spread.
 
-    Rows without a usable time and energy are left out, and said. A prediction (`measured` false) gives way to a measurement.
+    Rows without a usable time and energy are left out, and said. A prediction (`measured` false) gives way to
+    a measurement.
 
     Raises:
-        UsageError: a column that is missing or no number, or not one usable row; says what is wrong with the first.
+        UsageError: a column that is missing or no number, or not one usable row; says what is wrong with the
+            first.
     """
     for column in ("time_s", "energy_j"):
         if column not in frame.columns:
@@ -66,7 +70,8 @@ def collect(frame: pl.DataFrame) -> Collected:
         pareto.check(frame)
     nameless = not any(name in usable.columns for name in KNOBS)
     points = _typed(usable).with_columns(
-        pl.col("measured").fill_null(True), repeats=pl.when(pl.col("repeats") > 0).then(pl.col("repeats")).otherwise(1)
+        pl.col("measured").fill_null(True),
+        repeats=pl.when(pl.col("repeats") > 0).then(pl.col("repeats")).otherwise(1),
     )
     keys = [*KNOBS, "gpu", "job"]
     if nameless:  # nothing tells them apart, so each is a configuration of its own
@@ -74,7 +79,9 @@ def collect(frame: pl.DataFrame) -> Collected:
     measured = _pooled(points.filter(pl.col("measured")), keys)
     predicted = points.filter(~pl.col("measured"))
     if not predicted.is_empty():
-        predicted = _pooled(predicted, keys).join(measured.select(keys), on=keys, how="anti", nulls_equal=True)
+        predicted = _pooled(predicted, keys).join(
+            measured.select(keys), on=keys, how="anti", nulls_equal=True
+        )
         measured = pl.concat([measured, predicted])
     return Collected(measured.select(POINTS.names()).cast(dict(POINTS)), said)  # type: ignore[arg-type]
 
@@ -87,7 +94,10 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
         pareto.check(frame)
         raise
     good = numbers.select(
-        pl.all_horizontal(pl.col(name).is_not_null() & pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j"))
+        pl.all_horizontal(
+            pl.col(name).is_not_null() & pl.col(name).is_finite() & (pl.col(name) > 0)
+            for name in ("time_s", "energy_j")
+        )
     ).to_series()
     if good.all() or not good.any():
         return numbers.filter(good), ()
@@ -97,7 +107,8 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     value = numbers[wrong][row]
     words = "no" if value is None else f"{value:g} as its"
     return numbers.filter(good), (
-        f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for want of a finite time and energy above 0 "
+        f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for want of a finite "
+        "time and energy above 0 "
         f"(row {row} has {words} {wrong})",
     )
 
@@ -111,7 +122,9 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
     columns = []
     for name, kind in POINTS.items():
         if name == "measurements" and name not in frame.columns and "measurement" in frame.columns:
-            columns.append(pl.concat_list(pl.col("measurement").cast(pl.String)).list.drop_nulls().alias(name))
+            columns.append(
+                pl.concat_list(pl.col("measurement").cast(pl.String)).list.drop_nulls().alias(name)
+            )
         elif name == "measurements" and frame.schema.get(name) == pl.String:  # as a CSV file has them
             columns.append(pl.col(name).fill_null("").str.split(" ").list.filter(pl.element() != ""))
         elif name in frame.columns:
@@ -124,10 +137,14 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
 def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     if points.is_empty():
         return points.select(POINTS.names())
-    counted = points.group_by(keys, maintain_order=True).agg(runs=pl.col("repeats").sum(), ids=pl.col("measurements").explode())
+    counted = points.group_by(keys, maintain_order=True).agg(
+        runs=pl.col("repeats").sum(), ids=pl.col("measurements").explode()
+    )
     pooled = pareto.pool(points.drop("repeats", "measurements"), by=keys)
     whole = pooled.join(counted, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls()).select(POINTS.names())
+    return whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls()).select(
+        POINTS.names()
+    )
 
 
 # one piece of work
@@ -163,11 +180,18 @@ class FrontierAnalysis:
         return pareto.knee(self.frontier)
 
     def allowed(self, max_slowdown: float | None) -> int:
-        """How many of the frontier's rows, the fastest first, are within a slowdown against the reference; at least one."""
+        """How many of the frontier's rows, the fastest first, are within a slowdown against the reference;
+        at least one.
+        """
         if max_slowdown is None:
             return len(self.front)
         times = self.frontier["time_s"].to_numpy()
-        return max(1, int(np.searchsorted(times, self.reference_time_s * (1 + max_slowdown) * (1 + 1e-9), side="right")))
+        return max(
+            1,
+            int(
+                np.searchsorted(times, self.reference_time_s * (1 + max_slowdown) * (1 + 1e-9), side="right")
+            ),
+        )
 
     @property
     def reference_time_s(self) -> float:
@@ -176,7 +200,9 @@ class FrontierAnalysis:
         return float(self.points["time_s"][row])
 
     def optimum(self, eta: float, max_slowdown: float | None = None) -> int:
-        """Of the frontier's rows within a slowdown, the one of least eta x energy + (1 - eta) x maximum power x time (Zeus, equation 2)."""
+        """Of the frontier's rows within a slowdown, the one of least eta x energy + (1 - eta) x maximum
+        power x time (Zeus, equation 2).
+        """
         return pareto.best(self.frontier[: self.allowed(max_slowdown)], ZeusCost(eta, self.max_power_w))
 
     def place(self, row: int) -> int | None:
@@ -185,12 +211,14 @@ class FrontierAnalysis:
         return int(found[0]) if len(found) else None
 
 
-def analyse_frontier(points: pl.DataFrame, *, default: Configuration | None = None, max_power_w: float | None = None) -> FrontierAnalysis:
+def analyse_frontier(
+    points: pl.DataFrame, *, default: Configuration | None = None, max_power_w: float | None = None
+) -> FrontierAnalysis:
     """The frontier of pooled points for the same work.
 
     Args:
-        default: The configuration that others are compared with. Without it that is the one that leaves all to the driver, else the highest
-            limit and clocks, at the batch size that is fastest there.
+        default: The configuration that others are compared with. Without it that is the one that leaves all
+            to the driver, else the highest limit and clocks, at the batch size that is fastest there.
         max_power_w: Prices time for eta; the highest power limit, or the highest mean power, where None.
 
     Raises:
@@ -213,17 +241,26 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
     if default is not None:
         row = find(points, default)
         if row is None:
-            raise UsageError(f"the default, {words(default)}, is none of the {len(points)} points; measure it, or name one of them")
+            raise UsageError(
+                f"the default, {words(default)}, is none of the {len(points)} points; measure it, or name "
+                "one of them"
+            )
         return row, "as given"
     knobs = [name for name in KNOBS if name != "batch_size"]
     if not any(points[name].is_not_null().any() for name in KNOBS):
         return None, "no point names its setting, so none is known to be the default"
     free = rows.filter(pl.all_horizontal(pl.col(name).is_null() for name in knobs) & pl.col("measured"))
-    if free.is_empty():  # the highest of each knob that was turned; null is the driver's own, which is the highest
+    if (
+        free.is_empty()
+    ):  # the highest of each knob that was turned; null is the driver's own, which is the highest
         free = rows.filter(pl.col("measured"))
         for name in knobs:
             high = free[name].max()
-            kept = free.filter(pl.col(name).is_null()) if free[name].is_null().any() else free.filter(pl.col(name) == high)
+            kept = (
+                free.filter(pl.col(name).is_null())
+                if free[name].is_null().any()
+                else free.filter(pl.col(name) == high)
+            )
             free = free if kept.is_empty() else kept
         why = "the highest setting measured"
     else:
@@ -241,13 +278,18 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
 def configuration(points: pl.DataFrame, row: int) -> Configuration:
     """What a point was measured at."""
     values = points.row(row, named=True)
-    return Configuration(Setting(*(values[name] for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"))), values["batch_size"])
+    return Configuration(
+        Setting(*(values[name] for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"))),
+        values["batch_size"],
+    )
 
 
 def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
     """The row of a configuration; a batch size of None is any, the fastest; None where there is none."""
     knobs: Mapping[str, Any] = {name: getattr(wanted.setting, name) for name in KNOBS if name != "batch_size"}
-    rows = points.with_row_index("row").filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in knobs.items()))
+    rows = points.with_row_index("row").filter(
+        pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in knobs.items())
+    )
     exact = rows.filter(pl.col("batch_size").eq_missing(wanted.batch_size))
     rows = exact if not exact.is_empty() or wanted.batch_size is not None else rows
     return None if rows.is_empty() else int(rows.sort("time_s")["row"][0])
@@ -271,18 +313,27 @@ def words(chosen: Configuration) -> str:
 
 
 def choose(
-    frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None, default: Configuration | None = None,
+    frame: pl.DataFrame,
+    *,
+    eta: float | None = None,
+    max_slowdown: float | None = None,
+    default: Configuration | None = None,
     max_power_w: float | None = None,
-) -> Configuration:  # fmt: skip
-    """The configuration of a frame that is best for eta, or of least energy, within a slowdown against the default (0.05 is 5 %).
+) -> Configuration:
+    """The configuration of a frame that is best for eta, or of least energy, within a slowdown against the
+    default (0.05 is 5 %).
 
     Raises:
-        UsageError: as `collect` and `analyse_frontier`; several jobs or GPUs in one frame; an eta or a slowdown that makes no sense.
+        UsageError: as `collect` and `analyse_frontier`; several jobs or GPUs in one frame; an eta or a
+            slowdown that makes no sense.
     """
     points = collect(frame).points
     for name in ("gpu", "job"):
         if points[name].n_unique() > 1:
-            raise UsageError(f"the frame holds several {name}s ({', '.join(map(str, points[name].unique()[:4]))}); filter it to one")
+            raise UsageError(
+                f"the frame holds several {name}s ({', '.join(map(str, points[name].unique()[:4]))}); filter "
+                "it to one"
+            )
     check_slowdown(max_slowdown)
     seen = analyse_frontier(points, default=default, max_power_w=max_power_w)
     place = seen.allowed(max_slowdown) - 1 if eta is None else seen.optimum(eta, max_slowdown)
@@ -291,20 +342,28 @@ def choose(
 
 def check_slowdown(max_slowdown: float | None) -> None:
     if max_slowdown is not None and not (math.isfinite(max_slowdown) and max_slowdown >= 0):
-        raise UsageError(f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %, or None for any")
+        raise UsageError(
+            f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %, or None "
+            "for any"
+        )
 
 
 def python(chosen: Configuration, rule: str = "") -> str:
     """A line of Python that makes a configuration, with the rule that led to it.
 
     >>> python(Configuration(Setting(power_limit_w=150.0), 64), "least energy at most 5 % slower")
-    'chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=150), batch_size=64)  # least energy at most 5 % slower'
+    'chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=150), batch_size=64)  # least
+                                                                                                    energy at
+                                                                                                    most 5 %
+                                                                                                    slower'
     """
     setting = chosen.setting
     named = [(name, getattr(setting, name)) for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")]
     inside = ", ".join(f"{name}={value:.12g}" for name, value in named if value is not None)
     batch = "" if chosen.batch_size is None else f", batch_size={chosen.batch_size}"
-    return f"chosen = workbench.records.Configuration(workbench.Setting({inside}){batch})" + (f"  # {rule}" if rule else "")
+    return f"chosen = workbench.records.Configuration(workbench.Setting({inside}){batch})" + (
+        f"  # {rule}" if rule else ""
+    )
 
 
 # a choice when points change
@@ -318,10 +377,14 @@ class CarriedChoice(NamedTuple):
 
 
 def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> CarriedChoice:
-    """A choice among new points: itself where it is still there and no worse off, else the nearest of the frontier."""
+    """A choice among new points: itself where it is still there and no worse off, else the nearest of the
+    frontier.
+    """
     was = before.points.row(row, named=True)
     keys = [*KNOBS, "gpu", "job"]
-    same = after.points.with_row_index("row").filter(pl.all_horizontal(pl.col(key).eq_missing(was[key]) for key in keys))
+    same = after.points.with_row_index("row").filter(
+        pl.all_horizontal(pl.col(key).eq_missing(was[key]) for key in keys)
+    )
     if any(was[name] is not None for name in KNOBS):
         now = None if same.is_empty() else int(same["row"][0])
     else:  # nothing names it but what it took
@@ -333,7 +396,9 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> Carri
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
     why = "is no longer among the points" if now is None else "is not on the frontier any more"
-    name, other = (words(configuration(frame, number)) for frame, number in ((before.points, row), (after.points, to)))
+    name, other = (
+        words(configuration(frame, number)) for frame, number in ((before.points, row), (after.points, to))
+    )
     return CarriedChoice(to, f"{name} {why}; the choice has moved to the nearest, {other}")
 
 
@@ -356,14 +421,21 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.unit not in ("sample", "iteration", "epoch", "job", "run"):
-            raise UsageError(f"the points are for one {self.unit!r}; that is a 'sample', 'iteration', 'epoch', 'job' or 'run'")
+            raise UsageError(
+                f"the points are for one {self.unit!r}; that is a 'sample', 'iteration', 'epoch', 'job' or "
+                "'run'"
+            )
         for name in ("per_epoch", "epochs"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{name} is {value:g}; it is a number above 0, or None where it is not known")
+                raise UsageError(
+                    f"{name} is {value:g}; it is a number above 0, or None where it is not known"
+                )
 
     def factors(self, reference_time_s: float) -> dict[str, float]:
-        """By how much a point is to be multiplied for the work that the default does in an hour, for an epoch, and for a job."""
+        """By how much a point is to be multiplied for the work that the default does in an hour, for an
+        epoch, and for a job.
+        """
         found = {"hour": 3600.0 / reference_time_s}
         whole = self.unit in ("job", "run")
         epoch = 1.0 if self.unit == "epoch" else self.per_epoch
@@ -407,7 +479,11 @@ def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> lis
         return []
     one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
-    error_j = 0.0 if row == seen.reference else Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
+    error_j = (
+        0.0
+        if row == seen.reference
+        else Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
+    )
     rows = []
     for per, factor in work.factors(other["time_s"]).items():
         kwh = factor * saved_j / J_PER_KWH

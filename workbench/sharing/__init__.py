@@ -1,18 +1,22 @@
 """Two to four trainings on one GPU: what sharing it saves, what it costs each of them, and whether to.
 
-    workbench.share("python a.py", "python b.py")                       commands, or functions, which run in processes of their own
+    workbench.share("python a.py", "python b.py")                       commands, or functions, which run in
+                                                                        processes of their own
     workbench.share([train_a, train_b], gpu=0, bound=1.2, until="verdict")
 
-Each job runs alone for a while, with the others paused (SIGSTOP: their memory stays, nothing is lost), then all together, there and back.
-Iterations come from the jobs' marks (`workbench.step()`, the callbacks), without marks from the steps of PyTorch's optimizer, or else from
-the power. Then the first epoch is watched, as EaCO does (arXiv 2412.08294, algorithm 1), and if a job is slowed beyond the bound the
-newcomer, the last one given, is stopped at a safe point. The others go on.
+Each job runs alone for a while, with the others paused (SIGSTOP: their memory stays, nothing is lost), then
+all together, there and back. Iterations come from the jobs' marks (`workbench.step()`, the callbacks),
+without marks from the steps of PyTorch's optimizer, or else from the power. Then the first epoch is watched,
+as EaCO does (arXiv 2412.08294, algorithm 1), and if a job is slowed beyond the bound the newcomer, the last
+one given, is stopped at a safe point. The others go on.
 
     comparing   ratios of sums over blocks, with their errors; the attribution rule (pure functions)
     watching    from a recorder and marks to blocks
     unmarked    iterations of jobs without marks
-    children    the jobs; launch: how each begins; automatic: marks from PyTorch without a change to the training
-    processes   which processes are a job's, also in sessions of their own; the guardian, which ends them if the comparison is killed
+    children    the jobs; launch: how each begins; automatic: marks from PyTorch without a change to the
+                training
+    processes   which processes are a job's, also in sessions of their own; the guardian, which ends them if
+                the comparison is killed
     stages      who runs when, up to the verdict; run: the first epoch, and the rest
     result      the table and the verdict
     mps         whether CUDA's Multi-Process Service runs
@@ -61,20 +65,24 @@ def share(
     keep: bool = True,
     say: Say | None = print,
 ) -> Shared:
-    """Run two to four jobs on one GPU, measure each alone and all together, say whether they should share it, and see them to their end.
+    """Run two to four jobs on one GPU, measure each alone and all together, say whether they should share it,
+    and see them to their end.
 
     Args:
-        jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is the newcomer. One list of them
-            will do too.
+        jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is
+            the newcomer. One list of them will do too.
         gpu: As `open_device` takes it. The jobs see this GPU only (CUDA_VISIBLE_DEVICES).
         bound: The slowdown that each may have: 1.2 allows iterations that are 20 % longer than alone.
-        seconds: How long each stage is measured, at least; longer where iterations are. There are `rounds` times one stage for each job
-            alone and one for all together.
-        until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should share.
+        seconds: How long each stage is measured, at least; longer where iterations are. There are `rounds`
+            times one stage for each job alone and one for all together.
+        until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should
+            share.
         watch: Watch the first epoch together, and take the newcomer off if it breaks the bound.
-        watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or ("evaluation")) or not.
-        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), "pause" until the others have ended, or a
-            function that is given what is known so far and the newcomer's label, and decides itself.
+        watch_s: How long is watched at most, whether a job tells of its epochs (workbench.phase("epoch") or
+            ("evaluation")) or not.
+        on_break: What happens to the newcomer then: "stop" (SIGINT at a safe point, as Ctrl-C), "pause" until
+            the others have ended, or a function that is given what is known so far and the newcomer's label,
+            and decides itself.
         labels: Names of the jobs, up to 80 bytes each.
         start_s: How long a job may take, in real seconds, until it iterates.
         grace_s: How long a job that is asked to end may take, in real seconds, before it is made to.
@@ -82,7 +90,8 @@ def share(
         say: Told a sentence whenever something happens; None for silence.
 
     Returns:
-        The jobs, alone and together, with errors of 95 %, and a verdict. Jobs that die, hang or run out of memory are told of in it.
+        The jobs, alone and together, with errors of 95 %, and a verdict. Jobs that die, hang or run out of
+        memory are told of in it.
 
     Raises:
         UsageError: not two to four jobs, a command that cannot be run, a bound or time that makes no sense.
@@ -103,9 +112,11 @@ def share(
             stack.callback(guardian.close)
             writer = getattr(device.clock, "writer", None)  # of a simulated machine
             children = [JobProcess(name, work, directory, environment, guardian=guardian, writer=writer)
-                        for name, work in zip(names, works, strict=True)]  # fmt: skip
+                        for name, work in zip(names, works, strict=True)]
             mode = mps.words(mps.running(environment), device.simulated)
-            plan = SharingPlan(bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s)
+            plan = SharingPlan(
+                bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s
+            )
             run = SharingRun(device, meter, children, plan, mode, say or _silent)
             run.notes += [device.note] if device.note else []
             return _carry_out(run, keep)
@@ -114,11 +125,20 @@ def share(
 
 
 def _environment(gpu: int | str, uuid: str) -> dict[str, str]:
-    """What the jobs see: the GPU that is measured, or the part of it (a MIG instance) that was asked for or is visible."""
-    asked, visible = str(gpu).strip(), [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    """What the jobs see: the GPU that is measured, or the part of it (a MIG instance) that was asked for
+    or is visible.
+    """
+    asked, visible = (
+        str(gpu).strip(),
+        [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")],
+    )
     if asked.isdigit() and int(asked) < len(visible):
         asked = visible[int(asked)]
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": asked if asked.startswith("MIG-") else uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": asked if asked.startswith("MIG-") else uuid,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
 
 
 def _tidy(directory: Path) -> None:
@@ -156,16 +176,25 @@ def _works(jobs: Sequence[Any]) -> list[Work]:
         except TypeError as error:
             raise _no_job(found[0]) from error
     if not FEWEST <= len(found) <= MOST:
-        raise UsageError(f"{len(found)} jobs were given; {FEWEST} to {MOST} can share a GPU here, for example "
-                         "share('python a.py', 'python b.py')")  # fmt: skip
+        raise UsageError(
+            f"{len(found)} jobs were given; {FEWEST} to {MOST} can share a GPU here, for example "
+            "share('python a.py', 'python b.py')"
+        )
     for each in found:
-        if not (isinstance(each, str) or callable(each) or (isinstance(each, Sequence) and not isinstance(each, bytes | bytearray))):
+        if not (
+            isinstance(each, str)
+            or callable(each)
+            or (isinstance(each, Sequence) and not isinstance(each, bytes | bytearray))
+        ):
             raise _no_job(each)
     return found
 
 
 def _no_job(what: object) -> UsageError:
-    return UsageError(f"{what!r} is no job; give a command ('python a.py' or ['python', 'a.py']) or a function without arguments")
+    return UsageError(
+        f"{what!r} is no job; give a command ('python a.py' or ['python', 'a.py']) or a function without "
+        "arguments"
+    )
 
 
 def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
@@ -173,34 +202,67 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
         if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
             raise UsageError(f"labels={labels!r}: give a list of words, one for each job")
         if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
-            raise UsageError(f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, {LONGEST_LABEL} "
-                             "at most name a file")  # fmt: skip
+            raise UsageError(
+                f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "
+                f"{LONGEST_LABEL} "
+                "at most name a file"
+            )
     if labels is not None and (len(labels) != len(works) or len(set(labels)) != len(labels)):
         raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
-    named = list(labels) if labels is not None else [label_of(work, number) for number, work in enumerate(works)]
-    safe = ["".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in name) or "job" for name in named]
+    named = (
+        list(labels) if labels is not None else [label_of(work, number) for number, work in enumerate(works)]
+    )
+    safe = [
+        "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in name) or "job"
+        for name in named
+    ]
     return [name if safe.count(name) == 1 else f"{name} {number + 1}" for number, name in enumerate(safe)]
 
 
 def _check(
-    bound: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak, start_s: float, grace_s: float
+    bound: float,
+    seconds: float,
+    rounds: int,
+    until: str,
+    watch_s: float,
+    on_break: str | OnBreak,
+    start_s: float,
+    grace_s: float,
 ) -> None:
-    for name, value in (("bound", bound), ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s)):
+    for name, value in (
+        ("bound", bound),
+        ("seconds", seconds),
+        ("watch_s", watch_s),
+        ("start_s", start_s),
+        ("grace_s", grace_s),
+    ):
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise UsageError(f"{name}={value!r}: give a number")
     if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool):
         raise UsageError(f"rounds={rounds!r}: give a whole number")
     if not 1.0 < bound < float("inf"):
-        raise UsageError(f"bound {bound:g}: give how much longer an iteration may take, above 1; 1.2 allows 20 % more")
-    for name, value in (("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s)):
+        raise UsageError(
+            f"bound {bound:g}: give how much longer an iteration may take, above 1; 1.2 allows 20 % more"
+        )
+    for name, value in (
+        ("seconds", seconds),
+        ("watch_s", watch_s),
+        ("start_s", start_s),
+        ("grace_s", grace_s),
+    ):
         if not 0.0 < value < float("inf"):
             raise UsageError(f"{name}={value:g}: give a positive number of seconds")
     if rounds < 1:
         raise UsageError(f"rounds={rounds}: each job is measured once at least")
     if until not in ("end", "verdict"):
-        raise UsageError(f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known")
+        raise UsageError(
+            f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
+        )
     if not callable(on_break) and on_break not in ("stop", "pause"):
-        raise UsageError(f"on_break={on_break!r}: 'stop', 'pause', or a function of the result so far and the newcomer's label")
+        raise UsageError(
+            f"on_break={on_break!r}: 'stop', 'pause', or a function of the result so far and the newcomer's "
+            "label"
+        )
 
 
 def _meter(gpu: int | str) -> tuple[Any, Meter]:
@@ -212,10 +274,15 @@ def _meter(gpu: int | str) -> tuple[Any, Meter]:
         if not meter.devices:
             raise NoDriver(session.why_no_gpu() or "there is no GPU here")
         if meter.recorder is None or not meter.devices[0].can("power"):
-            raise MeasurementError("; ".join(session.messages) or f"{meter.devices[0].name} does not tell its power")
+            raise MeasurementError(
+                "; ".join(session.messages) or f"{meter.devices[0].name} does not tell its power"
+            )
         if getattr(meter.clock, "stepped", False):
-            raise UsageError("jobs of several processes need a clock that runs by itself; this simulated machine's is stepped. "
-                             f"workbench.simulate({meter.devices[0].name!r}, scale=10) makes a fast one")  # fmt: skip
+            raise UsageError(
+                "jobs of several processes need a clock that runs by itself; this simulated machine's is "
+                "stepped. "
+                f"workbench.simulate({meter.devices[0].name!r}, scale=10) makes a fast one"
+            )
     except BaseException:
         session.close()
         raise

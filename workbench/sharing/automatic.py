@@ -1,8 +1,9 @@
-"""Marks from PyTorch without a change to the training: every step of its optimizer is told as `marks.MarkWriter` tells steps.
+"""Marks from PyTorch without a change to the training: every step of its optimizer is told as
+`marks.MarkWriter` tells steps.
 
-Copied beside a job as `sitecustomize.py`, which Python imports at its start, whatever environment the job's Python belongs to: so this
-needs the standard library only, and not the workbench. A `sitecustomize` of that environment is run afterwards. What it tells counts only
-where a job makes no marks itself.
+Copied beside a job as `sitecustomize.py`, which Python imports at its start, whatever environment the job's
+Python belongs to: so this needs the standard library only, and not the workbench. A `sitecustomize` of that
+environment is run afterwards. What it tells counts only where a job makes no marks itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _TOLD = struct.Struct("<IIdd")
 
 
 class OptimizerSteps:
-    """Tells the steps of one optimizer: where several train parts of a model in turn, the first one is the iteration's."""
+    """Tells the steps of one optimizer: where several train parts of a model in turn, the first one is the
+    iteration's.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -49,7 +52,9 @@ class OptimizerFinder:
     def __init__(self, steps: OptimizerSteps) -> None:
         self._steps = steps
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != WATCHED:
             return None
         sys.meta_path.remove(self)
@@ -60,7 +65,9 @@ class OptimizerFinder:
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            with contextlib.suppress(Exception):  # a PyTorch before 2.0: its iterations are looked for in the power
+            with contextlib.suppress(
+                Exception
+            ):  # a PyTorch before 2.0: its iterations are looked for in the power
                 module.register_optimizer_step_post_hook(self._steps)
 
         with contextlib.suppress(AttributeError):

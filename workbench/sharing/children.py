@@ -1,4 +1,6 @@
-"""The jobs of a set: started in sessions of their own, paused and continued whole, stopped in order, and none left over."""
+"""The jobs of a set: started in sessions of their own, paused and continued whole, stopped in order, and
+none left over.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ GRACE_S = 10.0  # real seconds between asking a job to end and making it
 PAUSE_S = 5.0  # real seconds in which a process stops; in a call that cannot be interrupted it does not
 LONGEST_LABEL = 80  # bytes: it is part of a file's name
 _TOLD = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
-_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE
+)
 
 
 class CannotPause(MeasurementError):
@@ -55,7 +59,9 @@ def _words(work: str | Sequence[str]) -> list[str]:
     try:
         return shlex.split(work)
     except ValueError as error:
-        raise UsageError(f"{work!r} cannot be split into words ({error}); give them as a list, ['python', 'train.py']") from error
+        raise UsageError(
+            f"{work!r} cannot be split into words ({error}); give them as a list, ['python', 'train.py']"
+        ) from error
 
 
 def arguments_of(work: str | Sequence[str]) -> list[str]:
@@ -75,12 +81,13 @@ class JobProcess:
 
     Args:
         label: Its name.
-        work: A command, or a function without arguments, which runs in a process of its own; if it returns an iterator, that is gone
-            through, an item being an iteration.
+        work: A command, or a function without arguments, which runs in a process of its own; if it returns an
+            iterator, that is gone through, an item being an iteration.
         directory: Where its output and its marks go.
         environment: Of the process.
         guardian: Is told of it.
-        writer: The pid of a process that must not be stopped now, as it keeps others from a simulated machine; 0: none.
+        writer: The pid of a process that must not be stopped now, as it keeps others from a simulated
+            machine; 0: none.
 
     Raises:
         UsageError: a command that cannot be run, or a function that cannot be sent to another process.
@@ -90,9 +97,11 @@ class JobProcess:
     def __init__(
         self, label: str, work: Work, directory: Path, environment: Mapping[str, str], *,
         guardian: processes.JobReaper | None = None, writer: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
-            raise NotSupported("jobs are paused with signals to process groups, which this system does not have")
+            raise NotSupported(
+                "jobs are paused with signals to process groups, which this system does not have"
+            )
         self.label, self.paused = label, False
         self.resumed_s = -math.inf  # when it was last continued or started, on the monotonic clock
         self.log = directory / f"{label}.log"
@@ -101,11 +110,18 @@ class JobProcess:
         self._mark = processes.mark_of(str(self._told))
         self._guardian, self._writer = guardian, writer
         self._read, self._rest = 0, b""
-        self._steps: tuple[dict[int, array[float]], ...] = ({}, {})  # ends of iterations by process: told, and seen in an optimizer
+        self._steps: tuple[dict[int, array[float]], ...] = (
+            {},
+            {},
+        )  # ends of iterations by process: told, and seen in an optimizer
         self._phases: list[tuple[str, float, float]] = []
         self._begun: set[tuple[int, float]] = set()  # phases that have not ended: whose, since when
         paths = [str(_hook(directory)), *filter(None, [environment.get("PYTHONPATH")])]
-        self._environment = {**environment, marks.ENVIRONMENT_VARIABLE: str(self._told), "PYTHONPATH": os.pathsep.join(paths)}
+        self._environment = {
+            **environment,
+            marks.ENVIRONMENT_VARIABLE: str(self._told),
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
         self._command = self._launcher(work, directory)
         self._process: subprocess.Popen[bytes] | None = None
         self._status: int | None = None
@@ -113,7 +129,9 @@ class JobProcess:
 
     def _launcher(self, work: Work, directory: Path) -> list[str]:
         here = Path(__file__).resolve()
-        code = f"import runpy, sys; runpy.run_path({str(here.with_name('launch.py'))!r})['main'](sys.argv[1:])"
+        code = (
+            f"import runpy, sys; runpy.run_path({str(here.with_name('launch.py'))!r})['main'](sys.argv[1:])"
+        )
         if not callable(work):
             self.words = shlex.join(arguments_of(work))
             return [sys.executable, "-I", "-S", "-c", code, str(os.getpid()), "command", *arguments_of(work)]
@@ -123,8 +141,11 @@ class JobProcess:
         try:
             content = cloudpickle.dumps(work)
         except Exception as error:
-            raise UsageError(f"{self.label} cannot be sent to a process of its own ({type(error).__name__}: {error}); give a command, or a "
-                             "function that makes what it needs itself") from error  # fmt: skip
+            raise UsageError(
+                f"{self.label} cannot be sent to a process of its own ({type(error).__name__}: {error}); "
+                "give a command, or a "
+                "function that makes what it needs itself"
+            ) from error
         path = directory / f"{self.label}.function"
         path.write_bytes(content)
         paths = "\n".join([str(here.parents[2]), *(each or os.getcwd() for each in sys.path)])
@@ -134,9 +155,15 @@ class JobProcess:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            # A session of its own: the interrupt that ends the comparison reaches it in order, through `stop`.
+            # A session of its own: the interrupt that ends the comparison reaches it in order, through
+            # `stop`.
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self._environment, start_new_session=True
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
             )
         if self._guardian is not None:
             self._guardian.began(self.pid)
@@ -157,7 +184,8 @@ class JobProcess:
     def status(self) -> int | None:
         """Its exit status, or the signal that ended it as a negative number; None while it runs."""
         if self._status is None and self._process is not None and self._process.returncode is None:
-            # Only looked at: as long as it is not waited for, its number is given to no other process, and signals reach nobody else.
+            # Only looked at: as long as it is not waited for, its number is given to no other process, and
+            # signals reach nobody else.
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is not None:
                 self._status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
@@ -185,21 +213,30 @@ class JobProcess:
                 moving = self._moving(moving)
             if moving:
                 self.resume()
-                raise CannotPause(f"{self.label} cannot be paused: process {min(moving)} goes on {PAUSE_S:g} s after being told to stop; "
-                                  "it must be of the same user and not wait for a disk")  # fmt: skip
+                raise CannotPause(
+                    f"{self.label} cannot be paused: process {min(moving)} goes on {PAUSE_S:g} s after being "
+                    "told to stop; "
+                    "it must be of the same user and not wait for a disk"
+                )
             if processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
                 continue
             if self._writer is None or self._writer() not in reached:
                 return
             if time.monotonic() > until:
                 self.resume()
-                raise CannotPause(f"{self.label} cannot be paused: it keeps the simulated machine to itself all the time")
+                raise CannotPause(
+                    f"{self.label} cannot be paused: it keeps the simulated machine to itself all the time"
+                )
             self._signal(signal.SIGCONT)
             time.sleep(0.002)
 
     @staticmethod
     def _moving(pids: set[int]) -> set[int]:
-        return {pid for pid in pids if (seen := processes.process_facts(pid)) is not None and seen.state not in processes.STOPPED}
+        return {
+            pid
+            for pid in pids
+            if (seen := processes.process_facts(pid)) is not None and seen.state not in processes.STOPPED
+        }
 
     def resume(self) -> None:
         if self.paused and self.running:
@@ -207,7 +244,9 @@ class JobProcess:
             self._signal(signal.SIGCONT)
 
     def ask_to_stop(self, number: int = signal.SIGINT) -> None:
-        """Ask it to end. SIGINT goes to its group only, as Ctrl-C does: a launcher hands it on to workers as they take it."""
+        """Ask it to end. SIGINT goes to its group only, as Ctrl-C does: a launcher hands it on to workers
+        as they take it.
+        """
         if self.running:
             self.stopped_by_us = True
             if number == signal.SIGINT:
@@ -218,7 +257,9 @@ class JobProcess:
             self.resume()
 
     def kill(self) -> None:
-        """End all its processes now. What a job leaves behind that has ended by itself (an upload, say) is not touched."""
+        """End all its processes now. What a job leaves behind that has ended by itself (an upload, say) is
+        not touched.
+        """
         if self._process is None or self._process.returncode is not None:
             return
         if self.running or self.stopped_by_us or self.paused:
@@ -240,7 +281,9 @@ class JobProcess:
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-                said = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+                said = [
+                    line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()
+                ]
         except OSError:
             return ""
         return "\n".join(said[-lines:])
@@ -248,7 +291,9 @@ class JobProcess:
     @property
     def out_of_memory(self) -> bool:
         """Whether it has ended for want of memory, as far as its last words tell."""
-        return not self.running and self.status not in (0, None) and bool(_OUT_OF_MEMORY.search(self.tail(20)))
+        return (
+            not self.running and self.status not in (0, None) and bool(_OUT_OF_MEMORY.search(self.tail(20)))
+        )
 
     def outcome(self) -> str:
         """How it ended: "running", "ok", "out of memory", "stopped", or "error"."""
@@ -286,7 +331,9 @@ class JobProcess:
                 self._phases.append((marks.KINDS[min(kind, len(marks.KINDS) - 1)], start_s, end_s))
 
     def _main(self) -> array[float]:
-        """Marks of the one of its processes that has made most; what it tells itself goes before what an optimizer shows."""
+        """Marks of the one of its processes that has made most; what it tells itself goes before what an
+        optimizer shows.
+        """
         self._listen()
         return max((self._steps[0] or self._steps[1]).values(), key=len, default=array("d"))
 
@@ -310,7 +357,9 @@ class JobProcess:
         return list(self._phases)
 
     def in_phase(self) -> bool:
-        """Whether one of its processes is in a phase now. One in which it iterates, an epoch for example, does not count."""
+        """Whether one of its processes is in a phase now. One in which it iterates, an epoch for example,
+        does not count.
+        """
         steps = self._main()
         latest_s = steps[-1] if steps else -math.inf
         return any(start_s >= latest_s and self.has(pid) for pid, start_s in self._begun)
@@ -325,8 +374,12 @@ def _hook(directory: Path) -> Path:
     return place
 
 
-def stop_all(children: Sequence[JobProcess], *, grace_s: float = GRACE_S, pause: Callable[[float], None] = time.sleep) -> list[str]:
-    """Ask jobs to end, wait, insist, and in the end make them; returns sentences about those that had to be made to."""
+def stop_all(
+    children: Sequence[JobProcess], *, grace_s: float = GRACE_S, pause: Callable[[float], None] = time.sleep
+) -> list[str]:
+    """Ask jobs to end, wait, insist, and in the end make them; returns sentences about those that had to
+    be made to.
+    """
     said = []
     for number in (signal.SIGINT, signal.SIGTERM):
         left = [child for child in children if child.running]
@@ -337,6 +390,8 @@ def stop_all(children: Sequence[JobProcess], *, grace_s: float = GRACE_S, pause:
             pause(0.02)
     for child in children:
         if child.running:
-            said.append(f"{child.label} did not end within {1.5 * grace_s:g} s of being asked to and was killed")
+            said.append(
+                f"{child.label} did not end within {1.5 * grace_s:g} s of being asked to and was killed"
+            )
         child.kill()
     return said

@@ -1,4 +1,6 @@
-"""`workbench share 'python a.py' 'python b.py'`: may these trainings share a GPU, and what does it save and cost?"""
+"""`workbench share 'python a.py' 'python b.py'`: may these trainings share a GPU, and what does it save
+and cost?
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def act(arguments: argparse.Namespace) -> int:
-    """Carry it out; returns 0 where every job ended well or was stopped by us, 1 where one did not, 130 after an interrupt."""
+    """Carry it out; returns 0 where every job ended well or was stopped by us, 1 where one did not, 130
+    after an interrupt.
+    """
     import workbench.sharing as sharing
 
     if arguments.json and not Path(arguments.json).absolute().parent.is_dir():
-        raise UsageError(f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}")
+        raise UsageError(
+            f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}"
+        )
     if arguments.simulate:
         from ..measurement.session import simulate
 
@@ -26,10 +32,16 @@ def act(arguments: argparse.Namespace) -> int:
     interrupted = False
     try:
         sharing.share(
-            *arguments.jobs, gpu=arguments.gpu, bound=1.0 + arguments.max_slowdown / 100, seconds=arguments.seconds,
-            rounds=arguments.rounds, until=arguments.until, watch=arguments.watch, on_break=arguments.on_break,
+            *arguments.jobs,
+            gpu=arguments.gpu,
+            bound=1.0 + arguments.max_slowdown / 100,
+            seconds=arguments.seconds,
+            rounds=arguments.rounds,
+            until=arguments.until,
+            watch=arguments.watch,
+            on_break=arguments.on_break,
             say=lambda words: print(f"workbench: {words}", file=sys.stderr, flush=True),
-        )  # fmt: skip
+        )
     except KeyboardInterrupt:
         interrupted = True
     shared = sharing.last

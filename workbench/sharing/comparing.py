@@ -1,16 +1,21 @@
-"""Trainings alone and together, compared: slowdowns, energy of the same work, who used how much of it, each with its error. Pure functions.
+"""Trainings alone and together, compared: slowdowns, energy of the same work, who used how much of it, each
+with its error. Pure functions.
 
-Every stretch that was watched is cut into blocks. A block has a length, an energy, and the iterations that each job made in it (fractions
-count). What is asked are ratios of sums over blocks, and their errors come from leaving out one block after the other:
+Every stretch that was watched is cut into blocks. A block has a length, an energy, and the iterations that
+each job made in it (fractions count). What is asked are ratios of sums over blocks, and their errors come
+from leaving out one block after the other:
 
     time of an iteration   T_i = seconds / iterations                      alone (T_i) and together (T'_i)
     slowdown               T'_i / T_i
-    saving                 1 - E' / sum_i N'_i e_i                         E' joules together in which job i made N'_i iterations,
+    saving                 1 - E' / sum_i N'_i e_i                         E' joules together in which job i
+                           made N'_i iterations,
                                                                             e_i its joules per iteration alone
-    attributed             idle power in equal parts, what is over it by N'_i (e_i - idle T_i): each job's progress, priced as it was alone
+    attributed             idle power in equal parts, what is over it by N'_i (e_i - idle T_i): each job's
+                           progress, priced as it was alone
 
-The attributed energies add up to the board's. The delete-one jackknife for ratios is Efron's (The Jackknife, the Bootstrap and Other
-Resampling Plans, SIAM 1982, ch. 3), stratified by what ran, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946).
+The attributed energies add up to the board's. The delete-one jackknife for ratios is Efron's (The Jackknife,
+the Bootstrap and Other Resampling Plans, SIAM 1982, ch. 3), stratified by what ran, with Satterthwaite's
+degrees of freedom (Biometrics Bulletin 2, 1946).
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -41,8 +47,8 @@ class Stage:
         energy_j: (b,) energy of the board in each.
         count: (b, n) iterations of each job of the set in each; 0 for who did not run.
         energy_error: Relative half width of the 95 % interval of all the energy, from the measurement itself.
-        count_error: Relative standard deviation of the counts of each job that blocks do not show: of a period that was found in the power
-            rather than marked.
+        count_error: Relative standard deviation of the counts of each job that blocks do not show: of a
+            period that was found in the power rather than marked.
     """
 
     members: tuple[int, ...]
@@ -53,7 +59,9 @@ class Stage:
     count_error: tuple[float, ...] = ()
 
     def without(self, block: int) -> Stage:
-        seconds, energy_j, count = (np.delete(values, block, axis=0) for values in (self.seconds, self.energy_j, self.count))
+        seconds, energy_j, count = (
+            np.delete(values, block, axis=0) for values in (self.seconds, self.energy_j, self.count)
+        )
         return Stage(self.members, seconds, energy_j, count)
 
     def scaled(self, energy: float = 1.0, counts: Sequence[float] | None = None) -> Stage:
@@ -85,10 +93,13 @@ class SharingEffect:
         alone_s: Of each job: seconds of an iteration alone; `together_s` beside the others.
         slowdown: The second over the first.
         alone_j: Joules of the board for an iteration alone; `attributed_j` its part of the board's together.
-        saving: Share of energy that the same work costs less together than one after the other; below 0: more.
-        progress: Iterations per second together over alone, summed over the jobs: above 1 the set is done sooner than one after the other.
+        saving: Share of energy that the same work costs less together than one after the other; below 0:
+            more.
+        progress: Iterations per second together over alone, summed over the jobs: above 1 the set is done
+            sooner than one after the other.
         together_w: Mean power of the board.
-        board_j: Energy of the board in what was watched together; the jobs' parts of it (`parts_j`) add up to it.
+        board_j: Energy of the board in what was watched together; the jobs' parts of it (`parts_j`) add up to
+            it.
     """
 
     alone_s: tuple[ConfidenceInterval, ...]
@@ -103,7 +114,9 @@ class SharingEffect:
     parts_j: tuple[float, ...]
 
 
-def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, level: float = 0.95) -> SharingEffect:
+def compare(
+    alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, level: float = 0.95
+) -> SharingEffect:
     """A set of jobs alone and together.
 
     Args:
@@ -119,24 +132,39 @@ def compare(alone: Sequence[Stage], together: Stage, idle_w: float = 0.0, *, lev
     for number, stage in enumerate(stages):
         who = "together" if number == len(alone) else f"of job {number + 1} alone"
         if len(stage.seconds) < FEWEST:
-            raise MeasurementError(f"{len(stage.seconds)} blocks {who} can be used, {FEWEST} are needed; measure for longer (seconds=...)")
+            raise MeasurementError(
+                f"{len(stage.seconds)} blocks {who} can be used, {FEWEST} are needed; measure for longer "
+                "(seconds=...)"
+            )
         for job in stage.members:
             if not stage.count[:, job].sum() > 0:
-                raise MeasurementError(f"job {job + 1} made no iteration in what was measured {who}; measure for longer (seconds=...)")
+                raise MeasurementError(
+                    f"job {job + 1} made no iteration in what was measured {who}; measure for longer "
+                    "(seconds=...)"
+                )
 
     def ask(function: Callable[[Sequence[Stage]], float]) -> ConfidenceInterval:
         return _estimate(function, stages, level)
 
-    n = len(alone)
-    jobs = range(n)
+    jobs = range(len(alone))
+
+    def each(function: Callable[[int, Sequence[Stage]], float]) -> tuple[ConfidenceInterval, ...]:
+        return tuple(ask(partial(function, job)) for job in jobs)
+
     parts = [_part(stages, job, idle_w) for job in jobs]
     return SharingEffect(
-        alone_s=tuple(ask(lambda s, job=job: _iteration_s(s[job], job)) for job in jobs),  # type: ignore[misc]
-        together_s=tuple(ask(lambda s, job=job: _iteration_s(s[-1], job)) for job in jobs),  # type: ignore[misc]
-        slowdown=tuple(ask(lambda s, job=job: _iteration_s(s[-1], job) / _iteration_s(s[job], job)) for job in jobs),  # type: ignore[misc]
-        alone_j=tuple(ask(lambda s, job=job: _iteration_j(s[job], job)) for job in jobs),  # type: ignore[misc]
-        attributed_j=tuple(ask(lambda s, job=job: _part(s, job, idle_w) / s[-1].count[:, job].sum()) for job in jobs),  # type: ignore[misc]
-        saving=ask(lambda s: 1.0 - s[-1].energy_j.sum() / sum(s[-1].count[:, job].sum() * _iteration_j(s[job], job) for job in jobs)),
+        alone_s=each(lambda job, s: _iteration_s(s[job], job)),
+        together_s=each(lambda job, s: _iteration_s(s[-1], job)),
+        slowdown=each(lambda job, s: _iteration_s(s[-1], job) / _iteration_s(s[job], job)),
+        alone_j=each(lambda job, s: _iteration_j(s[job], job)),
+        attributed_j=each(lambda job, s: _part(s, job, idle_w) / s[-1].count[:, job].sum()),
+        saving=ask(
+            lambda s: (
+                1.0
+                - s[-1].energy_j.sum()
+                / sum(s[-1].count[:, job].sum() * _iteration_j(s[job], job) for job in jobs)
+            )
+        ),
         progress=ask(lambda s: sum(_iteration_s(s[job], job) / _iteration_s(s[-1], job) for job in jobs)),
         together_w=ask(lambda s: s[-1].energy_j.sum() / s[-1].seconds.sum()),
         board_j=float(together.energy_j.sum()),
@@ -164,14 +192,17 @@ def active_shares(stages: Sequence[Stage], idle_w: float) -> list[float]:
     """Each job's share of what the board draws over idle; they add up to one."""
     together, n = stages[-1], len(stages) - 1
     weights = [
-        float(together.count[:, job].sum()) * max(0.0, _iteration_j(stages[job], job) - idle_w * _iteration_s(stages[job], job))
+        float(together.count[:, job].sum())
+        * max(0.0, _iteration_j(stages[job], job) - idle_w * _iteration_s(stages[job], job))
         for job in range(n)
     ]
     whole = sum(weights)
     return [weight / whole for weight in weights] if whole > 0 else [1.0 / n] * n
 
 
-def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Stage], level: float = 0.95) -> ConfidenceInterval:
+def _estimate(
+    function: Callable[[Sequence[Stage]], float], stages: Sequence[Stage], level: float = 0.95
+) -> ConfidenceInterval:
     """A function of the stages with the half width of the interval that holds the truth so often."""
     value = function(stages)
     variance, squares = 0.0, 0.0
@@ -186,7 +217,9 @@ def _estimate(function: Callable[[Sequence[Stage]], float], stages: Sequence[Sta
         variance += own
         squares += own**2 / (n - 1)
     freedom = variance**2 / squares if squares > 0 else math.inf
-    blocks_half = (float(stdtrit(min(freedom, 1e6), 0.5 + level / 2)) if variance > 0 else 0.0) * math.sqrt(variance)
+    blocks_half = (float(stdtrit(min(freedom, 1e6), 0.5 + level / 2)) if variance > 0 else 0.0) * math.sqrt(
+        variance
+    )
     deviations = float(ndtri(0.5 + level / 2))
     widened = deviations / float(ndtri(0.975))  # the error of the energy is given for 95 %
     other = 0.0  # squares of half widths that blocks do not show
@@ -239,7 +272,9 @@ def disturbed(borders_s: Array, phases: Sequence[tuple[float, float]]) -> Array:
 
 
 def pooled(stages: Sequence[Stage]) -> Stage:
-    """Stages of the same jobs as one. A period's error is the larger one: it may be off the same way in all of them."""
+    """Stages of the same jobs as one. A period's error is the larger one: it may be off the same way in
+    all of them.
+    """
     whole_j = sum(float(stage.energy_j.sum()) for stage in stages)
     error_j = math.sqrt(sum((stage.energy_error * float(stage.energy_j.sum())) ** 2 for stage in stages))
     errors = tuple(max(each) for each in zip_longest(*(stage.count_error for stage in stages), fillvalue=0.0))

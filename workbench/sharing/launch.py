@@ -1,7 +1,8 @@
-"""How a job's process begins: it dies with whoever started it, and a function comes to it by value. Standard library only.
+"""How a job's process begins: it dies with whoever started it, and a function comes to it by value. Standard
+library only.
 
-The arguments are the starter's pid, then `command`, a program and its arguments, or `function`, a file of a pickled function and a list of
-import paths.
+The arguments are the starter's pid, then `command`, a program and its arguments, or `function`, a file of a
+pickled function and a list of import paths.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def die_with(parent: int) -> None:
 
 
 def call(path: str) -> None:
-    """Run a pickled function; what it returns is gone through if it is an iterator, each item being an iteration."""
+    """Run a pickled function; what it returns is gone through if it is an iterator, each item being an
+    iteration.
+    """
     with open(path, "rb") as file:
         function: Any = pickle.load(file)
     result = function()
@@ -40,7 +43,8 @@ def call(path: str) -> None:
 def main(arguments: list[str]) -> None:
     parent, kind, *rest = arguments
     die_with(int(parent))
-    # A shell that starts the comparison in the background leaves the interrupt ignored; it is how a job is asked to end.
+    # A shell that starts the comparison in the background leaves the interrupt ignored; it is how a job is
+    # asked to end.
     signal.signal(signal.SIGINT, signal.SIG_DFL if kind == "command" else signal.default_int_handler)
     if kind == "command":
         try:

@@ -1,7 +1,8 @@
-"""Whether CUDA's Multi-Process Service runs: with it kernels of several processes run at once, without it they take turns.
+"""Whether CUDA's Multi-Process Service runs: with it kernels of several processes run at once, without it
+they take turns.
 
-The daemon `nvidia-cuda-mps-control` listens in a directory that `CUDA_MPS_PIPE_DIRECTORY` names (NVIDIA, Multi-Process Service, "CUDA
-Environment Variables"); CUDA programs find it by themselves.
+The daemon `nvidia-cuda-mps-control` listens in a directory that `CUDA_MPS_PIPE_DIRECTORY` names (NVIDIA,
+Multi-Process Service, "CUDA Environment Variables"); CUDA programs find it by themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Iterations of jobs that make no marks, from the power: alone by the period detector, beside others by the harmonics of that period.
+"""Iterations of jobs that make no marks, from the power: alone by the period detector, beside others by the
+harmonics of that period.
 
-Beside others a job's own rhythm is one of several. Its frequency lies at or a little below what it was alone; the weights that its
-harmonics had in the power alone say which of several combs is its. What is not clearly there is said to be unknown.
+Beside others a job's own rhythm is one of several. Its frequency lies at or a little below what it was alone;
+the weights that its harmonics had in the power alone say which of several combs is its. What is not clearly
+there is said to be unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ HARMONICS = 4
 MOST_STRETCH = 2.5
 ALIKE = 0.03
 CLEAR = 6.0  # times the usual score of a wrong period
-WAY_OUT = "call workbench.step() once per iteration in it, or use a callback of workbench.measurement.callbacks"
+WAY_OUT = (
+    "call workbench.step() once per iteration in it, or use a callback of workbench.measurement.callbacks"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +38,36 @@ class PeriodEstimate:
 
 
 def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
-    """The iteration of a job that had the GPU to itself. Raises MeasurementError where the power does not show it."""
+    """The iteration of a job that had the GPU to itself. Raises MeasurementError where the power does not
+    show it.
+    """
     found = find_periods(trace)
     level = found.iteration
     if level is None or not found.sure:
-        raise MeasurementError(f"its iterations do not show in the power ({found.reason or 'the detector is not sure'}); {WAY_OUT}")
+        raise MeasurementError(
+            f"its iterations do not show in the power ({found.reason or 'the detector is not sure'}); "
+            f"{WAY_OUT}"
+        )
     time_s, power_w = _readings(trace)
-    strengths = np.array([_strength(time_s, power_w, np.array([(k + 1) / level.seconds]))[0] for k in range(HARMONICS)])
+    strengths = np.array(
+        [_strength(time_s, power_w, np.array([(k + 1) / level.seconds]))[0] for k in range(HARMONICS)]
+    )
     whole = float(strengths.sum())
-    weights = tuple(float(each) for each in strengths / whole) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
+    weights = (
+        tuple(float(each) for each in strengths / whole) if whole > 0 else (1.0, *(0.0,) * (HARMONICS - 1))
+    )
     return PeriodEstimate(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
 
 
 def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:
-    """The same job's iteration while others run. Raises MeasurementError where it cannot be told from theirs."""
+    """The same job's iteration while others run. Raises MeasurementError where it cannot be told from
+    theirs.
+    """
     time_s, power_w = _readings(trace)
     if len(time_s) < 20:
-        raise MeasurementError(f"too few readings to find the iterations of {label} in; measure for longer (seconds=...)")
+        raise MeasurementError(
+            f"too few readings to find the iterations of {label} in; measure for longer (seconds=...)"
+        )
     span_s = float(time_s[-1] - time_s[0])
     # A comb of period T is as wide as T**2 / span; steps are an eighth of that.
     frequencies = np.arange(1.0 / (MOST_STRETCH * alone.seconds), 1.02 / alone.seconds, 0.125 / span_s)
@@ -64,21 +81,26 @@ def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEsti
     apart = np.abs(frequencies - frequencies[best]) > 2.0 / span_s
     second = float(score[apart].max()) if apart.any() else 0.0
     if not score[best] > CLEAR * usual or not score[best] > 1.5 * second:
-        raise MeasurementError(f"the iterations of {label} cannot be told in the power that the jobs draw together; {WAY_OUT}")
+        raise MeasurementError(
+            f"the iterations of {label} cannot be told in the power that the jobs draw together; {WAY_OUT}"
+        )
     seconds = float(1.0 / frequencies[best])
     return PeriodEstimate(seconds, 0.25 * seconds / span_s, alone.weights)
 
 
 def require_distinct(label: str, seconds: float, others: Sequence[tuple[str, float]]) -> None:
-    """Raises MeasurementError where the period of another job, or a small multiple of it, is what was found for this one.
+    """Raises MeasurementError where the period of another job, or a small multiple of it, is what was found
+    for this one.
 
-    Two jobs may well have one period; but a rhythm that is faint is easily taken for a harmonic of one that is strong.
+    Two jobs may well have one period; but a rhythm that is faint is easily taken for a harmonic of one that
+    is strong.
     """
     for name, period_s in others:
         ratio = max(seconds, period_s) / min(seconds, period_s)
         if ratio < 3.5 and abs(ratio / round(ratio) - 1.0) < ALIKE:
             raise MeasurementError(
-                f"the iterations of {label} cannot be told from those of {name} in the power that they draw together; {WAY_OUT}"
+                f"the iterations of {label} cannot be told from those of {name} in the power that they draw "
+                f"together; {WAY_OUT}"
             )
 
 

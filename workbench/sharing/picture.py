@@ -1,4 +1,6 @@
-"""The power of a shared GPU over time, with who ran when: one `<svg>` element without scripts, readable on light and on dark."""
+"""The power of a shared GPU over time, with who ran when: one `<svg>` element without scripts, readable on
+light and on dark.
+"""
 
 from __future__ import annotations
 
@@ -40,37 +42,65 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
     def y(watts: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * watts / high_w
 
-    out = [_words(LEFT, 12, "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means", "start")]
+    out = [
+        _words(
+            LEFT,
+            12,
+            "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
+            "start",
+        )
+    ]
     for members, from_s, to_s in spans:
-        colour = TOGETHER if len(members) > 1 or members[0] not in labels else COLOURS[list(labels).index(members[0]) % len(COLOURS)]
+        colour = (
+            TOGETHER
+            if len(members) > 1 or members[0] not in labels
+            else COLOURS[list(labels).index(members[0]) % len(COLOURS)]
+        )
         left, wide = x(from_s), x(to_s) - x(from_s)
-        out.append(f'<rect x="{left:.1f}" y="{TOP}" width="{wide:.1f}" height="{HEIGHT - TOP - BOTTOM}" fill="{colour}" opacity="0.18"/>')
+        out.append(
+            f'<rect x="{left:.1f}" y="{TOP}" width="{wide:.1f}" height="{HEIGHT - TOP - BOTTOM}" '
+            f'fill="{colour}" opacity="0.18"/>'
+        )
         name = members[0] if len(members) == 1 else "together"
         if wide > 6.2 * len(name):
             out.append(_words(left + wide / 2, TOP - 6, name, "middle", colour))
         inside = (every_s >= from_s) & (every_s <= to_s)
         if inside.sum() > 1:
             mean_w = float(np.trapezoid(every_w[inside], every_s[inside]) / np.ptp(every_s[inside]))
-            means.append(f'<line x1="{left:.1f}" x2="{left + wide:.1f}" y1="{y(mean_w):.1f}" y2="{y(mean_w):.1f}" stroke="{colour}" '
-                         f'stroke-width="3"><title>{html.escape(name)}: {mean_w:.0f} W on average</title></line>')  # fmt: skip
+            means.append(
+                f'<line x1="{left:.1f}" x2="{left + wide:.1f}" y1="{y(mean_w):.1f}" y2="{y(mean_w):.1f}" '
+                f'stroke="{colour}" '
+                f'stroke-width="3"><title>{html.escape(name)}: {mean_w:.0f} W on average</title></line>'
+            )
     for watts in _ticks(high_w):
-        out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(watts):.1f}" y2="{y(watts):.1f}" stroke="#808080" opacity="0.25"/>')
+        out.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(watts):.1f}" y2="{y(watts):.1f}" '
+            'stroke="#808080" opacity="0.25"/>'
+        )
         out.append(_words(LEFT - 6, y(watts) + 4, f"{watts:g}", "end"))
-    out += [_words(x(start_s + seconds), HEIGHT - 6, f"{seconds:g}", "middle") for seconds in _ticks(end_s - start_s)]
+    out += [
+        _words(x(start_s + seconds), HEIGHT - 6, f"{seconds:g}", "middle")
+        for seconds in _ticks(end_s - start_s)
+    ]
     if idle_w is not None:
         at = f'y1="{y(idle_w):.1f}" y2="{y(idle_w):.1f}"'
         out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" {at} stroke="#808080" stroke-dasharray="4 3"/>')
-    points = " ".join(f"{x(at_s):.1f},{y(watts):.1f}" for at_s, watts in zip(time_s.tolist(), power_w.tolist(), strict=True))
+    points = " ".join(
+        f"{x(at_s):.1f},{y(watts):.1f}" for at_s, watts in zip(time_s.tolist(), power_w.tolist(), strict=True)
+    )
     out.append(f'<polyline points="{points}" fill="none" stroke="#808080" stroke-width="0.8"/>')
     out += means
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="max-width:{WIDTH}px;width:100%" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'style="max-width:{WIDTH}px;width:100%" role="img" '
         f'aria-label="power of the GPU while the jobs ran">{"".join(out)}</svg>'
     )
 
 
 def _thin(time_s: Any, power_w: Any) -> tuple[Any, Any]:
-    """The least and the most of each stretch, so that a line of few points swings as far as all of them did."""
+    """The least and the most of each stretch, so that a line of few points swings as far as all of them
+    did.
+    """
     size = -(-len(time_s) // (POINTS // 2))
     if size < 3:
         return time_s, power_w
@@ -89,4 +119,7 @@ def _ticks(high: float) -> list[float]:
 
 
 def _words(x: float, y: float, words: str, anchor: str, colour: str = "#808080") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11" fill="{colour}">{html.escape(words)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="11" '
+        f'fill="{colour}">{html.escape(words)}</text>'
+    )

@@ -1,10 +1,14 @@
-"""Which processes are a job's, signals to all of them, and a guardian that ends them when the comparison is gone. Standard library only.
+"""Which processes are a job's, signals to all of them, and a guardian that ends them when the comparison is
+gone. Standard library only.
 
-A job's processes are those of the session that it was started in, and all that have its mark in their environment: workers that begin a
-session of their own (torchrun's do) keep the environment. Where there is no /proc, the leader's group is all that is known.
+A job's processes are those of the session that it was started in, and all that have its mark in their
+environment: workers that begin a session of their own (torchrun's do) keep the environment. Where there is no
+/proc, the leader's group is all that is known.
 
-As a program it is the guardian: it reads a pipe whose other end only the comparison holds, a line for each job's leader, and when the pipe
-ends without "done" it ends every process of every job. A job that is paused would else hold its memory for ever.
+As a program it is the guardian: it reads a pipe whose other end only the comparison holds, a line for each
+    job's leader, and when the pipe
+ends without "done" it ends every process of every job. A job that is paused would else hold its memory for
+ever.
 """
 
 from __future__ import annotations
@@ -50,7 +54,9 @@ def has_mark(pid: int, mark: bytes) -> bool:
 
 
 def mark_of(path: str, *, directory: bool = False) -> bytes:
-    """What the environment of a job's processes has: of one job, or, of a directory, of all whose marks go there."""
+    """What the environment of a job's processes has: of one job, or, of a directory, of all whose marks go
+    there.
+    """
     return VARIABLE.encode() + b"=" + os.fsencode(path) + (b"/" if directory else b"\0")
 
 
@@ -90,12 +96,19 @@ class JobReaper:
     """Ends the jobs whose marks go to a directory if this process is killed before `close`."""
 
     def __init__(self, directory: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}  # it is nobody's job
+        environment = {
+            name: value for name, value in os.environ.items() if name != VARIABLE
+        }  # it is nobody's job
         words = [sys.executable, "-I", "-S", os.path.abspath(__file__), directory, str(os.getpid())]
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, cwd="/",
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     @property
     def pid(self) -> int:
@@ -121,14 +134,18 @@ class JobReaper:
             self._process.wait(5)
 
     def _tell(self, words: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it was killed; jobs still die with their starter, if not their children
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # it was killed; jobs still die with their starter, if not their children
             if self._process.stdin is not None:
                 self._process.stdin.write(words.encode())
                 self._process.stdin.flush()
 
 
 def guard(directory: str, parent: int) -> None:
-    """Until the pipe ends or the comparison is gone, which it may be while a copy of it still holds the pipe."""
+    """Until the pipe ends or the comparison is gone, which it may be while a copy of it still holds the
+    pipe.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

@@ -14,7 +14,8 @@ from .picture import picture
 
 MIME = "application/vnd.gpu-energy-workbench.sharing+json"
 RULE = (
-    "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an iteration weighing what it drew "
+    "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an "
+    "iteration weighing what it drew "
     "over idle when it ran alone"
 )
 FULL = 0.9  # of the memory, above which a peak that was not seen may not fit
@@ -30,8 +31,8 @@ class SharedJob:
         outcome: "ok", "running", "stopped", "out of memory", "error", "hung", or "not started".
         memory_bytes: On the GPU, the most that was seen; None where the driver does not tell.
         log: File of its output.
-        source: Where its iterations come from: "marks", "optimizer" (PyTorch's steps), "power" (its period in the power trace), or "" where
-            they are not known.
+        source: Where its iterations come from: "marks", "optimizer" (PyTorch's steps), "power" (its period in
+            the power trace), or "" where they are not known.
     """
 
     label: str
@@ -52,12 +53,14 @@ class Shared:
         decision: "share", "do not share", "undecided", or "unknown" where there is no comparison.
         verdict: One sentence.
         bound: The slowdown that each job may have.
-        board: Energy of the GPU from before the first job's start to the end, whoever used it; None where it could not be measured.
+        board: Energy of the GPU from before the first job's start to the end, whoever used it; None where it
+            could not be measured.
         mode: How the jobs share.
         memory_used_bytes, memory_bytes: Together, and of the GPU.
         idle_w: Power of the board before the first job.
         watched: What came of watching the first epoch; empty where it was not watched.
-        trace: Power of the whole, as a Polars frame; `spans` says who ran when in it: labels, start and end in seconds of its clock.
+        trace: Power of the whole, as a Polars frame; `spans` says who ran when in it: labels, start and end
+            in seconds of its clock.
     """
 
     gpu: str
@@ -108,17 +111,28 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
         bound: The slowdown that each may have.
         seconds: How long each stage was measured, for advice.
     """
-    slow = [f"{label} by {_percent(each.value - 1)} ± {_points(each)}" for label, each in zip(labels, found.slowdown, strict=True)]
+    slow = [
+        f"{label} by {_percent(each.value - 1)} ± {_points(each)}"
+        for label, each in zip(labels, found.slowdown, strict=True)
+    ]
     saving = found.saving
     said = f"saves {_percent(saving.value)} ± {_points(saving)} of the energy" if saving.value >= 0 else (
-        f"costs {_percent(-saving.value)} ± {_points(saving)} more energy")  # fmt: skip
+        f"costs {_percent(-saving.value)} ± {_points(saving)} more energy")
     facts = f"sharing {said}, slows {', '.join(slow)}"
     broken = [label for label, each in zip(labels, found.slowdown, strict=True) if each.low > bound]
     if broken:
-        return "do not share", f"{facts}: beyond the bound of {_percent(bound - 1)} for {', '.join(broken)}; run them one after the other"
+        return (
+            "do not share",
+            f"{facts}: beyond the bound of {_percent(bound - 1)} for {', '.join(broken)}; run them one after "
+            "the other",
+        )
     if saving.high < 0:
         return "do not share", f"{facts}; run them one after the other"
-    unsure = [(label, abs(each.value - bound), each.error) for label, each in zip(labels, found.slowdown, strict=True) if each.high > bound]
+    unsure = [
+        (label, abs(each.value - bound), each.error)
+        for label, each in zip(labels, found.slowdown, strict=True)
+        if each.high > bound
+    ]
     slowdowns = ", ".join(label + "'s slowdown" for label, _, _ in unsure)
     open_ = [f"{slowdowns} cannot be told from the bound"] if unsure else []
     if saving.low <= 0:
@@ -128,7 +142,8 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
         return "share", f"{facts}; share them"
     longer = max(min(100.0, (error / max(distance, 1e-3)) ** 2) for _, distance, error in unsure)
     return "undecided", (
-        f"{facts}; {' and '.join(open_)} yet: measure each for about {format_duration(max(1.5, 1.2 * longer) * seconds)} (seconds=...)"
+        f"{facts}; {' and '.join(open_)} yet: measure each for about "
+        f"{format_duration(max(1.5, 1.2 * longer) * seconds)} (seconds=...)"
     )
 
 
@@ -150,7 +165,17 @@ def _points(each: ConfidenceInterval) -> str:
 
 
 def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    heads = ("job", "alone", "together", "slowdown", "energy alone", "attributed together", "part of the board", "GPU memory", "ended")
+    heads = (
+        "job",
+        "alone",
+        "together",
+        "slowdown",
+        "energy alone",
+        "attributed together",
+        "part of the board",
+        "GPU memory",
+        "ended",
+    )
     rows = []
     for number, job in enumerate(shared.jobs):
         cells = [""] * 6
@@ -179,22 +204,33 @@ def _lines(shared: Shared) -> list[str]:
     out = []
     if (found := shared.comparison) is not None:
         out.append(
-            f"watched together: {format_energy(found.board_j, None)} of the board at {found.together_w.value:.0f} W; the jobs' parts add up "
+            f"watched together: {format_energy(found.board_j, None)} of the board at "
+            f"{found.together_w.value:.0f} W; the jobs' parts add up "
             f"to it ({RULE})"
         )
         out.append(
-            f"the set makes {found.progress.value:.2f} ± {found.progress.error:.2f} times the progress of one job at a time; times and "
+            f"the set makes {found.progress.value:.2f} ± {found.progress.error:.2f} times the progress of "
+            "one job at a time; times and "
             "energies are of one iteration, errors of 95 % intervals"
         )
     if shared.board is not None and shared.board.energy_j is not None:
         total = format_energy(shared.board.energy_j, shared.board.energy_uncertainty_j)
         lasted = format_duration(shared.board.time_s)
-        out.append(f"the board in all, from before the first job's start to the last one's end: {total} in {lasted}")
+        out.append(
+            f"the board in all, from before the first job's start to the last one's end: {total} in {lasted}"
+        )
     if shared.memory_bytes and shared.memory_used_bytes is not None:
         free = shared.memory_bytes - shared.memory_used_bytes
-        warn = "; a peak that was not seen may not fit" if shared.memory_used_bytes > FULL * shared.memory_bytes else ""
-        out.append(f"memory: {shared.memory_used_bytes / 2**30:.1f} of {shared.memory_bytes / 2**30:.0f} GiB used together, "
-                   f"{free / 2**30:.1f} GiB left{warn}")  # fmt: skip
+        warn = (
+            "; a peak that was not seen may not fit"
+            if shared.memory_used_bytes > FULL * shared.memory_bytes
+            else ""
+        )
+        out.append(
+            f"memory: {shared.memory_used_bytes / 2**30:.1f} of {shared.memory_bytes / 2**30:.0f} GiB used "
+            "together, "
+            f"{free / 2**30:.1f} GiB left{warn}"
+        )
     if shared.watched:
         out.append(shared.watched)
     return [*out, *shared.notes]
@@ -210,21 +246,30 @@ def text(shared: Shared) -> str:
     keep = [place for place in range(len(heads)) if any(row[place] for row in rows)]
     table = [[row[place] for place in keep] for row in (heads, *rows)]
     widths = [max(len(row[place]) for row in table) for place in range(len(keep))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n".join([_heading(shared), *(f"  {line}" for line in lines), *(f"  {line}" for line in _lines(shared))])
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+    return "\n".join(
+        [_heading(shared), *(f"  {line}" for line in lines), *(f"  {line}" for line in _lines(shared))]
+    )
 
 
 def page(shared: Shared) -> str:
     """Plain HTML: no script, colours inherited, readable in any theme."""
     heads, rows = _rows(shared)
-    cell = 'style="text-align:left;padding:0 .7em 0 0;white-space:normal;vertical-align:bottom"'  # a notebook's cell is not wide
+    # a notebook's cell is not wide
+    cell = 'style="text-align:left;padding:0 .7em 0 0;white-space:normal;vertical-align:bottom"'
     head = "".join(f"<th {cell}>{html.escape(name)}</th>" for name in heads)
-    body = "".join("<tr>" + "".join(f"<td {cell}>{html.escape(each)}</td>" for each in row) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td {cell}>{html.escape(each)}</td>" for each in row) + "</tr>" for row in rows
+    )
     told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(shared))
     labels = [job.label for job in shared.jobs]
     drawn = picture(shared.trace, shared.spans, labels, shared.idle_w) if shared.trace is not None else ""
     return (
-        f"<div class='gpu-sharing'><p><b>{html.escape(_heading(shared))}</b></p><table style='margin:.3em 0'><tr>{head}</tr>{body}</table>"
+        f"<div class='gpu-sharing'><p><b>{html.escape(_heading(shared))}</b></p><table style='margin:.3em "
+        f"0'><tr>{head}</tr>{body}</table>"
         f"{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
     )
 
@@ -234,8 +279,14 @@ def as_dict(shared: Shared) -> dict[str, Any]:
     found = shared.comparison
     jobs = []
     for number, job in enumerate(shared.jobs):
-        row: dict[str, Any] = {"label": job.label, "command": job.command, "outcome": job.outcome, "memory_bytes": job.memory_bytes,
-                               "source": job.source, "log": job.log}  # fmt: skip
+        row: dict[str, Any] = {
+            "label": job.label,
+            "command": job.command,
+            "outcome": job.outcome,
+            "memory_bytes": job.memory_bytes,
+            "source": job.source,
+            "log": job.log,
+        }
         if found is not None:
             for name in ("alone_s", "together_s", "slowdown", "alone_j", "attributed_j"):
                 each = getattr(found, name)[number]
@@ -244,15 +295,29 @@ def as_dict(shared: Shared) -> dict[str, Any]:
         jobs.append(row)
     board = shared.board
     whole: dict[str, Any] = {
-        **{name: getattr(shared, name) for name in ("gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w",
-                                                    "memory_used_bytes", "memory_bytes", "watched")},
+        **{
+            name: getattr(shared, name)
+            for name in (
+                "gpu",
+                "uuid",
+                "simulated",
+                "mode",
+                "decision",
+                "verdict",
+                "bound",
+                "idle_w",
+                "memory_used_bytes",
+                "memory_bytes",
+                "watched",
+            )
+        },
         "jobs": jobs,
         "notes": list(shared.notes),
         "rule": RULE,
         "total_j": None if board is None else board.energy_j,
         "total_error_j": None if board is None else board.energy_uncertainty_j,
         "total_s": None if board is None else board.time_s,
-    }  # fmt: skip
+    }
     if found is not None:
         for name in ("saving", "progress", "together_w"):
             whole |= {name: getattr(found, name).value, f"{name}_error": getattr(found, name).error}

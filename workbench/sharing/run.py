@@ -1,4 +1,6 @@
-"""One comparison from the first job's start to the last one's end: stages, verdict, the first epoch, and nobody left behind."""
+"""One comparison from the first job's start to the last one's end: stages, verdict, the first epoch, and
+nobody left behind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .stages import TICK_S, Ended, Stages, short
 from .watching import Interval
 
 REST_S = 0.1  # real seconds between two looks when all that is left is to see the jobs to their end
-SAFE_S = 60.0  # how long a newcomer that breaks the bound is waited for to end its epoch or write its checkpoint
+SAFE_S = (
+    60.0  # how long a newcomer that breaks the bound is waited for to end its epoch or write its checkpoint
+)
 SURE = 0.999  # of the intervals where one looks again and again, and takes a job off for it
 SAFE_POINTS = ("evaluation", "checkpoint", "epoch")
 
@@ -25,7 +29,9 @@ class SharingRun(Stages):
     """The whole of a comparison."""
 
     def go(self) -> Shared:
-        """Measure, judge, watch, and see the jobs to their end. Whatever happens, none is left running afterwards."""
+        """Measure, judge, watch, and see the jobs to their end. Whatever happens, none is left running
+        afterwards.
+        """
         try:
             self._idle()
             try:
@@ -62,25 +68,53 @@ class SharingRun(Stages):
 
     def _shared(self, board: object = None, last_s: float | None = None) -> Shared:
         jobs = tuple(
-            SharedJob(child.label, child.words, "hung" if number in self.hung else child.outcome(), self.memory.get(number), str(child.log),
-                child.source or ("power" if number in self.watcher.rhythms else ""))
+            SharedJob(
+                child.label,
+                child.words,
+                "hung" if number in self.hung else child.outcome(),
+                self.memory.get(number),
+                str(child.log),
+                child.source or ("power" if number in self.watcher.rhythms else ""),
+            )
             for number, child in enumerate(self.children)
-        )  # fmt: skip
+        )
         total = None
         with contextlib.suppress(DeviceError):
             total = self.device.memory_bytes()[1]
-        spans = tuple((tuple(self.labels[job] for job in each.members), each.from_s, each.to_s) for each in self.intervals)
-        shown_s = min(last_s or 0.0, self.intervals[-1].to_s + 2.0) if self.intervals else last_s  # not the hours that may come after
+        spans = tuple(
+            (tuple(self.labels[job] for job in each.members), each.from_s, each.to_s)
+            for each in self.intervals
+        )
+        shown_s = (
+            min(last_s or 0.0, self.intervals[-1].to_s + 2.0) if self.intervals else last_s
+        )  # not the hours that may come after
         trace = self.watcher.trace(self.board.start_s - 1.0, shown_s) if shown_s is not None else None
         return Shared(
-            self.device.name, self.device.uuid, self.device.simulated, jobs, self.comparison, self.decision, self.verdict, self.plan.bound,
-            board, self.mode, self.memory_used, total, self.idle_w, self.watched, tuple(dict.fromkeys(self.notes)), spans, trace,  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.device.name,
+            self.device.uuid,
+            self.device.simulated,
+            jobs,
+            self.comparison,
+            self.decision,
+            self.verdict,
+            self.plan.bound,
+            board,  # type: ignore[arg-type]
+            self.mode,
+            self.memory_used,
+            total,
+            self.idle_w,
+            self.watched,
+            tuple(dict.fromkeys(self.notes)),
+            spans,
+            trace,
+        )
 
     # the first epoch, as EaCO watches it, and the rest
 
     def _watch(self) -> None:
-        """Until each job has ended an epoch beside the others, or the bound is broken for sure; then the newcomer is stopped."""
+        """Until each job has ended an epoch beside the others, or the bound is broken for sure; then the
+        newcomer is stopped.
+        """
         everyone = tuple(range(len(self.children)))
         began_s = from_s = self.clock()
         if self.decision == "do not share" and self._too_slow():
@@ -95,30 +129,48 @@ class SharingRun(Stages):
                 late = self._too_slow()
                 if late:
                     self._judge(last=True)
-                    if self.decision != "do not share":  # all that was watched together may hide what has changed lately
+                    if (
+                        self.decision != "do not share"
+                    ):  # all that was watched together may hide what has changed lately
                         self.decision, self.verdict = "do not share", f"{late}; run them one after the other"
                     self._break(late)
                     return
             if any(self._silent_s(job) is not None for job in everyone):
                 break
-            if now_s - began_s >= self.plan.watch_s or all(self._epoch_ended(job, began_s) for job in everyone):
+            if now_s - began_s >= self.plan.watch_s or all(
+                self._epoch_ended(job, began_s) for job in everyone
+            ):
                 self._judge(last=True)
                 held = "the bound held"
                 if self.decision == "do not share":
-                    held = f"{self.verdict}; {self.labels[-1]} goes on, as no job is beyond the bound with {100 * SURE:g} % certainty"
+                    held = (
+                        f"{self.verdict}; {self.labels[-1]} goes on, as no job is beyond the bound with "
+                        f"{100 * SURE:g} % certainty"
+                    )
                 lasted = format_duration(now_s - began_s)
-                self.watched = f"watched for {lasted} after the measurement, as long as the first epoch is looked at: {held}"
+                self.watched = (
+                    f"watched for {lasted} after the measurement, as long as the first epoch is looked at: "
+                    f"{held}"
+                )
                 self.say(self.watched)
                 return
-        self.watched = f"the first epoch was watched for {format_duration(self.clock() - began_s)}, until not all jobs were there any more"
+        self.watched = (
+            f"the first epoch was watched for {format_duration(self.clock() - began_s)}, until not all jobs "
+            "were there any more"
+        )
         self._judge(last=True)
 
     def _epoch_ended(self, job: int, since_s: float) -> bool:
         phases = self.children[job].phases_s()
-        return any(kind in ("epoch", "evaluation") and float(self.watcher.at(end)) > since_s for kind, _, end in phases)
+        return any(
+            kind in ("epoch", "evaluation") and float(self.watcher.at(end)) > since_s
+            for kind, _, end in phases
+        )
 
     def _too_slow(self) -> str:
-        """Who is beyond the bound, for sure although it is looked at often: in what was watched last, which shows a change, or in all."""
+        """Who is beyond the bound, for sure although it is looked at often: in what was watched last,
+        which shows a change, or in all.
+        """
         self.watcher.settled()
         everyone = tuple(range(len(self.children)))
         try:
@@ -132,7 +184,10 @@ class SharingRun(Stages):
                 for label, each in zip(self.labels, found.slowdown, strict=True):
                     if each.low > self.plan.bound:
                         more, most = 100 * (each.value - 1), 100 * (self.plan.bound - 1)
-                        return f"{label} took {more:.0f} % longer than alone in the first epoch, beyond {most:.0f} %"
+                        return (
+                            f"{label} took {more:.0f} % longer than alone in the first epoch, beyond "
+                            f"{most:.0f} %"
+                        )
         return ""
 
     def _break(self, why: str) -> None:
@@ -149,7 +204,9 @@ class SharingRun(Stages):
         if self.plan.on_break == "pause":
             try:
                 child.pause()
-                self.watched = f"{why}; {child.label} was paused {point} and goes on when the others have ended"
+                self.watched = (
+                    f"{why}; {child.label} was paused {point} and goes on when the others have ended"
+                )
             except CannotPause as error:
                 self.watched = f"{why}; {error}, and was left alone"
         else:
@@ -158,7 +215,9 @@ class SharingRun(Stages):
         self.say(self.watched)
 
     def _safe_point(self, job: int) -> str:
-        """Wait for the end of an evaluation, checkpoint or epoch if the job tells of such, else of an iteration."""
+        """Wait for the end of an evaluation, checkpoint or epoch if the job tells of such, else of an
+        iteration.
+        """
         child = self.children[job]
         phases = [each for each in child.phases_s() if each[0] in SAFE_POINTS]
         until = time.monotonic() + (SAFE_S if phases else 5.0)
@@ -170,10 +229,16 @@ class SharingRun(Stages):
             if not have and child.count() > steps:
                 return "at the end of an iteration"
             time.sleep(TICK_S)
-        return f"after {SAFE_S:g} s without the end of an epoch or a checkpoint" if have else "at once: it makes no marks"
+        return (
+            f"after {SAFE_S:g} s without the end of an epoch or a checkpoint"
+            if have
+            else "at once: it makes no marks"
+        )
 
     def _see_to_the_end(self) -> None:
-        """Until every job has ended. A newcomer that was paused, or that was not begun, goes on when the others have ended."""
+        """Until every job has ended. A newcomer that was paused, or that was not begun, goes on when the
+        others have ended.
+        """
         asked = time.monotonic()
         while any(child.running or not child.started for child in self.children):
             time.sleep(REST_S)
@@ -182,9 +247,16 @@ class SharingRun(Stages):
                     self._tell_end(job)
                 elif child.running and child.stopped_by_us and time.monotonic() - asked > self.plan.grace_s:
                     self.notes += stop_all([child], grace_s=self.plan.grace_s / 4)
-                elif child.running and not child.paused and job not in self.silent and (silent_s := self._silent_s(job)) is not None:
+                elif (
+                    child.running
+                    and not child.paused
+                    and job not in self.silent
+                    and (silent_s := self._silent_s(job)) is not None
+                ):
                     self._leave_alone(job, silent_s)
-            waiting = [child for child in self.children if (child.paused and child.running) or not child.started]
+            waiting = [
+                child for child in self.children if (child.paused and child.running) or not child.started
+            ]
             if waiting and not any(child.running and not child.paused for child in self.children):
                 self.say(f"{waiting[0].label} {'goes on' if waiting[0].started else 'starts'}")
                 waiting[0].resume() if waiting[0].started else waiting[0].start()
@@ -203,7 +275,9 @@ class SharingRun(Stages):
 
 
 def interruptible() -> contextlib.ExitStack:
-    """SIGTERM and SIGHUP end the comparison as Ctrl-C does, while in this context; only a main thread can have it so."""
+    """SIGTERM and SIGHUP end the comparison as Ctrl-C does, while in this context; only a main thread can
+    have it so.
+    """
     stack = contextlib.ExitStack()
 
     def interrupt(*_: object) -> None:
@@ -211,7 +285,9 @@ def interruptible() -> contextlib.ExitStack:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         before = signal.getsignal(number)
-        if before is None or (number == signal.SIGHUP and before == signal.SIG_IGN):  # another library's, or `nohup`
+        if before is None or (
+            number == signal.SIGHUP and before == signal.SIG_IGN
+        ):  # another library's, or `nohup`
             continue
         with contextlib.suppress(ValueError):
             signal.signal(number, interrupt)

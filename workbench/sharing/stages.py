@@ -1,4 +1,6 @@
-"""The stages of a comparison: each job is started and runs alone, then all run together, there and back. Then the verdict."""
+"""The stages of a comparison: each job is started and runs alone, then all run together, there and back.
+Then the verdict.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,19 @@ TICK_S = 0.02  # real seconds between two looks at the jobs
 STEPS = 3  # iterations by which a job has begun
 DRAIN_S = 10.0  # most that is waited for a paused job's queue
 SETTLE = 2  # iterations after a job was continued that do not count
-FEW = 12  # iterations of each job that a stage lasts at least, if that is not longer than `LONGER` times its seconds
+# iterations of each job that a stage lasts at least, if that is not longer than `LONGER` times its seconds
+FEW = 12
 LONGER = 4.0
-BUSY_S = 60.0  # a job that keeps the GPU busy for so long without a mark makes none: compilers may take that long before the first
+# a job that keeps the GPU busy for so long without a mark makes none: compilers may take that long before the
+# first
+BUSY_S = 60.0
 SIMULATED_BUSY_S = 8.0  # on a simulated card, which knows no such thing
 BUSY = 0.02  # utilisation over that of the idle card
 HANG_S = 30.0  # or `HANG_STEPS` iterations, whichever is longer, without a mark: it hangs
 HANG_STEPS = 20.0
-HANG_BUSY = 10.0  # times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
+HANG_BUSY = (
+    10.0  # times that where the GPU is busy: an evaluation of which nothing tells, or a deadlock that spins
+)
 UNUSED = 0.005  # utilisation
 
 Say = Callable[[str], None]
@@ -70,8 +77,23 @@ class Stages:
         say: Told a sentence when something happens.
     """
 
-    def __init__(self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str, say: Say) -> None:
-        self.device, self.meter, self.children, self.plan, self.mode, self.say = device, meter, list(children), plan, mode, say
+    def __init__(
+        self,
+        device: NvmlDevice,
+        meter: Meter,
+        children: Sequence[JobProcess],
+        plan: SharingPlan,
+        mode: str,
+        say: Say,
+    ) -> None:
+        self.device, self.meter, self.children, self.plan, self.mode, self.say = (
+            device,
+            meter,
+            list(children),
+            plan,
+            mode,
+            say,
+        )
         self.watcher = Watcher(meter, children)
         self.clock = meter.clock
         self.scale = float(getattr(meter.clock, "scale", 1.0))
@@ -107,7 +129,9 @@ class Stages:
         self.idle_utilisation = self.watcher.mean_utilisation(from_s, self.clock()) or 0.0
         if strangers:
             names = ", ".join(f"{process.name} ({process.pid})" for process in strangers[:3])
-            self.notes.append(f"other processes use this GPU, and their power and slowdown are in every figure: {names}")
+            self.notes.append(
+                f"other processes use this GPU, and their power and slowdown are in every figure: {names}"
+            )
             self.say(self.notes[-1])
 
     def _measure(self) -> None:
@@ -117,7 +141,9 @@ class Stages:
             self._settle([job])
             self._alone(job)
             self.children[job].pause()
-        for _ in range(self.plan.rounds - 1):  # there and back, so that what drifts with time (heat) does not count for either side
+        for _ in range(
+            self.plan.rounds - 1
+        ):  # there and back, so that what drifts with time (heat) does not count for either side
             self._together()
             for job in reversed(jobs):
                 self._only(job)
@@ -137,15 +163,24 @@ class Stages:
         while child.count() < STEPS:
             self._tick([job])
             if not child.count() and self.clock() - begun_s > longest_s and self._busy(longest_s):
-                self.unmarked[job] = f"{child.label} makes no marks (workbench.step()); its iterations are looked for in the power"
+                self.unmarked[job] = (
+                    f"{child.label} makes no marks (workbench.step()); its iterations are looked for in the "
+                    "power"
+                )
                 self.notes.append(self.unmarked[job])
                 return
             if time.monotonic() > until:
-                self._give_up(job, f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was stopped; "
-                                   "start_s=... gives it longer")  # fmt: skip
+                self._give_up(
+                    job,
+                    f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was "
+                    "stopped; "
+                    "start_s=... gives it longer",
+                )
 
     def _busy(self, lately_s: float) -> bool | None:
-        """Whether the GPU was lately busier than with none of the jobs; None where its utilisation is not told (MIG)."""
+        """Whether the GPU was lately busier than with none of the jobs; None where its utilisation is not
+        told (MIG).
+        """
         used = self.watcher.mean_utilisation(self.clock() - lately_s, self.clock())
         return None if used is None else used > self.idle_utilisation + BUSY
 
@@ -154,7 +189,9 @@ class Stages:
         self._look_at_memory()
         used = self.watcher.mean_utilisation(self.intervals[-1].from_s, self.intervals[-1].to_s)
         if used is not None and used < UNUSED:
-            self.notes.append(f"the GPU was idle while {self.labels[job]} ran alone; does it choose another one itself?")
+            self.notes.append(
+                f"the GPU was idle while {self.labels[job]} ran alone; does it choose another one itself?"
+            )
 
     def _together(self) -> None:
         self._resume_all()
@@ -175,11 +212,19 @@ class Stages:
                 child.resume()
 
     def _settle(self, jobs: Sequence[int]) -> None:
-        """Wait until each has made a few iterations since now: a pause is none, and what was paused works off what it has queued."""
-        paused_s = [self.watcher.step_s(job) or 0.0 for job in range(len(self.children)) if job not in jobs and self.children[job].paused]
+        """Wait until each has made a few iterations since now: a pause is none, and what was paused works
+        off what it has queued.
+        """
+        paused_s = [
+            self.watcher.step_s(job) or 0.0
+            for job in range(len(self.children))
+            if job not in jobs and self.children[job].paused
+        ]
         self._pause(max(0.2, *(min(DRAIN_S, 1.5 * each) for each in (*paused_s, 0.0))), jobs)
         have = {job: self.children[job].count() for job in jobs}
-        while any(self.watcher.marked(job) and self.children[job].count() < have[job] + SETTLE for job in jobs):
+        while any(
+            self.watcher.marked(job) and self.children[job].count() < have[job] + SETTLE for job in jobs
+        ):
             self._tick(jobs)
             self._check_hang(jobs)
 
@@ -191,7 +236,9 @@ class Stages:
             self._tick(jobs)
             self._check_hang(jobs)
             lasted_s = self.clock() - from_s
-            few = any(self.watcher.marked(job) and self.children[job].count() < have[job] + FEW for job in jobs)
+            few = any(
+                self.watcher.marked(job) and self.children[job].count() < have[job] + FEW for job in jobs
+            )
             if lasted_s >= self.plan.seconds and (not few or lasted_s >= LONGER * self.plan.seconds):
                 break
         self.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
@@ -215,19 +262,31 @@ class Stages:
             if self.plan.until_end:
                 self._leave_alone(job, silent_s)
                 raise Ended(job)
-            self._give_up(job, f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}: it hangs, and was stopped")
+            self._give_up(
+                job,
+                f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}: it hangs, and "
+                "was stopped",
+            )
 
     def _leave_alone(self, job: int, silent_s: float) -> None:
         self.silent.add(job)
-        self.notes.append(f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}; it may hang, and was left alone")
+        self.notes.append(
+            f"{self.labels[job]} has made no iteration for {format_duration(silent_s)}; it may hang, and was "
+            "left alone"
+        )
         self.say(self.notes[-1])
 
     def _silent_s(self, job: int) -> float | None:
-        """For how long a job that marks has not, if that is too long. It is never in a phase, and longer where the GPU is busy."""
+        """For how long a job that marks has not, if that is too long. It is never in a phase, and longer
+        where the GPU is busy.
+        """
         steps, usual_s = self.watcher.steps_s(job, 1), self.watcher.step_s(job)
         if usual_s is None or self.children[job].count() >= MOST:
             return None
-        since = [float(steps[-1]), *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s())]
+        since = [
+            float(steps[-1]),
+            *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s()),
+        ]
         silent_s = self.clock() - max(*since, float(self.watcher.at(self.children[job].resumed_s)))
         limit_s = max(HANG_S * self.scale, HANG_STEPS * usual_s)
         if silent_s <= limit_s or self.children[job].in_phase():
@@ -245,16 +304,26 @@ class Stages:
         with contextlib.suppress(DeviceError):
             seen = self.device.processes()
             for job, child in enumerate(self.children):
-                mine = [process.memory_bytes for process in seen if process.memory_bytes is not None and child.has(process.pid)]
+                mine = [
+                    process.memory_bytes
+                    for process in seen
+                    if process.memory_bytes is not None and child.has(process.pid)
+                ]
                 if mine:
                     self.memory[job] = max(self.memory.get(job, 0), sum(mine))
             if together:
                 with contextlib.suppress(DeviceError):
                     self.memory_used = max(self.memory_used or 0, self.device.memory_bytes()[0])
-            strangers = [each for each in seen if not any(child.has(each.pid) for child in self.children) and each.name != "?"]
+            strangers = [
+                each
+                for each in seen
+                if not any(child.has(each.pid) for child in self.children) and each.name != "?"
+            ]
             if together and strangers and not any("other processes use" in note for note in self.notes):
-                self.notes.append("other processes use this GPU, and their power and slowdown are in the figures: "
-                                  + ", ".join(f"{each.name} ({each.pid})" for each in strangers[:3]))  # fmt: skip
+                self.notes.append(
+                    "other processes use this GPU, and their power and slowdown are in the figures: "
+                    + ", ".join(f"{each.name} ({each.pid})" for each in strangers[:3])
+                )
 
     # a job that is gone
 
@@ -264,18 +333,33 @@ class Stages:
         if job not in self.silent:
             self.told.add(job)
             self.left_out.add(job)
-        others = ", ".join(label for number, label in enumerate(self.labels) if number != job and self.children[number].running)
-        go_on = f"; {others} {'goes' if others.count(',') == 0 else 'go'} on" if others and self.plan.until_end else ""
+        others = ", ".join(
+            label
+            for number, label in enumerate(self.labels)
+            if number != job and self.children[number].running
+        )
+        go_on = (
+            f"; {others} {'goes' if others.count(',') == 0 else 'go'} on"
+            if others and self.plan.until_end
+            else ""
+        )
         if job in self.silent:
             return f"{child.label} made no iterations for too long and could not be compared{go_on}"
         if outcome == "hung":
             return f"{child.label} hung and could not be compared{go_on}"
         if outcome == "out of memory":
-            held = [f"{self.labels[other]} holds {self.memory[other] / 2**30:.1f} GiB" for other in self.memory if other != job]
+            held = [
+                f"{self.labels[other]} holds {self.memory[other] / 2**30:.1f} GiB"
+                for other in self.memory
+                if other != job
+            ]
             beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
             return f"{child.label} ran out of memory{beside}: {short(child.tail())}{go_on}"
         if outcome == "ok":
-            return f"{child.label} ended before it was compared; give it more work, or measure for less (seconds=...){go_on}"
+            return (
+                f"{child.label} ended before it was compared; give it more work, or measure for less "
+                f"(seconds=...){go_on}"
+            )
         said = f": {short(child.tail())}" if child.tail() else ""
         return f"{child.label} ended with status {child.status} before it was compared{said}{go_on}"
 

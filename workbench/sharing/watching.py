@@ -1,4 +1,6 @@
-"""The stages of a comparison as a recorder and the jobs' marks show them, cut into blocks. Reads; changes nothing."""
+"""The stages of a comparison as a recorder and the jobs' marks show them, cut into blocks. Reads; changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,13 @@ class Watcher:
         """Wait until the sensors have seen what has just ended."""
         if getattr(self.clock, "stepped", False):
             return
-        time.sleep(min(0.5, 3.0 * (self.recorder.update_s(self.uuid) or 0.1) / float(getattr(self.clock, "scale", 1.0)) + 0.1))
+        time.sleep(
+            min(
+                0.5,
+                3.0 * (self.recorder.update_s(self.uuid) or 0.1) / float(getattr(self.clock, "scale", 1.0))
+                + 0.1,
+            )
+        )
 
     # stages
 
@@ -119,37 +127,57 @@ class Watcher:
         unmarked = [job for job in interval.members if job not in marked]
         borders = edges([steps[job] for job in marked], interval.from_s, interval.to_s, self.least_s())
         if not len(borders):
-            raise MeasurementError(f"{self._names(interval)}: too few iterations in {interval.to_s - interval.from_s:.3g} s; measure "
-                                   "for longer (seconds=...)")  # fmt: skip
-        use = ~disturbed(borders, [tuple(self.at(list(span))) for job in interval.members for span in self._breaks(job)])
+            raise MeasurementError(
+                f"{self._names(interval)}: too few iterations in {interval.to_s - interval.from_s:.3g} s; "
+                "measure "
+                "for longer (seconds=...)"
+            )
+        use = ~disturbed(
+            borders, [tuple(self.at(list(span))) for job in interval.members for span in self._breaks(job)]
+        )
         energy_j, energy_error = self._energies(borders)
         use &= np.isfinite(energy_j)
         if not use.any():
-            why = self.recorder.error(self.uuid) or "its sensors were not followed, or an evaluation or checkpoint fills it"
+            why = (
+                self.recorder.error(self.uuid)
+                or "its sensors were not followed, or an evaluation or checkpoint fills it"
+            )
             raise MeasurementError(f"{self._names(interval)}: the energy is not known ({why})")
         n = len(self.children)
         count, error = np.zeros((len(borders) - 1, n)), [0.0] * n
         for job in marked:
             count[:, job] = counts(steps[job], borders)
-        found = {job: float(np.diff(borders).sum() / count[:, job].sum()) for job in marked if count[:, job].sum() > 0}
+        found = {
+            job: float(np.diff(borders).sum() / count[:, job].sum())
+            for job in marked
+            if count[:, job].sum() > 0
+        }
         for job in unmarked:
             rhythm = self._rhythm(job, interval)
-            require_distinct(self.children[job].label, rhythm.seconds, [(self.children[other].label, each) for other, each in found.items()])
+            require_distinct(
+                self.children[job].label,
+                rhythm.seconds,
+                [(self.children[other].label, each) for other, each in found.items()],
+            )
             count[:, job], error[job] = np.diff(borders) / rhythm.seconds, rhythm.relative_error
             found[job] = rhythm.seconds
         seconds = np.diff(borders)
         return Stage(interval.members, seconds[use], energy_j[use], count[use], energy_error, tuple(error))
 
     def _breaks(self, job: int) -> list[tuple[float, float]]:
-        """Phases of a job that are no iterations; an epoch that is marked around its iterations is nothing else."""
+        """Phases of a job that are no iterations; an epoch that is marked around its iterations is nothing
+        else.
+        """
         steps = self.children[job].steps_s()
         return [
             (start_s, end_s) for kind, start_s, end_s in self.children[job].phases_s()
             if kind != "epoch" or not np.any((steps > start_s) & (steps < end_s))
-        ]  # fmt: skip
+        ]
 
     def _energies(self, borders: Array) -> tuple[Array, float]:
-        """Energy between borders, NaN where it is not known, and the relative half width of the error of all of it."""
+        """Energy between borders, NaN where it is not known, and the relative half width of the error of
+        all of it.
+        """
         rows = self.meter.energies([float(each) for each in borders])
         energy_j = np.array([math.nan if row[3] is None else row[3] for row in rows])
         whole = self.meter.energies([float(borders[0]), float(borders[-1])])[0]
@@ -158,7 +186,9 @@ class Watcher:
         return self._by_counter(borders)
 
     def _by_counter(self, borders: Array) -> tuple[Array, float]:
-        """The same from the counter alone, for a sampler that got too little of the processor to follow its refreshes."""
+        """The same from the counter alone, for a sampler that got too little of the processor to follow
+        its refreshes.
+        """
         seen = self.recorder.rows(self.uuid, float(borders[0]) - LATE_S, float(borders[-1]) + LATE_S)
         seen = seen[np.isfinite(seen["energy_j"])]
         fresh = seen[np.concatenate([[True], np.diff(seen["energy_j"]) > 0])] if len(seen) else seen
@@ -169,7 +199,8 @@ class Watcher:
         known = (gap_s <= LATE_S) & (borders >= fresh["time_s"][0]) & (borders <= fresh["time_s"][-1])
         total_j = np.interp(borders, fresh["time_s"], fresh["energy_j"])
         energy_j = np.where(known[1:] & known[:-1], np.diff(total_j), math.nan)
-        # Where in the gap between two readings the counter rose is not known: uniform at either edge, 95 % within 0.78 of it.
+        # Where in the gap between two readings the counter rose is not known: uniform at either edge, 95 %
+        # within 0.78 of it.
         return energy_j, 0.78 * float(max(gap_s[0], gap_s[-1])) / float(borders[-1] - borders[0])
 
     def _rhythm(self, job: int, interval: Interval) -> PeriodEstimate:
@@ -179,7 +210,10 @@ class Watcher:
             self.rhythms.setdefault(job, found)
             return found
         if job not in self.rhythms:
-            raise MeasurementError(f"the iterations of {self.children[job].label} alone are not known; call workbench.step() in it")
+            raise MeasurementError(
+                f"the iterations of {self.children[job].label} alone are not known; call workbench.step() in "
+                "it"
+            )
         return beside(trace, self.rhythms[job], self.children[job].label)
 
     def _names(self, interval: Interval) -> str:

@@ -7,5 +7,6 @@ sensors        what the sensors make of true power (standard library only)
 nvml_library   what stands in place of `pynvml.nvmlLib`
 machine        make, attach, step, hurt, remove
 training       jobs that keep a simulated GPU busy; lane: one GPU of a job
-tenants        jobs that share a GPU, of any process (standard library only); together: several jobs at once in one thread
+tenants        jobs that share a GPU, of any process (standard library only); together: several jobs at once
+               in one thread
 """

@@ -1,9 +1,12 @@
-"""What a job does to a simulated GPU's units in each of its phases: the side of the counters that knows the physics.
+"""What a job does to a simulated GPU's units in each of its phases: the side of the counters that knows the
+physics.
 
-They follow from the same load that gives a phase its time and power (`physics`). With b_c and b_m the shares of a phase in which the
-SM clock and the memory clock are at work at the setting in force, and h the load's power over the most that the card may draw:
+They follow from the same load that gives a phase its time and power (`physics`). With b_c and b_m the shares
+of a phase in which the SM clock and the memory clock are at work at the setting in force, and h the load's
+power over the most that the card may draw:
 
-    sm_active     0.35 + 0.65 * (share of the phase that some clock bounds); what bounds the rest (launches, latency) leaves SMs empty
+    sm_active     0.35 + 0.65 * (share of the phase that some clock bounds); what bounds the rest (launches,
+                  latency) leaves SMs empty
     sm_occupancy  the mix's occupancy * sm_active
     pipes         b_c * (0.3 + 0.6 h) * the mix's share of tensor, FP64, FP32 and FP16 instructions
     dram_active   0.92 b_m + 0.10 b_c
@@ -22,7 +25,8 @@ from .physics import Card, Load, OperatingPoint, SelfSettling, busy_share
 
 @dataclass(frozen=True, slots=True)
 class KernelMix:
-    """What a job's kernels are made of: shares of its arithmetic by pipe, their occupancy, and what the host sends meanwhile.
+    """What a job's kernels are made of: shares of its arithmetic by pipe, their occupancy, and what the host
+    sends meanwhile.
 
     Attributes:
         host_mib_per_s: Over PCIe to the GPU while it waits for data.
@@ -57,7 +61,8 @@ def know(network: str, mix: KernelMix) -> None:
 
 
 def activity(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point: OperatingPoint) -> Activity:
-    """What the counters count in a phase with this load, where the card has settled at `point`; without a load it waits for its host.
+    """What the counters count in a phase with this load, where the card has settled at `point`; without a
+    load it waits for its host.
 
     Of work that is known by measurements of its time and power alone nothing is counted.
     """

@@ -1,7 +1,8 @@
 """The GPUs and the training workloads the simulator knows.
 
-The batch-size laws, the A100's voltage curve and the RTX 3080 Ti come out of `python -m benchmarks.fit_catalogue`.
-Where a card's numbers are stated or scaled instead, its comment says so: trust it for shape, not for watts.
+The batch-size laws, the A100's voltage curve and the RTX 3080 Ti come out of `python -m
+benchmarks.fit_catalogue`. Where a card's numbers are stated or scaled instead, its comment says so: trust it
+for shape, not for watts.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ def _steps(highest_mhz: int, lowest_mhz: int, step_mhz: float) -> tuple[int, ...
     return tuple(math.floor(highest_mhz - i * step_mhz) for i in range(count + 1))
 
 
-# Four cards have numbers fitted to the Zeus NSDI'23 traces (epoch time and mean power over 25 W steps of the limit), on
-# the workloads cifar100, librispeech and squad; the errors are those of every second limit, of workloads that took no
-# part in the fit, with time first. Those traces have no clock column: relative clocks are inferred through the power.
-# Gap power was held to what a waiting job draws; `benchmarks.physics` leaves it free, which foretells averages better
-# but is not what a meter shows between two iterations.
+# Four cards have numbers fitted to the Zeus NSDI'23 traces (epoch time and mean power over 25 W steps of the
+# limit), on the workloads cifar100, librispeech and squad; the errors are those of every second limit, of
+# workloads that took no part in the fit, with time first. Those traces have no clock column: relative clocks
+# are inferred through the power. Gap power was held to what a waiting job draws; `benchmarks.physics` leaves
+# it free, which foretells averages better but is not what a meter shows between two iterations.
 _V100 = Card(
     # Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are those of the PCIe board.
     key="V100",
@@ -47,7 +48,8 @@ _V100 = Card(
     degrees_per_w=0.16,
 )
 _P100 = Card(
-    # Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit says 39 W). `gap_w` here is NCF's.
+    # Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit says 39 W). `gap_w` here
+    # is NCF's.
     key="P100",
     name="Tesla P100-PCIE-16GB",
     architecture="pascal",
@@ -108,9 +110,10 @@ _RTX6000 = Card(
     slowdown_c=91.0,
 )
 _A100 = Card(
-    # V/f curve and static power fitted to 8 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM (Perseus,
-    # SOSP'24), each at 34 clocks of 855..1350 MHz: 0.3 % mean error of time, 0.7 % of power; static power is good to
-    # 20 W. Above 1350 MHz those cards sat at their limit, at 475 W. Gap and idle power are stated.
+    # V/f curve and static power fitted to 8 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM
+    # (Perseus, SOSP'24), each at 34 clocks of 855..1350 MHz: 0.3 % mean error of time, 0.7 % of power; static
+    # power is good to 20 W. Above 1350 MHz those cards sat at their limit, at 475 W. Gap and idle power are
+    # stated.
     key="A100",
     name="NVIDIA A100-SXM4-80GB",
     architecture="ampere",
@@ -129,8 +132,8 @@ _A100 = Card(
     slowdown_c=89.0,
 )
 _H100 = Card(
-    # Not fitted: limits and clocks as published (data sheet, DCGM reports), the A100's V/f curve, static and gap power
-    # in proportion to its 700 W. Good for shape only.
+    # Not fitted: limits and clocks as published (data sheet, DCGM reports), the A100's V/f curve, static and
+    # gap power in proportion to its 700 W. Good for shape only.
     key="H100",
     name="NVIDIA H100 80GB HBM3",
     architecture="hopper",
@@ -149,8 +152,8 @@ _H100 = Card(
     slowdown_c=87.0,
 )
 _RTX3080TI = Card(
-    # Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.7 % mean error of time, 4.0 % of power.
-    # Static power at the lower memory clocks is part of that fit; idle power is stated.
+    # Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.7 % mean error of time, 4.0 % of
+    # power. Static power at the lower memory clocks is part of that fit; idle power is stated.
     key="RTX3080TI",
     name="NVIDIA GeForce RTX 3080 Ti",
     architecture="ampere-ga10x",
@@ -174,8 +177,8 @@ _RTX3080TI = Card(
     slowdown_c=93.0,
 )
 _RTX4090 = Card(
-    # Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing power
-    # between cores and memory, a voltage curve as steep. Good for shape only.
+    # Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing
+    # power between cores and memory, a voltage curve as steep. Good for shape only.
     key="RTX4090",
     name="NVIDIA GeForce RTX 4090",
     architecture="ada",
@@ -199,7 +202,9 @@ _RTX4090 = Card(
     slowdown_c=90.0,
 )
 
-CARDS: dict[str, Card] = {each.key: each for each in (_V100, _P100, _A40, _RTX6000, _A100, _H100, _RTX3080TI, _RTX4090)}
+CARDS: dict[str, Card] = {
+    each.key: each for each in (_V100, _P100, _A40, _RTX6000, _A100, _H100, _RTX3080TI, _RTX4090)
+}
 
 
 def card(name: str) -> Card:
@@ -232,7 +237,9 @@ def add(card: Card) -> Card:
     from workbench.errors import UsageError
 
     if not 1 <= len(card.key.encode()) <= 15 or card.key in CARDS:
-        raise UsageError(f"a card's key has 1 to 15 letters and is none of {', '.join(CARDS)}; {card.key!r} will not do")
+        raise UsageError(
+            f"a card's key has 1 to 15 letters and is none of {', '.join(CARDS)}; {card.key!r} will not do"
+        )
     _MEASURED[card.key] = card
     return card
 
@@ -278,7 +285,8 @@ class Workload:
         fixed_bytes: Device memory whatever the batch size: weights, gradients, optimizer state, context.
         sample_bytes: Device memory for each sample of a batch.
         checkpoint_bytes: Size of a checkpoint.
-        phases: Of an iteration, where they were measured and follow no law; then `card` is the key of the card that it runs on.
+        phases: Of an iteration, where they were measured and follow no law; then `card` is the key of the
+            card that it runs on.
     """
 
     key: str
@@ -312,10 +320,10 @@ def _powers(low: int, high: int) -> tuple[int, ...]:
     return tuple(1 << i for i in range(low.bit_length() - 1, high.bit_length()))
 
 
-# Samples per epoch are the datasets' published sizes. SQuAD counts the features its 384-token windows make; NCF sees
-# four sampled negatives with each of 994,169 positives; Sentiment140 is taken whole, the only size at which the traces'
-# time per sample fits a 60-token BERT. Memory is chosen so that the largest batch Zeus ran on the 32 GB V100 and on the
-# 16 GB P100 fits there and the next larger one does not.
+# Samples per epoch are the datasets' published sizes. SQuAD counts the features its 384-token windows make;
+# NCF sees four sampled negatives with each of 994,169 positives; Sentiment140 is taken whole, the only size
+# at which the traces' time per sample fits a 60-token BERT. Memory is chosen so that the largest batch Zeus
+# ran on the 32 GB V100 and on the 16 GB P100 fits there and the next larger one does not.
 WORKLOADS: dict[str, Workload] = {
     each.key: each
     for each in (
@@ -405,9 +413,9 @@ WORKLOADS: dict[str, Workload] = {
 class Law:
     """How an iteration's time and power depend on the batch size b.
 
-    The host launches an iteration's kernels in `overhead_s` while the GPU works on those before, and the slower of the
-    two sets the pace; what it does for the samples the GPU waits for, a little longer for each in a large batch, where
-    all are padded to the longest.
+    The host launches an iteration's kernels in `overhead_s` while the GPU works on those before, and the
+    slower of the two sets the pace; what it does for the samples the GPU waits for, a little longer for each
+    in a large batch, where all are padded to the longest.
 
         busy = sample_s * (b + floor_samples)
         iteration = (overhead_s**5 + busy**5) ** (1/5) + host_s * b**host_exponent
@@ -436,11 +444,12 @@ class Law:
         return paced_s - busy_s + self.host_s * batch_size**self.host_exponent, busy_s, load
 
 
-# How much of the time that no SM clock changes the memory clock decides; the traced cards have one memory clock, so
-# this is a guess that only the other cards feel.
+# How much of the time that no SM clock changes the memory clock decides; the traced cards have one memory
+# clock, so this is a guess that only the other cards feel.
 _MEMORY_OF_REST = 0.6
 
-# Fitted to all batch sizes and limits of the traces, CIFAR-100 with Adadelta. Mean error of time and of power, %:
+# Fitted to all batch sizes and limits of the traces, CIFAR-100 with Adadelta. Mean error of time and of
+# power, %:
 #   V100  cifar100 2.0 8.3, imagenet 1.6 1.9, librispeech 2.6 4.0, movielens 4.3 2.1,
 #         sentiment140 1.9 2.2, squad 1.5 1.7
 #   P100  cifar100 2.4 8.4, imagenet 0.5 2.1, librispeech 1.5 3.9, movielens 3.1 2.0,
@@ -450,13 +459,17 @@ LAWS: dict[tuple[str, str], Law] = {
     ("V100", "cifar100"): Law(0.03974, 1.499e-06, 149.9, 0.0001084, 0.589, 0.0, 200.0, 119.8, 1.441),
     ("V100", "imagenet"): Law(0.0001273, 0.0002853, 6.905, 0.002277, 0.5941, 141.7, 129.7, 18.2, 0.984),
     ("V100", "librispeech"): Law(0.2823, 0.0008359, 22.14, 0.011, 0.4777, 126.2, 200.0, 84.93, 1.432),
-    ("V100", "movielens"): Law(0.002979, 8.01e-07, 1557.0, 1.364e-07, 0.9199, 0.00037, 0.000479, 121100.0, 1.047),
+    ("V100", "movielens"): Law(
+        0.002979, 8.01e-07, 1557.0, 1.364e-07, 0.9199, 0.00037, 0.000479, 121100.0, 1.047
+    ),
     ("V100", "sentiment140"): Law(0.02511, 5.679e-05, 6.936, 0.001971, 0.539, 162.5, 200.0, 66.61, 1.321),
     ("V100", "squad"): Law(0.07323, 0.0005218, 0.04979, 0.01674, 0.7543, 142.7, 172.6, 14.79, 1.282),
     ("P100", "cifar100"): Law(0.06483, 4.178e-05, 88.05, 0.0002404, 0.1955, 0.1529, 114.5, 33.91, 1.079),
     ("P100", "imagenet"): Law(0.04628, 0.0008542, 7.613, 0.003575, 0.2908, 121.0, 47.59, 58.55, 1.054),
     ("P100", "librispeech"): Law(1.385, 0.06419, 18.31, 0.03322, 0.5187, 104.5, 200.0, 334.3, 0.7731),
-    ("P100", "movielens"): Law(0.005893, 1.329e-06, 0.04979, 1.603e-08, 0.92, 0.0001984, 0.001634, 121100.0, 1.056),
+    ("P100", "movielens"): Law(
+        0.005893, 1.329e-06, 0.04979, 1.603e-08, 0.92, 0.0001984, 0.001634, 121100.0, 1.056
+    ),
     ("P100", "sentiment140"): Law(0.04356, 8.753e-05, 5.77, 0.003493, 0.2449, 73.69, 83.47, 11.34, 1.5),
     ("P100", "squad"): Law(0.07361, 0.002216, 0.04979, 0.02744, 0.3433, 127.3, 113.2, 59.34, 1.293),
 }
@@ -470,9 +483,9 @@ class _Scale:
     dynamic: float
 
 
-# Scaled, not measured. Speed is a round figure of published FP32/TF32 training throughput of ResNet-50 and BERT
-# relative to the V100; the dynamic power brings heavy work to 100-110 % of the default limit at the highest clocks
-# (the RTX cards' highest clocks, which no load ever reaches, draw more).
+# Scaled, not measured. Speed is a round figure of published FP32/TF32 training throughput of ResNet-50 and
+# BERT relative to the V100; the dynamic power brings heavy work to 100-110 % of the default limit at the
+# highest clocks (the RTX cards' highest clocks, which no load ever reaches, draw more).
 _SCALES = {
     "A40": _Scale(1.2, 1.05),
     "RTX6000": _Scale(0.95, 0.84),
@@ -484,12 +497,15 @@ _SCALES = {
 
 
 def law(card: Card, workload: Workload) -> Law:
-    """The batch-size law of a workload on a card: fitted where it was traced, scaled from the V100 elsewhere."""
+    """The batch-size law of a workload on a card: fitted where it was traced, scaled from the V100
+    elsewhere.
+    """
     if fitted := LAWS.get((card.key, workload.key)):
         return fitted
     base = LAWS["V100", workload.key]
     scale = _SCALES.get(card.key, _Scale(1.0, 1.0))
-    # A faster card sits in a newer host, which gains less: P100 to V100 it gained the square root of what the card did.
+    # A faster card sits in a newer host, which gains less: P100 to V100 it gained the square root of what the
+    # card did.
     host = scale.speed**-0.5
     return replace(
         base,
@@ -501,8 +517,9 @@ def law(card: Card, workload: Workload) -> Law:
     )
 
 
-# Shares of an iteration's busy time, and how SM-bound and how hungry each phase is relative to the mean load. A
-# backward pass does twice the arithmetic of a forward pass; an optimizer step streams the weights through the memory.
+# Shares of an iteration's busy time, and how SM-bound and how hungry each phase is relative to the mean load.
+# A backward pass does twice the arithmetic of a forward pass; an optimizer step streams the weights through
+# the memory.
 _FORWARD_SHARE, _FORWARD_COMPUTE, _FORWARD_POWER = 0.31, 1.0, 0.97
 _OPTIMIZER_SHARE, _OPTIMIZER_COMPUTE, _OPTIMIZER_POWER = 0.07, 0.3, 0.75
 _BACKWARD_SHARE = 1.0 - _FORWARD_SHARE - _OPTIMIZER_SHARE
@@ -518,13 +535,17 @@ def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Workload
     """One training iteration: forward, backward, optimizer, and the wait for host and data.
 
     Raises:
-        UsageError: a workload or a card that is known by measurements alone, with another than the one they were made with.
+        UsageError: a workload or a card that is known by measurements alone, with another than the one they
+            were made with.
     """
     if workload.phases or card.key in _MEASURED:
         if workload.card != card.key:
             from workbench.errors import UsageError
 
-            raise UsageError(f"{workload.title} was not measured on {card.name}, and one of the two is known by measurements alone")
+            raise UsageError(
+                f"{workload.title} was not measured on {card.name}, and one of the two is known by "
+                "measurements alone"
+            )
         return workload.phases
     gap_s, busy_s, load = law(card, workload).at(batch_size)
     forward = _scaled(load, _FORWARD_COMPUTE, _FORWARD_POWER)
@@ -544,9 +565,11 @@ def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Workload
 
 @lru_cache(maxsize=1024)
 def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[WorkloadPhase, ...]:
-    """One batch of the evaluation after an epoch, `workload.evaluation_batches(batch_size)` times: forward only.
+    """One batch of the evaluation after an epoch, `workload.evaluation_batches(batch_size)` times: forward
+    only.
 
-    The host has only the forward pass to launch, so the wait for it shrinks by as much; reading the data does not.
+    The host has only the forward pass to launch, so the wait for it shrinks by as much; reading the data does
+    not.
     """
     if workload.phases:
         return ()
@@ -565,7 +588,11 @@ _CHECKPOINT_BYTES_PER_S = 1.0e9
 
 def checkpoint(workload: Workload) -> tuple[WorkloadPhase, ...]:
     """Writing a checkpoint at a local disk's 1 GB/s, during which the card waits."""
-    return (WorkloadPhase("checkpoint", "checkpoint", workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S, None, 0.0, 0.01),)
+    return (
+        WorkloadPhase(
+            "checkpoint", "checkpoint", workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S, None, 0.0, 0.01
+        ),
+    )
 
 
 def fits(card: Card, workload: Workload, batch_size: int) -> bool:

@@ -1,6 +1,8 @@
-"""Performance counters in a simulated machine's timeline: how busy its multiprocessors, pipes and memory were in each segment.
+"""Performance counters in a simulated machine's timeline: how busy its multiprocessors, pipes and memory were
+in each segment.
 
-A segment carries them in 53 bits above its event reasons: shares in steps of 1/127, the traffic over PCIe as a power of two. What they
+A segment carries them in 53 bits above its event reasons: shares in steps of 1/127, the traffic over PCIe as
+    a power of two. What they
 are in a phase of a job, `activity` says; segments that nobody gave any count nothing.
 
 Standard library only: the sampling process imports this.
@@ -14,7 +16,15 @@ from typing import NamedTuple
 
 SINCE = 9  # the first architecture, as NVML numbers them, whose driver tells its counters (GPM): Hopper
 REASONS = 0x7FF  # the bits of a segment's `reasons` that are NVML's
-SHARES = ("sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active")
+SHARES = (
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "fp64_active",
+    "fp32_active",
+    "fp16_active",
+    "dram_active",
+)
 _STEPS, _TRAFFIC_AT, _SHARES_AT, _BITS = 127, 11, 15, 7
 _LEAST_MIB_PER_S = 8.0
 
@@ -54,7 +64,9 @@ def unpack(reasons: int) -> Activity:
 
 
 def mean(spans: Iterable[tuple[float, float, int]], seconds: float) -> tuple[float, Activity]:
-    """Time-weighted mean over spans of (length, utilisation, reasons) that make up `seconds`: utilisation, and the rest."""
+    """Time-weighted mean over spans of (length, utilisation, reasons) that make up `seconds`: utilisation,
+    and the rest.
+    """
     busy, sums = 0.0, [0.0] * len(Activity._fields)
     for span_s, utilisation, reasons in spans:
         busy += utilisation * span_s

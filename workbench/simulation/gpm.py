@@ -1,11 +1,13 @@
-"""GPM, NVML's way to performance counters, of simulated GPUs: two samples of the counters, and what happened between them (nvml.h).
+"""GPM, NVML's way to performance counters, of simulated GPUs: two samples of the counters, and what happened
+between them (nvml.h).
 
-Hopper and newer have it. Older cards say so in `nvmlGpmQueryDeviceSupport` and refuse samples; so does a GPU that is cut into MIG
-instances. Metrics that are not modelled (NVLink, codecs, integer pipes) are refused one by one, as by a card without them.
+Hopper and newer have it. Older cards say so in `nvmlGpmQueryDeviceSupport` and refuse samples; so does a GPU
+that is cut into MIG instances. Metrics that are not modelled (NVLink, codecs, integer pipes) are refused one
+by one, as by a card without them.
 
 Standard library only: the sampling process imports this.
 """
-# ruff: noqa: N802 - the driver's names
+
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ METRICS: dict[int, tuple[bytes, bytes, Callable[[float, counters.Activity], floa
 }
 
 
-Samples = dict[int, tuple[int, float] | None]  # under the number that stands for a sample: its GPU and time, once it was taken
+Samples = dict[
+    int, tuple[int, float] | None
+]  # under the number that stands for a sample: its GPU and time, once it was taken
 
 
 class GpmAnswers:
@@ -47,22 +51,22 @@ class GpmAnswers:
     _samples: Samples
     _next_sample = _SAMPLES_AT
 
-    def _nvmlGpmQueryDeviceSupport(self, gpu: int, support: Any) -> int:
+    def _nvmlGpmQueryDeviceSupport(self, gpu: int, support: Any) -> int:  # noqa: N802
         if support._obj.version != 1:
             return OTHER_VERSION
         support._obj.isSupportedDevice = int(self._counts(gpu))
         return OK
 
-    def _nvmlGpmSampleAlloc(self, sample: Any) -> int:
+    def _nvmlGpmSampleAlloc(self, sample: Any) -> int:  # noqa: N802
         self._next_sample += 16
         self._samples[self._next_sample] = None
         ctypes.c_void_p.from_address(ctypes.addressof(sample._obj)).value = self._next_sample
         return OK
 
-    def _nvmlGpmSampleFree(self, sample: Any) -> int:
+    def _nvmlGpmSampleFree(self, sample: Any) -> int:  # noqa: N802
         return OK if self._samples.pop(_number(sample), 0) != 0 else INVALID
 
-    def _nvmlGpmSampleGet(self, gpu: int, sample: Any) -> int:
+    def _nvmlGpmSampleGet(self, gpu: int, sample: Any) -> int:  # noqa: N802
         if not self._counts(gpu) or self.state.card(gpu, "mig"):
             return UNSUPPORTED
         if _number(sample) not in self._samples:
@@ -70,15 +74,20 @@ class GpmAnswers:
         self._samples[_number(sample)] = gpu, self._now()
         return OK
 
-    def _nvmlGpmMigSampleGet(self, _gpu: int, _instance: Any, _sample: Any) -> int:
+    def _nvmlGpmMigSampleGet(self, _gpu: int, _instance: Any, _sample: Any) -> int:  # noqa: N802
         return UNSUPPORTED
 
-    def _nvmlGpmMetricsGet(self, question: Any) -> int:
+    def _nvmlGpmMetricsGet(self, question: Any) -> int:  # noqa: N802
         asked = question._obj
         if asked.version != 1:
             return OTHER_VERSION
         first, second = self._samples.get(_number(asked.sample1)), self._samples.get(_number(asked.sample2))
-        if first is None or second is None or first[0] != second[0] or not 0 <= asked.numMetrics <= len(asked.metrics):
+        if (
+            first is None
+            or second is None
+            or first[0] != second[0]
+            or not 0 <= asked.numMetrics <= len(asked.metrics)
+        ):
             return INVALID
         (gpu, from_s), (_, to_s) = first, second
         if to_s <= from_s:

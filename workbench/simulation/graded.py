@@ -1,9 +1,10 @@
 """Loads of graded intensity for a simulated card: what a model of the card is trained on.
 
-Six families span what kernels do: arithmetic on tensor cores and without, streaming through the memory, stencils between the two,
-kernels too small to fill the card, and mixtures as trainings are. Each is graded in how much of its time the SM clock and the memory
-clock decide, in power, and in how long the card waits for its host between two iterations. None of them is one of the trainings of the
-catalogue.
+Six families span what kernels do: arithmetic on tensor cores and without, streaming through the memory,
+    stencils between the two,
+kernels too small to fill the card, and mixtures as trainings are. Each is graded in how much of its time the
+SM clock and the memory clock decide, in power, and in how long the card waits for its host between two
+iterations. None of them is one of the trainings of the catalogue.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from .catalogue import Workload, WorkloadPhase
 from .physics import Card, Load
 
 Range = tuple[float, float]
-CYCLE_S = 0.0346  # kernels and a gap, at the highest clocks; short, because gaps vary by 15 % and a measurement is to be of many
-TOGETHER = 5  # cycles that make an iteration, which is no multiple of a sensor's update: a stepped clock would meet it at one phase always
+# kernels and a gap, at the highest clocks; short, because gaps vary by 15 % and a measurement is to be of
+# many
+CYCLE_S = 0.0346
+# cycles that make an iteration, which is no multiple of a sensor's update: a stepped clock would meet it at
+# one phase always
+TOGETHER = 5
 GAPS = (0.0, 0.0, 0.1, 0.25, 0.5, 0.8)  # shares of an iteration that the card waits
 
 
@@ -42,17 +47,57 @@ class Family:
 
 
 FAMILIES = (
-    Family("matmul-tensor", (0.78, 0.98), (0.8, 0.4), (0.55, 1.25), KernelMix(tensor=0.92, fp16=0.05, host_mib_per_s=16.0), (0.12, 0.3)),
-    Family("matmul-fp32", (0.85, 1.0), (0.9, 0.5), (0.35, 1.0), KernelMix(fp32=0.95, host_mib_per_s=16.0), (0.2, 0.5)),
-    Family("stream", (0.25, 0.03), (0.75, 0.97), (0.25, 0.7), KernelMix(fp32=0.25, host_mib_per_s=64.0), (0.6, 0.95)),
-    Family("stencil", (0.35, 0.65), (0.95, 0.7), (0.35, 0.9), KernelMix(fp32=0.55, fp64=0.1, host_mib_per_s=128.0), (0.4, 0.75)),
-    Family("small", (0.15, 0.5), (0.15, 0.45), (0.12, 0.5), KernelMix(fp32=0.4, host_mib_per_s=32.0), (0.1, 0.4)),
-    Family("mixed", (0.35, 0.9), (0.45, 0.75), (0.4, 1.25), KernelMix(tensor=0.5, fp32=0.2, fp16=0.1, host_mib_per_s=1024.0), (0.25, 0.5), 20),
+    Family(
+        "matmul-tensor",
+        (0.78, 0.98),
+        (0.8, 0.4),
+        (0.55, 1.25),
+        KernelMix(tensor=0.92, fp16=0.05, host_mib_per_s=16.0),
+        (0.12, 0.3),
+    ),
+    Family(
+        "matmul-fp32",
+        (0.85, 1.0),
+        (0.9, 0.5),
+        (0.35, 1.0),
+        KernelMix(fp32=0.95, host_mib_per_s=16.0),
+        (0.2, 0.5),
+    ),
+    Family(
+        "stream",
+        (0.25, 0.03),
+        (0.75, 0.97),
+        (0.25, 0.7),
+        KernelMix(fp32=0.25, host_mib_per_s=64.0),
+        (0.6, 0.95),
+    ),
+    Family(
+        "stencil",
+        (0.35, 0.65),
+        (0.95, 0.7),
+        (0.35, 0.9),
+        KernelMix(fp32=0.55, fp64=0.1, host_mib_per_s=128.0),
+        (0.4, 0.75),
+    ),
+    Family(
+        "small", (0.15, 0.5), (0.15, 0.45), (0.12, 0.5), KernelMix(fp32=0.4, host_mib_per_s=32.0), (0.1, 0.4)
+    ),
+    Family(
+        "mixed",
+        (0.35, 0.9),
+        (0.45, 0.75),
+        (0.4, 1.25),
+        KernelMix(tensor=0.5, fp32=0.2, fp16=0.1, host_mib_per_s=1024.0),
+        (0.25, 0.5),
+        20,
+    ),
 )
 
 
 def workloads(card: Card) -> list[tuple[str, Workload]]:
-    """(family, workload) for each grade of each family, as jobs of `TrainingJob` that accumulate `TOGETHER` cycles."""
+    """(family, workload) for each grade of each family, as jobs of `TrainingJob` that accumulate
+    `TOGETHER` cycles.
+    """
     return [
         (family.name, _workload(card, family, grade, shift=number))
         for number, family in enumerate(FAMILIES)
@@ -62,7 +107,8 @@ def workloads(card: Card) -> list[tuple[str, Workload]]:
 
 def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     at = grade / max(1, family.grades - 1)
-    # Shares, power and waiting go through their ranges in orders of their own, or a model could not tell one from the other.
+    # Shares, power and waiting go through their ranges in orders of their own, or a model could not tell one
+    # from the other.
     compute = _between(family.compute, at)
     memory = (1.0 - compute) * _between(family.memory, _fold(grade, 0.618))
     span_w = card.power_limit_w[1] - card.static_w
@@ -70,14 +116,34 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     gap = GAPS[(grade * 5 + shift) % len(GAPS)]
     name = f"{family.name}-{grade + 1}of{family.grades}"
     mix = family.mix
-    activity.know(name, KernelMix(mix.tensor, mix.fp64, mix.fp32, mix.fp16, _between(family.occupancy, at), mix.host_mib_per_s))
-    phases = [WorkloadPhase("kernels", "forward", CYCLE_S * (1.0 - gap), load, 1.0, round(min(1.0, 0.15 + load.memory), 3))]
+    activity.know(
+        name,
+        KernelMix(
+            mix.tensor, mix.fp64, mix.fp32, mix.fp16, _between(family.occupancy, at), mix.host_mib_per_s
+        ),
+    )
+    phases = [
+        WorkloadPhase(
+            "kernels", "forward", CYCLE_S * (1.0 - gap), load, 1.0, round(min(1.0, 0.15 + load.memory), 3)
+        )
+    ]
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))
     return Workload(
-        key=name, title=name, network=name, dataset="none", samples=1 << 30, evaluation_samples=0, default_batch_size=1, batch_sizes=(1,),
-        fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0, phases=tuple(phases), card=card.key,
-    )  # fmt: skip
+        key=name,
+        title=name,
+        network=name,
+        dataset="none",
+        samples=1 << 30,
+        evaluation_samples=0,
+        default_batch_size=1,
+        batch_sizes=(1,),
+        fixed_bytes=1 << 30,
+        sample_bytes=0,
+        checkpoint_bytes=0,
+        phases=tuple(phases),
+        card=card.key,
+    )
 
 
 def _between(ends: Range, at: float) -> float:

@@ -1,4 +1,6 @@
-"""One GPU of a simulated job: its place on the card beside others', its phases, and the queue that the card works off."""
+"""One GPU of a simulated job: its place on the card beside others', its phases, and the queue that the
+card works off.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,16 @@ class Lane:
     def __init__(self, machine: Machine, gpu: int, workload: Workload, batch_size: int) -> None:
         self.machine, self.gpu, self.card = machine, gpu, machine.card(gpu)
         self.iteration = catalogue.iteration(self.card, workload, batch_size)
-        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(batch_size)
+        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(
+            batch_size
+        )
         self.memory_bytes = workload.memory_bytes(batch_size)
         self.title = f"{workload.title} at batch size {batch_size}"
-        self._mix = activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE else None
+        self._mix = (
+            activity.mix_of(workload.network)
+            if machine.state.card(gpu, "architecture") >= counters.SINCE
+            else None
+        )
         if not catalogue.fits(self.card, workload, batch_size):
             raise OutOfMemory(
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and "
@@ -53,13 +61,19 @@ class Lane:
         """Whether the job fits beside those that are there. Raises OutOfMemory."""
         there = tenants.present(self.machine.state, self.gpu)
         if self._slot is not None:
-            raise SimulationError(f"this job runs on simulated GPU {self.gpu} already; make another one of it")
+            raise SimulationError(
+                f"this job runs on simulated GPU {self.gpu} already; make another one of it"
+            )
         used = sum(tenant.memory_bytes for tenant in there)
         if there and used + self.memory_bytes > catalogue.usable_bytes(self.card):
-            who = ", ".join(f"process {tenant.pid} holds {tenant.memory_bytes / 2**30:.1f} GiB" for tenant in there)
+            who = ", ".join(
+                f"process {tenant.pid} holds {tenant.memory_bytes / 2**30:.1f} GiB" for tenant in there
+            )
             raise OutOfMemory(
-                f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and of the {self.card.memory_bytes / 2**30:.0f} GiB of "
-                f"{self.card.name} {max(0, catalogue.usable_bytes(self.card) - used) / 2**30:.1f} GiB are free ({who}); take a smaller "
+                f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and of the "
+                f"{self.card.memory_bytes / 2**30:.0f} GiB of "
+                f"{self.card.name} {max(0, catalogue.usable_bytes(self.card) - used) / 2**30:.1f} GiB are "
+                f"free ({who}); take a smaller "
                 "batch size, or let one end"
             )
 
@@ -67,7 +81,9 @@ class Lane:
         state = self.machine.state
         self._token = os.getpid() << 32 | next(_claims) & 0xFFFFFFFF
         self._rows, self._until_s, self._queued = [], -tenants.RESIDENT_S, []
-        self._slot = tenants.join(state, self.gpu, self._token, self.memory_bytes, self._demand(self._knobs(state.now_s())))
+        self._slot = tenants.join(
+            state, self.gpu, self._token, self.memory_bytes, self._demand(self._knobs(state.now_s()))
+        )
         self._book()
 
     def leave(self) -> None:
@@ -105,7 +121,9 @@ class Lane:
         crowd = tuple((tenant.token, round(tenant.demand.utilisation, 6)) for tenant in others)
         changed, self._crowd = crowd != self._crowd, crowd
         if changed:
-            self._stretch = tenants.stretch([self._demand(self._knobs(now_s)).utilisation, *(used for _, used in crowd)])
+            self._stretch = tenants.stretch(
+                [self._demand(self._knobs(now_s)).utilisation, *(used for _, used in crowd)]
+            )
         return changed
 
     def _demand(self, knobs: dict[str, float | int | None]) -> Demand:
@@ -117,7 +135,10 @@ class Lane:
             spans = [phase.time_s * point.stretch for phase, point in points]
             whole_s = sum(spans) or 1.0
             over_w = [max(0.0, point.power_w - resident_w) for _, point in points]
-            used = sum(span_s * phase.utilisation for span_s, (phase, _) in zip(spans, points, strict=True)) / whole_s
+            used = (
+                sum(span_s * phase.utilisation for span_s, (phase, _) in zip(spans, points, strict=True))
+                / whole_s
+            )
             mean_w = sum(span_s * each_w for span_s, each_w in zip(spans, over_w, strict=True)) / whole_s
             self._demands[key] = Demand(used, mean_w, max(over_w, default=0.0), resident_w)
         return self._demands[key]
@@ -130,7 +151,10 @@ class Lane:
         changed, self._generation = generation != self._generation, generation
         around = self._look_around()
         if changed:
-            self._crowd = (*self._crowd, (0, 0.0))  # the job's own demand has changed: its stretch is worked out anew
+            self._crowd = (
+                *self._crowd,
+                (0, 0.0),
+            )  # the job's own demand has changed: its stretch is worked out anew
             self._look_around()
         return changed or around
 
@@ -147,7 +171,9 @@ class Lane:
         return end_s
 
     def requeue(self, from_s: float) -> float:
-        """Plan what is left after `from_s` again, under the setting and beside the jobs that are now there."""
+        """Plan what is left after `from_s` again, under the setting and beside the jobs that are now
+        there.
+        """
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
             for start_s, end_s, phase in self._queued
@@ -164,13 +190,32 @@ class Lane:
         state = self.machine.state
         knobs = self._knobs(start_s)
         resident = operate(self.card, None, **knobs)
-        pause = (tenants.RESIDENT_S, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0)
+        pause = (
+            tenants.RESIDENT_S,
+            resident.power_w,
+            resident.sm_clock_mhz,
+            resident.mem_clock_mhz,
+            0.0,
+            0.0,
+            0,
+        )
         self._note(start_s, plan, TimelineStretch(self._until_s, *pause[1:]))
         if self._slot is not None:
-            tenants.write(state, self.gpu, self._slot, self._token, self.memory_bytes, self._demand(knobs), self._rows, self._until_s)
+            tenants.write(
+                state,
+                self.gpu,
+                self._slot,
+                self._token,
+                self.memory_bytes,
+                self._demand(knobs),
+                self._rows,
+                self._until_s,
+            )
         if self._others(start_s - tenants.RESIDENT_S):
             there = tenants.present(state, self.gpu, rows=True)
-            state.publish(self.gpu, start_s, tenants.compose(there, start_s, idle(self.card)), idle(self.card))
+            state.publish(
+                self.gpu, start_s, tenants.compose(there, start_s, idle(self.card)), idle(self.card)
+            )
         else:
             state.publish(self.gpu, start_s, [*plan, pause], idle(self.card))
 
@@ -189,11 +234,19 @@ class Lane:
 
     def _knobs(self, at_s: float) -> dict[str, float | int | None]:
         limit_w, sm_min, sm_max, _, mem_max = self.machine.state.effective(self.gpu, at_s)
-        return {"power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
-                "mem_clock_mhz": mem_max or None}  # fmt: skip
+        return {
+            "power_limit_w": limit_w,
+            "min_sm_clock_mhz": sm_min or None,
+            "max_sm_clock_mhz": sm_max or None,
+            "mem_clock_mhz": mem_max or None,
+        }
 
-    def plan(self, at_s: float, phases: Sequence[WorkloadPhase]) -> tuple[list[Planned], list[tuple[float, float, WorkloadPhase]], float]:
-        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it."""
+    def plan(
+        self, at_s: float, phases: Sequence[WorkloadPhase]
+    ) -> tuple[list[Planned], list[tuple[float, float, WorkloadPhase]], float]:
+        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits
+        it.
+        """
         plan: list[Planned] = []
         rows: list[tuple[float, float, WorkloadPhase]] = []
         change_s = self.machine.state.control(self.gpu, "effective_from_s")
@@ -202,7 +255,9 @@ class Lane:
             while left > 1e-12:
                 knobs = self._knobs(at_s)
                 point = operate(self.card, phase.load, **knobs)
-                whole_s = phase.time_s * point.stretch * (1.0 if phase.kind == "checkpoint" else self._stretch)
+                whole_s = (
+                    phase.time_s * point.stretch * (1.0 if phase.kind == "checkpoint" else self._stretch)
+                )
                 span_s = left * whole_s
                 if at_s < change_s < at_s + span_s:
                     span_s = change_s - at_s
@@ -210,7 +265,7 @@ class Lane:
                 if self._mix is not None:
                     reasons |= activity.packed(self.card, self._mix, phase.load, point)
                 plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,
-                             phase.utilisation, phase.memory_utilisation, reasons))  # fmt: skip
+                             phase.utilisation, phase.memory_utilisation, reasons))
                 part = replace(phase, time_s=phase.time_s * span_s / whole_s) if span_s < whole_s else phase
                 rows.append((at_s, at_s + span_s, part))
                 left -= span_s / whole_s

@@ -1,7 +1,8 @@
 """What a simulated training learns: the power model tells what an epoch costs, this how many it takes.
 
-Epochs to a given accuracy follow E(b) = E0 x (1 + b/Bc + Bs/b): beyond a critical batch size more samples a step buy nothing
-(McCandlish et al., arXiv 1812.06162), and small batches are noisy. Runs scatter around that, as seeds do (Zeus, NSDI'23, section 4.3).
+Epochs to a given accuracy follow E(b) = E0 x (1 + b/Bc + Bs/b): beyond a critical batch size more samples a
+step buy nothing (McCandlish et al., arXiv 1812.06162), and small batches are noisy. Runs scatter around that,
+as seeds do (Zeus, NSDI'23, section 4.3).
 """
 
 from __future__ import annotations
@@ -51,8 +52,12 @@ def epochs_to_target(batch_size: int) -> float:
 
 
 def shorter(workload: str, samples: int) -> Workload:
-    """A named workload with an epoch of so many samples, for jobs that are run to their end while one waits."""
+    """A named workload with an epoch of so many samples, for jobs that are run to their end while one
+    waits.
+    """
     if samples < 1:
         raise UsageError(f"an epoch needs at least one sample, not {samples}")
     whole = named(workload)
-    return replace(whole, samples=samples, evaluation_samples=max(1, whole.evaluation_samples * samples // whole.samples))
+    return replace(
+        whole, samples=samples, evaluation_samples=max(1, whole.evaluation_samples * samples // whole.samples)
+    )

@@ -3,7 +3,8 @@
     machine = simulate(["A100", "V100"])          # real time; other processes find it through the environment
     machine = simulate("H100", stepped=True)      # time moves when a test says so
 
-A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). Nothing here is ever
+A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). Nothing here
+is ever
 chosen for the user: without a call, or the environment variable, there are no simulated GPUs.
 """
 
@@ -30,7 +31,9 @@ from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState, aliv
 
 @dataclass(frozen=True, slots=True)
 class SensorModel:
-    """How an architecture's sensors update (Yang et al., arXiv 2312.02741, table of >70 GPUs; nvml.h). Seconds."""
+    """How an architecture's sensors update (Yang et al., arXiv 2312.02741, table of >70 GPUs; nvml.h).
+    Seconds.
+    """
 
     nvml_architecture: int
     power_update_s: float
@@ -49,7 +52,8 @@ SENSORS = {
     "ada": SensorModel(8, 0.100, 0.100, 1.0, 0.100),
     "hopper": SensorModel(9, 0.100, 0.025, 1.0, 0.100),
 }
-# Reading over truth as published for these models or their nearest relative (same source); 1.0 where nothing is known.
+# Reading over truth as published for these models or their nearest relative (same source); 1.0 where nothing
+# is known.
 GAIN = {"P100": 1.005, "A100": 0.945, "A40": 0.95, "RTX6000": 0.938, "RTX3080TI": 0.955, "RTX4090": 0.957}
 NOISE = 0.003  # per update; without it readings repeat exactly and tools that drop repeats go blind
 UTILISATION_WINDOW_S = 1 / 6
@@ -101,7 +105,9 @@ class Machine:
         self.state.set_control(gpu, "lost", code)
 
     def close(self) -> None:
-        """Take the simulated GPUs away again: from this process, the environment, and, if this process made it, the disk."""
+        """Take the simulated GPUs away again: from this process, the environment, and, if this process
+        made it, the disk.
+        """
         path = self.state.path
         if os.environ.get(ENVIRONMENT_VARIABLE) == str(path):
             del os.environ[ENVIRONMENT_VARIABLE]
@@ -122,7 +128,8 @@ def create(
     privileged: bool = True,
     seed: int | None = None,
 ) -> Path:
-    """Write the file of a new machine with these cards, idle since its time 0; returns where, as `path` may have no space.
+    """Write the file of a new machine with these cards, idle since its time 0; returns where, as `path` may
+    have no space.
 
     Args:
         cards: Names of the catalogue ("A100"), separated by commas or as a list.
@@ -138,7 +145,9 @@ def create(
     """
     names = [name for name in (cards.split(",") if isinstance(cards, str) else list(cards)) if name.strip()]
     if not 1 <= len(names) <= MAX_GPUS:
-        raise SimulationError(f"{len(names)} simulated GPUs asked for; 1 to {MAX_GPUS} can be had, for example `A100,V100`")
+        raise SimulationError(
+            f"{len(names)} simulated GPUs asked for; 1 to {MAX_GPUS} can be had, for example `A100,V100`"
+        )
     if not scale > 0:
         raise SimulationError(f"the clock's speed must be a positive number, not {scale:g}")
     models = [catalogue.card(name) for name in names]
@@ -168,7 +177,8 @@ def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -
     low_w, default_w, high_w = card.power_limit_w
     values = {
         "name": f"{card.name} (simulated)",
-        # The seed says how a card behaves, not which card it is: two processes that simulate the same one do not hold one another's.
+        # The seed says how a card behaves, not which card it is: two processes that simulate the same one do
+        # not hold one another's.
         "uuid": f"GPU-{uuid.UUID(int=rng.getrandbits(128) ^ os.getpid(), version=4)}",
         "pci": f"00000000:{0x10 + gpu:02X}:00.0",
         "key": card.key,
@@ -189,7 +199,9 @@ def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -
         "average_window_s": sensor.average_window_s,
         "counter_update_s": sensor.counter_update_s,
         "sensor_phase_s": rng.uniform(0, sensor.power_update_s),
-        "counter_lag_s": rng.uniform(0, sensor.counter_update_s),  # nothing says that the two refresh together
+        "counter_lag_s": rng.uniform(
+            0, sensor.counter_update_s
+        ),  # nothing says that the two refresh together
         "gain": GAIN.get(card.key, 1.0),
         "noise": NOISE,
         "utilisation_window_s": UTILISATION_WINDOW_S,
@@ -226,10 +238,14 @@ def simulate(
     privileged: bool = True,
     seed: int | None = None,
 ) -> Machine:
-    """A new simulated machine, in this process and, through the environment, in its children. See `create`."""
+    """A new simulated machine, in this process and, through the environment, in its children. See
+    `create`.
+    """
     sweep()
     path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    path = create(cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed)
+    path = create(
+        cards, path, stepped=stepped, scale=scale, latency_s=latency_s, privileged=privileged, seed=seed
+    )
     try:
         machine = Machine(nvml_library.install(path))
     except SimulationError:

@@ -1,9 +1,10 @@
-"""An NVML that is not there: stands in place of `pynvml.nvmlLib` and answers from the simulated machine's memory.
+"""An NVML that is not there: stands in place of `pynvml.nvmlLib` and answers from the simulated machine's
+memory.
 
-`install()` puts it where pynvml keeps the loaded library, so that everything above runs unchanged: our own driver, and
-any other NVML program in the process. Each function takes what pynvml passes (handles, `byref` arguments, buffers) and
-returns an NVML code. What a function answers, and which code it fails with, follows nvml.h; what it does not have is a
-missing symbol, as in an old driver.
+`install()` puts it where pynvml keeps the loaded library, so that everything above runs unchanged: our own
+driver, and any other NVML program in the process. Each function takes what pynvml passes (handles, `byref`
+arguments, buffers) and returns an NVML code. What a function answers, and which code it fails with, follows
+nvml.h; what it does not have is a missing symbol, as in an old driver.
 
 Standard library and pynvml only: the sampling process imports this.
 """
@@ -62,7 +63,9 @@ class MachineClock:
         return float(self._state.header("scale"))
 
     def writer(self) -> int:
-        """The pid of another process that is about to change the machine and keeps others from it; 0: none."""
+        """The pid of another process that is about to change the machine and keeps others from it; 0:
+        none.
+        """
         return self._state.holder()
 
     def sleep(self, seconds: float) -> None:
@@ -72,9 +75,13 @@ class MachineClock:
             time.sleep(seconds / self.scale)
 
     def step(self, seconds: float) -> None:
-        """Move a stepped clock. Listeners are called with the new time first and may stop at moments before it."""
+        """Move a stepped clock. Listeners are called with the new time first and may stop at moments
+        before it.
+        """
         if not self.stepped:
-            raise SimulationError("this simulated machine runs by itself; simulate(..., stepped=True) makes one to step")
+            raise SimulationError(
+                "this simulated machine runs by itself; simulate(..., stepped=True) makes one to step"
+            )
         if seconds < 0:
             raise SimulationError(f"time does not go back ({seconds:g} s)")
         target_s = self() + seconds
@@ -91,7 +98,9 @@ class MachineClock:
 
 
 class SimulatedLibrary(gpm.GpmAnswers):
-    """What `ctypes.CDLL` would be, for simulated GPUs. `simulated` and `clock` tell the driver's door what it talks to."""
+    """What `ctypes.CDLL` would be, for simulated GPUs. `simulated` and `clock` tell the driver's door what
+    it talks to.
+    """
 
     simulated = True
 
@@ -106,10 +115,14 @@ class SimulatedLibrary(gpm.GpmAnswers):
                 setattr(self, name[1:], Function(self._guarded(name[1:], getattr(self, name))))
 
     def _guarded(self, name: str, call: Callable[..., int]) -> Callable[..., Any]:
-        """The checks that every call passes: driver, initialisation, injected faults, a lost GPU, call latency."""
+        """The checks that every call passes: driver, initialisation, injected faults, a lost GPU, call
+        latency.
+        """
         if name == "nvmlErrorString":
             return call
-        on_device = (name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name) or name in gpm.ON_DEVICE
+        on_device = (
+            name.startswith("nvmlDevice") and "HandleBy" not in name and "Count" not in name
+        ) or name in gpm.ON_DEVICE
         by_index = "HandleByIndex" in name
         needs_init = not name.startswith("nvmlInit")
         state = self.state
@@ -140,7 +153,9 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     @staticmethod
     def _on_instance(name: str, gpu: int, *arguments: Any) -> int:
-        """A MIG instance tells that it is one, and of which GPU; power and clocks are the whole GPU's alone."""
+        """A MIG instance tells that it is one, and of which GPU; power and clocks are the whole GPU's
+        alone.
+        """
         if name == "nvmlDeviceIsMigDeviceHandle":
             arguments[0]._obj.value = 1
             return OK
@@ -206,7 +221,9 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:
         text = uuid.value.decode()
-        if text.upper().startswith("MIG-"):  # each GPU in MIG mode has one instance, with the rest of its UUID
+        if text.upper().startswith(
+            "MIG-"
+        ):  # each GPU in MIG mode has one instance, with the rest of its UUID
             for gpu in range(self.state.count):
                 whole = self.state.card(gpu, "uuid")
                 if self.state.card(gpu, "mig") and whole[4:].upper() == text[4:].upper():
@@ -252,7 +269,10 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
     def _nvmlDeviceGetCudaComputeCapability(self, gpu: int, major: Any, minor: Any) -> int:
-        major._obj.value, minor._obj.value = self.state.card(gpu, "cc_major"), self.state.card(gpu, "cc_minor")
+        major._obj.value, minor._obj.value = (
+            self.state.card(gpu, "cc_major"),
+            self.state.card(gpu, "cc_minor"),
+        )
         return OK
 
     def _nvmlDeviceGetMemoryInfo(self, gpu: int, info: Any) -> int:
@@ -329,11 +349,13 @@ class SimulatedLibrary(gpm.GpmAnswers):
             limit_w, enforced_w = state.control(gpu, "limit_w"), state.control(gpu, "enforced_w")
             watts = {187: state.card(gpu, "limit_min_w"), 188: state.card(gpu, "limit_max_w"),
                      189: state.card(gpu, "limit_default_w"), 192: limit_w,
-                     190: min(limit_w, enforced_w) if enforced_w else limit_w}[field]  # fmt: skip
+                     190: min(limit_w, enforced_w) if enforced_w else limit_w}[field]
             return OK, round(1000 * watts)
         return UNSUPPORTED, 0
 
-    def _nvmlDeviceGetSamples(self, gpu: int, kind: Any, since: Any, value_type: Any, count: Any, samples: Any) -> int:
+    def _nvmlDeviceGetSamples(
+        self, gpu: int, kind: Any, since: Any, value_type: Any, count: Any, samples: Any
+    ) -> int:
         if kind.value != 0 or not self.state.able(gpu, "samples"):
             return UNSUPPORTED
         update_s, now = self.state.card(gpu, "power_update_s"), self._now()
@@ -399,7 +421,11 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
     def _nvmlDeviceGetSupportedMemoryClocks(self, gpu: int, count: Any, clocks: Any) -> int:
-        return _fill(count, clocks, self.state.mem_clocks(gpu)) if self.state.able(gpu, "clocks") else UNSUPPORTED
+        return (
+            _fill(count, clocks, self.state.mem_clocks(gpu))
+            if self.state.able(gpu, "clocks")
+            else UNSUPPORTED
+        )
 
     def _nvmlDeviceGetSupportedGraphicsClocks(self, gpu: int, mem_mhz: Any, count: Any, clocks: Any) -> int:
         if not self.state.able(gpu, "clocks"):
@@ -538,7 +564,8 @@ def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
         present.state.close()
     elif present is not None:
         raise SimulationError(
-            "this process has the real NVML library loaded, and one process has the real GPUs or simulated ones, never both; "
+            "this process has the real NVML library loaded, and one process has the real GPUs or simulated "
+            "ones, never both; "
             "restart the kernel and choose the simulated GPUs first"
         )
     library = SimulatedLibrary(MachineState(path))

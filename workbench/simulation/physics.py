@@ -1,15 +1,16 @@
 """How fast and how hungry a GPU is at a power limit and a pair of clocks.
 
-One busy phase is described by what it does at the card's highest clocks (`Load`); `operate` says what becomes of it
-anywhere else. With x and u the SM and memory clock relative to their highest, and V the relative core voltage:
+One busy phase is described by what it does at the card's highest clocks (`Load`); `operate` says what becomes
+of it anywhere else. With x and u the SM and memory clock relative to their highest, and V the relative core
+voltage:
 
     V(x)    = v_knee up to x = knee, then a straight line to V(1) = 1
     time    = S * (k/S * x**-n + m/S * u**-n) ** (1/n) + 1 - S          k, m: the load's shares, S = k + m
     power   = static(u) + C * V(x)**2 * x * activity + M * u * (share of time the memory is busy)
 
-For a card with n = 1 and no memory figures this is P = P_s + D * x * V(x)**2 and T = k/x + 1 - k, the model fitted to
-the traces of Zeus (NSDI'23). A power limit lowers x, never u, until the power fits; below `x_min` it does not go, so a
-limit that is too low is exceeded, as measured.
+For a card with n = 1 and no memory figures this is P = P_s + D * x * V(x)**2 and T = k/x + 1 - k, the model
+fitted to the traces of Zeus (NSDI'23). A power limit lowers x, never u, until the power fits; below `x_min`
+it does not go, so a limit that is too low is exceeded, as measured.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import Protocol
 class Card:
     """A model of GPU: what its data sheet says, and the constants of its power and time.
 
-    Tuples that go with `mem_clocks_mhz` are in its order, highest first; left empty, the card has no such effect.
+    Tuples that go with `mem_clocks_mhz` are in its order, highest first; left empty, the card has no such
+    effect.
 
     Attributes:
         power_limit_w: Lowest, default and highest power limit.
@@ -38,7 +40,8 @@ class Card:
         v_knee: Relative voltage at and below the knee.
         x_min: Relative SM clock below which the power limit does not push.
         overlap: n above: 1 adds compute and memory time, larger lets them overlap.
-        clocked_share: Share of the core's dynamic power spent whenever the card is busy, however often the SMs wait.
+        clocked_share: Share of the core's dynamic power spent whenever the card is busy, however often the
+            SMs wait.
         mem_dynamic_w: M above: power of the memory when it never rests, at its highest clock.
         mem_static_w: What each memory clock adds to `static_w` and `gap_w` over the lowest.
         mem_top_sm_mhz: The highest SM clock the driver pairs with each memory clock.
@@ -77,7 +80,8 @@ class Card:
     slowdown_c: float = 87.0
 
     def __hash__(self) -> int:
-        # A card is the key of every cached operating point; hashing its hundred clocks each time is most of a call.
+        # A card is the key of every cached operating point; hashing its hundred clocks each time is most of a
+        # call.
         return hash(self.key)
 
 
@@ -124,7 +128,9 @@ class SelfSettling(Hashable, Protocol):
         min_sm_clock_mhz: int | None = None,
         mem_clock_mhz: int | None = None,
     ) -> OperatingPoint:
-        """As the function of that name; `stretch` is relative to this work's own reference and may be below 1."""
+        """As the function of that name; `stretch` is relative to this work's own reference and may be
+        below 1.
+        """
 
 
 @lru_cache(maxsize=65536)
@@ -139,8 +145,9 @@ def operate(
 ) -> OperatingPoint:
     """Where the card settles under a load; without one (`None`) it waits in a gap.
 
-    Clocks snap to the card's lists, downwards. Under a power limit a real clock dithers between two steps, so power
-    reaches the limit exactly and only the reported clock is rounded. A limit is stronger than `min_sm_clock_mhz`.
+    Clocks snap to the card's lists, downwards. Under a power limit a real clock dithers between two steps, so
+    power reaches the limit exactly and only the reported clock is rounded. A limit is stronger than
+    `min_sm_clock_mhz`.
 
     >>> from dataclasses import replace
     >>> from workbench.simulation.catalogue import CARDS
@@ -151,9 +158,12 @@ def operate(
     """
     if load is not None and not isinstance(load, Load):
         return load.operate(
-            card, power_limit_w=power_limit_w, max_sm_clock_mhz=max_sm_clock_mhz, min_sm_clock_mhz=min_sm_clock_mhz,
+            card,
+            power_limit_w=power_limit_w,
+            max_sm_clock_mhz=max_sm_clock_mhz,
+            min_sm_clock_mhz=min_sm_clock_mhz,
             mem_clock_mhz=mem_clock_mhz,
-        )  # fmt: skip
+        )
     memory = memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
     mem_clock = card.mem_clocks_mhz[memory]
     clock = locked_clock(card, memory, min_sm_clock_mhz, max_sm_clock_mhz)
@@ -208,8 +218,8 @@ def memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int | 
     if mem_clock_mhz is None:
         return 0
     index = card.mem_clocks_mhz.index(clock_at_most(card.mem_clocks_mhz, mem_clock_mhz))
-    # The lowest memory clocks go with low SM clocks only: an RTX 3080 Ti asked for 630 MHz with 405 runs 630 with 810
-    # (GPU-FREQUENCY-DVFS). Lifting the memory, not dropping the SM, is what the driver does.
+    # The lowest memory clocks go with low SM clocks only: an RTX 3080 Ti asked for 630 MHz with 405 runs 630
+    # with 810 (GPU-FREQUENCY-DVFS). Lifting the memory, not dropping the SM, is what the driver does.
     while index and card.mem_top_sm_mhz and (min_sm_clock_mhz or 0) > card.mem_top_sm_mhz[index]:
         index -= 1
     return index
@@ -267,7 +277,9 @@ def busy_share(card: Card, load: Load, share: float) -> float:
 
 
 def _clock_for(card: Card, load: Load, dynamic_w: float, low: float, high: float, u: float) -> float:
-    """The highest relative SM clock in low..high whose power over static is at most `dynamic_w`, or else `low`."""
+    """The highest relative SM clock in low..high whose power over static is at most `dynamic_w`, or else
+    `low`.
+    """
     if _dynamic_w(card, load, low, u) >= dynamic_w:
         return low
     for _ in range(52):

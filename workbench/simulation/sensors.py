@@ -1,9 +1,9 @@
 """What a simulated GPU's sensors say about its true power.
 
-reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update period; the
-energy counter is the exact integral at the last tick. Update periods, windows and gains after Yang et al., "Part-time
-power measurements" (arXiv 2312.02741) and nvml.h; the model reproduces the readings of an RTX 3090 (R2 1.000) and an A100
-(R2 0.960, 25 ms windows every 100 ms).
+reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
+period; the energy counter is the exact integral at the last tick. Update periods, windows and gains after
+Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h; the model reproduces the readings
+of an RTX 3090 (R2 1.000) and an A100 (R2 0.960, 25 ms windows every 100 ms).
 
 Standard library only: the sampling process imports this.
 """
@@ -26,7 +26,8 @@ def tick_s(state: MachineState, gpu: int, at_s: float, update_s: float, lag_s: f
 def power_w(state: MachineState, gpu: int, at_s: float, *, averaged: bool = False) -> float:
     """The board power reading (watts) that a driver call at this time returns.
 
-    `averaged` asks for the one-second average of Ampere (but GA100) and newer; elsewhere it is the instantaneous reading.
+    `averaged` asks for the one-second average of Ampere (but GA100) and newer; elsewhere it is the
+    instantaneous reading.
     """
     update_s = state.card(gpu, "power_update_s")
     window_s = state.card(gpu, "average_window_s") if averaged else 0.0

@@ -1,11 +1,14 @@
 """The simulated machine's memory: one mapped file that every process sees.
 
-A header (clock, rights, faults), then one block per GPU: what the card is, what it is set to, and a ring of segments of
-piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence number tells them to
-look again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never rewritten, so energy never goes back.
+A header (clock, rights, faults), then one block per GPU: what the card is, what it is set to, and a ring of
+segments of piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence
+number tells them to look again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
+rewritten, so energy never goes back.
 
-Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so that the C
-fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` are its whole description.
+Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so
+    that the C
+fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` are its whole
+description.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ HEADER = {
     "owner_namespace": (112, "Q"),  # of the owner's pid
 }
 FAULTS_AT = 1024
-FAULT = struct.Struct("<64sIiii")  # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
+FAULT = struct.Struct(
+    "<64sIiii"
+)  # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
 HEADER_BYTES = 4096
 
 CARD = {
@@ -95,7 +100,10 @@ CARD = {
     "mig": (400, "I"),
     "power_scope": (404, "I"),  # the NVML scope that the power fields answer in: 0 the GPU, 1 its module
     "counter_lag_s": (408, "d"),
-    "mem_top_sm": (416, "8I"),  # the highest and the lowest SM clock that go with each memory clock; 0: all do
+    "mem_top_sm": (
+        416,
+        "8I",
+    ),  # the highest and the lowest SM clock that go with each memory clock; 0: all do
     "mem_low_sm": (448, "8I"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
@@ -168,15 +176,18 @@ class Segment(NamedTuple):
 
 
 class MachineState:
-    """The mapped file of one simulated machine. Fields are read and written by name; times are the machine's."""
+    """The mapped file of one simulated machine. Fields are read and written by name; times are the
+    machine's.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            self._file = open(self.path, "r+b")  # noqa: SIM115 - lives as long as the mapping
+            self._file = open(self.path, "r+b")  # noqa: SIM115
         except OSError as error:
             raise SimulationError(
-                f"the simulated GPUs of this process are gone: {self.path} cannot be opened ({error.strerror}). "
+                f"the simulated GPUs of this process are gone: {self.path} cannot be opened "
+                f"({error.strerror}). "
                 "`%gpu simulate A100` in a notebook, or workbench.simulate('A100'), makes new ones"
             ) from error
         with self._file:
@@ -194,7 +205,8 @@ class MachineState:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], count: int) -> MachineState:
-        """A new file for `count` GPUs, all zero but for magic, version and count; in the temporary directory where `path` is full.
+        """A new file for `count` GPUs, all zero but for magic, version and count; in the temporary directory
+        where `path` is full.
 
         Raises:
             SimulationError: it fits in neither.
@@ -203,7 +215,9 @@ class MachineState:
         try:
             return cls(_shared_memory.create(path, size_bytes, struct.pack("<8sII", MAGIC, VERSION, count)))
         except OSError as error:
-            raise SimulationError(f"there is no place for {count} simulated GPU{'s' * (count != 1)}: {error}") from error
+            raise SimulationError(
+                f"there is no place for {count} simulated GPU{'s' * (count != 1)}: {error}"
+            ) from error
 
     def close(self) -> None:
         if not self.closed:
@@ -268,7 +282,9 @@ class MachineState:
 
     def sm_clocks(self, gpu: int) -> tuple[int, ...]:
         """Supported SM clocks in MHz, highest first."""
-        return struct.unpack_from(f"<{self.card(gpu, 'n_sm_clocks')}I", self._map, self._base(gpu) + SM_CLOCKS_AT)
+        return struct.unpack_from(
+            f"<{self.card(gpu, 'n_sm_clocks')}I", self._map, self._base(gpu) + SM_CLOCKS_AT
+        )
 
     def set_sm_clocks(self, gpu: int, clocks: Sequence[int]) -> None:
         struct.pack_into(f"<{len(clocks)}I", self._map, self._base(gpu) + SM_CLOCKS_AT, *clocks)
@@ -311,8 +327,12 @@ class MachineState:
                     fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1)
 
     def holder(self) -> int:
-        """The pid of another process that holds the file's lock, which is not waited for nor taken; 0: none, or not known here."""
-        if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere a lock's description is laid out differently
+        """The pid of another process that holds the file's lock, which is not waited for nor taken; 0:
+        none, or not known here.
+        """
+        if fcntl is None or not sys.platform.startswith(
+            "linux"
+        ):  # elsewhere a lock's description is laid out differently
             return 0
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(self._lock_fd, fcntl.F_GETLK, asked))
@@ -325,12 +345,19 @@ class MachineState:
         with self.writing():
             base, now = self._base(gpu), self.now_s()
             if now >= self.control(gpu, "effective_from_s"):
-                for old, new in (("was_limit_w", "limit_w"), ("was_sm_min", "lock_sm_min"), ("was_sm_max", "lock_sm_max"),
-                                 ("was_mem_min", "lock_mem_min"), ("was_mem_max", "lock_mem_max")):  # fmt: skip
+                for old, new in (
+                    ("was_limit_w", "limit_w"),
+                    ("was_sm_min", "lock_sm_min"),
+                    ("was_sm_max", "lock_sm_max"),
+                    ("was_mem_min", "lock_mem_min"),
+                    ("was_mem_max", "lock_mem_max"),
+                ):
                     self._write(CONTROL[old], base, self._read(CONTROL[new], base))
             for name, value in values.items():
                 self._write(CONTROL[name], base, value)
-            self.set_control(gpu, "effective_from_s", now + max(self.card(gpu, "governor_delay_s"), 2 * GUARD_S))
+            self.set_control(
+                gpu, "effective_from_s", now + max(self.card(gpu, "governor_delay_s"), 2 * GUARD_S)
+            )
             self.set_control(gpu, "generation", self.control(gpu, "generation") + 1)
 
     def generation(self, gpu: int) -> int:
@@ -338,7 +365,9 @@ class MachineState:
         return int(struct.unpack_from("<Q", self._map, self._base(gpu) + CONTROL["generation"][0])[0])
 
     def effective(self, gpu: int, at_s: float) -> tuple[float, int, int, int, int]:
-        """Power limit in watts and the locks (SM min, max, memory min, max; 0: none) that the hardware obeys at a time."""
+        """Power limit in watts and the locks (SM min, max, memory min, max; 0: none) that the hardware
+        obeys at a time.
+        """
         base = self._base(gpu)
         from_s, limit, a, b, c, d, was, e, f, g, h = struct.unpack_from("<ddIIIIdIIII", self._map, base + 520)
         if at_s < from_s:
@@ -348,23 +377,33 @@ class MachineState:
 
     # the power timeline
 
-    def publish(self, gpu: int, start_s: float, plan: Sequence[tuple[float, float, int, int, float, float, int]],
-                tail: tuple[float, int, int, float, float, int]) -> None:  # fmt: skip
+    def publish(
+        self,
+        gpu: int,
+        start_s: float,
+        plan: Sequence[tuple[float, float, int, int, float, float, int]],
+        tail: tuple[float, int, int, float, float, int],
+    ) -> None:
         """Replace everything after `start_s` by a plan and what follows it for ever.
 
-        `plan` holds (duration_s, power_w, SM MHz, memory MHz, utilisation, memory utilisation, reasons) and `tail` the
-        same without a duration. Nothing before now + `GUARD_S` is changed: a plan that starts earlier is cut.
+        `plan` holds (duration_s, power_w, SM MHz, memory MHz, utilisation, memory utilisation, reasons) and
+        `tail` the same without a duration. Nothing before now + `GUARD_S` is changed: a plan that starts
+        earlier is cut.
         """
         with self.writing():
             base = self._base(gpu)
             sequence, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
-            # Readers wait from here on: one that looked while this writer was put to sleep, after it had chosen the time
-            # from which it rewrites, would see energy go back.
+            # Readers wait from here on: one that looked while this writer was put to sleep, after it had
+            # chosen the time from which it rewrites, would see energy go back.
             sequence |= 1
             _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence)
             floor_s = self.now_s() + (0.0 if self.header("stepped") else GUARD_S)
             keep = total
-            while keep > 0 and keep > total - RING and self._segment(base, keep - 1).start_s >= max(start_s, floor_s):
+            while (
+                keep > 0
+                and keep > total - RING
+                and self._segment(base, keep - 1).start_s >= max(start_s, floor_s)
+            ):
                 keep -= 1
             last = self._segment(base, keep - 1) if keep else None
             _WHOLE.pack_into(self._map, base + TOTAL_AT, keep)  # true whenever this process should die
@@ -377,8 +416,14 @@ class MachineState:
                         rows.append((begin_s, *values))
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
-                    energy_j = 0.0 if last is None else last.energy_before_j + last.power_w * (begin_s - last.start_s)
-                    last = Segment(begin_s, power_w, energy_j, int(sm), int(mem), busy, mem_busy, int(reasons))
+                    energy_j = (
+                        0.0
+                        if last is None
+                        else last.energy_before_j + last.power_w * (begin_s - last.start_s)
+                    )
+                    last = Segment(
+                        begin_s, power_w, energy_j, int(sm), int(mem), busy, mem_busy, int(reasons)
+                    )
                     SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
                     cursor += 1
             finally:
@@ -458,7 +503,9 @@ class MachineState:
         return busy / (to_s - from_s), mem_busy / (to_s - from_s)
 
     def spans(self, gpu: int, from_s: float, to_s: float) -> list[tuple[float, float, int]]:
-        """What lies between two times, newest first: how long each segment reaches into it, its SM utilisation, its reasons."""
+        """What lies between two times, newest first: how long each segment reaches into it, its SM
+        utilisation, its reasons.
+        """
         base, end_s = self._base(gpu), to_s
         _, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
         found = []
@@ -507,7 +554,9 @@ class MachineState:
             others = [row for row in self.processes(gpu) if row[0] != pid]
             rows = others + ([(pid, memory_bytes)] if memory_bytes is not None else [])
             if len(rows) > PROCESS_SLOTS:
-                raise SimulationError(f"a simulated GPU takes {PROCESS_SLOTS} processes at most; stop one first")
+                raise SimulationError(
+                    f"a simulated GPU takes {PROCESS_SLOTS} processes at most; stop one first"
+                )
             for slot in range(PROCESS_SLOTS):
                 pid_, memory = rows[slot] if slot < len(rows) else (0, 0)
                 PROCESS.pack_into(self._map, base + slot * PROCESS.size, pid_, 0, memory)
@@ -515,7 +564,9 @@ class MachineState:
     # faults
 
     def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function answer `code`: `times` times (-1: for ever), after `after` good calls, on one GPU or any."""
+        """Make an NVML function answer `code`: `times` times (-1: for ever), after `after` good calls, on
+        one GPU or any.
+        """
         with self.writing():
             for slot in range(FAULT_SLOTS):
                 at = FAULTS_AT + slot * FAULT.size

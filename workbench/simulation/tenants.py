@@ -1,21 +1,26 @@
-"""Jobs that share a simulated GPU, of one process or of several: what they keep in the machine's memory, and what the card makes of it.
+"""Jobs that share a simulated GPU, of one process or of several: what they keep in the machine's memory, and
+what the card makes of it.
 
-Sharing is CUDA's time slicing between processes. With u_i the utilisation of job i alone and U their sum over n jobs that run,
+Sharing is CUDA's time slicing between processes. With u_i the utilisation of job i alone and U their sum over
+n jobs that run,
 
     stretch      every iteration takes max(1 + 0.078 (n - 1) U, U) times as long as alone
     utilisation  min(1, U)
     power        resident + f(min(1, U)) * (mean of D_i / f(u_i), weighted by u_i),  f(u) = 2 u - u**1.55
 
-where D_i is the mean power of job i alone over that of a resident GPU that waits. The first law and the second fit tables 1 to 3 of EaCO
-(Haghshenas and Hashemi, arXiv 2412.08294: 8x V100, four trainings alone and together), f is the form of Fan, Weber and Barroso (ISCA'07,
-section 4) that fits the same tables: power is concave in utilisation, which is why sharing saves energy at all. A GPU has no more time than
-it has: from U = 1 on jobs wait for each other, whatever else they do (those tables end at U = 1.005). The V100's numbers stand for every
+where D_i is the mean power of job i alone over that of a resident GPU that waits. The first law and the
+second fit tables 1 to 3 of EaCO (Haghshenas and Hashemi, arXiv 2412.08294: 8x V100, four trainings alone and
+together), f is the form of Fan, Weber and Barroso (ISCA'07, section 4) that fits the same tables: power is
+concave in utilisation, which is why sharing saves energy at all. A GPU has no more time than
+it has: from U = 1 on jobs wait for each other, whatever else they do (those tables end at U = 1.005). The
+    V100's numbers stand for every
 card.
 
-Slices are far shorter than what sensors see, so phases of jobs that run at once show in power and utilisation as a mean around which each
-job's phases swing as far as the card allows; the means are those above.
+Slices are far shorter than what sensors see, so phases of jobs that run at once show in power and utilisation
+as a mean around which each job's phases swing as far as the card allows; the means are those above.
 
-Standard library only. Each job has a slot with its demand and the timeline that it has queued; whoever queues writes the card's.
+Standard library only. Each job has a slot with its demand and the timeline that it has queued; whoever queues
+writes the card's.
 """
 
 from __future__ import annotations
@@ -32,13 +37,18 @@ from .state import TENANT_BYTES, TENANT_SLOTS, MachineState, alive
 
 SLOPE, EXPONENT = 0.078, 1.55
 RESIDENT_S = 60.0  # a job that queues nothing any more holds its clocks for so long
-GRACE_S = 0.02  # real seconds without queued work, as of a host that is late, from which a job slows nobody any more
-_HEAD = struct.Struct("<IIQQdddddd")  # pid, rows, token, memory; utilisation, dynamic, peak and resident power, end of its queue, spare
+# real seconds without queued work, as of a host that is late, from which a job slows nobody any more
+GRACE_S = 0.02
+_HEAD = struct.Struct(
+    "<IIQQdddddd"
+)  # pid, rows, token, memory; utilisation, dynamic, peak and resident power, end of its queue, spare
 _ROW = struct.Struct("<ddIIffQ")
 _ROWS_AT = 128
 MOST_ROWS = (TENANT_BYTES - _ROWS_AT) // _ROW.size
 
-Planned = tuple[float, float, int, int, float, float, int]  # duration, power, SM MHz, memory MHz, utilisations, reasons
+Planned = tuple[
+    float, float, int, int, float, float, int
+]  # duration, power, SM MHz, memory MHz, utilisations, reasons
 Tail = tuple[float, int, int, float, float, int]
 
 
@@ -108,7 +118,11 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
     total = sum(demand.utilisation for demand in demands)
     if total <= 0.0:
         return max((demand.dynamic_w for demand in demands), default=0.0)
-    scale_w = sum(demand.utilisation * demand.dynamic_w / concave(demand.utilisation) for demand in demands if demand.utilisation > 0)
+    scale_w = sum(
+        demand.utilisation * demand.dynamic_w / concave(demand.utilisation)
+        for demand in demands
+        if demand.utilisation > 0
+    )
     return concave(total) * scale_w / total
 
 
@@ -116,7 +130,9 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
 
 
 def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
-    """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are taken."""
+    """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are
+    taken.
+    """
     taken = {tenant.slot for tenant in present(state, gpu)}
     free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
     if free is None:
@@ -143,8 +159,19 @@ def alone(state: MachineState, gpu: int) -> bool:
     return int(state.control(gpu, "tenants")) <= 1
 
 
-def write(state: MachineState, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand, rows: Sequence[TimelineStretch], until_s: float) -> None:
-    """Say what a job has queued, ends of stretches being the next one's start; what does not fit is made coarser."""
+def write(
+    state: MachineState,
+    gpu: int,
+    slot: int,
+    token: int,
+    memory_bytes: int,
+    demand: Demand,
+    rows: Sequence[TimelineStretch],
+    until_s: float,
+) -> None:
+    """Say what a job has queued, ends of stretches being the next one's start; what does not fit is made
+    coarser.
+    """
     kept = coarser(rows, until_s) if len(rows) > MOST_ROWS else rows
     at = state.tenants_at(gpu) + slot * TENANT_BYTES
     packed = b"".join(_ROW.pack(*row) for row in kept)
@@ -164,11 +191,23 @@ def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant
     base = state.tenants_at(gpu)
     for slot in range(TENANT_SLOTS):
         at = base + slot * TENANT_BYTES
-        pid, count, token, memory, u, mean_w, peak_w, resident_w, until_s, _ = _HEAD.unpack(state.get(at, _HEAD.size))
+        pid, count, token, memory, u, mean_w, peak_w, resident_w, until_s, _ = _HEAD.unpack(
+            state.get(at, _HEAD.size)
+        )
         if not pid or (pid != os.getpid() and not alive(pid)):
             continue
         queued = _ROW.iter_unpack(state.get(at + _ROWS_AT, count * _ROW.size)) if rows else ()
-        found.append(Tenant(slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s, tuple(map(TimelineStretch._make, queued))))
+        found.append(
+            Tenant(
+                slot,
+                pid,
+                token,
+                memory,
+                Demand(u, mean_w, peak_w, resident_w),
+                until_s,
+                tuple(map(TimelineStretch._make, queued)),
+            )
+        )
     return found
 
 
@@ -183,7 +222,9 @@ def grace_s(state: MachineState) -> float:
 
 
 def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStretch]:
-    """Neighbours put together until there are few enough; their powers and utilisations are means, so energy stays."""
+    """Neighbours put together until there are few enough; their powers and utilisations are means, so
+    energy stays.
+    """
     at_once = -(-len(rows) // MOST_ROWS)
     ends = [row.start_s for row in rows[1:]] + [until_s]
     out = []
@@ -192,11 +233,22 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
         lengths = [max(end_s - row.start_s, 0.0) for row, end_s in zip(group, spans, strict=True)]
         whole_s = sum(lengths) or 1.0
 
-        def mean(place: int, group: Sequence[TimelineStretch] = group, lengths: Sequence[float] = lengths, whole_s: float = whole_s) -> float:
-            return float(sum(row[place] * length_s for row, length_s in zip(group, lengths, strict=True)) / whole_s)
+        def mean(
+            place: int,
+            group: Sequence[TimelineStretch] = group,
+            lengths: Sequence[float] = lengths,
+            whole_s: float = whole_s,
+        ) -> float:
+            return float(
+                sum(row[place] * length_s for row, length_s in zip(group, lengths, strict=True)) / whole_s
+            )
 
         hungriest = max(group, key=lambda row: row.power_w)
-        out.append(hungriest._replace(start_s=group[0].start_s, power_w=mean(1), utilisation=mean(4), memory_utilisation=mean(5)))
+        out.append(
+            hungriest._replace(
+                start_s=group[0].start_s, power_w=mean(1), utilisation=mean(4), memory_utilisation=mean(5)
+            )
+        )
     return out
 
 
@@ -204,7 +256,9 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
 
 
 def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planned]:
-    """The card's timeline from a moment until all that is queued has ended, and its jobs have left their clocks."""
+    """The card's timeline from a moment until all that is queued has ended, and its jobs have left their
+    clocks.
+    """
     ends = [tenant.until_s + RESIDENT_S for tenant in tenants]
     borders = {from_s, *ends, *(tenant.until_s for tenant in tenants)}
     for tenant in tenants:
@@ -217,7 +271,9 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
         active: list[tuple[Tenant, TimelineStretch]] = []
         waiting: list[tuple[float, int, int]] = []  # power and clocks
         for number, tenant in enumerate(tenants):
-            while places[number] + 1 < len(tenant.rows) and tenant.rows[places[number] + 1].start_s <= begin_s:
+            while (
+                places[number] + 1 < len(tenant.rows) and tenant.rows[places[number] + 1].start_s <= begin_s
+            ):
                 places[number] += 1
             row = tenant.rows[places[number]] if tenant.rows else None
             if row is not None and row.start_s <= begin_s < tenant.until_s:
@@ -241,7 +297,9 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
 
 
 class _JobMixture:
-    """Jobs that run at once: the means of the laws above, and how far each job's phases may swing around them."""
+    """Jobs that run at once: the means of the laws above, and how far each job's phases may swing around
+    them.
+    """
 
     def __init__(self, demands: Sequence[Demand]) -> None:
         self.demands = demands
@@ -250,20 +308,36 @@ class _JobMixture:
         self.alone_w = sum(demand.dynamic_w for demand in demands)
         total = sum(demand.utilisation for demand in demands)
         self.utilisation, self.total = min(1.0, total), total
-        highest_w = self.dynamic_w * sum(demand.peak_w for demand in demands) / self.alone_w if self.alone_w > 0 else 0.0
+        highest_w = (
+            self.dynamic_w * sum(demand.peak_w for demand in demands) / self.alone_w
+            if self.alone_w > 0
+            else 0.0
+        )
         self.swing = _swing(self.dynamic_w, highest_w, max(demand.peak_w for demand in demands))
-        self.busy_swing = _swing(self.utilisation, self.utilisation * len(demands) / total if total > 0 else 0.0, 1.0)
+        self.busy_swing = _swing(
+            self.utilisation, self.utilisation * len(demands) / total if total > 0 else 0.0, 1.0
+        )
 
     def at(self, rows: Sequence[TimelineStretch]) -> Tail:
         """Power, clocks, utilisations and reasons at a moment at which the jobs are in these phases."""
         now_w = sum(row.power_w - demand.resident_w for row, demand in zip(rows, self.demands, strict=True))
         busy = sum(row.utilisation for row in rows)
-        power_w = self.dynamic_w * (1.0 - self.swing + (self.swing * now_w / self.alone_w if self.alone_w > 0 else 0.0))
-        used = self.utilisation * (1.0 - self.busy_swing + (self.busy_swing * busy / self.total if self.total > 0 else 0.0))
+        power_w = self.dynamic_w * (
+            1.0 - self.swing + (self.swing * now_w / self.alone_w if self.alone_w > 0 else 0.0)
+        )
+        used = self.utilisation * (
+            1.0 - self.busy_swing + (self.busy_swing * busy / self.total if self.total > 0 else 0.0)
+        )
         hungriest = max(rows, key=lambda row: row.power_w)
         moving = min(1.0, sum(row.memory_utilisation for row in rows))
         clocks = hungriest.sm_clock_mhz, hungriest.mem_clock_mhz
-        return (self.resident_w + max(power_w, 0.0), *clocks, min(max(used, 0.0), 1.0), moving, _reasons(rows))
+        return (
+            self.resident_w + max(power_w, 0.0),
+            *clocks,
+            min(max(used, 0.0), 1.0),
+            moving,
+            _reasons(rows),
+        )
 
 
 def _swing(mean: float, highest: float, most: float) -> float:
@@ -282,4 +356,6 @@ def _reasons(rows: Sequence[TimelineStretch]) -> int:
         return held
     seen = [counters.unpack(row.reasons) for row in rows]
     sums = [sum(each[place] for each in seen) for place in range(len(counters.Activity._fields))]
-    return held | counters.pack(counters.Activity._make([*(min(1.0, share) for share in sums[: len(counters.SHARES)]), sums[-1]]))
+    return held | counters.pack(
+        counters.Activity._make([*(min(1.0, share) for share in sums[: len(counters.SHARES)]), sums[-1]])
+    )

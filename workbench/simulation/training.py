@@ -1,11 +1,13 @@
 """Simulated training: a job that keeps a simulated GPU busy, iterated as a data loader is.
 
     for batch in TrainingJob("imagenet", batch_size=256, iterations=100):
-        ...                                  # the GPU computes meanwhile; a changed power limit slows it at once
+        ...                                  # the GPU computes meanwhile; a changed power limit slows it at
+                                             once
 
-An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the card's physics
-gives them under the setting in force. As with a real GPU, the host runs a little ahead of the device. True iteration
-starts are kept in `marks`, evaluations and checkpoints in `events`, all in seconds of the machine's clock.
+An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the
+card's physics gives them under the setting in force. As with a real GPU, the host runs a little ahead of the
+device. True iteration starts are kept in `marks`, evaluations and checkpoints in `events`, all in seconds of
+the machine's clock.
 
 Jobs of this process and of others may share a GPU: its time is sliced, their memory adds up (`tenants`).
 """
@@ -61,16 +63,20 @@ class TrainingJob:
         iterations: End after so many.
         gpu: Index or indices of simulated GPUs.
         evaluate: Run the workload's evaluation after each epoch.
-        checkpoint_every: Write a checkpoint every so many iterations, for `checkpoint_s` seconds or as long as a disk takes.
-        accumulate: Micro-steps of `batch_size` samples each whose gradients one optimizer step takes together.
-        variation: Standard deviation of the logarithm of an iteration's length, 1 % where None. With 0.7 or more nothing in
-            the trace repeats, as where every request has a length of its own.
-        grain_s: On a stepped clock: queue so much work before the clock is stepped, in one go. Iterations of a few milliseconds would step
-            it so finely that the sampler, which looks no further than a step, never sees a sensor refresh.
+        checkpoint_every: Write a checkpoint every so many iterations, for `checkpoint_s` seconds or as long
+            as a disk takes.
+        accumulate: Micro-steps of `batch_size` samples each whose gradients one optimizer step takes
+            together.
+        variation: Standard deviation of the logarithm of an iteration's length, 1 % where None. With 0.7 or
+            more nothing in the trace repeats, as where every request has a length of its own.
+        grain_s: On a stepped clock: queue so much work before the clock is stepped, in one go. Iterations of
+            a few milliseconds would step it so finely that the sampler, which looks no further than a step,
+            never sees a sensor refresh.
         seed: Of the variation between iterations.
 
     Raises:
-        OutOfMemory: the batch does not fit the card, or (when the job begins) not beside those that it shares the card with.
+        OutOfMemory: the batch does not fit the card, or (when the job begins) not beside those that it shares
+            the card with.
         SimulationError: no simulated GPU here, or one that has as many jobs as it takes.
         UsageError: an unknown workload, or a batch size or count below 1.
     """
@@ -111,11 +117,15 @@ class TrainingJob:
         self.gpus = (gpu,) if isinstance(gpu, int) else tuple(gpu)
         for index in self.gpus:
             if not 0 <= index < found.state.count:
-                raise SimulationError(f"there is no simulated GPU {index}; there are {found.state.count}, from 0")
+                raise SimulationError(
+                    f"there is no simulated GPU {index}; there are {found.state.count}, from 0"
+                )
         self._lanes = [Lane(found, index, self.workload, self.batch_size) for index in self.gpus]
         self.accumulate = accumulate
         self.variation = ITERATION_JITTER if variation is None else variation
-        self.iterations_per_epoch = max(1, self.workload.samples // (self.batch_size * accumulate * len(self.gpus)))
+        self.iterations_per_epoch = max(
+            1, self.workload.samples // (self.batch_size * accumulate * len(self.gpus))
+        )
         self.iterations = iterations if iterations is not None else epochs * self.iterations_per_epoch
         self._evaluate, self._checkpoint_every, self._checkpoint_s = evaluate, checkpoint_every, checkpoint_s
         self.seed = seed
@@ -137,7 +147,9 @@ class TrainingJob:
             self._wait(0.0)
 
     def pieces(self) -> Iterator[Batch | None]:
-        """Queue one piece of work after the other: an iteration, which is yielded, or what comes between two. Waits for none of them."""
+        """Queue one piece of work after the other: an iteration, which is yielded, or what comes between
+        two. Waits for none of them.
+        """
         for number in range(self.iterations):
             factor = self._rng.lognormvariate(0.0, self.variation)
             gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
@@ -154,8 +166,12 @@ class TrainingJob:
             pass
 
     def plans(self, at_s: float) -> tuple[list[list[Planned]], list[list[Planned]]]:
-        """One iteration, and one evaluation (empty if there is none), of each GPU at the setting in force at a time."""
-        iterations = [lane.plan(at_s, _varied(lane.iteration, 1.0, [1.0] * self.accumulate))[0] for lane in self._lanes]
+        """One iteration, and one evaluation (empty if there is none), of each GPU at the setting in force
+        at a time.
+        """
+        iterations = [
+            lane.plan(at_s, _varied(lane.iteration, 1.0, [1.0] * self.accumulate))[0] for lane in self._lanes
+        ]
         evaluations = [lane.plan(at_s, lane.evaluation)[0] for lane in self._lanes] if self._evaluate else []
         return iterations, evaluations
 
@@ -202,19 +218,28 @@ class TrainingJob:
         self._end_s = max(ends)
 
     def _wait(self, ahead_s: float, grain_s: float = 0.0) -> None:
-        """Block until the device is within `ahead_s` of the end of its queue, following changes of the setting; a grain is not worth it."""
+        """Block until the device is within `ahead_s` of the end of its queue, following changes of the
+        setting; a grain is not worth it.
+        """
         state, clock = self.machine.state, self.machine.clock
         if self._end_s - ahead_s - state.now_s() <= grain_s:
             return
         while (left_s := self._end_s - ahead_s - state.now_s()) > 0:
-            # A stepped clock is stepped no further than a change needs to take effect, so that none is noticed too late.
-            look_s = state.card(self.gpus[0], "governor_delay_s") if clock.stepped else LOOK_S * state.header("scale")
+            # A stepped clock is stepped no further than a change needs to take effect, so that none is
+            # noticed too late.
+            look_s = (
+                state.card(self.gpus[0], "governor_delay_s")
+                if clock.stepped
+                else LOOK_S * state.header("scale")
+            )
             clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))
             self.follow()
 
     def follow(self) -> None:
         """Plan what is queued anew if the setting, or who shares a GPU, has changed."""
-        changed = [lane.changed() for lane in self._lanes]  # every lane is asked: asking takes note of the change
+        changed = [
+            lane.changed() for lane in self._lanes
+        ]  # every lane is asked: asking takes note of the change
         if any(changed):
             self._join([lane.requeue(self._soonest()) for lane in self._lanes])
 
@@ -245,13 +270,20 @@ def named(workload: str) -> Workload:
 
 
 def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float]) -> list[WorkloadPhase]:
-    """The phases of one iteration with its variation (gaps vary more than kernels), a micro-step for each gap.
+    """The phases of one iteration with its variation (gaps vary more than kernels), a micro-step for each
+    gap.
 
-    The optimizer works once, in the last of them, as long as it does in an iteration of as many samples at once.
+    The optimizer works once, in the last of them, as long as it does in an iteration of as many samples at
+    once.
     """
     last = len(gaps) - 1
     return [
-        replace(phase, time_s=phase.time_s * (gap if phase.load is None else factor) * (len(gaps) if phase.kind == "optimizer" else 1))
+        replace(
+            phase,
+            time_s=phase.time_s
+            * (gap if phase.load is None else factor)
+            * (len(gaps) if phase.kind == "optimizer" else 1),
+        )
         for number, gap in enumerate(gaps)
         for phase in phases
         if phase.kind != "optimizer" or number == last

@@ -1,8 +1,8 @@
 """What every stretch of a tuned job took, and what was saved: measured on both sides, tuning included.
 
-A stretch counts with its whole iterations, their time and their energy. What they would have taken at the default setting comes from
-baselines that are measured before and, now and then, in between. The saving is the difference; its error comes from the baselines'
-errors and the stretches' own.
+A stretch counts with its whole iterations, their time and their energy. What they would have taken at the
+default setting comes from baselines that are measured before and, now and then, in between. The saving is the
+difference; its error comes from the baselines' errors and the stretches' own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from ..records import Setting
 from .probe import Reading
 from .results import Saved
 
-FLOOR = 0.002  # relative error of a baseline that no length of measuring takes away: what differs from time to time
+# relative error of a baseline that no length of measuring takes away: what differs from time to time
+FLOOR = 0.002
 TUNING = ("baseline", "probe", "re-check")
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number of iterations.
+    """Iterations at one setting; a 95 % half width with the energy, a relative standard error with the number
+    of iterations.
 
     `common_sd` is the part of that error that all stretches at the setting share.
     """
@@ -118,22 +120,28 @@ class SavingsAccounts:
             took_s += account.time_s
             iterations += account.iterations
             counts = account.count_variance + account.common**2
-            variance += (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance + counts * energy_j**2
+            variance += (
+                (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance + counts * energy_j**2
+            )
             time_variance += (account.iterations * time_s * time_sd) ** 2 + counts * time_s**2
         if not would_j > 0:
             return None
         uncertainty_j = 1.96 * math.sqrt(variance)
         return Saved(would_j - took_j, uncertainty_j, 1.0 - took_j / would_j, uncertainty_j / would_j,
-                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s, iterations, took_s)  # fmt: skip
+                     took_s / would_s - 1.0, 1.96 * math.sqrt(time_variance) / would_s, iterations, took_s)
 
 
 def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
-    """A mean of measured values with their relative errors, weighted by them; the error grows where they do not agree."""
+    """A mean of measured values with their relative errors, weighted by them; the error grows where they
+    do not agree.
+    """
     weights = [1.0 / (value * sd) ** 2 for value, sd in values]
     total = sum(weights)
     mean = sum(w * value for w, (value, _) in zip(weights, values, strict=True)) / total
     variance = 1.0 / total
     if len(values) > 1:
-        chi = sum(w * (value - mean) ** 2 for w, (value, _) in zip(weights, values, strict=True)) / (len(values) - 1)
+        chi = sum(w * (value - mean) ** 2 for w, (value, _) in zip(weights, values, strict=True)) / (
+            len(values) - 1
+        )
         variance *= max(1.0, chi)
     return mean, math.sqrt(variance) / mean

@@ -40,7 +40,8 @@ class Actuator:
         self._holds = [SettingLease(device) for device in self.devices]
         for device, hold, found in zip(self.devices, self._holds, self.found, strict=True):
             if found.power_limit_w is not None and device.can("set_power_limit"):
-                # The limit that there is: nothing changes, and it shows whether this process has the right to.
+                # The limit that there is: nothing changes, and it shows whether this process has the right
+                # to.
                 self._try(refused, "power_limit_w", hold, Setting(power_limit_w=found.power_limit_w))
         self._ways = [SettingLease(device) for device in self.devices]
         for device, way in zip(self.devices, self._ways, strict=True):
@@ -73,7 +74,9 @@ class Actuator:
         """
         if setting == self.current:
             return
-        dropped = any(getattr(self.current, knob) is not None and getattr(setting, knob) is None for knob in KNOBS)
+        dropped = any(
+            getattr(self.current, knob) is not None and getattr(setting, knob) is None for knob in KNOBS
+        )
         if dropped or setting == Setting():
             for way in self._ways:
                 way.restore()
@@ -94,16 +97,26 @@ class Actuator:
     def changed_externally(self) -> str:
         """A sentence, if another program has changed the power limit since."""
         for device, found in zip(self.devices, self.found, strict=True):
-            wanted_w = self.current.power_limit_w if self.current.power_limit_w is not None else found.power_limit_w
+            wanted_w = (
+                self.current.power_limit_w if self.current.power_limit_w is not None else found.power_limit_w
+            )
             now_w = device.setting().power_limit_w
             if wanted_w is not None and now_w is not None and abs(now_w - wanted_w) > 1.0:
-                return f"another program has set the power limit of {device.name} to {now_w:g} W (or a person, by hand); tuning has ended"
+                return (
+                    f"another program has set the power limit of {device.name} to {now_w:g} W (or a person, "
+                    "by hand); tuning has ended"
+                )
         return ""
 
     def restore(self) -> list[str]:
-        """Everything as it was found, and the GPUs let go; returns sentences about what could not be. May be called again."""
+        """Everything as it was found, and the GPUs let go; returns sentences about what could not be. May
+        be called again.
+        """
         left: list[str] = []
-        for way in [*self._holds, *self._ways]:  # a hold that was ours leaves alone what other programs have set since
+        for way in [
+            *self._holds,
+            *self._ways,
+        ]:  # a hold that was ours leaves alone what other programs have set since
             try:
                 if said := way.restore():
                     left.append(said)
@@ -121,6 +134,11 @@ def limits_of(devices: Sequence[Device], found: Sequence[Setting], refused: dict
         clocks = dict(first.sm_clocks_mhz)
     low_w = max((d.limits.min_power_limit_w or 0.0 for d in devices), default=0.0)
     tops = [each.power_limit_w for each in found if each.power_limit_w is not None]
-    if "power_limit_w" in refused or not tops or not all(device.can("set_power_limit") for device in devices) or not low_w:
+    if (
+        "power_limit_w" in refused
+        or not tops
+        or not all(device.can("set_power_limit") for device in devices)
+        or not low_w
+    ):
         return Limits(sm_clocks_mhz=clocks)
     return Limits(low_w, min(tops), min(tops), clocks)

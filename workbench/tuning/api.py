@@ -43,8 +43,12 @@ class Tuning:
             uuids = [open_device(each.strip()).uuid for each in str(self._gpu).split(",")]
         mine = session.current()
         meter = mine.meter
-        if uuids is not None and (outside := [uuid for uuid in uuids if uuid not in {device.uuid for device in meter.devices}]):
-            raise UsageError(f"GPU {outside[0]} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it")
+        if uuids is not None and (
+            outside := [uuid for uuid in uuids if uuid not in {device.uuid for device in meter.devices}]
+        ):
+            raise UsageError(
+                f"GPU {outside[0]} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it"
+            )
         self.tuner = Tuner(meter, uuids=uuids, **self._options)
         if not meter.devices:
             self.tuner.refused = mine.why_no_gpu() or self.tuner.refused
@@ -77,7 +81,9 @@ class Tuning:
     def __enter__(self) -> Tuning:
         return self.begin()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         result = self.end()
         if result.state == "refused" and error is None:
             warnings.warn(result.words, RuntimeWarning, stacklevel=2)
@@ -105,7 +111,8 @@ def tune(
 
     Args:
         max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no bound.
-        objective: What is to be small: a name of `workbench.tuning.OBJECTIVES`, or an objective of `workbench.search.objective`.
+        objective: What is to be small: a name of `workbench.tuning.OBJECTIVES`, or an objective of
+            `workbench.search.objective`.
         over: What may be set: "power" limits, "clocks" or "both".
         gpu: Which GPU(s), as `open_device` takes them; those that work where None.
         progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.
@@ -119,5 +126,14 @@ def tune(
     check_slowdown(max_slowdown)
     check_objective(objective)
     check_options(over, search, options.get("watch", "model"), model, progress)
-    return Tuning(gpu, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search, model=model,
-                  label=label, **options)  # fmt: skip
+    return Tuning(
+        gpu,
+        max_slowdown=max_slowdown,
+        objective=objective,
+        over=over,
+        progress=progress,
+        search=search,
+        model=model,
+        label=label,
+        **options,
+    )

@@ -1,4 +1,6 @@
-"""Whether the job is still the one that was tuned, whether it works at all, and whether it has the GPU to itself."""
+"""Whether the job is still the one that was tuned, whether it works at all, and whether it has the GPU to
+itself.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ FAR = 0.35  # logarithm of iteration times that needs no second look
 MOST = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
 PERIODIC, APERIODIC = 0.18, 0.30
 BACK_OFF = 32
-LEVEL_S, LASTS_S, STEP = 2.5, 7.0, 0.1  # of power: the mean over so long, for how long it must be another, by how much (logarithm)
+LEVEL_S, LASTS_S, STEP = (
+    2.5,
+    7.0,
+    0.1,
+)  # of power: the mean over so long, for how long it must be another, by how much (logarithm)
 
 
 class Watch(Protocol):
@@ -41,10 +47,11 @@ class Watch(Protocol):
 
 @dataclass
 class ModelWatch:
-    """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page, Biometrika 41, 1954).
+    """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page,
+    Biometrika 41, 1954).
 
-    The expectation starts as what the search believes of the setting and is taken over by the first stretches; later it follows slowly,
-    so that a card that warms up is no new job.
+    The expectation starts as what the search believes of the setting and is taken over by the first
+    stretches; later it follows slowly, so that a card that warms up is no new job.
 
     Args:
         iteration_s, power_w: Expected, or NaN where the first stretch is to tell.
@@ -73,7 +80,9 @@ class ModelWatch:
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
                 self._sums[side] = max(0.0, self._sums[side] + min(signed, MOST) - SLACK)
-        if abs(off[0]) > FAR and time_sd < 0.3 * FAR:  # whole iterations that are so much longer or shorter are those of another job
+        if (
+            abs(off[0]) > FAR and time_sd < 0.3 * FAR
+        ):  # whole iterations that are so much longer or shorter are those of another job
             return f"an iteration takes {iteration_s:.4g} s, not {self.iteration_s:.4g} s"
         worst = max(range(4), key=lambda side: self._sums[side])
         if self._sums[worst] > LIMIT:
@@ -82,7 +91,9 @@ class ModelWatch:
         self._seen += 1
         gain = 1.0 / self._seen if self._seen <= 4 else 0.05
         if max(self._sums) < 0.5 * LIMIT:
-            self.iteration_s = iteration_s if math.isnan(self.iteration_s) else self.iteration_s * math.exp(gain * off[0])
+            self.iteration_s = (
+                iteration_s if math.isnan(self.iteration_s) else self.iteration_s * math.exp(gain * off[0])
+            )
             self.power_w = power_w if math.isnan(self.power_w) else self.power_w * math.exp(gain * off[1])
             if not first:
                 for k in range(2):
@@ -92,7 +103,8 @@ class ModelWatch:
 
 @dataclass
 class GpoeoWatch:
-    """GPOEO's rule (`PyEPOpt.py:514-586`): mean power over one period; a change where (max - min) / mean since the entry is above a bound.
+    """GPOEO's rule (`PyEPOpt.py:514-586`): mean power over one period; a change where (max - min) / mean
+    since the entry is above a bound.
 
     Quiet looks become rarer: after the n-th, 2**(n-1) stretches are let pass, at most 32.
 
@@ -123,9 +135,17 @@ class GpoeoWatch:
         return ""
 
 
-def make_watch(name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0) -> Watch:
-    """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the power of a steady job wander."""
-    return GpoeoWatch(periodic) if name == "gpoeo" else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, LONGEST_ALARM_BACKOFF))
+def make_watch(
+    name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0
+) -> Watch:
+    """ "model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the
+    power of a steady job wander.
+    """
+    return (
+        GpoeoWatch(periodic)
+        if name == "gpoeo"
+        else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, LONGEST_ALARM_BACKOFF))
+    )
 
 
 class ForeignProcessMonitor:
@@ -138,7 +158,9 @@ class ForeignProcessMonitor:
         self.processes: tuple[Process, ...] = ()
 
     def look(self, now_s: float) -> bool:
-        """Whether others use the GPU too; looks at most every few seconds, and takes them for gone after two looks without."""
+        """Whether others use the GPU too; looks at most every few seconds, and takes them for gone after
+        two looks without.
+        """
         if now_s >= self._due_s:
             self._due_s = now_s + self._every_s
             found: list[Process] = []
@@ -164,7 +186,9 @@ class IdleMonitor:
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
         self._recorder, self._uuids = recorder, tuple(uuids)
         self._looked_s = -math.inf
-        self._seen_s = math.nan  # when one was last seen at all: a sampling that stutters says nothing of the GPU
+        self._seen_s = (
+            math.nan
+        )  # when one was last seen at all: a sampling that stutters says nothing of the GPU
         self.busy_s = math.nan  # when one was last seen working
 
     def look(self, now_s: float) -> None:
@@ -173,8 +197,12 @@ class IdleMonitor:
         for uuid in self._uuids:
             rows = self._recorder.rows(uuid, max(self._looked_s, now_s - 3.0), now_s)
             if len(rows):
-                self._seen_s = max(float(rows["time_s"][-1]), self._seen_s if self._seen_s == self._seen_s else -math.inf)
-            active = np.flatnonzero(~(rows["utilisation"] <= 0))  # a GPU that does not tell is taken to be busy
+                self._seen_s = max(
+                    float(rows["time_s"][-1]), self._seen_s if self._seen_s == self._seen_s else -math.inf
+                )
+            active = np.flatnonzero(
+                ~(rows["utilisation"] <= 0)
+            )  # a GPU that does not tell is taken to be busy
             if len(active):
                 at_s = float(rows["time_s"][active[-1]])
                 self.busy_s = at_s if math.isnan(self.busy_s) else max(self.busy_s, at_s)
@@ -188,9 +216,11 @@ class IdleMonitor:
 
 
 class PowerLevelDetector:
-    """The power of a job whose iterations nobody tells: a step of it that lasts is another job before its rhythm is known.
+    """The power of a job whose iterations nobody tells: a step of it that lasts is another job before its
+    rhythm is known.
 
-    Evaluations and checkpoints draw another power too. So it must last, and longer each time that it was a false alarm.
+    Evaluations and checkpoints draw another power too. So it must last, and longer each time that it was a
+    false alarm.
     """
 
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
@@ -229,7 +259,9 @@ class PowerLevelDetector:
 
 
 def mean_power_w(rows: np.ndarray) -> float | None:
-    """By the energy counter, which glimpses at an iteration cannot deceive; by readings where there is none. None for too few rows."""
+    """By the energy counter, which glimpses at an iteration cannot deceive; by readings where there is
+    none. None for too few rows.
+    """
     counted = aliasing.refreshes(rows["tick_s"])
     if len(counted) > 6 and np.isfinite(rows["energy_j"][counted]).all():
         first, last = rows[counted[0]], rows[counted[-1]]

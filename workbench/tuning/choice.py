@@ -1,4 +1,6 @@
-"""Which setting is the best by what is known: as near to the bound as errors and what the job has in hand allow."""
+"""Which setting is the best by what is known: as near to the bound as errors and what the job has in hand
+allow.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,13 @@ from .core import Core
 TRACE_ERROR = 0.008  # relative, of times from the power trace: what all of them have in common
 TRACE_MARGIN = 0.5  # standard deviations of that by which a setting stays farther inside the bound
 AIM = 0.98  # of the bound: what a setting is believed to take at most
-HORIZON_S, MAKE_UP_S = 300.0, 90.0  # for which what the job has in hand must last at least; in which what it has lost is made up for
-CAUTION = 0.6  # standard deviations that a setting stays farther inside than the search asks: an error of the baseline is in all of them
+HORIZON_S, MAKE_UP_S = (
+    300.0,
+    90.0,
+)  # for which what the job has in hand must last at least; in which what it has lost is made up for
+# standard deviations that a setting stays farther inside than the search asks: an error of the baseline is in
+# all of them
+CAUTION = 0.6
 MOST_IN_HAND = 0.008  # of time: more than this an error is not relied on to be
 
 
@@ -19,7 +26,9 @@ class Choosing(Core):
     """See `machine.Tuner`."""
 
     def _choose(self) -> None:
-        """The best by what is known, as far inside the bound as that is unsure, and farther where the job was too slow so far."""
+        """The best by what is known, as far inside the bound as that is unsure, and farther where the job
+        was too slow so far.
+        """
         belief, bound = self._belief, self.max_slowdown
         assert belief is not None
         if self._pinned is not None:
@@ -28,13 +37,19 @@ class Choosing(Core):
         if bound is None:
             self._choice = belief.choice(None)
             return
-        common = TRACE_MARGIN * TRACE_ERROR if self._source is not None and self._source.name == "power" else 0.0
+        common = (
+            TRACE_MARGIN * TRACE_ERROR if self._source is not None and self._source.name == "power" else 0.0
+        )
         allowed = min(bound + self._in_hand() - common, 1.0)
         self._choice = belief.choice(max(0.0, allowed))
         if self._own(self._choice.setting) != Setting():
             allowed -= CAUTION * self._choice.time_sd * self._choice.time_ratio
             self._choice = belief.choice(max(0.0, allowed))
-        for _ in range(2):  # what the job has in hand is for errors; a setting that is believed to be beyond the bound is not held
+        for _ in range(
+            2
+        # what the job has in hand is for errors; a setting that is believed to be beyond the bound is not
+        # held
+        ):
             over = self._choice.time_ratio - 1.0 - max(AIM * bound - common, 0.0)
             if over <= 0.0 or self._own(self._choice.setting) == Setting():
                 break
@@ -42,7 +57,8 @@ class Choosing(Core):
             self._choice = belief.choice(max(0.0, allowed))
 
     def _in_hand(self) -> float:
-        """By which share an iteration may take longer than the bound asks, if it must be, without the whole job doing so.
+        """By which share an iteration may take longer than the bound asks, if it must be, without the whole
+        job doing so.
 
         The baseline and quick probes leave something over; a job that was too slow so far owes.
         """
@@ -53,7 +69,11 @@ class Choosing(Core):
         left_s = (bound - saved.slowdown) * would_s
         if left_s > 0:  # what is in hand is known no better than the baseline
             left_s = max(0.0, left_s - 0.5 * saved.slowdown_uncertainty * would_s)
-        return min(left_s / max(HORIZON_S, would_s), MOST_IN_HAND) if left_s >= 0 else left_s / max(MAKE_UP_S, 0.25 * would_s)
+        return (
+            min(left_s / max(HORIZON_S, would_s), MOST_IN_HAND)
+            if left_s >= 0
+            else left_s / max(MAKE_UP_S, 0.25 * would_s)
+        )
 
     def _keeps(self, setting: Setting) -> float:
         """Probability that a setting keeps what is allowed for, with what the job has in hand."""

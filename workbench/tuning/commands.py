@@ -1,4 +1,6 @@
-"""What a person may ask of a tuner while it works: pause, go on, one probe, hold here, stop, another objective or bound."""
+"""What a person may ask of a tuner while it works: pause, go on, one probe, hold here, stop, another
+objective or bound.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class Commands(Holding):
     """See `machine.Tuner`, which adds the states before a setting is held."""
 
     def _leave_probe(self) -> None:
-        """A probe that is not over is worth nothing; the same one is wanted again. What it took is on the account."""
+        """A probe that is not over is worth nothing; the same one is wanted again. What it took is on the
+        account.
+        """
         if self._probe is not None and self.state in ("search", "watch"):
             self._cut(self.clock(), self._probe_kind)
         self._probe = None
@@ -26,7 +30,9 @@ class Commands(Holding):
             if self.state in ("search", "hold", "watch"):
                 self._leave_probe()
                 self._cut(self.clock(), "probe" if self.state == "search" else "held")
-                self._put(self._choice.setting if self._choice is not None and self._choice.measured else Setting())
+                self._put(
+                    self._choice.setting if self._choice is not None and self._choice.measured else Setting()
+                )
             self._note("paused")
 
     def resume(self) -> None:
@@ -58,10 +64,15 @@ class Commands(Holding):
             if self._belief is None:
                 raise UsageError("there is nothing to hold yet: the default setting is still being measured")
             if self.state == "re-tune":
-                raise UsageError("there is nothing to hold now: the job has changed, and what was best was that for another one")
+                raise UsageError(
+                    "there is nothing to hold now: the job has changed, and what was best was that for "
+                    "another one"
+                )
             self._leave_probe()
             best = self._choice
-            self._pinned = best.setting if best is not None and best.measured else self._belief.space.reference
+            self._pinned = (
+                best.setting if best is not None and best.measured else self._belief.space.reference
+            )
             self.paused, self.state = False, "hold"
             self._note(f"the search was ended by hand at {self._at(self._pinned)}")
 
@@ -72,7 +83,9 @@ class Commands(Holding):
                 self._note("stopped by hand")
                 self.end()
 
-    def change(self, *, objective: str | Objective | None = None, max_slowdown: float | str | None = "same") -> None:
+    def change(
+        self, *, objective: str | Objective | None = None, max_slowdown: float | str | None = "same"
+    ) -> None:
         """Another objective or bound; everything measured so far counts for it.
 
         Args:
@@ -85,7 +98,7 @@ class Commands(Holding):
         with self._lock:
             self._must_go_on("change what it looks for")
             new_objective = check_objective(objective) if objective is not None else self.objective
-            new_bound = self.max_slowdown if max_slowdown == "same" else check_slowdown(max_slowdown)  # type: ignore[arg-type]
+            new_bound = self.max_slowdown if isinstance(max_slowdown, str) else check_slowdown(max_slowdown)
             if (new_objective, new_bound) == (self.objective, self.max_slowdown):
                 return
             self.objective, self.max_slowdown = new_objective, new_bound

@@ -90,7 +90,9 @@ class Core:
         # what it knows
         self.book = SavingsAccounts()
         self._ledger = SavingsLedger()
-        self._beliefs: list[SettingPosterior] = []  # of the workloads in the book, in its order; the last one is the present
+        self._beliefs: list[
+            SettingPosterior
+        ] = []  # of the workloads in the book, in its order; the last one is the present
         self._belief: SettingPosterior | None = None
         self._first: Reading | None = None
         self._choice: Choice | None = None
@@ -123,7 +125,11 @@ class Core:
         global _latest
         _latest = self
         if meter.recorder is None:
-            self._refuse("there is no GPU here whose power is recorded" if not meter.devices else "the GPU's power is not recorded")
+            self._refuse(
+                "there is no GPU here whose power is recorded"
+                if not meter.devices
+                else "the GPU's power is not recorded"
+            )
         else:
             self._hold = meter.recorder.hold(lambda: self._ledger.oldest_s)
             _running.append(self)
@@ -141,7 +147,9 @@ class Core:
 
     def works_on(self, uuid: str) -> bool:
         """Whether it is at work on a GPU, or waits for any GPU to work."""
-        return uuid in {device.uuid for device in self._devices} or (not self._devices and (self._uuids is None or uuid in self._uuids))
+        return uuid in {device.uuid for device in self._devices} or (
+            not self._devices and (self._uuids is None or uuid in self._uuids)
+        )
 
     def has_set(self, uuid: str) -> bool:
         """Whether it may have put a GPU to something else than what it found."""
@@ -163,7 +171,9 @@ class Core:
         return self._words
 
     def end(self) -> TuningResult:
-        """Put everything back as it was found; returns how it went. From any state, and as often as one likes."""
+        """Put everything back as it was found; returns how it went. From any state, and as often as one
+        likes.
+        """
         with self._lock:
             if self._result is not None and not self._left:
                 return self._result
@@ -178,7 +188,11 @@ class Core:
                     self._note(str(error))
                 self.state = "done"
             self._release()
-            self._result = self._conclude(state) if self._result is None else replace(self._result, left=tuple(self._left))
+            self._result = (
+                self._conclude(state)
+                if self._result is None
+                else replace(self._result, left=tuple(self._left))
+            )
             return self._result
 
     @property
@@ -187,7 +201,9 @@ class Core:
         return self._result if self._result is not None else self._conclude(self.state)
 
     def view(self) -> TuningView:
-        """Everything there is to see at this moment. Does not wait for a step that is under way: it then shows what was before."""
+        """Everything there is to see at this moment. Does not wait for a step that is under way: it then
+        shows what was before.
+        """
         if not self._lock.acquire(timeout=0.02 if self._view is not None else 5.0):
             assert self._view is not None
             return self._view
@@ -206,13 +222,21 @@ class Core:
 
         if len({device.name for device in devices}) > 1:
             names = ", ".join(sorted({device.name for device in devices}))
-            raise UsageError(f"GPUs of several models work here ({names}); no setting suits them all: name those of one model with --gpu")
+            raise UsageError(
+                f"GPUs of several models work here ({names}); no setting suits them all: name those of one "
+                "model with --gpu"
+            )
         recorder = self._whole.recorder
         assert recorder is not None
         for other in _running[:]:  # a hold keeps other processes away, not this one's
-            if other is not self and {device.uuid for device in other._devices} & {device.uuid for device in devices}:
+            if other is not self and {device.uuid for device in other._devices} & {
+                device.uuid for device in devices
+            }:
                 named = f" ({other.label})" if other.label else ""
-                raise DeviceHeld(f"something{named} is being tuned on this GPU by this process already; stop that first, or let it end")
+                raise DeviceHeld(
+                    f"something{named} is being tuned on this GPU by this process already; stop that first, "
+                    "or let it end"
+                )
         self._actuator = Actuator(devices)
         try:
             refused = self._actuator.begin(self.over)
@@ -220,10 +244,14 @@ class Core:
             self._left = self._actuator.restore()
             raise
         self._limits = limits_of(devices, self._actuator.found, refused)
-        can_lock_memory = "mem_clock_mhz" not in refused and all(device.can("lock_mem_clock") for device in devices)
+        can_lock_memory = "mem_clock_mhz" not in refused and all(
+            device.can("lock_mem_clock") for device in devices
+        )
         try:
             over: Any = self.over
-            self._space = space_from(self._limits, over, can_lock_memory=can_lock_memory, step_w=self._step_w())
+            self._space = space_from(
+                self._limits, over, can_lock_memory=can_lock_memory, step_w=self._step_w()
+            )
         except UsageError as error:
             reasons = "; ".join(dict.fromkeys(refused.values()))
             raise NotPermitted(reasons) if reasons else error from error
@@ -232,7 +260,9 @@ class Core:
         self._company = ForeignProcessMonitor(devices)
         self._vitals = IdleMonitor(recorder, [device.uuid for device in devices])
         self._level = PowerLevelDetector(recorder, [device.uuid for device in devices])
-        self._meter = self._whole if len(devices) == len(self._whole.devices) else Meter(devices, recorder, zones=())
+        self._meter = (
+            self._whole if len(devices) == len(self._whole.devices) else Meter(devices, recorder, zones=())
+        )
         self._devices = devices
 
     def _step_w(self) -> float | None:
@@ -242,7 +272,9 @@ class Core:
         return LIMIT_STEP_W * max(1, math.ceil((high_w - low_w) / LIMIT_STEP_W / MOST_LIMITS))
 
     def _put(self, setting: Setting) -> None:
-        """Put the GPUs to a setting. One that a busy driver does not take is owed, and put before anything else is done."""
+        """Put the GPUs to a setting. One that a busy driver does not take is owed, and put before anything
+        else is done.
+        """
         assert self._actuator is not None
         self._due = self._own(setting)
         self._actuator.put(self._due)
@@ -270,7 +302,9 @@ class Core:
         if kind == "probe" and self._belief is not None:
             search, named = self._belief.search, self._belief.named(setting)
             breaks = lambda n, time_s: search.breaks_bound(named, n, time_s)  # noqa: E731
-        self._probe = Probe(self._meter, self._source, self._own(setting), from_s, iterations, seconds, guess, breaks)
+        self._probe = Probe(
+            self._meter, self._source, self._own(setting), from_s, iterations, seconds, guess, breaks
+        )
         self._probe_kind, self._probe_since_s = kind, self.clock()
 
     def _step_probe(self, now_s: float) -> Probe | None:
@@ -286,14 +320,24 @@ class Core:
         assert self._space is not None
         named = self._space.reference if probe.setting == Setting() else probe.setting
         account = self.book.accounts[-1] if self.book.accounts and self._probe_kind != "baseline" else None
-        self._table.add(probe, named, self._probe_kind, outcome, reason, at_s=self._probe_since_s - self.begun_s,
-                        cost_s=self.clock() - self._probe_since_s, account=account)  # fmt: skip
+        self._table.add(
+            probe,
+            named,
+            self._probe_kind,
+            outcome,
+            reason,
+            at_s=self._probe_since_s - self.begun_s,
+            cost_s=self.clock() - self._probe_since_s,
+            account=account,
+        )
 
     def _failed(self, why: str) -> None:
         self._note(f"a probe has failed: {why}")
         self._energy_failures = self._energy_failures + 1 if "energy" in why else 0
         if self._energy_failures >= FAILURES:
-            raise UsageError(f"{why}, {self._energy_failures} times in a row; without it nothing can be compared")
+            raise UsageError(
+                f"{why}, {self._energy_failures} times in a row; without it nothing can be compared"
+            )
 
     # what is believed
 
@@ -324,12 +368,18 @@ class Core:
             return None
         values = features.read()
         if not values:
-            self._remark(features.problem or "this GPU tells no features now; tuning goes on without its model")
+            self._remark(
+                features.problem or "this GPU tells no features now; tuning goes on without its model"
+            )
             return None
         try:
             prediction = model.predict(values, self._space, reading.power_w / len(self._devices))
         except Exception as error:  # a model's tables may be whole and yet make no sense
-            what = str(error) if isinstance(error, WorkbenchError) else f"the model cannot predict ({type(error).__name__}: {error})"
+            what = (
+                str(error)
+                if isinstance(error, WorkbenchError)
+                else f"the model cannot predict ({type(error).__name__}: {error})"
+            )
             self._remark(f"{what}; tuning goes on without that model")
             return None
         self.model_words = str(prediction.source)
@@ -341,11 +391,17 @@ class Core:
     def _cut(self, to_s: float, kind: str, known: Reading | Count | None = None) -> None:
         """Everything up to a time was one stretch at the present setting."""
         guess = self._expected(self.current)
-        count_from_s = self._since_s + self._settling_s(self.current) if kind == "held" and self._devices else -math.inf
-        self._ledger.cut(to_s, kind, self._source, self.current, guess, count_from_s=count_from_s, known=known)
+        count_from_s = (
+            self._since_s + self._settling_s(self.current) if kind == "held" and self._devices else -math.inf
+        )
+        self._ledger.cut(
+            to_s, kind, self._source, self.current, guess, count_from_s=count_from_s, known=known
+        )
 
     def _count(self, now_s: float) -> list[Counted]:
-        """Stretches whose energy is known by now; those at the held setting go into the book once they prove to be of the same job."""
+        """Stretches whose energy is known by now; those at the held setting go into the book once they
+        prove to be of the same job.
+        """
         counted = self._ledger.count(self._meter, self._source, now_s)
         for each in counted:
             if each.stretch.kind != "held":
@@ -363,7 +419,11 @@ class Core:
         """Counted since the tuner began."""
         if self._source is self._marks:
             return float(self._marks.total)
-        return self.book.iterations + self._ledger.waiting + sum(stretch.iterations for stretch in self._suspects)
+        return (
+            self.book.iterations
+            + self._ledger.waiting
+            + sum(stretch.iterations for stretch in self._suspects)
+        )
 
     # the end, and what is told of it
 
@@ -410,13 +470,27 @@ class Core:
         if not reason and self._settled_s is None:
             reason = {
                 "wait": "the GPU never worked for two seconds",
-                "detect": "the job ended before its iterations were found; workbench.step() in its loop tells them at once",
+                "detect": "the job ended before its iterations were found; workbench.step() in its loop "
+                          "tells them at once",
             }.get(state, "the job ended before a setting was found")
         return TuningResult(
-            state, self._held, self.book.saved(), self._settled_s, self._settled_iterations, self._source.name if self._source else "",
-            self._table.made, self.book.spent_s, self.book.spent_j, self._retuned, elapsed_s, reason, tuple(self._left),
-            tuple(self.events), tuple(self._remarks), any(device.simulated for device in self._whole.devices),
-        )  # fmt: skip
+            state,
+            self._held,
+            self.book.saved(),
+            self._settled_s,
+            self._settled_iterations,
+            self._source.name if self._source else "",
+            self._table.made,
+            self.book.spent_s,
+            self.book.spent_j,
+            self._retuned,
+            elapsed_s,
+            reason,
+            tuple(self._left),
+            tuple(self.events),
+            tuple(self._remarks),
+            any(device.simulated for device in self._whole.devices),
+        )
 
     def _make_view(self) -> TuningView:
         device = next(iter(self._devices or self._whole.devices), None)
@@ -429,26 +503,48 @@ class Core:
             period_s = self._found.iteration_s
         belief, current = self._belief, self.current
         return TuningView(
-            state=self.state, words=self.words, paused=self.paused, label=self.label,
-            gpu=device.name if device else "", uuid=device.uuid if device else "", index=device.index if device else 0,
-            simulated=bool(device and device.simulated), over=self.over, objective=objective_name(self.objective),
-            max_slowdown=self.max_slowdown, reference=self._space.reference if self._space is not None else Setting(),
-            current=belief.named(current) if belief is not None else current, choice=self._choice,
-            belief=belief.frame if belief is not None and belief.search.probes.height else None, probes=self._table.frame,
-            period_s=period_s, period_uncertainty_s=uncertainty_s, period_source=self._source.name if self._source else "",
-            elapsed_s=self.clock() - self.begun_s, iterations=round(self.iterations),
-            spent_s=self.book.spent_s, spent_j=self.book.spent_j,
-            saved_j=saved.energy_j if saved else None, saved_uncertainty_j=saved.uncertainty_j if saved else None,
-            saved_share=saved.share if saved else None, saved_share_uncertainty=saved.share_uncertainty if saved else None,
-            slowdown=saved.slowdown if saved else None, slowdown_uncertainty=saved.slowdown_uncertainty if saved else None,
-            settled_s=self._settled_s, settled_iterations=self._settled_iterations,
-            events=tuple(self.events), refused=self.refused, model=self.model_words,
-        )  # fmt: skip
+            state=self.state,
+            words=self.words,
+            paused=self.paused,
+            label=self.label,
+            gpu=device.name if device else "",
+            uuid=device.uuid if device else "",
+            index=device.index if device else 0,
+            simulated=bool(device and device.simulated),
+            over=self.over,
+            objective=objective_name(self.objective),
+            max_slowdown=self.max_slowdown,
+            reference=self._space.reference if self._space is not None else Setting(),
+            current=belief.named(current) if belief is not None else current,
+            choice=self._choice,
+            belief=belief.frame if belief is not None and belief.search.probes.height else None,
+            probes=self._table.frame,
+            period_s=period_s,
+            period_uncertainty_s=uncertainty_s,
+            period_source=self._source.name if self._source else "",
+            elapsed_s=self.clock() - self.begun_s,
+            iterations=round(self.iterations),
+            spent_s=self.book.spent_s,
+            spent_j=self.book.spent_j,
+            saved_j=saved.energy_j if saved else None,
+            saved_uncertainty_j=saved.uncertainty_j if saved else None,
+            saved_share=saved.share if saved else None,
+            saved_share_uncertainty=saved.share_uncertainty if saved else None,
+            slowdown=saved.slowdown if saved else None,
+            slowdown_uncertainty=saved.slowdown_uncertainty if saved else None,
+            settled_s=self._settled_s,
+            settled_iterations=self._settled_iterations,
+            events=tuple(self.events),
+            refused=self.refused,
+            model=self.model_words,
+        )
 
     def _lost(self) -> str:
         """Why a GPU cannot be read any more; empty where it can."""
         assert self._whole.recorder is not None
-        return next((problem for device in self._devices if (problem := self._whole.recorder.error(device.uuid))), "")
+        return next(
+            (problem for device in self._devices if (problem := self._whole.recorder.error(device.uuid))), ""
+        )
 
     def _meddled(self) -> None:
         """Raises UsageError where another program has set the limit."""

@@ -1,4 +1,6 @@
-"""Which iterations a running job has: told by marks or a counter, found in the power trace, or none, and then a rate."""
+"""Which iterations a running job has: told by marks or a counter, found in the power trace, or none, and
+then a rate.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,16 @@ STEADY, STEADY_S = 6, 1.0  # iterations that are told, before they are believed
 WARM = 2  # the first ones compile, tune and fill caches
 UNSTEADY = 0.08  # by how much the medians of the older and the newer half may differ
 PATIENCE = 60  # iterations after which it is taken as it is
-HOPELESS_S, SHORT_S, SHORT = 75.0, 30.0, 2.5  # without a rhythm; sooner, where none longer than this is even a guess
-AGREED, AGREED_S, LIKELY = 4, 5.0, 0.25  # answers that name one doubtful rhythm, over how long, and how likely it must be
+HOPELESS_S, SHORT_S, SHORT = (
+    75.0,
+    30.0,
+    2.5,
+)  # without a rhythm; sooner, where none longer than this is even a guess
+AGREED, AGREED_S, LIKELY = (
+    4,
+    5.0,
+    0.25,
+)  # answers that name one doubtful rhythm, over how long, and how likely it must be
 RATE_S = 6.0  # of looking at a rate
 PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
 LEAST_S, LONGEST_S = 2.0, 12.0  # of a baseline
@@ -35,7 +45,8 @@ class DetectedIterations:
         variation: Standard deviation of that from one to the next, as a share.
         from_s: Since when they have been steady: the baseline may begin there.
         words: For the person.
-        doubtful: Whether the sensor alone could have made the rhythm: a change of the clock must show whether it belongs to the job.
+        doubtful: Whether the sensor alone could have made the rhythm: a change of the clock must show whether
+            it belongs to the job.
     """
 
     source: IterationSource
@@ -50,7 +61,8 @@ class DetectedIterations:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
             return round(3.0 / UNIT_S)
-        # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are worth no half per cent.
+        # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
+        # worth no half per cent.
         wanted = math.ceil((self.variation / PRECISION) ** 2)
         longest = max(8, int(LONGEST_S / self.iteration_s))
         return max(4, min(wanted, longest, 20))
@@ -70,13 +82,28 @@ class IterationDetector:
         from_s: What came before belongs to another job.
     """
 
-    def __init__(self, recorder: Recorder, devices: Sequence[Device], marks: MarkSource, counter: Counter | None, from_s: float) -> None:
-        self._recorder, self._devices, self._marks, self._counter, self.from_s = recorder, tuple(devices), marks, counter, from_s
+    def __init__(
+        self,
+        recorder: Recorder,
+        devices: Sequence[Device],
+        marks: MarkSource,
+        counter: Counter | None,
+        from_s: float,
+    ) -> None:
+        self._recorder, self._devices, self._marks, self._counter, self.from_s = (
+            recorder,
+            tuple(devices),
+            marks,
+            counter,
+            from_s,
+        )
         self._following: Following | None = None
         self._uuid = devices[0].uuid
         self.only_rate = False
         self.no_doubtful = False
-        self._answers: list[tuple[float, float, float]] = []  # when, seconds, confidence: of rhythms that the tracker does not believe
+        self._answers: list[
+            tuple[float, float, float]
+        ] = []  # when, seconds, confidence: of rhythms that the tracker does not believe
         self._version = -1
         self.words = "none was told yet"
 
@@ -94,7 +121,9 @@ class IterationDetector:
             return self._rate(now_s)
         return self._followed(now_s)
 
-    def _told(self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float) -> DetectedIterations | None:
+    def _told(
+        self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float
+    ) -> DetectedIterations | None:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
         self.words = f"{len(times)} were told so far"
@@ -116,7 +145,9 @@ class IterationDetector:
         first = 0 if apart <= UNSTEADY else half
         from_s = max(float(times[first]), now_s - 60.0)
         how = "marks of the training" if source.name == "marks" else "your counter"
-        return DetectedIterations(source, usual, variation, from_s, f"one iteration takes {usual:.4g} s (by {how})")
+        return DetectedIterations(
+            source, usual, variation, from_s, f"one iteration takes {usual:.4g} s (by {how})"
+        )
 
     def _followed(self, now_s: float) -> DetectedIterations | None:
         if self._following is None:
@@ -127,14 +158,17 @@ class IterationDetector:
         level = main(tracker.periods)
         if tracker.state == "locked" and tracker.periods.sure and level is not None:
             return self._traced(level.seconds, max(tracker.since_s, self.from_s), now_s,
-                                f"one {level.name} takes {level.seconds:.4g} s (seen in the power trace)")  # fmt: skip
+                                f"one {level.name} takes {level.seconds:.4g} s (seen in the power trace)")
         if tracker.version != self._version and level is not None:
             self._version = tracker.version
             if not self._answers or (level.seconds, level.confidence) != self._answers[-1][1:]:
                 self._answers = [*self._answers[-AGREED - 1 :], (now_s, level.seconds, level.confidence)]
         seconds = self._agreed()
         if seconds is not None and not self.no_doubtful:
-            words = f"iterations of {seconds:.4g} s, if the sensor does not deceive: a change of the clock will show"
+            words = (
+                f"iterations of {seconds:.4g} s, if the sensor does not deceive: a change of the clock will "
+                "show"
+            )
             return self._traced(seconds, self.from_s, now_s, words, True)
         waited_s = now_s - self.from_s
         short = level is None or level.seconds < SHORT
@@ -142,7 +176,9 @@ class IterationDetector:
             return self._rate(now_s, tracker.periods.reason)
         return None
 
-    def _traced(self, seconds: float, from_s: float, now_s: float, words: str, doubtful: bool = False) -> DetectedIterations:
+    def _traced(
+        self, seconds: float, from_s: float, now_s: float, words: str, doubtful: bool = False
+    ) -> DetectedIterations:
         from_s = max(from_s, now_s - 60.0)
         source = Trace(self._recorder, self._uuid, seconds)
         source.learn(from_s, now_s, seconds)
@@ -154,7 +190,11 @@ class IterationDetector:
         if len(last) < AGREED or not last[-1][1] < SHORT:
             return None
         alike = [each for each in last if abs(math.log(each[1] / last[-1][1])) < 0.03]
-        if len(alike) < AGREED or alike[-1][0] - alike[0][0] < AGREED_S or float(np.mean([each[2] for each in alike])) < LIKELY:
+        if (
+            len(alike) < AGREED
+            or alike[-1][0] - alike[0][0] < AGREED_S
+            or float(np.mean([each[2] for each in alike])) < LIKELY
+        ):
             return None
         return float(np.median([each[1] for each in alike]))
 
@@ -172,12 +212,17 @@ class IterationDetector:
         if not (busy > 0 and clock_mhz > 0):
             what = "utilisation" if not busy > 0 else "SM clock"
             raise NotSupported(
-                f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not tell its {what}, by which "
-                "a rate could be told; workbench.step() in the training's loop, or a counter, tells iterations"
+                f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not "
+                f"tell its {what}, by which "
+                "a rate could be told; workbench.step() in the training's loop, or a counter, tells "
+                "iterations"
             )
-        source = Rate(self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan)
+        source = Rate(
+            self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan
+        )
         words = (
-            f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is told too high rather than too "
+            f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
+            "told too high rather than too "
             "low; workbench.step() in the training's loop would tell more"
         )
         return DetectedIterations(source, UNIT_S, 0.01, now_s - RATE_S, words)

@@ -1,4 +1,5 @@
-"""What a running job does to its GPU, in a few numbers: the features by which a model foretells other settings.
+"""What a running job does to its GPU, in a few numbers: the features by which a model foretells other
+settings.
 
     reader = FeatureReader(device, recorder)     # the best source that is there
     reader.start()
@@ -8,10 +9,12 @@
 Sources, best first:
 
     gpm    the performance counters of Hopper and newer, through NVML
-    dcgm   the same through DCGM's profiling fields, where `dcgmi` and its host engine are there (Volta and newer)
+    dcgm   the same through DCGM's profiling fields, where `dcgmi` and its host engine are there (Volta and
+           newer)
     nvml   utilisation, power and clocks, which every driver tells
 
-The first two contain what the third tells. Names are those of DCGM's fields in lower case. What a source does not tell is absent.
+The first two contain what the third tells. Names are those of DCGM's fields in lower case. What a source does
+not tell is absent.
 """
 
 from __future__ import annotations
@@ -29,13 +32,23 @@ if TYPE_CHECKING:
     from ..measurement.recorder import Recorder
 
 LOAD = ("gpu_utilisation", "memory_utilisation", "power_share", "sm_clock_ratio", "mem_clock_ratio")
-COUNTERS = ("sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active")
+COUNTERS = (
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "fp64_active",
+    "fp32_active",
+    "fp16_active",
+    "dram_active",
+)
 TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
 NAMES = (*COUNTERS, *TRAFFIC, *LOAD)
 FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "dcgm": NAMES, "nvml": LOAD}  # best first
 
 SHORTEST_S = 0.1  # between two samples of GPM counters (nvml.h)
-LOOKS_BACK_S = 1.0  # utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before
+LOOKS_BACK_S = (
+    1.0  # utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,8 @@ class Features:
     """What was read.
 
     Attributes:
-        values: By name, one of `NAMES`: shares 0..1, rates in bytes/s, ratios to the default power limit and the highest clocks.
+        values: By name, one of `NAMES`: shares 0..1, rates in bytes/s, ratios to the default power limit and
+            the highest clocks.
         source: Where from; a key of `FEATURE_SETS`.
         seconds: How long it was looked at.
         power_w: Mean power meanwhile; None where this GPU does not tell.
@@ -58,15 +72,26 @@ class Features:
 
 
 def sources(device: Device) -> tuple[Capability, ...]:
-    """All sources, best first, each there or not with its reason. Asks `dcgmi` where it is installed, which takes a moment."""
+    """All sources, best first, each there or not with its reason. Asks `dcgmi` where it is installed,
+    which takes a moment.
+    """
     return _sources(device, *dcgm.find(device))
 
 
 def _sources(device: Device, program: str, number: int) -> tuple[Capability, ...]:
     reason = _no_counters(device)
-    found = [Capability("gpm", not reason, reason), Capability("dcgm", number >= 0, program if number < 0 else "")]
+    found = [
+        Capability("gpm", not reason, reason),
+        Capability("dcgm", number >= 0, program if number < 0 else ""),
+    ]
     told = [name for name in ("utilisation", "power", "energy", "sm_clock") if device.can(name)]
-    found.append(Capability("nvml", bool(told), "" if told else f"{device.name} tells neither utilisation nor power nor clocks"))
+    found.append(
+        Capability(
+            "nvml",
+            bool(told),
+            "" if told else f"{device.name} tells neither utilisation nor power nor clocks",
+        )
+    )
     return tuple(found)
 
 
@@ -79,15 +104,20 @@ def best(available: tuple[Capability, ...]) -> str:
     for each in available:
         if each.present:
             return each.name
-    raise MeasurementError("; ".join(f"{each.name}: {each.reason}" for each in available) + ": there is nothing to read features from")
+    raise MeasurementError(
+        "; ".join(f"{each.name}: {each.reason}" for each in available)
+        + ": there is nothing to read features from"
+    )
 
 
 class FeatureReader:
-    """Reads the features of what runs on a GPU between `start` and `read`. Does not wait; the caller says when.
+    """Reads the features of what runs on a GPU between `start` and `read`. Does not wait; the caller says
+    when.
 
     Args:
         device: Of which GPU.
-        recorder: What samples it; without one, utilisation and clocks are those of the two ends and of every `look` between them.
+        recorder: What samples it; without one, utilisation and clocks are those of the two ends and of every
+            `look` between them.
         source: Which source to use; the best that is there where None.
 
     Attributes:
@@ -99,16 +129,22 @@ class FeatureReader:
         MeasurementError: there is none.
     """
 
-    def __init__(self, device: Device, recorder: Recorder | None = None, *, source: str | None = None) -> None:
+    def __init__(
+        self, device: Device, recorder: Recorder | None = None, *, source: str | None = None
+    ) -> None:
         if source is not None and source not in FEATURE_SETS:
-            raise UsageError(f"there is no source of features called {source!r}; there are {', '.join(FEATURE_SETS)}")
+            raise UsageError(
+                f"there is no source of features called {source!r}; there are {', '.join(FEATURE_SETS)}"
+            )
         self.device, self.recorder = device, recorder
         self._dcgmi = dcgm.find(device)
         self.sources = _sources(device, *self._dcgmi)
         wanted = next((each for each in self.sources if each.name == source), None)
         if wanted is not None and not wanted.present:
             others = ", ".join(each.name for each in self.sources if each.present) or "none"
-            raise UsageError(f"features cannot come from {wanted.name}: {wanted.reason}; what is there: {others}")
+            raise UsageError(
+                f"features cannot come from {wanted.name}: {wanted.reason}; what is there: {others}"
+            )
         self.source = best(self.sources) if source is None else source
         self._dmon: dcgm.Dmon | None = None
         self._trouble: dict[str, str] = {}
@@ -152,13 +188,22 @@ class FeatureReader:
             raise UsageError("features are read after start(); nothing was started")
         seconds = self.device.clock() - self._start_s
         if seconds < SHORTEST_S:
-            raise MeasurementError(f"features need at least {SHORTEST_S:g} s of looking, and only {max(seconds, 0.0):.3f} s have passed")
+            raise MeasurementError(
+                f"features need at least {SHORTEST_S:g} s of looking, and only {max(seconds, 0.0):.3f} s "
+                "have passed"
+            )
         missing = {each.name: each.reason for each in self.sources if not each.present} | self._trouble
         values, power_w = self._load(seconds)
         counted = self._counted(missing)
         source = self.source if counted or self.source == "nvml" else "nvml"
         if source != "nvml":
-            missing.update({name: f"{source} does not tell it here" for name in (*COUNTERS, *TRAFFIC) if name not in counted})
+            missing.update(
+                {
+                    name: f"{source} does not tell it here"
+                    for name in (*COUNTERS, *TRAFFIC)
+                    if name not in counted
+                }
+            )
         missing.update({name: "NVML does not tell it here" for name in LOAD if name not in values})
         ordered = {name: both[name] for both in [counted | values] for name in NAMES if name in both}
         return Features(ordered, source, seconds, power_w, missing)
@@ -175,8 +220,8 @@ class FeatureReader:
     def _counted(self, missing: dict[str, str]) -> dict[str, float]:
         if self._counters is not None:
             try:
-                found: dict[str, float] = self.device.counted(self._counters, self.device.counters())  # type: ignore[attr-defined]
-                return found
+                device: Any = self.device
+                return dict(device.counted(self._counters, device.counters()))
             except GpuLost:
                 raise
             except DeviceError as error:
@@ -197,7 +242,10 @@ class FeatureReader:
             rows = self.recorder.rows(self.device.uuid, self._start_s, self.device.clock())
         if rows is not None and len(rows) >= 3:
             later = rows[rows["time_s"] >= self._start_s + min(LOOKS_BACK_S, 0.5 * seconds)]
-            means = {name: _mean(later[name].tolist()) for name in ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")}
+            means = {
+                name: _mean(later[name].tolist())
+                for name in ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")
+            }
             power_w = _by_counter(rows["tick_s"].tolist(), rows["energy_j"].tolist())
             power_w = _mean(rows["power_w"].tolist()) if power_w is None else power_w
         else:
@@ -205,7 +253,11 @@ class FeatureReader:
             names = ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")
             means = {name: _mean([getattr(look, name) for look in looks]) for name in names}
             first, last = self._looks[0], self._looks[-1]
-            power_w = _by_counter([first.time_s, last.time_s], [first.energy_j, last.energy_j]) if seconds >= 1.0 else None
+            power_w = (
+                _by_counter([first.time_s, last.time_s], [first.energy_j, last.energy_j])
+                if seconds >= 1.0
+                else None
+            )
             power_w = _mean([look.power_w for look in looks]) if power_w is None else power_w
         limits = self.device.limits
         full_w = limits.default_power_limit_w or limits.max_power_limit_w
@@ -241,8 +293,14 @@ def _mean(values: list[float]) -> float | None:
 
 
 def _by_counter(times_s: list[float], energies_j: list[float]) -> float | None:
-    """Mean power between the first and the last reading of the energy counter; None where there are no two, or it went back."""
-    known = [(at, joules) for at, joules in zip(times_s, energies_j, strict=True) if math.isfinite(at) and math.isfinite(joules)]
+    """Mean power between the first and the last reading of the energy counter; None where there are no
+    two, or it went back.
+    """
+    known = [
+        (at, joules)
+        for at, joules in zip(times_s, energies_j, strict=True)
+        if math.isfinite(at) and math.isfinite(joules)
+    ]
     if len(known) < 2:
         return None
     (from_s, from_j), (to_s, to_j) = known[0], known[-1]

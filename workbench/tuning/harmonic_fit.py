@@ -1,10 +1,12 @@
 """How long an iteration takes in a few seconds of power readings, when its length is roughly known.
 
-A change of clocks stretches the iterations of a job; it does not make a new job of it. So a probe needs no new detection, which takes
-three to five periods and can be wrong by whole factors (GPOEO detects anew at every probe: `SpectrumAnalysis.py`, `PyEPOpt.py:954-1722`).
-It needs one number, and where to look for it is known: by least squares the readings are laid on the first harmonics of every period
-within the range that the change can have made, and the one that leaves least is it. The shape is free, because not all of an iteration
-stretches alike.
+A change of clocks stretches the iterations of a job; it does not make a new job of it. So a probe needs no
+new detection, which takes three to five periods and can be wrong by whole factors (GPOEO detects anew at
+every probe: `SpectrumAnalysis.py`, `PyEPOpt.py:954-1722`).
+It needs one number, and where to look for it is known: by least squares the readings are laid on the first
+    harmonics of every period
+within the range that the change can have made, and the one that leaves least is it. The shape is free,
+because not all of an iteration stretches alike.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ MOST_HARMONICS, LEAST_READINGS = 6, 12
 STEPS = 5.0  # candidates to one width of the peak
 MOST_CANDIDATES = 400
 PER_PERIOD = 24  # readings that tell all there is
-MOST_READINGS = 4000  # the newest: a stretch that nobody has looked at for an hour must not take the memory of the job
+MOST_READINGS = (
+    4000  # the newest: a stretch that nobody has looked at for an hour must not take the memory of the job
+)
 AT_ONCE = 200_000  # candidates times readings
 VARIATION = 0.01  # of an iteration's length, from one to the next: never taken to be less
 LEAST_EXPLAINED = 0.25
@@ -52,8 +56,9 @@ class Timed:
 def readings(rows: Array) -> tuple[Array, Array]:
     """Times and mean powers of a recorder's rows, one for each refresh of the sensor where those are known.
 
-    A slow sensor's reading is often a glimpse (25 ms of 100: Yang et al., arXiv 2312.02741), which an iteration of a few refreshes makes
-    dance. Its energy counter misses nothing, so there the differences of the counter are taken.
+    A slow sensor's reading is often a glimpse (25 ms of 100: Yang et al., arXiv 2312.02741), which an
+    iteration of a few refreshes makes dance. Its energy counter misses nothing, so there the differences of
+    the counter are taken.
     """
     counted = aliasing.refreshes(rows["tick_s"])
     if len(counted) > LEAST_READINGS and np.isfinite(rows["energy_j"][counted]).all():
@@ -89,7 +94,8 @@ def timed(
     Args:
         time_s, power_w: Readings, one a refresh.
         guess_s: What it should be.
-        low, high: How much shorter and longer than `guess_s` it may be. Of two that fit alike, one twice the other, it is the shorter.
+        low, high: How much shorter and longer than `guess_s` it may be. Of two that fit alike, one twice the
+            other, it is the shorter.
         sd: Standard deviation of the logarithm of what it is over the guess.
         variation: Of an iteration's length from one to the next, as a share (`variation`).
     """
@@ -113,7 +119,9 @@ def timed(
     if not total > 0:
         return None
     left = _left(x, y, grid, harmonics)
-    score = -0.5 * n * np.log(np.maximum(left / total, 1e-6)) - 0.5 * (np.log(1.0 / (grid * guess_s)) / sd) ** 2
+    score = (
+        -0.5 * n * np.log(np.maximum(left / total, 1e-6)) - 0.5 * (np.log(1.0 / (grid * guess_s)) / sd) ** 2
+    )
     best = int(np.argmax(score))
     for part in (3, 2):  # a multiple of the true length fits as well as that itself
         near = np.flatnonzero(np.abs(grid / (part * grid[best]) - 1.0) < 2.0 / (span_s * grid[best] * part))
@@ -132,13 +140,20 @@ def timed(
     bend = (before - 2 * here + after) / (around[1] - around[0]) ** 2
     frequency = float(around[at])
     if bend > 0:
-        frequency += float(np.clip(0.5 * (before - after) / (before - 2 * here + after), -1, 1)) * float(around[1] - around[0])
+        frequency += float(np.clip(0.5 * (before - after) / (before - 2 * here + after), -1, 1)) * float(
+            around[1] - around[0]
+        )
     explained = 1.0 - float(here) / total
     free = max(n - 2 * harmonics - 3, 1)
     variance = 2.0 * float(here) / free / bend if bend > 0 else (grid[1] - grid[0]) ** 2
-    variance *= 2.5 if step_s >= SLOW_S else 1.0  # an error of a slow refresh's moment is in two differences at once
+    variance *= (
+        2.5 if step_s >= SLOW_S else 1.0
+    )  # an error of a slow refresh's moment is in two differences at once
     seconds = 1.0 / frequency
-    sd_s = math.hypot(math.sqrt(variance) * seconds**2, max(variation, VARIATION) * seconds / math.sqrt(max(span_s / seconds, 1.0)))
+    sd_s = math.hypot(
+        math.sqrt(variance) * seconds**2,
+        max(variation, VARIATION) * seconds / math.sqrt(max(span_s / seconds, 1.0)),
+    )
     if explained < LEAST_EXPLAINED:
         return None
     return Timed(seconds, sd_s, explained, n)
@@ -154,9 +169,11 @@ def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array
 
 
 def variation(time_s: Array, power_w: Array, seconds: float) -> float | None:
-    """How much iterations differ in length, as a share of it: what their phases wander more over two periods than over one.
+    """How much iterations differ in length, as a share of it: what their phases wander more over two periods
+    than over one.
 
-    What the readings' own noise adds is the same over one and over two, and cancels. None where too few periods or readings tell.
+    What the readings' own noise adds is the same over one and over two, and cancels. None where too few
+    periods or readings tell.
     """
     number = np.floor((time_s - time_s[0]) / seconds).astype(np.int64)
     count = int(number[-1]) if len(number) else 0
@@ -173,7 +190,9 @@ def _left(x: Array, y: Array, frequencies: Array, harmonics: int) -> Array:
     """Sum of squares that harmonics of each frequency (and a straight line) leave of the readings."""
     step = max(1, AT_ONCE // max(len(x), 1))
     if len(frequencies) > step:
-        return np.concatenate([_left(x, y, frequencies[k : k + step], harmonics) for k in range(0, len(frequencies), step)])
+        return np.concatenate(
+            [_left(x, y, frequencies[k : k + step], harmonics) for k in range(0, len(frequencies), step)]
+        )
     angle = 2.0 * np.pi * frequencies[:, None] * x[None, :]
     cosine, sine = np.cos(angle), np.sin(angle)
     slope = np.broadcast_to(x / max(float(np.abs(x).max()), 1e-9), angle.shape)

@@ -1,7 +1,9 @@
-"""What a tuner does while it holds a setting: looks at the job, learns from what it sees, steers, and checks the default now and then.
+"""What a tuner does while it holds a setting: looks at the job, learns from what it sees, steers, and checks
+the default now and then.
 
-Every stretch at the held setting is a measurement of it, and a better one than any probe. So the search is told of it, in portions that
-double in length, and where the next setting is believed to be better by then, or the bound is no longer kept, the tuner goes there.
+Every stretch at the held setting is a measurement of it, and a better one than any probe. So the search is
+told of it, in portions that double in length, and where the next setting is believed to be better by then, or
+the bound is no longer kept, the tuner goes there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ BETTER = 0.003  # of the cost: a change of the held setting for less is not wort
 DOUBTED = 0.5  # probability of keeping the bound below which a setting is left
 STEP = 0.1  # of a clock or limit: no farther from what was measured does a held setting move
 MOST_MORE = 4  # times that a search is taken up again for a setting farther away
-STEER_S, CALM_S = 20.0, 40.0  # between two thoughts about the held setting; after one that the bound asked for
+STEER_S, CALM_S = (
+    20.0,
+    40.0,
+)  # between two thoughts about the held setting; after one that the bound asked for
 
 
 class Holding(Choosing):
@@ -40,7 +45,13 @@ class Holding(Choosing):
         assert belief is not None
         assert source is not None
         self._choose()
-        wanted = self._own(self._pinned if self._pinned is not None else self._choice.setting if self._choice is not None else Setting())
+        wanted = self._own(
+            self._pinned
+            if self._pinned is not None
+            else self._choice.setting
+            if self._choice is not None
+            else Setting()
+        )
         if wanted != self.current:
             self._cut(now_s, "held" if self._settled_s is not None else "probe")
             self._put(wanted)
@@ -71,12 +82,20 @@ class Holding(Choosing):
             self._change_of_job(now_s, "the training tells its iterations now")
             return
         long_s = self._stretch_s()
-        begun_s = self._since_s if math.isnan(self._ledger.cursor_s) else max(self._ledger.cursor_s, self._since_s)
+        begun_s = (
+            self._since_s if math.isnan(self._ledger.cursor_s) else max(self._ledger.cursor_s, self._since_s)
+        )
         if now_s - begun_s < long_s:
             return
         self._meddled()
         self._cut(now_s, "held")
-        if self._recheck and now_s >= self._check_s and not self.paused and self._pinned is None and self.current != Setting():
+        if (
+            self._recheck
+            and now_s >= self._check_s
+            and not self.paused
+            and self._pinned is None
+            and self.current != Setting()
+        ):
             self._begin_check(now_s)
             return
         hold_s = float(np.clip(LOST_SHARE * (now_s - self._since_s), *LOST_S)) + 3.0 * long_s
@@ -86,14 +105,18 @@ class Holding(Choosing):
     def _stretch_s(self) -> float:
         """How long a stretch at a setting that stays is."""
         traced = self._source is not None and self._source.name == "power"
-        least_s, least = (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if traced else (STRETCH_S, STRETCH_ITERATIONS)
+        least_s, least = (
+            (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if traced else (STRETCH_S, STRETCH_ITERATIONS)
+        )
         return max(least_s, least * self._expected(self.current).seconds)
 
     def _look_at_held(self, counted: list[Counted], now_s: float) -> None:
         """Whether the job is still the one that was tuned, and keeps the bound."""
         belief, watcher = self._belief, self._watcher
         held = [each for each in counted if each.stretch.kind == "held"]
-        self._suspects += [each.stretch for each in held]  # also those that were cut for a re-check that is under way now
+        self._suspects += [
+            each.stretch for each in held
+        ]  # also those that were cut for a re-check that is under way now
         mine = [each for each in held if each.stretch.setting == self.current]
         if not mine or belief is None or watcher is None or self.state != "watch":
             return
@@ -101,8 +124,14 @@ class Holding(Choosing):
         self._seen_s = now_s
         if isinstance(self._source, Trace):
             self._source.learn(run.start_s, run.end_s, run.iteration_s)
-        usual = self._found.variation / math.sqrt(max(stretch.iterations, 1.0)) if self._found is not None else 0.0
-        why = watcher.feed(now_s, stretch.iteration_s, max(run.sd_s / run.iteration_s, usual), stretch.power_w)
+        usual = (
+            self._found.variation / math.sqrt(max(stretch.iterations, 1.0))
+            if self._found is not None
+            else 0.0
+        )
+        why = watcher.feed(
+            now_s, stretch.iteration_s, max(run.sd_s / run.iteration_s, usual), stretch.power_w
+        )
         if why:
             self._change_of_job(now_s, why)
             return
@@ -114,7 +143,9 @@ class Holding(Choosing):
             self._reconsider(now_s)
 
     def _learn(self, stretch: Stretch, run: Reading | Count) -> None:
-        """What a stretch at the held setting says of it: held for longer than it was probed, it is the better measurement of the two."""
+        """What a stretch at the held setting says of it: held for longer than it was probed, it is the
+        better measurement of the two.
+        """
         pool, belief = self._pool, self._belief
         assert belief is not None
         pool.add(stretch, run)
@@ -122,8 +153,14 @@ class Holding(Choosing):
             return
         whole = max(round(pool.iterations), 1)
         scale = whole / pool.iterations
-        belief.tell(stretch.setting, whole, scale * pool.time_s, scale * pool.energy_j, scale * math.sqrt(pool.variance_j),
-                    math.sqrt(pool.variance_s / whole))  # fmt: skip
+        belief.tell(
+            stretch.setting,
+            whole,
+            scale * pool.time_s,
+            scale * pool.energy_j,
+            scale * math.sqrt(pool.variance_j),
+            math.sqrt(pool.variance_s / whole),
+        )
         self._pool, self._steer_s = pool.next(), -math.inf
 
     def _reconsider(self, now_s: float) -> None:
@@ -143,10 +180,17 @@ class Holding(Choosing):
         elif gain > BETTER and belief.near(new.setting, STEP) and now_s >= self._calm_s:
             self.state = "hold"
             self._note(f"{self._at(new.setting)} is better by what is known now")
-        elif gain > BETTER and not belief.near(new.setting, STEP) and now_s >= self._calm_s and self._more < MOST_MORE:
+        elif (
+            gain > BETTER
+            and not belief.near(new.setting, STEP)
+            and now_s >= self._calm_s
+            and self._more < MOST_MORE
+        ):
             self._cut(now_s, "held")
             self.state, self._calm_s, self._more = "search", now_s + CALM_S, self._more + 1
-            self._note(f"{self._at(new.setting)} may be better, and is far from all that was measured: searching on")
+            self._note(
+                f"{self._at(new.setting)} may be better, and is far from all that was measured: searching on"
+            )
         else:
             self._choice = belief.about(before.setting)
 
@@ -157,7 +201,9 @@ class Holding(Choosing):
         time_s = self.book.accounts[-1].baseline()[0]
         wanted = math.ceil((self._found.variation / CHECK_SD) ** 2)
         iterations = max(4, min(wanted, math.ceil(CHECK_S / time_s)))
-        self._begin_probe("re-check", Setting(), now_s + self._settling_s(Setting()), iterations, 2.0, guessed(time_s, 0.03))
+        self._begin_probe(
+            "re-check", Setting(), now_s + self._settling_s(Setting()), iterations, 2.0, guessed(time_s, 0.03)
+        )
         self._words = "measuring the default setting again, for a moment"
 
     def _re_check(self, now_s: float) -> None:
@@ -172,7 +218,9 @@ class Holding(Choosing):
             self._cut(now_s, "re-check")
         else:
             time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
-            off = max(abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j)))
+            off = max(
+                abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j))
+            )
             self._record(probe, "kept", "the default setting again")
             if off > OTHER_JOB * min(1 + self._false_alarms, 4) + 2.0 * reading.energy_sd:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"

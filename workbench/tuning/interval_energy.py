@@ -31,7 +31,9 @@ def energy(meter: Meter, start_s: float, end_s: float) -> IntervalEnergy | None:
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
-    return IntervalEnergy(sum(part.energy_j for part in known), math.sqrt(sum(part.uncertainty_j**2 for part in known)))
+    return IntervalEnergy(
+        sum(part.energy_j for part in known), math.sqrt(sum(part.uncertainty_j**2 for part in known))
+    )
 
 
 def _stuck(meter: Meter, start_s: float, end_s: float) -> bool:
@@ -48,7 +50,9 @@ def _stuck(meter: Meter, start_s: float, end_s: float) -> bool:
 
 
 def _interpolated(meter: Meter, uuid: str, start_s: float, end_s: float) -> IntervalEnergy | None:
-    """By straight lines between readings of the energy counter around both edges: for a sampling with holes in it."""
+    """By straight lines between readings of the energy counter around both edges: for a sampling with
+    holes in it.
+    """
     assert meter.recorder is not None
     rows = meter.recorder.rows(uuid, start_s - NEAR_S, end_s + NEAR_S)
     rows = rows[np.isfinite(rows["energy_j"])]

@@ -1,7 +1,10 @@
-"""Where iterations come from: marks of the training, a counter of the user, the power trace, or a rate where nothing repeats.
+"""Where iterations come from: marks of the training, a counter of the user, the power trace, or a rate where
+nothing repeats.
 
-All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they begin and end. Any rhythm
-that belongs to the work will do: what is compared is its time and energy at one setting with its own at another.
+All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they
+    begin and end. Any rhythm
+that belongs to the work will do: what is compared is its time and energy at one setting with its own at
+    another.
 """
 
 from __future__ import annotations
@@ -23,10 +26,14 @@ Array = np.ndarray[Any, Any]
 
 LONG = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
 LEAST_SD = 0.002
-VARIATION, GUESSED = 0.02, 6.0  # of iterations that nobody has timed one by one, and for how many this guess counts
+VARIATION, GUESSED = (
+    0.02,
+    6.0,
+)  # of iterations that nobody has timed one by one, and for how many this guess counts
 UNIT_S = 0.1  # of work at the default setting: the "iteration" of a job that has none
 MOSTLY_WAITS = 0.6  # utilisation below which the waits tell how much longer the work takes
-TRACE_COMMON_SD = 0.005  # of the length of iterations in a power trace: what a shape that changes with the setting makes of it
+# of the length of iterations in a power trace: what a shape that changes with the setting makes of it
+TRACE_COMMON_SD = 0.005
 PERCENT_SD = 0.003  # of a mean utilisation that is told in whole percent
 MOST_MARKS = 400_000
 
@@ -39,7 +46,8 @@ class Count:
         iterations: How many.
         start_s, end_s: From when to when, on the device's clock.
         sd_s: Standard error of the mean length of one.
-        common_sd: What all counts at this setting have in common of a relative error: more of them do not lower it.
+        common_sd: What all counts at this setting have in common of a relative error: more of them do not
+            lower it.
     """
 
     iterations: int
@@ -58,7 +66,9 @@ class Count:
 
 
 class Guess(NamedTuple):
-    """How long an iteration should take: `sd` is the standard deviation of the logarithm, beyond `least_s`..`most_s` it cannot be."""
+    """How long an iteration should take: `sd` is the standard deviation of the logarithm, beyond
+    `least_s`..`most_s` it cannot be.
+    """
 
     seconds: float
     sd: float
@@ -116,7 +126,9 @@ class MarkSource(marks.MarkRecorder):
 
     def last(self, count: int) -> Array:
         """The newest moments."""
-        return np.array(self.steps[-count:])  # a copy: an array that somebody looks into cannot be appended to
+        return np.array(
+            self.steps[-count:]
+        )  # a copy: an array that somebody looks into cannot be appended to
 
     def since(self, from_s: float, to_s: float = math.inf) -> Array:
         steps = self.steps
@@ -188,7 +200,12 @@ class Counter:
         times, values = np.array(self._times[low:high]), np.array(self._values[low:high])
         found = in_rows(times, np.diff(values), guess.seconds, [])
         looking_s = self._look_s / math.sqrt(6.0)  # either end may be off by half a look
-        return [Count(each.iterations, each.start_s, each.end_s, math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
+        return [
+            Count(
+                each.iterations, each.start_s, each.end_s, math.hypot(each.sd_s, looking_s / each.iterations)
+            )
+            for each in found
+        ]
 
     def end(self) -> None:
         return
@@ -233,13 +250,24 @@ class Trace:
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
         if len(time_s) < harmonic_fit.LEAST_READINGS or time_s[-1] < from_s + 0.6 * (to_s - from_s):
             return None
-        found = harmonic_fit.timed(time_s, power_w, guess.seconds, low=guess.least_s / guess.seconds, high=guess.most_s / guess.seconds,
-                             sd=max(guess.sd, 0.02), variation=self.variation)  # fmt: skip
+        found = harmonic_fit.timed(
+            time_s,
+            power_w,
+            guess.seconds,
+            low=guess.least_s / guess.seconds,
+            high=guess.most_s / guess.seconds,
+            sd=max(guess.sd, 0.02),
+            variation=self.variation,
+        )
         if found is None:
             return None
         self.explained = found.explained
         whole = int((to_s - from_s) / found.seconds)
-        return Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD) if whole >= 1 else None
+        return (
+            Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD)
+            if whole >= 1
+            else None
+        )
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         found = self.count(from_s, to_s, guess)
@@ -252,24 +280,36 @@ class Trace:
 class Rate:
     """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
 
-    One iteration is what `UNIT_S` does at the default setting. Two things bound how much longer it takes elsewhere, both from above:
+    One iteration is what `UNIT_S` does at the default setting. Two things bound how much longer it takes
+    elsewhere, both from above:
 
-    - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest not at all:
+    - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest
+    not at all:
       `busy0 * clock0 / clock + 1 - busy0`. It says nothing where the memory clock is lower too.
-    - what is not the GPU's part, the waits, takes as long as before, or less where it overlaps with the GPU's: `(1 - busy0) / (1 - busy)`.
+    - what is not the GPU's part, the waits, takes as long as before, or less where it overlaps with the
+    GPU's: `(1 - busy0) / (1 - busy)`.
       It tells much where the GPU mostly waits, and next to nothing where it hardly does.
 
     The lower of the two is taken. What is called a slowdown is then an upper bound of it.
 
     Args:
         recorder, uuid: Whose readings.
-        busy, clock_mhz, mem_clock_mhz: Mean utilisation and clocks at the default setting; a memory clock of NaN is not told.
+        busy, clock_mhz, mem_clock_mhz: Mean utilisation and clocks at the default setting; a memory clock of
+            NaN is not told.
     """
 
     name = "rate"
 
-    def __init__(self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan) -> None:
-        self._recorder, self._uuid, self.busy, self.clock_mhz, self._mem_clock_mhz = recorder, uuid, busy, clock_mhz, mem_clock_mhz
+    def __init__(
+        self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan
+    ) -> None:
+        self._recorder, self._uuid, self.busy, self.clock_mhz, self._mem_clock_mhz = (
+            recorder,
+            uuid,
+            busy,
+            clock_mhz,
+            mem_clock_mhz,
+        )
 
     @property
     def sees_memory(self) -> bool:
@@ -298,7 +338,11 @@ class Rate:
         each_s = UNIT_S * ratio
         whole = int((to_s - from_s) / each_s)
         # An upper bound was taken; the least is that nothing became slower.
-        return Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96) if whole else None
+        return (
+            Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96)
+            if whole
+            else None
+        )
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         found = self.count(from_s, to_s, guess)
@@ -314,11 +358,14 @@ def busy_and_clock(rows: Array) -> tuple[float, float]:
     known = np.isfinite(used)
     clocks = rows["sm_clock_mhz"][~(used <= 0)]
     clocks = clocks[np.isfinite(clocks)]
-    return (float(used[known].mean()) if known.any() else math.nan), (float(clocks.mean()) if len(clocks) else math.nan)
+    return (float(used[known].mean()) if known.any() else math.nan), (
+        float(clocks.mean()) if len(clocks) else math.nan
+    )
 
 
 def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) -> list[Count]:
-    """Rows of iterations between moments, without what took far longer than usual or was told to be something else.
+    """Rows of iterations between moments, without what took far longer than usual or was told to be something
+    else.
 
     Args:
         moments: When iterations ended.
@@ -342,5 +389,7 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         time_s = float(moments[last] - moments[first])
         n = last - first
         spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
-        found.append(Count(whole, float(moments[first]), float(moments[last]), max(spread, LEAST_SD * time_s / whole)))
+        found.append(
+            Count(whole, float(moments[first]), float(moments[last]), max(spread, LEAST_SD * time_s / whole))
+        )
     return found

@@ -72,7 +72,9 @@ class SavingsLedger:
     @property
     def oldest_s(self) -> float:
         """Since when the trace is needed."""
-        oldest = [piece.from_s for piece in self._pieces[:1]] + ([self.cursor_s] if not math.isnan(self.cursor_s) else [])
+        oldest = [piece.from_s for piece in self._pieces[:1]] + (
+            [self.cursor_s] if not math.isnan(self.cursor_s) else []
+        )
         return min(oldest, default=math.inf)
 
     @property
@@ -121,7 +123,11 @@ class SavingsLedger:
         if exact:
             runs = [*source.runs(piece.from_s, piece.to_s, piece.guess)]
         else:
-            runs = [piece.known] if piece.known is not None else [*source.runs(piece.count_from_s, piece.to_s, piece.guess)]
+            runs = (
+                [piece.known]
+                if piece.known is not None
+                else [*source.runs(piece.count_from_s, piece.to_s, piece.guess)]
+            )
         found = []
         for run in runs:
             begin_s, end_s = (run.start_s, run.end_s) if exact else (piece.from_s, piece.to_s)
@@ -131,7 +137,9 @@ class SavingsLedger:
             time_s = end_s - begin_s
             count = float(run.iterations) if exact else time_s / run.iteration_s
             sd = 0.0 if exact else run.sd_s / run.iteration_s
-            stretch = Stretch(piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j, sd, run.common_sd)
+            stretch = Stretch(
+                piece.kind, piece.setting, count, time_s, used.energy_j, used.uncertainty_j, sd, run.common_sd
+            )
             found.append(Counted(stretch, run))
         return found
 

@@ -1,12 +1,16 @@
-"""Putting a GPU to a chosen configuration, for good or until it is undone; what is in force, and who has set it.
+"""Putting a GPU to a chosen configuration, for good or until it is undone; what is in force, and who has set
+it.
 
     hand = workbench.tuning.manual.on()                 # the first GPU of this process's session
-    hand.apply(Setting(power_limit_w=150.0))       # read back; knobs that are None are given back to the driver
+    hand.apply(Setting(power_limit_w=150.0))       # read back; knobs that are None are given back to the
+                                                   driver
     hand.undo()                                    # step by step
     hand.restore_default()
 
-What is applied stays until it is undone or the process ends: a cell's end does not take it back, a kill does (the watchdog of
-`device.control`). Clocks that another program has locked NVML does not tell, so they are never touched unless a clock is chosen.
+What is applied stays until it is undone or the process ends: a cell's end does not take it back, a kill does
+    (the watchdog of
+`device.control`). Clocks that another program has locked NVML does not tell, so they are never touched unless
+a clock is chosen.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ CLOCKS = journal.KNOBS[1:]
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """What a GPU is put to now. `origin` is one of `in_force.ORIGINS`; `holder` who may change it, empty where nobody does."""
+    """What a GPU is put to now. `origin` is one of `in_force.ORIGINS`; `holder` who may change it, empty
+    where nobody does.
+    """
 
     setting: Setting | None
     origin: str
@@ -46,7 +52,9 @@ class EffectiveSetting:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One change: from what to what, read back, when (the device's clock, and the wall's), and what there is to say of it."""
+    """One change: from what to what, read back, when (the device's clock, and the wall's), and what there
+    is to say of it.
+    """
 
     wanted: Configuration
     before: Setting
@@ -118,7 +126,13 @@ class ManualControl:
             return "run"
         default_w = self.device.limits.default_power_limit_w
         usual = Setting(default_w if now.power_limit_w is not None else None)
-        return "default" if default_w is not None and settings.same(now, usual) else "default" if now == Setting() else "program"
+        return (
+            "default"
+            if default_w is not None and settings.same(now, usual)
+            else "default"
+            if now == Setting()
+            else "program"
+        )
 
     def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
         """What `apply` would change, in words; empty where nothing would."""
@@ -133,7 +147,9 @@ class ManualControl:
         return settings.rights(now, configuration.setting, self.device, refused=self.refused)
 
     def follow(self, change: Applied | None = None) -> StepResponse | None:
-        """How the power has followed a change, the last one where None; None where nothing was changed or nothing is recorded."""
+        """How the power has followed a change, the last one where None; None where nothing was changed or
+        nothing is recorded.
+        """
         change = change or (self.history[-1] if self.history else None)
         return self.power_around(change.at_s) if change is not None else None
 
@@ -144,15 +160,18 @@ class ManualControl:
             return None
         rows = recorder.rows(self.device.uuid, at_s - settings.BEFORE_S, at_s + settings.AFTER_S)
         update_s = recorder.update_s(self.device.uuid) or 0.1
-        return settings.followed(np.asarray(rows["time_s"], float), np.asarray(rows["power_w"], float), at_s, update_s=update_s)
+        return settings.followed(
+            np.asarray(rows["time_s"], float), np.asarray(rows["power_w"], float), at_s, update_s=update_s
+        )
 
     # changing
 
     def apply(self, wanted: Configuration | Setting, *, jobs: tuple[RecurringJob, ...] = ()) -> Applied:
         """Put the GPU to a configuration, whole: knobs that are None are given back to the driver.
 
-        A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come first, so that a refusal
-        leaves what was. A batch size goes to `workbench.tuning.selection` and to the next recurrence of `jobs`.
+        A tuner at work on this GPU is stopped, and a live view's limit slider hands over. The new knobs come
+        first, so that a refusal leaves what was. A batch size goes to `workbench.tuning.selection` and to the
+        next recurrence of `jobs`.
 
         Args:
             wanted: What to apply.
@@ -161,7 +180,8 @@ class ManualControl:
         Raises:
             OutOfRange, NotSupported: the GPU does not take it; nothing was changed, nobody stopped.
             DeviceHeld: another process is changing this GPU.
-            NotPermitted: this process has not the rights; `rights(wanted).command` is what an administrator types.
+            NotPermitted: this process has not the rights; `rights(wanted).command` is what an administrator
+                types.
             UsageError: a batch size that is none, or that one of the jobs has not; nothing was changed.
         """
         configuration = _configuration(wanted)
@@ -176,7 +196,9 @@ class ManualControl:
             for job in jobs:
                 if size is not None and size not in job.space.batch_sizes:
                     have = ", ".join(str(each) for each in job.space.batch_sizes)
-                    raise UsageError(f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed")
+                    raise UsageError(
+                        f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
+                    )
             words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
             words += self._take_over()
             before = self.device.setting()
@@ -189,11 +211,15 @@ class ManualControl:
                     self._found, self.left = before, self._let_go() or self.left
                 raise
             self.refused = self.left = ""
-            words += settings.difference(before, configuration.setting, self.device) or ("the GPU was at this setting already",)
+            words += settings.difference(before, configuration.setting, self.device) or (
+                "the GPU was at this setting already",
+            )
             words += self._choose(configuration, jobs)
             at = time.strftime("%H:%M:%S")
             theirs = jobs if size is not None else ()
-            done = Applied(configuration, before, after, self.device.clock(), at, words, selection.configuration, theirs)
+            done = Applied(
+                configuration, before, after, self.device.clock(), at, words, selection.configuration, theirs
+            )
             selection.choose(configuration)
             self._done.append(done)
             return done
@@ -209,14 +235,23 @@ class ManualControl:
             if not self.history:
                 if lease.owes(self.device.uuid):
                     return self._settle()
-                raise UsageError("there is nothing to undo: nothing was applied from here, or it was put back since")
+                raise UsageError(
+                    "there is nothing to undo: nothing was applied from here, or it was put back since"
+                )
             last = self._done[-1]
-            others = "power_limit_w" in settings.changed(self.device.setting(), last.after) if len(self._done) > 1 else False
+            others = (
+                "power_limit_w" in settings.changed(self.device.setting(), last.after)
+                if len(self._done) > 1
+                else False
+            )
             if len(self._done) == 1:
                 self.left = self._back()
             elif others:
                 now = self.device.setting()
-                self.left = f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was {last.after} before)"
+                self.left = (
+                    f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was "
+                    f"{last.after} before)"
+                )
                 self._to(replace(last.before, power_limit_w=now.power_limit_w), now)
             else:
                 self._to(last.before, self.device.setting())
@@ -238,7 +273,9 @@ class ManualControl:
             return self.left
 
     def restore_default(self) -> Applied:
-        """Give every knob back to the driver; a change like any other, which can be undone. Raises as `apply`."""
+        """Give every knob back to the driver; a change like any other, which can be undone. Raises as
+        `apply`.
+        """
         return self.apply(Configuration())
 
     # how
@@ -252,7 +289,11 @@ class ManualControl:
         for tuner in _tuners():
             if tuner.works_on(self.device.uuid):
                 tuner.stop()
-                words += (f"the tuner of '{tuner.label}' was told to stop" if tuner.label else "the tuner was told to stop",)
+                words += (
+                    f"the tuner of '{tuner.label}' was told to stop"
+                    if tuner.label
+                    else "the tuner was told to stop",
+                )
         over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
         if over is not None:
             words += ("the limit slider of the live view handed over" + (f"; {over}" if over else ""),)
@@ -274,14 +315,23 @@ class ManualControl:
             self._as_before(before)
             raise
         after = self.device.setting()
-        wrong = [knob for knob in settings.changed(after, wanted) if knob != "power_limit_w" or wanted.power_limit_w is not None]
+        wrong = [
+            knob
+            for knob in settings.changed(after, wanted)
+            if knob != "power_limit_w" or wanted.power_limit_w is not None
+        ]
         if wrong:
             self._as_before(before)
-            raise DriverError(f"{self.device.name} was put to {wanted}, and shows {after}: another program is changing it too")
+            raise DriverError(
+                f"{self.device.name} was put to {wanted}, and shows {after}: another program is changing it "
+                "too"
+            )
         return after
 
     def _as_before(self, before: Setting) -> None:
-        """After a refusal, which gives back clocks that were locked before, and may come when other knobs are changed already."""
+        """After a refusal, which gives back clocks that were locked before, and may come when other knobs
+        are changed already.
+        """
         if lease.holder(self.device.uuid) != "this process":
             return  # the first change, and it was given up
         try:
@@ -297,18 +347,30 @@ class ManualControl:
         left = self._let_go()
         first = self._found = self._done[0].before
         lost = {knob: getattr(first, knob) for knob in CLOCKS if getattr(first, knob) is not None}
-        if not left and lost and lease.holder(self.device.uuid) == "this process" and self.device.locked() != first:
-            lease.change(self.device, Setting(**lost))  # a run's own lock, which we had given back to the driver
+        if (
+            not left
+            and lost
+            and lease.holder(self.device.uuid) == "this process"
+            and self.device.locked() != first
+        ):
+            lease.change(
+                self.device, Setting(**lost)
+            )  # a run's own lock, which we had given back to the driver
         try:
             now_w, first_w = self.device.setting().power_limit_w if not left else None, first.power_limit_w
         except DeviceError as error:
             return f"nothing that was set from here is left; what is in force cannot be told: {error}"
         if now_w is not None and first_w is not None and abs(now_w - first_w) > restore.SAME_W:
-            left = f"left alone at {now_w:g} W: another program has set it meanwhile (it was {first_w:g} W before)"
+            left = (
+                f"left alone at {now_w:g} W: another program has set it meanwhile (it was {first_w:g} W "
+                "before)"
+            )
         return left
 
     def _let_go(self) -> str:
-        """What was changed put back, and the GPU let go, also where nothing was new; a sentence if something is left."""
+        """What was changed put back, and the GPU let go, also where nothing was new; a sentence if
+        something is left.
+        """
         left, way = self._way.restore(), self._way
         if way.began and way.holds:
             return lease.restore(self.device)
@@ -317,14 +379,28 @@ class ManualControl:
     def _settle(self) -> str:
         """Try again to put back what could not be, which the journal knows."""
         found = journal.of(self.device.uuid)
-        owed_w = self._found.power_limit_w if self._found is not None else found.before_w if found is not None else None
+        owed_w = (
+            self._found.power_limit_w
+            if self._found is not None
+            else found.before_w
+            if found is not None
+            else None
+        )
         self.device.setting()  # raises while the GPU does not answer
         way = lease.SettingLease(self.device)
         way.change(Setting())  # takes the journal up
         self.left = way.restore() or (lease.restore(self.device) if way.began else "")
         now = self.device.setting()
-        if not self.left and owed_w is not None and now.power_limit_w is not None and abs(now.power_limit_w - owed_w) > restore.SAME_W:
-            self.left = f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was {owed_w:g} W before)"
+        if (
+            not self.left
+            and owed_w is not None
+            and now.power_limit_w is not None
+            and abs(now.power_limit_w - owed_w) > restore.SAME_W
+        ):
+            self.left = (
+                f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was "
+                f"{owed_w:g} W before)"
+            )
         self._found = None
         return self.left or f"put back: {now} is in force again"
 
@@ -335,9 +411,14 @@ class ManualControl:
         for job in jobs:
             limit_w = configuration.setting.power_limit_w
             job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
-        words = f"batch size {size} cannot change inside a job that runs: it is in workbench.tuning.selection.batch_size"
+        words = (
+            f"batch size {size} cannot change inside a job that runs: it is in "
+            "workbench.tuning.selection.batch_size"
+        )
         if jobs:
-            words += ", and the next recurrence of " + " and ".join(f"'{job.name}'" for job in jobs) + " takes it"
+            words += (
+                ", and the next recurrence of " + " and ".join(f"'{job.name}'" for job in jobs) + " takes it"
+            )
         return (words,)
 
     def _unchoose(self, last: Applied) -> None:
@@ -351,7 +432,10 @@ def _configuration(wanted: Configuration | Setting) -> Configuration:
         return Configuration(wanted)
     if isinstance(wanted, Configuration):
         return wanted
-    raise UsageError(f"a Configuration or a Setting can be applied, not {type(wanted).__name__}; a frontier's panel has one in `chosen`")
+    raise UsageError(
+        f"a Configuration or a Setting can be applied, not {type(wanted).__name__}; a frontier's panel has "
+        "one in `chosen`"
+    )
 
 
 def _tuners() -> tuple[_Tuner, ...]:

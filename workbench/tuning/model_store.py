@@ -1,4 +1,6 @@
-"""Where model files of this user's GPUs are: one for each GPU and set of features (`search.predictor` makes and reads them)."""
+"""Where model files of this user's GPUs are: one for each GPU and set of features (`search.predictor`
+makes and reads them).
+"""
 
 from __future__ import annotations
 
@@ -32,5 +34,7 @@ def path(gpu: str, feature_set: str) -> Path:
 
 
 def find(gpu: str, source: str) -> Path | None:
-    """The model that serves features of a source: its own, or that of what every driver tells, which the other sources contain."""
+    """The model that serves features of a source: its own, or that of what every driver tells, which the
+    other sources contain.
+    """
     return next((each for each in (path(gpu, source), path(gpu, "nvml")) if each.exists()), None)

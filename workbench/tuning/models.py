@@ -46,7 +46,9 @@ def find(device: Device, source: str, wanted: Any = None) -> tuple[ClockModel | 
 
 def expected(device: Device, wanted: Any = None) -> bool:
     """Whether it is worth reading features."""
-    return wanted is not False and (wanted is not None or any(model_store.find(device.name, source) for source in ("gpm", "dcgm", "nvml")))
+    return wanted is not False and (
+        wanted is not None or any(model_store.find(device.name, source) for source in ("gpm", "dcgm", "nvml"))
+    )
 
 
 class JobFeatures:

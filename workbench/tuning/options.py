@@ -21,8 +21,15 @@ def check_slowdown(value: float | None) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
-        hint = f"; did you mean {value / 100:g} ({value:g} %)?" if isinstance(value, Real) and 1 < value <= 100 else ""
-        raise UsageError(f"a slowdown of {value!r} is not allowed for; give a share from 0 to 1 (0.05 is 5 %), or None for no bound{hint}")
+        hint = (
+            f"; did you mean {value / 100:g} ({value:g} %)?"
+            if isinstance(value, Real) and 1 < value <= 100
+            else ""
+        )
+        raise UsageError(
+            f"a slowdown of {value!r} is not allowed for; give a share from 0 to 1 (0.05 is 5 %), or None "
+            f"for no bound{hint}"
+        )
     return float(value)
 
 
@@ -30,35 +37,61 @@ def check_objective(value: str | Objective) -> Objective:
     """An objective by name. Raises UsageError with the names that there are."""
     if not isinstance(value, str):
         if not hasattr(value, "cost"):
-            raise UsageError(f"{value!r} is no objective; choose {', '.join(OBJECTIVES)}, or one of workbench.search.objective")
+            raise UsageError(
+                f"{value!r} is no objective; choose {', '.join(OBJECTIVES)}, or one of "
+                "workbench.search.objective"
+            )
         return value
     if value not in OBJECTIVES:
         raise UsageError(f"there is no objective named {value!r}; choose {', '.join(OBJECTIVES)}")
     known: dict[str, Objective] = {
-        "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(), "zeus": ZeusCost(0.5, 1.0),
-    }  # fmt: skip
+        "energy": Energy(),
+        "edp": EnergyDelay(1),
+        "ed2p": EnergyDelay(2),
+        "time": Time(),
+        "zeus": ZeusCost(0.5, 1.0),
+    }
     return known[value]
 
 
-def check_options(over: str, search: str, watch: str, model: Any, progress: Callable[[], float] | None) -> None:
+def check_options(
+    over: str, search: str, watch: str, model: Any, progress: Callable[[], float] | None
+) -> None:
     """Raises UsageError with what there is to choose from."""
     from ..search.clocks.make import NAMES
 
-    allowed = (("over", over, ("power", "clocks", "both")), ("search", search, NAMES), ("watch", watch, ("model", "gpoeo")))
+    allowed = (
+        ("over", over, ("power", "clocks", "both")),
+        ("search", search, NAMES),
+        ("watch", watch, ("model", "gpoeo")),
+    )
     for what, value, known in allowed:
         if value not in known:
             raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
-    if model is not None and model is not False and not isinstance(model, (str, Path)) and not hasattr(model, "predict"):
-        raise UsageError(f"model={model!r} is no model of a GPU; give the path of one, None for the user's own, or False for none")
+    if (
+        model is not None
+        and model is not False
+        and not isinstance(model, (str, Path))
+        and not hasattr(model, "predict")
+    ):
+        raise UsageError(
+            f"model={model!r} is no model of a GPU; give the path of one, None for the user's own, or False "
+            "for none"
+        )
     if progress is not None and not callable(progress):
-        raise UsageError(f"progress={progress!r} cannot be called; give a function that returns how many iterations are done")
+        raise UsageError(
+            f"progress={progress!r} cannot be called; give a function that returns how many iterations are "
+            "done"
+        )
 
 
 def objective_name(value: Objective) -> str:
     """Its name in `OBJECTIVES`, or its own."""
     for name in OBJECTIVES:
         known = check_objective(name)
-        if type(known) is type(value) and all(getattr(value, each, 0) == getattr(known, each, 0) for each in ("delay", "eta")):
+        if type(known) is type(value) and all(
+            getattr(value, each, 0) == getattr(known, each, 0) for each in ("delay", "eta")
+        ):
             return name
     return f"Zeus' cost with eta {value.eta:g}" if isinstance(value, ZeusCost) else type(value).__name__
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class SettingPosterior:
-    """A search over the settings of one workload. The tuner calls the reference `Setting()`; the search has its own name for it.
+    """A search over the settings of one workload. The tuner calls the reference `Setting()`; the search has
+    its own name for it.
 
     Args:
         name: Of the search.
@@ -49,12 +50,29 @@ class SettingPosterior:
         from ..search.clocks.make import make_search
 
         if isinstance(objective, ZeusCost):
-            objective = replace(objective, gpus=gpus, max_power_w=space.max_power_limit_w or objective.max_power_w)
+            objective = replace(
+                objective, gpus=gpus, max_power_w=space.max_power_limit_w or objective.max_power_w
+            )
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
-        self._options: dict[str, Any] = {"prior": prior, "gpus": gpus, "update_s": update_s, "wait_share": wait_share,
-                                         "seed": seed}  # fmt: skip
-        self.search: ClockSearch = make_search(name, space, objective, max_slowdown, prior=prior, counter_update_s=update_s, gpus=gpus,
-                                               wait_share=wait_share, learns_later=True, rng=np.random.default_rng(seed))  # fmt: skip
+        self._options: dict[str, Any] = {
+            "prior": prior,
+            "gpus": gpus,
+            "update_s": update_s,
+            "wait_share": wait_share,
+            "seed": seed,
+        }
+        self.search: ClockSearch = make_search(
+            name,
+            space,
+            objective,
+            max_slowdown,
+            prior=prior,
+            counter_update_s=update_s,
+            gpus=gpus,
+            wait_share=wait_share,
+            learns_later=True,
+            rng=np.random.default_rng(seed),
+        )
         self.name = name
         self._told: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
@@ -74,7 +92,15 @@ class SettingPosterior:
         """As the search calls it."""
         return self.space.reference if setting == Setting() else setting
 
-    def tell(self, setting: Setting, iterations: int, time_s: float, energy_j: float, uncertainty_j: float, sd_s: float | None) -> None:
+    def tell(
+        self,
+        setting: Setting,
+        iterations: int,
+        time_s: float,
+        energy_j: float,
+        uncertainty_j: float,
+        sd_s: float | None,
+    ) -> None:
         """A measurement of a setting."""
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._told.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
@@ -83,7 +109,14 @@ class SettingPosterior:
     def read(self, reading: Reading) -> None:
         """A probe."""
         uncertainty_j = reading.energy_uncertainty_j
-        self.tell(reading.setting, reading.iterations, reading.time_s, reading.energy_j, uncertainty_j, reading.iteration_sd_s)
+        self.tell(
+            reading.setting,
+            reading.iterations,
+            reading.time_s,
+            reading.energy_j,
+            uncertainty_j,
+            reading.iteration_sd_s,
+        )
 
     def cannot(self, setting: Setting, reason: str) -> None:
         """A setting that could not be set or measured."""
@@ -109,7 +142,15 @@ class SettingPosterior:
         time_ratio, time_sd, energy_ratio = self.ratios(setting)
         energy_sd = self._of(setting, "energy_sd")
         named, visited = self.named(setting), self.visited(setting)
-        return Choice(named, time_ratio, energy_ratio, time_sd, 0.1 if energy_sd is None else energy_sd, self.probability(setting), visited)
+        return Choice(
+            named,
+            time_ratio,
+            energy_ratio,
+            time_sd,
+            0.1 if energy_sd is None else energy_sd,
+            self.probability(setting),
+            visited,
+        )
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -127,12 +168,17 @@ class SettingPosterior:
         """Whether something was measured within this share of its clocks and its limit."""
         space, row = self.space, self.space.row(self.named(setting))
         rows = [space.row(self.named(told[0])) for told in self._told]
-        return any(max(abs(each[row] / each[other] - 1.0) for each in (space.x, space.mu, space.limit)) <= step for other in rows)
+        return any(
+            max(abs(each[row] / each[other] - 1.0) for each in (space.x, space.mu, space.limit)) <= step
+            for other in rows
+        )
 
     def slowest(self, setting: Setting, power_share: float) -> float:
-        """Time relative to the reference that a setting can need at most: all of it waits for what was slowed down.
+        """Time relative to the reference that a setting can need at most: all of it waits for what was slowed
+        down.
 
-        A limit lowers the SM clock at least until power follows; half of what a card draws may not depend on that clock.
+        A limit lowers the SM clock at least until power follows; half of what a card draws may not depend on
+        that clock.
         """
         row = self.space.row(self.named(setting))
         clocks = 1.0 / min(self.space.x[row], self.space.mu[row])
@@ -143,7 +189,9 @@ class SettingPosterior:
         """Time relative to the reference, the relative error of that, and energy."""
         if self.named(setting) == self.space.reference:
             return 1.0, 0.01, 1.0
-        time_ratio, time_sd, energy_ratio = (self._of(setting, name) for name in ("time_ratio", "time_sd", "energy_ratio"))
+        time_ratio, time_sd, energy_ratio = (
+            self._of(setting, name) for name in ("time_ratio", "time_sd", "energy_ratio")
+        )
         if time_ratio is None:  # a search that believes its probes alone
             return 1.0, 0.1, 1.0
         return time_ratio, 0.05 if time_sd is None else time_sd, 1.0 if energy_ratio is None else energy_ratio
@@ -156,7 +204,9 @@ class SettingPosterior:
         return 0.5 if known is None else known
 
     def cost(self, setting: Setting, baseline: Sequence[float]) -> float:
-        """By the objective, relative to the reference's; `baseline` holds time and energy of an iteration there."""
+        """By the objective, relative to the reference's; `baseline` holds time and energy of an iteration
+        there.
+        """
         time_ratio, _, energy_ratio = self.ratios(setting)
         time_s, energy_j = baseline
         there = float(self.objective.cost(time_s, energy_j))

@@ -1,4 +1,6 @@
-"""One probe: let a setting settle, then measure whole iterations by the energy counter and the count of iterations."""
+"""One probe: let a setting settle, then measure whole iterations by the energy counter and the count of
+iterations.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ class Reading:
 
 
 class Probe:
-    """A probe that is under way. `advance` it; it is over when there is a `reading` or `failed` says why there is none.
+    """A probe that is under way. `advance` it; it is over when there is a `reading` or `failed` says why
+    there is none.
 
     Args:
         meter: Measures the energy.
@@ -100,7 +103,9 @@ class Probe:
         self._long_s = max(from_s, self.begun_s) + 1.3 * wanted_s
         self._give_up_s = max(from_s, self.begun_s) + 2.5 * wanted_s + PATIENCE * guess.seconds + 5.0
         # Three of the longest iterations that there can be would have shown a rhythm.
-        self._blind_s = max(from_s, self.begun_s) + max(seconds, min(3.0 * guess.most_s, BLIND * guess.seconds)) + 3.0
+        self._blind_s = (
+            max(from_s, self.begun_s) + max(seconds, min(3.0 * guess.most_s, BLIND * guess.seconds)) + 3.0
+        )
 
     def whole(self) -> None:
         """Do not end it early, whatever it shows."""
@@ -122,15 +127,21 @@ class Probe:
     def _count(self, now_s: float) -> None:
         if now_s < self._look_s:
             return
-        self._look_s = now_s + (0.0 if self._source.name in ("marks", "counter") else max(LEAST_LOOK_S, LOOK * self.guess.seconds))
+        self._look_s = now_s + (
+            0.0 if self._source.name in ("marks", "counter") else max(LEAST_LOOK_S, LOOK * self.guess.seconds)
+        )
         found = self._source.count(self.from_s, now_s, self.guess)
         if found is not None:
             enough = found.iterations >= self.iterations and found.time_s >= self.seconds
             if enough and self._source.name == "power":
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
                 enough = found.sd_s <= TRACE_SD * found.iteration_s or found.time_s >= long_s
-            if isinstance(self._source, (MarkSource, Counter)) and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
-                enough = enough or found.iterations >= max(4, min(self.iterations / 3, MANY))  # checkpoints may leave no longer row
+            if isinstance(self._source, (MarkSource, Counter)) and now_s > max(
+                self._long_s, found.end_s + 3.0 * self.guess.most_s
+            ):
+                enough = enough or found.iterations >= max(
+                    4, min(self.iterations / 3, MANY)
+                )  # checkpoints may leave no longer row
             if enough:
                 self.count = found
                 return
@@ -158,7 +169,20 @@ class Probe:
         found = energy(self._meter, count.start_s, count.end_s)
         if found is None:
             if now_s > count.end_s + WAIT_S:
-                self.failed = "the energy could not be measured: its counter does not move, or too few readings fell around the probe"
+                self.failed = (
+                    "the energy could not be measured: its counter does not move, or too few readings fell "
+                    "around the probe"
+                )
             return
-        self.reading = Reading(self.setting, count.iterations, count.time_s, found.energy_j, found.uncertainty_j, count.sd_s,
-                               count.start_s, count.end_s, self.early, count.common_sd)  # fmt: skip
+        self.reading = Reading(
+            self.setting,
+            count.iterations,
+            count.time_s,
+            found.energy_j,
+            found.uncertainty_j,
+            count.sd_s,
+            count.start_s,
+            count.end_s,
+            self.early,
+            count.common_sd,
+        )

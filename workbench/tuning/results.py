@@ -14,7 +14,19 @@ from ..records import Setting
 if TYPE_CHECKING:
     from ..search.clocks.make import Choice
 
-STATES = ("wait", "detect", "features", "baseline", "predict", "search", "hold", "watch", "re-tune", "done", "refused")
+STATES = (
+    "wait",
+    "detect",
+    "features",
+    "baseline",
+    "predict",
+    "search",
+    "hold",
+    "watch",
+    "re-tune",
+    "done",
+    "refused",
+)
 OBJECTIVES: Mapping[str, str] = {
     "energy": "the least energy within the allowed slowdown",
     "edp": "energy x time (EDP)",
@@ -24,21 +36,34 @@ OBJECTIVES: Mapping[str, str] = {
 }
 PROBES = pl.Schema(
     {
-        "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
-        "iterations": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
-        "time_ratio": pl.Float64, "energy_ratio": pl.Float64, "time_sd": pl.Float64, "energy_sd": pl.Float64,
-        "kind": pl.String, "outcome": pl.String, "reason": pl.String, "at_s": pl.Float64,
-        "cost_s": pl.Float64, "cost_j": pl.Float64,
+        "power_limit_w": pl.Float64,
+        "sm_clock_mhz": pl.Int64,
+        "mem_clock_mhz": pl.Int64,
+        "iterations": pl.Int64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "energy_uncertainty_j": pl.Float64,
+        "time_ratio": pl.Float64,
+        "energy_ratio": pl.Float64,
+        "time_sd": pl.Float64,
+        "energy_sd": pl.Float64,
+        "kind": pl.String,
+        "outcome": pl.String,
+        "reason": pl.String,
+        "at_s": pl.Float64,
+        "cost_s": pl.Float64,
+        "cost_j": pl.Float64,
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
     """What tuning has saved so far, all of tuning included; 95 % half widths.
 
-    The saving is the energy that the counted iterations would have taken at the default setting, less what they took. Time that belongs
-    to no iteration (evaluations, pauses, whatever came before the baseline) is on neither side.
+    The saving is the energy that the counted iterations would have taken at the default setting, less what
+    they took. Time that belongs to no iteration (evaluations, pauses, whatever came before the baseline) is
+    on neither side.
 
     Attributes:
         energy_j: Saved; below zero where tuning has cost more than it gave.
@@ -69,8 +94,10 @@ class TuningView:
         state: One of `STATES`.
         words: What goes on and what is next, one sentence.
         paused: Whether the tuner waits to be resumed.
-        belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a search.
-        probes: A row a probe, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` what it took in all.
+        belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a
+            search.
+        probes: A row a probe, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` what it
+            took in all.
         choice: The best setting by what is known.
         current: What the GPU is put to.
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
@@ -132,7 +159,8 @@ class TuningResult:
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
         left: Sentences about what could not be put back.
-        remarks: Sentences about what was not as good as it could be: a knob that may not be set, a model that could not be used.
+        remarks: Sentences about what was not as good as it could be: a knob that may not be set, a model that
+            could not be used.
     """
 
     state: str
@@ -177,17 +205,28 @@ def describe_tuning(tuned: TuningResult) -> str:
         return f"not tuned: {tuned.reason}{left}"
     if tuned.settled_s is None:
         return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
-    counted = "" if tuned.settled_iterations is None or tuned.source == "rate" else f" / {tuned.settled_iterations} iterations"
+    counted = (
+        ""
+        if tuned.settled_iterations is None or tuned.source == "rate"
+        else f" / {tuned.settled_iterations} iterations"
+    )
     settled = f"settled after {format_duration(tuned.settled_s)}{counted}"
     at = "" if tuned.setting is None else f" at {tuned.setting}"
-    again = "" if not tuned.retuned else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
+    again = (
+        ""
+        if not tuned.retuned
+        else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
+    )
     early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
     saved = tuned.saved
     if saved is None:
         return f"tuned, saving not measured; {settled}{at}{again}{early}{left}"
     what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
     if abs(saved.share) <= saved.share_uncertainty:
-        what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %)"
+        what = (
+            f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± "
+            f"{100 * saved.share_uncertainty:.1f} %)"
+        )
     elif saved.share < 0:
         what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
     joules = "" if saved.energy_j <= 0 else f", {format_energy(saved.energy_j, saved.uncertainty_j)}"
@@ -196,6 +235,7 @@ def describe_tuning(tuned: TuningResult) -> str:
         joules += f", counted over {counted_s} of {whole_s}"
     bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
     return (
-        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
+        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± "
+        f"{100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
         f"{settled}{at}{again}{early}{ending}{left}"
     )

@@ -1,4 +1,5 @@
-"""What was chosen last on a frontier and applied: a running job cannot change its batch size, the next one reads it here.
+"""What was chosen last on a frontier and applied: a running job cannot change its batch size, the next one
+reads it here.
 
     loader = DataLoader(data, batch_size=workbench.tuning.selection.batch_size or 128)
 

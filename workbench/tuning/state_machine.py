@@ -4,8 +4,8 @@
     done       it was told to stop, or its job has ended
     refused    it cannot be done here; the reason is said, and the GPU is as it was
 
-`Tuner.advance` never waits for anything: it looks at the clock and at what was recorded, does at most one short thing, and returns.
-Whatever goes wrong in it, the GPU goes back to what was found, and the job goes on.
+`Tuner.advance` never waits for anything: it looks at the clock and at what was recorded, does at most one
+short thing, and returns. Whatever goes wrong in it, the GPU goes back to what was found, and the job goes on.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ class Tuner(Commands):
     @property
     def pace_s(self) -> float:
         """How often `advance` wants to be called, on the device's clock."""
-        return QUIET_PACE_S if self.state in ("wait", "watch", "done", "refused") and self._probe is None else PACE_S
+        return (
+            QUIET_PACE_S
+            if self.state in ("wait", "watch", "done", "refused") and self._probe is None
+            else PACE_S
+        )
 
     def advance(self) -> str:
         """Do the next short thing; returns the state. Never raises."""
@@ -88,10 +92,16 @@ class Tuner(Commands):
 
     def _act(self, now_s: float) -> None:
         acts = {
-            "wait": self._do_wait, "detect": self._do_detect, "features": self._do_features, "baseline": self._do_baseline,
-            "predict": self._do_predict, "search": self._do_search, "hold": self._do_hold, "watch": self._do_watch,
+            "wait": self._do_wait,
+            "detect": self._do_detect,
+            "features": self._do_features,
+            "baseline": self._do_baseline,
+            "predict": self._do_predict,
+            "search": self._do_search,
+            "hold": self._do_hold,
+            "watch": self._do_watch,
             "re-tune": self._do_retune,
-        }  # fmt: skip
+        }
         acts[self.state](now_s)
 
     # the states: until there is a baseline
@@ -99,7 +109,9 @@ class Tuner(Commands):
     def _do_wait(self, now_s: float) -> None:
         recorder = self._whole.recorder
         assert recorder is not None
-        among = [device for device in self._whole.devices if self._uuids is None or device.uuid in self._uuids]
+        among = [
+            device for device in self._whole.devices if self._uuids is None or device.uuid in self._uuids
+        ]
         problems = [problem for device in among if (problem := recorder.error(device.uuid))]
         among = [device for device in among if not recorder.error(device.uuid)]
         if problems and not among:  # another one of the machine may be lost
@@ -117,7 +129,9 @@ class Tuner(Commands):
         self._look_for_job(self.clock() if self._devices else now_s)
 
     def _others_may_begin(self, busy: tuple[Device, ...], now_s: float) -> bool:
-        """A job on several GPUs does not begin on all of them in one moment; whether there is still something to wait for."""
+        """A job on several GPUs does not begin on all of them in one moment; whether there is still
+        something to wait for.
+        """
         if math.isnan(self._all_busy_s):
             self._all_busy_s = now_s
         if busy != self._busy:
@@ -129,7 +143,9 @@ class Tuner(Commands):
         assert self._whole.recorder is not None
         if self._finder is not None:
             self._finder.end()
-        self._finder = IterationDetector(self._whole.recorder, self._devices, self._marks, self._counter, from_s)
+        self._finder = IterationDetector(
+            self._whole.recorder, self._devices, self._marks, self._counter, from_s
+        )
         self._finder.no_doubtful = self._deceived
         self._ledger.drop()
         self.state, self._probe, self._failures = "detect", None, 0
@@ -159,7 +175,14 @@ class Tuner(Commands):
             for words in (self._features.problem, why):
                 if words:
                     self._remark(words)
-        self._begin_probe("baseline", Setting(), found.from_s, found.iterations, found.least_s, guessed(found.iteration_s, 0.03))
+        self._begin_probe(
+            "baseline",
+            Setting(),
+            found.from_s,
+            found.iterations,
+            found.least_s,
+            guessed(found.iteration_s, 0.03),
+        )
         self._probe_since_s = found.from_s
         self.state, self._words = "baseline", "measuring what an iteration takes at the default setting"
 
@@ -183,7 +206,9 @@ class Tuner(Commands):
         self._look_for_job(now_s)
         assert self._finder is not None
         self._failures = failures
-        self._finder.only_rate = failures >= FAILURES or (failures >= 2 and source is not None and source.name == "power")
+        self._finder.only_rate = failures >= FAILURES or (
+            failures >= 2 and source is not None and source.name == "power"
+        )
 
     def _do_predict(self, now_s: float) -> None:
         reading, space = self._first, self._space
@@ -205,10 +230,22 @@ class Tuner(Commands):
             self._more = 0
             self.book.open(reading)
             recorder = self._whole.recorder
-            update_s = max(((recorder.update_s(d.uuid) if recorder else None) or 0.1 for d in self._devices), default=0.1)
-            self._beliefs.append(SettingPosterior(self.search_name, space, self.objective, self.max_slowdown, prior=self._prior(reading),
-                                        gpus=len(self._devices), update_s=update_s, wait_share=self._wait_share(reading),
-                                        seed=self.seed))  # fmt: skip
+            update_s = max(
+                ((recorder.update_s(d.uuid) if recorder else None) or 0.1 for d in self._devices), default=0.1
+            )
+            self._beliefs.append(
+                SettingPosterior(
+                    self.search_name,
+                    space,
+                    self.objective,
+                    self.max_slowdown,
+                    prior=self._prior(reading),
+                    gpus=len(self._devices),
+                    update_s=update_s,
+                    wait_share=self._wait_share(reading),
+                    seed=self.seed,
+                )
+            )
         self._belief = self._beliefs[-1]
         if (self._belief.objective, self._belief.max_slowdown) != (self.objective, self.max_slowdown):
             self._belief = self._beliefs[-1] = self._belief.again(self.objective, self.max_slowdown)
@@ -218,29 +255,44 @@ class Tuner(Commands):
         self.state, self._failures = "search", 0
         self._doubtful, self._tests, self._passed = self._found is not None and self._found.doubtful, 0, 0
         if self._choice is not None and self._own(self._choice.setting) != Setting():
-            self._words = f"expected best: {self._at(self._choice.setting)}, {100 * (1 - self._choice.energy_ratio):.0f} % less energy"
+            self._words = (
+                f"expected best: {self._at(self._choice.setting)}, "
+                f"{100 * (1 - self._choice.energy_ratio):.0f} % less energy"
+            )
 
     def _seen_by_rate(self, space: SettingSpace, rate: Rate) -> SettingSpace:
-        """Settings whose cost in time a rate can tell: a lock's clock is known, what a limit makes of it only as far as glimpses show."""
-        settings = [each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0 or rate.sees_memory]
+        """Settings whose cost in time a rate can tell: a lock's clock is known, what a limit makes of it
+        only as far as glimpses show.
+        """
+        settings = [
+            each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0 or rate.sees_memory
+        ]
         locks = [each for each in settings if each.power_limit_w is None]
-        kept = [*locks, *([] if space.reference in locks else [space.reference])] if len(locks) > 1 else settings
+        kept = (
+            [*locks, *([] if space.reference in locks else [space.reference])] if len(locks) > 1 else settings
+        )
         return space_of(kept, space.reference, max_power_limit_w=space.max_power_limit_w)
 
     def _wait_share(self, reading: Reading) -> float | None:
         """Of the baseline, in which the GPUs waited; None where they do not tell."""
         assert self._whole.recorder is not None
-        busy = [busy_and_clock(self._whole.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0] for device in self._devices]
+        busy = [
+            busy_and_clock(self._whole.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0]
+            for device in self._devices
+        ]
         known = [each for each in busy if math.isfinite(each)]
         return min(max(1.0 - float(np.mean(known)), 0.0), 1.0) if known else None
 
     def _known_job(self, reading: Reading) -> int | None:
         """The workload in the book that this baseline is of."""
-        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing but the energy is known.
+        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing but the energy is
+        # known.
         wide = 1 + min(self._false_alarms, 2) if isinstance(self._source, Rate) else 1
         for number, account in enumerate(self.book.accounts):
             time_s, _, energy_j, _ = account.baseline()
-            off = max(abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j)))
+            off = max(
+                abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j))
+            )
             if off < SAME_JOB * wide + 2.0 * reading.energy_sd:
                 return number
         return None
@@ -260,7 +312,9 @@ class Tuner(Commands):
                 self._take_probe(probe, now_s)
             return
         if self.paused:
-            if now_s - self._ledger.cursor_s >= self._stretch_s():  # not one stretch for an hour, and no tuning
+            if (
+                now_s - self._ledger.cursor_s >= self._stretch_s()
+            ):  # not one stretch for an hour, and no tuning
                 self._cut(now_s, "paused")
             return
         step = self._test_of_rhythm() if self._doubtful else belief.search.next()
@@ -285,7 +339,14 @@ class Tuner(Commands):
         guess = self._expected(step.setting)
         if self._doubtful:  # a beat may have become shorter or much longer
             guess = Guess(guess.seconds, DOUBTFUL_SD, 0.75 * guess.seconds, 1.35 * guess.seconds)
-        self._begin_probe("probe", step.setting, now_s + self._settling_s(step.setting), step.iterations, step.seconds, guess)
+        self._begin_probe(
+            "probe",
+            step.setting,
+            now_s + self._settling_s(step.setting),
+            step.iterations,
+            step.seconds,
+            guess,
+        )
         if self._doubtful and self._probe is not None:
             self._probe.whole()
         self._words = f"probing {self._at(step.setting)}: {step.reason}"
@@ -313,9 +374,17 @@ class Tuner(Commands):
             else:
                 self._pause_after_one()
             return
-        if not ODD[0] * probe.guess.least_s < probe.reading.iteration_s < ODD[1] * max(probe.guess.most_s, probe.guess.seconds):
+        if (
+            not ODD[0] * probe.guess.least_s
+            < probe.reading.iteration_s
+            < ODD[1] * max(probe.guess.most_s, probe.guess.seconds)
+        ):
             self._record(probe, "failed", "these are iterations of another job")
-            self._change_of_job(now_s, f"an iteration takes {probe.reading.iteration_s:.3g} s, not about {probe.guess.seconds:.3g} s")
+            self._change_of_job(
+                now_s,
+                f"an iteration takes {probe.reading.iteration_s:.3g} s, not about {probe.guess.seconds:.3g} "
+                "s",
+            )
             return
         self._failures = 0
         self._tell(probe.reading)
@@ -343,10 +412,16 @@ class Tuner(Commands):
     def _leave(self, setting: Setting) -> None:
         """Away from a setting that is too slow, to the best that is known to be allowed."""
         best = self._choice
-        self._put(best.setting if best is not None and best.measured and self._own(best.setting) != setting else Setting())
+        self._put(
+            best.setting
+            if best is not None and best.measured and self._own(best.setting) != setting
+            else Setting()
+        )
 
     def _test_of_rhythm(self) -> Trial:
-        """A setting a little slower, at which a rhythm of the job is as much longer as the clock allows, and a beat is not."""
+        """A setting a little slower, at which a rhythm of the job is as much longer as the clock allows,
+        and a beat is not.
+        """
         from ..search.clocks.make import Trial
 
         reading, space = self._first, self._space
@@ -354,7 +429,9 @@ class Tuner(Commands):
         assert space is not None
         clock_mhz = self._clock_in(reading)
         top_mhz = space.max_sm_clock_mhz or clock_mhz
-        clock = clock_mhz / top_mhz if clock_mhz > 0 else 1.0  # a power limit may hold it below the highest already
+        clock = (
+            clock_mhz / top_mhz if clock_mhz > 0 else 1.0
+        )  # a power limit may hold it below the highest already
         watts = reading.power_w / len(self._devices) / (space.max_power_limit_w or math.inf)
         lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
         lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
@@ -379,7 +456,9 @@ class Tuner(Commands):
 
     def _clock_in(self, reading: Reading) -> float:
         assert self._whole.recorder is not None
-        return busy_and_clock(self._whole.recorder.rows(self._devices[0].uuid, reading.start_s, reading.end_s))[1]
+        return busy_and_clock(
+            self._whole.recorder.rows(self._devices[0].uuid, reading.start_s, reading.end_s)
+        )[1]
 
     def _forget_job(self, now_s: float) -> None:
         """What was taken for iterations was none; everything measured by it is void."""
@@ -443,7 +522,12 @@ class Tuner(Commands):
     def _look_at_level(self, now_s: float) -> None:
         """Where iterations are not told: whether the power is that of another job."""
         belief, level = self._belief, self._level
-        if level is None or belief is None or isinstance(self._source, (MarkSource, Counter)) or self.state not in ("search", "watch"):
+        if (
+            level is None
+            or belief is None
+            or isinstance(self._source, (MarkSource, Counter))
+            or self.state not in ("search", "watch")
+        ):
             return
         setting = self.current
         if setting != self._level_of:  # settles first
@@ -453,7 +537,12 @@ class Tuner(Commands):
         time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
         ratio, time_sd, energy_ratio = belief.ratios(setting)
         known = belief.visited(setting)
-        why = level.look(now_s, time_s * ratio, energy_j * energy_ratio / (time_s * ratio), 0.01 if known else max(time_sd, 0.06))
+        why = level.look(
+            now_s,
+            time_s * ratio,
+            energy_j * energy_ratio / (time_s * ratio),
+            0.01 if known else max(time_sd, 0.06),
+        )
         if why:
             self._change_of_job(now_s, why)
 
@@ -464,7 +553,9 @@ class Tuner(Commands):
             return
         if self.state == "watch":
             held = self._own(self._choice.setting) if self._choice is not None else Setting()
-            self.state = "hold" if self._crowded or (self.current != held and not self.paused) else "watch"  # a check was cut short
+            self.state = (
+                "hold" if self._crowded or (self.current != held and not self.paused) else "watch"
+            )  # a check was cut short
             self._since_s = self._seen_s = now_s
         if self.state in ("search", "hold", "watch"):
             self._ledger.begin(now_s)

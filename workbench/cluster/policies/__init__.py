@@ -1,4 +1,6 @@
-"""Policies, each a small module behind `policy.Policy`; `POLICIES` makes them by the names that benchmarks and panels use."""
+"""Policies, each a small module behind `policy.Policy`; `POLICIES` makes them by the names that benchmarks
+and panels use.
+"""
 
 from __future__ import annotations
 
@@ -33,4 +35,15 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "ours-capped": partial(EnergyAwarePolicy, capped=True),
 }
 
-__all__ = ["POLICIES", "Eaco", "Fifo", "FifoPacked", "EnergyAwarePolicy", "Gandiva", "Lucid", "Sjf", "Srtf", "Tiresias"]
+__all__ = [
+    "POLICIES",
+    "Eaco",
+    "EnergyAwarePolicy",
+    "Fifo",
+    "FifoPacked",
+    "Gandiva",
+    "Lucid",
+    "Sjf",
+    "Srtf",
+    "Tiresias",
+]

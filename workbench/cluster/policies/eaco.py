@@ -1,15 +1,20 @@
-"""EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch, keep it or undo it.
+"""EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch,
+keep it or undo it.
 
 What the paper's pseudo-code leaves open or gets wrong is mended here:
 
-- Algorithm 2 never resets the free memory between subsets, adds memory up over GPUs, and falls through to the memory test after a
+- Algorithm 2 never resets the free memory between subsets, adds memory up over GPUs, and falls through to the
+memory test after a
   `break`. Here every GPU is tested by itself, which is what data parallel training needs.
-- Algorithm 2 goes through all subsets of GPUs. The utilisation of a set is a sum, and both its tests are tests of single GPUs, so the
+- Algorithm 2 goes through all subsets of GPUs. The utilisation of a set is a sum, and both its tests are
+tests of single GPUs, so the
   best set of a node is its best GPUs: they are sorted, not enumerated. A job stays on one node where it can.
-- Algorithm 1 spins for ever when no candidate is left. Here the job waits, and is tried again on every node on which a job ends or a
+- Algorithm 1 spins for ever when no candidate is left. Here the job waits, and is tried again on every node
+on which a job ends or a
   placement becomes final.
 - Whether a provisional placement may be shared is not said: it may not, until it is final.
-- A job whose deadline cannot be met even alone would wait for ever; here it no longer restrains anybody, and neither do residents in that
+- A job whose deadline cannot be met even alone would wait for ever; here it no longer restrains anybody, and
+neither do residents in that
   state.
 - A job may be undone and put back to the same neighbours at once; here it remembers from whom it was undone.
 """
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..capacity_index import REFUSED_S, CapacityIndex
 from ..colocation import Colocation, History, Mix
@@ -47,7 +53,8 @@ class Eaco(BasePolicy):
         max_jobs: On one GPU.
         load_threshold: Highest sum of solo utilisations on a GPU that is shared, 0..1 and above.
         memory_threshold: Highest share of a GPU's memory that peaks may take together.
-        start: What is believed of sharing before the first measurement; the paper's own experiments by default.
+        start: What is believed of sharing before the first measurement; the paper's own experiments by
+            default.
         sleep_after_s: When empty nodes go to standby.
     """
 
@@ -60,7 +67,11 @@ class Eaco(BasePolicy):
         start: Colocation | None = None,
         sleep_after_s: float | None = 300.0,
     ) -> None:
-        self.max_jobs, self.limit, self.memory_threshold = max_jobs, round(load_threshold * UNIT), memory_threshold
+        self.max_jobs, self.limit, self.memory_threshold = (
+            max_jobs,
+            round(load_threshold * UNIT),
+            memory_threshold,
+        )
         self.start, self.sleep_after_s = start, sleep_after_s
         self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"
 
@@ -70,7 +81,7 @@ class Eaco(BasePolicy):
         self.openings = CapacityIndex()
         self.history = History(cluster.profiles, self.start)
         self.active: dict[int, Node] = {}
-        self.waiting: dict[tuple[object, ...], list[tuple[int, int, Job]]] = {}
+        self.waiting: dict[tuple[Any, ...], list[tuple[int, int, Job]]] = {}
         self.narrowest = min(kind.gpus for kind, _ in cluster.cluster.nodes)
         self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
 
@@ -138,7 +149,9 @@ class Eaco(BasePolicy):
         if job.num_gpus == 1:
             gpu = None
             if job.priority <= 0:
-                gpu = self.openings.find(job, self.limit - job.load, self.cluster.now_s, self._fits, self._accepts)
+                gpu = self.openings.find(
+                    job, self.limit - job.load, self.cluster.now_s, self._fits, self._accepts
+                )
             if gpu is not None:
                 self._place(job, (gpu,))
                 return True
@@ -154,7 +167,9 @@ class Eaco(BasePolicy):
         return True
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
-        """Of all nodes' best sets, the one of the highest utilisation; None where only empty nodes are left."""
+        """Of all nodes' best sets, the one of the highest utilisation; None where only empty nodes are
+        left.
+        """
         best: list[Gpu] | None = None
         most = -1
         count = job.num_gpus
@@ -170,16 +185,27 @@ class Eaco(BasePolicy):
         return best
 
     def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
-        """The node's GPUs of the highest utilisation that take the job, as many as it needs; `joins` keeps which mixes it may join."""
+        """The node's GPUs of the highest utilisation that take the job, as many as it needs; `joins` keeps
+        which mixes it may join.
+        """
         count, kind = job.num_gpus, node.kind
-        if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or count > kind.gpus or job.memory > kind.memory_bytes:
+        if (
+            (job.gpu_type is not None and job.gpu_type != kind.gpu_type)
+            or count > kind.gpus
+            or job.memory > kind.memory_bytes
+        ):
             return None
         shared = job.priority <= 0
         takes = []
         spare = kind.gpus - count
         for gpu in node.gpus:
             mix = gpu.mix
-            if mix.size and not (shared and gpu.note is not None and self._joins(job, mix, joins) and self._accepts(job, gpu) == 0):
+            if mix.size and not (
+                shared
+                and gpu.note is not None
+                and self._joins(job, mix, joins)
+                and self._accepts(job, gpu) == 0
+            ):
                 spare -= 1
                 if spare < 0:
                     return None
@@ -196,7 +222,11 @@ class Eaco(BasePolicy):
 
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """Place the job; where it has neighbours, provisionally."""
-        residents = {other: None for gpu in gpus for other in gpu.jobs} if len(gpus) > 1 else dict.fromkeys(gpus[0].jobs)
+        residents = (
+            {other: None for gpu in gpus for other in gpu.jobs}
+            if len(gpus) > 1
+            else dict.fromkeys(gpus[0].jobs)
+        )
         gpus = tuple(gpus)
         cluster = self.cluster
         cluster.place(job, gpus)
@@ -247,11 +277,13 @@ class Eaco(BasePolicy):
     # Algorithm 2
 
     def _open(self, gpu: Gpu) -> bool:
-        """Whether a newcomer is possible: jobs, room for one more, none of them high in priority, leaving or under observation."""
+        """Whether a newcomer is possible: jobs, room for one more, none of them high in priority, leaving
+        or under observation.
+        """
         mix = gpu.mix
         if not 0 < mix.size < self.max_jobs or mix.load > self.limit:
             return False
-        for job in gpu.jobs:  # noqa: SIM110  a loop, not all(): this is asked at every change of every GPU
+        for job in gpu.jobs:
             if job.watch is not None or job.priority > 0 or job.state == LEAVING:
                 return False
         return True
@@ -278,10 +310,12 @@ class Eaco(BasePolicy):
             if deadline_s - now < left_s * (1 + excess) and deadline_s - now >= left_s:
                 # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
                 gain = other.rate * (1 + excess) - 1
-                return now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3 if gain > 0 else REFUSED_S
+                return (
+                    now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3 if gain > 0 else REFUSED_S
+                )
         if job.gpu_type is not None and job.gpu_type != gpu.node.kind.gpu_type:
             return None
-        if job.note is not None and any(other.index in job.note for other in gpu.jobs):  # type: ignore[operator]
+        if isinstance(job.note, set) and any(other.index in job.note for other in gpu.jobs):
             return None
         return 0.0
 
@@ -293,7 +327,11 @@ class Eaco(BasePolicy):
 
     def _measured(self, job: Job, excess: float) -> None:
         """An epoch of this job has been seen."""
-        mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict) if len(job.gpus) > 1 else job.gpus[0].mix
+        mix = (
+            max([gpu.mix for gpu in job.gpus], key=self.history.predict)
+            if len(job.gpus) > 1
+            else job.gpus[0].mix
+        )
         if mix.size < 2:
             return
         self.history.learn(mix, excess)
@@ -308,13 +346,15 @@ class Eaco(BasePolicy):
         heapq.heappush(self.waiting.setdefault(key, []), (-job.priority, job.index, job))
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
-        """Try who waits, in order, on the nodes that have changed. What did not fit elsewhere still does not."""
+        """Try who waits, in order, on the nodes that have changed. What did not fit elsewhere still does
+        not.
+        """
         for node in {gpu.node: None for gpu in gpus}:
             while self._serve(node):
                 pass
         if not self.waiting:
             return
-        wide = [queue for key, queue in self.waiting.items() if int(key[1]) > self.narrowest]  # type: ignore[call-overload]
+        wide = [queue for key, queue in self.waiting.items() if key[1] > self.narrowest]
         for queue in sorted(wide):
             while queue:
                 free = self.free.find(queue[0][2])
@@ -329,7 +369,7 @@ class Eaco(BasePolicy):
         if node.free + node.opened == 0 or node.state == STANDBY:
             return False
         room = node.free + node.opened
-        heads = [(queue[0][:2], key, queue) for key, queue in self.waiting.items() if key[1] <= room]  # type: ignore[operator]
+        heads = [(queue[0][:2], key, queue) for key, queue in self.waiting.items() if key[1] <= room]
         heads.sort()
         now = self.cluster.now_s
         for _, _, queue in heads:
@@ -337,7 +377,8 @@ class Eaco(BasePolicy):
             gpus = self._on_node(job, node, {})
             at = 0
             if gpus is None and len(queue) > 1 and job.deadline_s - now >= job.expected_left_s(now):
-                # Its own deadline may be what forbids it; others of its kind are in less of a hurry or past hope.
+                # Its own deadline may be what forbids it; others of its kind are in less of a hurry or past
+                # hope.
                 for at, (_, _, other) in enumerate(heapq.nsmallest(WINDOW, queue)):
                     gpus = self._on_node(other, node, {}) if at else None
                     if gpus is not None:

@@ -1,19 +1,26 @@
-"""The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes emptied by moving what is
-left on them.
+"""The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes
+emptied by moving what is left on them.
 
 What it does otherwise than EaCO, each for its own reason:
 
-- **Energy decides, not utilisation.** A placement costs what the node will draw more while its jobs run anyway, plus the whole node for
-  as long as this job would keep it awake alone, plus what the slowdown of everyone there costs. So jobs that end together gather on the
-  same nodes.
-- **A free GPU of an awake node comes first.** It adds the same power to the node as a shared one and slows nobody.
-- **A GPU is full when its jobs would slow each other too much**, not at a number of jobs. Many small ones fit.
-- **Observation closes nothing.** What was measured after an epoch teaches the history and what is believed of that job alone; a placement
+- **Energy decides, not utilisation.** A placement costs what the node will draw more while its jobs run
+anyway, plus the whole node for
+  as long as this job would keep it awake alone, plus what the slowdown of everyone there costs. So jobs that
+  end together gather on the same nodes.
+- **A free GPU of an awake node comes first.** It adds the same power to the node as a shared one and slows
+nobody.
+- **A GPU is full when its jobs would slow each other too much**, not at a number of jobs. Many small ones
+fit.
+- **Observation closes nothing.** What was measured after an epoch teaches the history and what is believed of
+that job alone; a placement
   is undone only where a deadline that can still be met would break.
-- **Nodes are emptied.** Now and then the jobs that will hold a node longest are moved to other awake nodes, with checkpoint and restart
+- **Nodes are emptied.** Now and then the jobs that will hold a node longest are moved to other awake nodes,
+with checkpoint and restart
   paid, where that saves energy several times what it costs.
-- **A busy cluster shares more.** Once no node is left to wake, a slowdown costs less than waiting, so the bound on it is wider.
-- **Power limits, where nodes offer them**: a node is put under the limit of least energy for its work, for as long as
+- **A busy cluster shares more.** Once no node is left to wake, a slowdown costs less than waiting, so the
+bound on it is wider.
+- **Power limits, where nodes offer them**: a node is put under the limit of least energy for its work, for as
+long as
   all deadlines hold under it.
 """
 
@@ -29,12 +36,16 @@ from ..power import UNIT
 from ..ranking import Ranking
 from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
 
-LOOKS = 64  # nodes without a free GPU that are asked for one job at most, which bounds what a job costs on a large cluster
+# nodes without a free GPU that are asked for one job at most, which bounds what a job costs on a large
+# cluster
+LOOKS = 64
 REFUSED = -1.0
 
 
 class JobEstimate:
-    """What is thought of one job: how sensitive it is (1: as its model), whom it must not meet again, where it is moving to."""
+    """What is thought of one job: how sensitive it is (1: as its model), whom it must not meet again,
+    where it is moving to.
+    """
 
     __slots__ = ("avoid", "measured", "sensitivity", "target")
 
@@ -51,15 +62,16 @@ class EnergyAwarePolicy(BasePolicy):
     Args:
         max_jobs: On one GPU, whatever their slowdown.
         load_threshold, memory_threshold: As for EaCO.
-        max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken instead.
+        max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken
+            instead.
         busy_excess: The same once all nodes are awake and jobs would have to wait.
-        quiet_excess: The same while no more than an eighth of the nodes is awake: standby is then much of the energy, and one node fewer
-            a large part of the rest.
+        quiet_excess: The same while no more than an eighth of the nodes is awake: standby is then much of the
+            energy, and one node fewer a large part of the rest.
         slowdown_w: Price of a second by which a job runs longer, in watts.
         margin: By how much a predicted excess is raised against deadlines until the job has been measured.
         review_s: How often nodes are looked at that might be emptied; None: never, no job is moved.
-        capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted energy, for as long as
-            everyone there still meets the deadlines under it.
+        capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted
+            energy, for as long as everyone there still meets the deadlines under it.
         cap_slowdown_w: Price of a second by which a job runs longer under a limit, in watts.
         overtake: The queue goes by submission plus this many times the expected duration; 0: by submission.
         start: What is believed of sharing before the first measurement.
@@ -84,13 +96,29 @@ class EnergyAwarePolicy(BasePolicy):
         start: Colocation | None = None,
         sleep_after_s: float | None = 60.0,
     ) -> None:
-        self.max_jobs, self.limit, self.memory_threshold = max_jobs, round(load_threshold * UNIT), memory_threshold
-        self.max_excess, self.busy_excess, self.slowdown_w, self.margin = max_excess, busy_excess, slowdown_w, margin
+        self.max_jobs, self.limit, self.memory_threshold = (
+            max_jobs,
+            round(load_threshold * UNIT),
+            memory_threshold,
+        )
+        self.max_excess, self.busy_excess, self.slowdown_w, self.margin = (
+            max_excess,
+            busy_excess,
+            slowdown_w,
+            margin,
+        )
         self.quiet_excess = quiet_excess
         self.cap_slowdown_w = cap_slowdown_w
-        self.review_s, self.overtake, self.start, self.sleep_after_s = review_s, overtake, start, sleep_after_s
+        self.review_s, self.overtake, self.start, self.sleep_after_s = (
+            review_s,
+            overtake,
+            start,
+            sleep_after_s,
+        )
         self.capped = capped
-        self.name = "workbench" + (" with caps" if capped else "") + ("" if review_s is not None else ", no moves")
+        self.name = (
+            "workbench" + (" with caps" if capped else "") + ("" if review_s is not None else ", no moves")
+        )
 
     def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
@@ -129,7 +157,10 @@ class EnergyAwarePolicy(BasePolicy):
         if target is not None:
             self.reserved.difference_update(target)
             if all(
-                gpu.node.state == AWAKE and gpu.node.seats and gpu.memory + job.memory <= self.memory[gpu.node.kind_index] for gpu in target
+                gpu.node.state == AWAKE
+                and gpu.node.seats
+                and gpu.memory + job.memory <= self.memory[gpu.node.kind_index]
+                for gpu in target
             ):
                 self._place(job, target)
                 target = None
@@ -183,7 +214,9 @@ class EnergyAwarePolicy(BasePolicy):
         return best
 
     def _shared(self, job: Job, left_s: float, now: float, *, moving: bool = False) -> Sequence[Gpu] | None:
-        """The cheapest GPUs of nodes that have jobs; nodes that are being emptied come last, and for a job that moves not at all."""
+        """The cheapest GPUs of nodes that have jobs; nodes that are being emptied come last, and for a job
+        that moves not at all.
+        """
         best: Sequence[Gpu] | None = None
         least = NEVER_S
         looks = LOOKS
@@ -206,11 +239,19 @@ class EnergyAwarePolicy(BasePolicy):
                     least, best = cost, gpus
         return best
 
-    def _on_node(self, job: Job, node: Node, left_s: float, now: float, joined: dict[Mix, float]) -> tuple[float, Sequence[Gpu] | None]:
-        """Predicted energy in joules of having the job on this node, and its cheapest GPUs there; `joined` as in `_price`."""
+    def _on_node(
+        self, job: Job, node: Node, left_s: float, now: float, joined: dict[Mix, float]
+    ) -> tuple[float, Sequence[Gpu] | None]:
+        """Predicted energy in joules of having the job on this node, and its cheapest GPUs there; `joined`
+        as in `_price`.
+        """
         count = job.num_gpus
         kind = node.kind
-        if count > kind.gpus or (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
+        if (
+            count > kind.gpus
+            or (job.gpu_type is not None and job.gpu_type != kind.gpu_type)
+            or job.memory > kind.memory_bytes
+        ):
             return 0.0, None
         slow_s = 0.0
         if count == 1:
@@ -258,19 +299,28 @@ class EnergyAwarePolicy(BasePolicy):
         return power * shared_s + alone * (time_s - shared_s) + most * self.slowdown_w, chosen
 
     def _joins(self, job: Job, mix: Mix, left_s: float, now: float) -> float:
-        """Excess that is expected of the mix once the job has joined it; `REFUSED` where it is too full, or the job too slow or late."""
+        """Excess that is expected of the mix once the job has joined it; `REFUSED` where it is too full,
+        or the job too slow or late.
+        """
         if mix.size >= self.max_jobs or mix.load + job.load > self.limit:
             return REFUSED
-        expected = self.history.predict(mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile))
+        expected = self.history.predict(
+            mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
+        )
         belief: JobEstimate = job.note  # type: ignore[assignment]
         own = expected * belief.sensitivity
-        if own > self.bound or left_s <= job.deadline_s - now < left_s * (1 + (own if belief.measured else own * self.margin)):
+        if own > self.bound or left_s <= job.deadline_s - now < left_s * (
+            1 + (own if belief.measured else own * self.margin)
+        ):
             return REFUSED
         return expected
 
-    def _price(self, job: Job, gpu: Gpu, left_s: float, now: float, joined: dict[Mix, float]) -> tuple[float, float] | None:
-        """Seconds by which everyone on this GPU would run longer in sum, and the newcomer's part of it; None where it does not fit or a
-        deadline breaks. `joined` keeps what was found of mixes, which is the same for all GPUs of one mix.
+    def _price(
+        self, job: Job, gpu: Gpu, left_s: float, now: float, joined: dict[Mix, float]
+    ) -> tuple[float, float] | None:
+        """Seconds by which everyone on this GPU would run longer in sum, and the newcomer's part of it; None
+        where it does not fit or a deadline breaks. `joined` keeps what was found of mixes, which is the same
+        for all GPUs of one mix.
         """
         mix = gpu.mix
         if gpu.memory + job.memory > self.memory[gpu.node.kind_index] or gpu in self.reserved:
@@ -313,7 +363,11 @@ class EnergyAwarePolicy(BasePolicy):
         now = cluster.now_s
         for node in {gpu.node: None for gpu in gpus}:
             self.active[node.index] = node
-            end_s = now + job.expected_left_s(now) / (job.rate or node.speed) + (0.0 if node.state == AWAKE else node.kind.wake_s)
+            end_s = (
+                now
+                + job.expected_left_s(now) / (job.rate or node.speed)
+                + (0.0 if node.state == AWAKE else node.kind.wake_s)
+            )
             self.ends[node.index] = max(self.ends.get(node.index, 0.0), end_s)
         if others:
             for each in (*others, job):
@@ -337,7 +391,11 @@ class EnergyAwarePolicy(BasePolicy):
                 self.draining.discard(node.index)
             else:
                 self.ends[node.index] = max(
-                    [now + each.expected_left_s(now) / (each.rate or node.speed) for gpu in node.gpus for each in gpu.jobs]
+                    [
+                        now + each.expected_left_s(now) / (each.rate or node.speed)
+                        for gpu in node.gpus
+                        for each in gpu.jobs
+                    ]
                 )
                 if self.capped:
                     self._limit(node)
@@ -345,7 +403,9 @@ class EnergyAwarePolicy(BasePolicy):
         self.free.touched(job, tuple(gpus))
 
     def _limit(self, node: Node) -> None:
-        """Choose the node's power limit: least energy for the work, among those under which all deadlines hold that would hold without."""
+        """Choose the node's power limit: least energy for the work, among those under which all deadlines
+        hold that would hold without.
+        """
         caps = node.kind.caps
         if not caps or not node.seats:
             return
@@ -354,9 +414,13 @@ class EnergyAwarePolicy(BasePolicy):
         tightest = self._tightest(node)
         best, least = -1, whole_w - node.kind.standby_w
         for index, cap in enumerate(caps):
-            # What the slowdown costs is the node's other power for longer, and the price that a slower job has.
+            # What the slowdown costs is the node's other power for longer, and the price that a slower job
+            # has.
             cost = (
-                node.kind.idle_w - node.kind.standby_w + active_w * cap.active + self.cap_slowdown_w * node.seats * (1 - cap.speed)
+                node.kind.idle_w
+                - node.kind.standby_w
+                + active_w * cap.active
+                + self.cap_slowdown_w * node.seats * (1 - cap.speed)
             ) / cap.speed
             if cap.speed >= tightest and cost < least:
                 best, least = index, cost
@@ -372,7 +436,9 @@ class EnergyAwarePolicy(BasePolicy):
                 if job.state == RUNNING:
                     belief: JobEstimate = job.note  # type: ignore[assignment]
                     excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
-                    need_s = job.expected_left_s(now) * (1 + (excess if belief.measured else excess * self.margin))
+                    need_s = job.expected_left_s(now) * (
+                        1 + (excess if belief.measured else excess * self.margin)
+                    )
                     time_s = job.deadline_s - now
                     if need_s <= time_s:
                         tightest = max(tightest, need_s / time_s)
@@ -381,7 +447,9 @@ class EnergyAwarePolicy(BasePolicy):
         return tightest
 
     def _undo(self, job: Job) -> None:
-        """A deadline breaks that could be met: the last comer on this job's slowest GPU leaves, if it is worth it."""
+        """A deadline breaks that could be met: the last comer on this job's slowest GPU leaves, if it is
+        worth it.
+        """
         gpu = max(job.gpus, key=lambda gpu: self.history.predict(gpu.mix))
         newcomer = gpu.jobs[-1]
         if newcomer.state != RUNNING:
@@ -410,7 +478,9 @@ class EnergyAwarePolicy(BasePolicy):
             if node.state != AWAKE or node.index in self.draining:
                 continue
             residents = node.jobs()
-            if any(job.state != RUNNING or not job.rate for job in residents):  # one that waits for another of its nodes has no rate
+            if any(
+                job.state != RUNNING or not job.rate for job in residents
+            ):  # one that waits for another of its nodes has no rate
                 continue
             movable = [job for job in residents if job.expected_left_s(now) > 30 * cost_s]
             stay = [job for job in residents if job.expected_left_s(now) <= 30 * cost_s]
@@ -467,7 +537,11 @@ class EnergyAwarePolicy(BasePolicy):
                 heads = sorted([(queue[0], key) for key, queue in self.waiting.items()])
                 for (_, _, job), key in heads:
                     whole = not node.seats or job.num_gpus > node.kind.gpus
-                    found = self.free.find(job) if whole else self._on_node(job, node, job.expected_left_s(now), now, {})[1]
+                    found = (
+                        self.free.find(job)
+                        if whole
+                        else self._on_node(job, node, job.expected_left_s(now), now, {})[1]
+                    )
                     if found is not None:
                         heapq.heappop(self.waiting[key])
                         if not self.waiting[key]:

@@ -10,10 +10,12 @@ from ..state import Gpu, Job, Node
 
 
 class Fifo(BasePolicy):
-    """The head of the queue is served first and nobody overtakes it; jobs of a higher priority stand before all others.
+    """The head of the queue is served first and nobody overtakes it; jobs of a higher priority stand before
+    all others.
 
     Args:
-        spread: Take the emptiest node instead of the fullest that holds the job, as schedulers do that balance load.
+        spread: Take the emptiest node instead of the fullest that holds the job, as schedulers do that
+            balance load.
         sleep_after_s: When empty nodes go to standby; None: never.
     """
 

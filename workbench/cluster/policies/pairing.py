@@ -1,5 +1,5 @@
-"""Policies that put at most two jobs of equal width on the same GPUs: FIFO packed and Gandiva-like as in EaCO's comparison, and
-Lucid-like.
+"""Policies that put at most two jobs of equal width on the same GPUs: FIFO packed and Gandiva-like as in
+EaCO's comparison, and Lucid-like.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..state import LEAVING, RUNNING, Gpu, Job, Node
 
 
 class Pairing(BasePolicy):
-    """A queue; whole GPUs first; a partner for the head where there are none. Subclasses say who is a partner and in which order the queue
-    goes.
+    """A queue; whole GPUs first; a partner for the head where there are none. Subclasses say who is a partner
+    and in which order the queue goes.
 
     Args:
         spread: Whole GPUs on the emptiest node rather than the fullest.
@@ -26,16 +26,28 @@ class Pairing(BasePolicy):
     """
 
     def __init__(
-        self, *, spread: bool = True, memory_threshold: float = 0.9, start: Colocation | None = None, sleep_after_s: float | None = None
+        self,
+        *,
+        spread: bool = True,
+        memory_threshold: float = 0.9,
+        start: Colocation | None = None,
+        sleep_after_s: float | None = None,
     ) -> None:
-        self.spread, self.memory_threshold, self.start, self.sleep_after_s = spread, memory_threshold, start, sleep_after_s
+        self.spread, self.memory_threshold, self.start, self.sleep_after_s = (
+            spread,
+            memory_threshold,
+            start,
+            sleep_after_s,
+        )
 
     def begin(self, cluster: ClusterControl) -> None:
         self.cluster = cluster
         self.free = FreeNodes(cluster)
         self.history = History(cluster.profiles, self.start)
         self.queue: list[tuple[float, int, Job]] = []
-        self.alone: dict[tuple[int, int], dict[Job, None]] = {}  # by width and profile: who has its GPUs to itself
+        self.alone: dict[
+            tuple[int, int], dict[Job, None]
+        ] = {}  # by width and profile: who has its GPUs to itself
         self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
 
     def order(self, job: Job) -> float:
@@ -112,10 +124,11 @@ class Pairing(BasePolicy):
 
 
 class FifoPacked(Pairing):
-    """Gavel's FIFO with packing: where the head does not fit, it joins the running job with which the sum of normalised speeds is highest,
-    if above 1.5.
+    """Gavel's FIFO with packing: where the head does not fit, it joins the running job with which the sum of
+    normalised speeds is highest, if above 1.5.
 
-    In Gavel only jobs of equal width pair, and nobody packs while GPUs are free (seen in its code; Narayanan et al., OSDI'20).
+    In Gavel only jobs of equal width pair, and nobody packs while GPUs are free (seen in its code; Narayanan
+    et al., OSDI'20).
     """
 
     THRESHOLD = 1.5
@@ -136,8 +149,8 @@ class FifoPacked(Pairing):
 
 
 class Gandiva(Pairing):
-    """Gandiva's packing as in Gavel: a random partner of equal width when requests exceed the cluster; undone where the sum of speeds is
-    below 1.
+    """Gandiva's packing as in Gavel: a random partner of equal width when requests exceed the cluster; undone
+    where the sum of speeds is below 1.
 
     Xiao et al., OSDI'18, section 3.3: packing is tried out and given up where it does not pay.
     """
@@ -157,17 +170,23 @@ class Gandiva(Pairing):
     def reached(self, job: Job) -> None:
         super().reached(job)
         gpu = job.gpus[0]
-        if gpu.mix.size == 2 and sum(1 / (1 + self.cluster.excess(each)) for each in gpu.jobs) < self.THRESHOLD:
+        if (
+            gpu.mix.size == 2
+            and sum(1 / (1 + self.cluster.excess(each)) for each in gpu.jobs) < self.THRESHOLD
+        ):
             newcomer = gpu.jobs[-1]
             if newcomer.state == RUNNING and not any(each.state == LEAVING for each in gpu.jobs):
                 self.cluster.stop(newcomer, undo=True)
 
 
 class Lucid(Pairing):
-    """Lucid-like (Hu et al., ASPLOS'23): shortest expected GPU time first; two jobs share where their sharing scores sum to at most 2.
+    """Lucid-like (Hu et al., ASPLOS'23): shortest expected GPU time first; two jobs share where their sharing
+    scores sum to at most 2.
 
-    A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the score with a decision tree from
-    utilisation, memory and use of mixed precision, and estimates durations; here durations are those that the scheduler is told.
+    A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the
+        score with a decision tree from
+    utilisation, memory and use of mixed precision, and estimates durations; here durations are those that the
+    scheduler is told.
     """
 
     LIMIT = 2
@@ -182,7 +201,10 @@ class Lucid(Pairing):
     def partners(self, job: Job) -> Iterator[Job]:
         score = self._score(job.load)
         for (width, profile), jobs in self.alone.items():
-            if width == job.num_gpus and score + self._score(self.cluster.profiles[profile].load) <= self.LIMIT:
+            if (
+                width == job.num_gpus
+                and score + self._score(self.cluster.profiles[profile].load) <= self.LIMIT
+            ):
                 yield from jobs
 
     @staticmethod

@@ -1,4 +1,6 @@
-"""Policies that give whole GPUs in another order than of arrival: SJF, and with preemption SRTF and Tiresias-like."""
+"""Policies that give whole GPUs in another order than of arrival: SJF, and with preemption SRTF and
+Tiresias-like.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from ..state import AWAKE, RUNNING, Gpu, Job, Node
 
 
 class Sjf(BasePolicy):
-    """Shortest expected job first, without preemption, on the fullest node that holds it; the shortest one blocks nobody that fits behind
-    it.
+    """Shortest expected job first, without preemption, on the fullest node that holds it; the shortest one
+    blocks nobody that fits behind it.
 
     Args:
         backfill: How many jobs of the queue are tried each time.
@@ -54,7 +56,9 @@ class Sjf(BasePolicy):
         while self.queue and len(passed) < self.backfill:
             entry = heapq.heappop(self.queue)
             # What is as wide or wider than what did not fit will not fit either.
-            if (widths and entry[2].gpu_type is None and entry[2].num_gpus >= min(widths)) or not self._place(entry[2]):
+            if (widths and entry[2].gpu_type is None and entry[2].num_gpus >= min(widths)) or not self._place(
+                entry[2]
+            ):
                 passed.append(entry)
                 if entry[2].gpu_type is None:
                     widths.add(entry[2].num_gpus)
@@ -73,10 +77,12 @@ class Sjf(BasePolicy):
 
 
 class Srtf(Sjf):
-    """Shortest remaining time first: a newcomer takes the GPUs of those that have longer to run, if by much more than a preemption costs.
+    """Shortest remaining time first: a newcomer takes the GPUs of those that have longer to run, if by much
+    more than a preemption costs.
 
     Args:
-        gain: Whoever is preempted has at least this many times the newcomer's remaining time left, and ten times the cost of a preemption.
+        gain: Whoever is preempted has at least this many times the newcomer's remaining time left, and ten
+            times the cost of a preemption.
     """
 
     def __init__(self, *, gain: float = 2.0, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
@@ -105,7 +111,9 @@ class Srtf(Sjf):
         """Whether `victim` may be stopped for `job`."""
         now = self.cluster.now_s
         cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
-        return victim.priority <= job.priority and victim.expected_left_s(now) > max(self.gain * job.expected_left_s(now), 10 * cost_s)
+        return victim.priority <= job.priority and victim.expected_left_s(now) > max(
+            self.gain * job.expected_left_s(now), 10 * cost_s
+        )
 
     def worth(self, victim: Job) -> float:
         """Higher is stopped first."""
@@ -121,7 +129,9 @@ class Srtf(Sjf):
                 victims.discard(job)
                 if not victims and node.free >= claimant.num_gpus:
                     del self.claims[node]
-                    self.cluster.place(claimant, [gpu for gpu in node.gpus if not gpu.jobs][: claimant.num_gpus])
+                    self.cluster.place(
+                        claimant, [gpu for gpu in node.gpus if not gpu.jobs][: claimant.num_gpus]
+                    )
                     self.free.touched(claimant, claimant.gpus)
         self.free.touched(job, gpus)
 
@@ -129,13 +139,22 @@ class Srtf(Sjf):
         """Stop those on one node that have the longest to run, for this job."""
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
-            if node in self.claims or node.state != AWAKE or job.num_gpus > node.kind.gpus or job.memory > node.kind.memory_bytes:
+            if (
+                node in self.claims
+                or node.state != AWAKE
+                or job.num_gpus > node.kind.gpus
+                or job.memory > node.kind.memory_bytes
+            ):
                 continue
             if job.gpu_type is not None and job.gpu_type != node.kind.gpu_type:
                 continue
             victims: list[Job] = []
             found = node.free
-            takeable = [each for each in node.jobs() if each.state == RUNNING and len(each.stays) == 1 and self.may_take(job, each)]
+            takeable = [
+                each
+                for each in node.jobs()
+                if each.state == RUNNING and len(each.stays) == 1 and self.may_take(job, each)
+            ]
             for victim in sorted(takeable, key=lambda each: -self.worth(each)):
                 if found >= job.num_gpus:
                     break
@@ -162,13 +181,16 @@ class Srtf(Sjf):
 
 
 class Tiresias(Srtf):
-    """Tiresias-like (Gu et al., NSDI'19): least attained GPU service first, in two queues; knows no durations.
+    """Tiresias-like (Gu et al., NSDI'19): least attained GPU service first, in two queues; knows no
+    durations.
 
-    A job that has held its GPUs for `threshold_gpu_s` GPU-seconds falls to the second queue; who is in the first takes GPUs from who is in
-    the second.
+    A job that has held its GPUs for `threshold_gpu_s` GPU-seconds falls to the second queue; who is in the
+    first takes GPUs from who is in the second.
     """
 
-    def __init__(self, *, threshold_gpu_s: float = 3600.0, backfill: int = 16, sleep_after_s: float | None = 300.0) -> None:
+    def __init__(
+        self, *, threshold_gpu_s: float = 3600.0, backfill: int = 16, sleep_after_s: float | None = 300.0
+    ) -> None:
         super().__init__(backfill=backfill, sleep_after_s=sleep_after_s)
         self.threshold_gpu_s = threshold_gpu_s
         self.name = "Tiresias-like"

@@ -1,4 +1,6 @@
-"""One attempt as a study keeps it, and what attempts together say: which batch sizes are barred, what a policy may see."""
+"""One attempt as a study keeps it, and what attempts together say: which batch sizes are barred, what a
+policy may see.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ class Attempt:
 
     Attributes:
         number: In its study, growing.
-        recurrence: Which it was for, by the number of its first attempt (-1: it is that itself); retries and slices share it.
+        recurrence: Which it was for, by the number of its first attempt (-1: it is that itself); retries and
+            slices share it.
         purpose: "run", or "slice": a few seconds only.
-        state: As `history` has them; "running" has not ended, "killed" has without a word, "interrupted" by hand.
+        state: As `history` has them; "running" has not ended, "killed" has without a word, "interrupted" by
+            hand.
         epochs: Done; profiling's included.
         time_s, energy_j: Without profiling, which is booked apart.
         profile: (power limit, seconds of an epoch, watts of all GPUs) at each limit.
@@ -98,23 +102,37 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
     if attempt.target is not None and space.target is not None and attempt.target != space.target:
         if attempt.state == "reached":
             evidence.others.setdefault(attempt.target, []).append((arm, attempt.epochs))
-    elif attempt.purpose == "slice" or attempt.state not in ENDED or (attempt.state == "crashed" and not attempt.oom):
-        # Who was killed, interrupted or stumbled over an error says nothing about the batch size; of repeated ones `Bars` takes care.
+    elif (
+        attempt.purpose == "slice"
+        or attempt.state not in ENDED
+        or (attempt.state == "crashed" and not attempt.oom)
+    ):
+        # Who was killed, interrupted or stumbled over an error says nothing about the batch size; of repeated
+        # ones `Bars` takes care.
         if local:
             evidence.add_slice(*cost)
     else:
         run = Run(
-            arm, attempt.state, attempt.epochs, *cost, attempt.profile_time_s, attempt.profile_energy_j, attempt.recurrence,
-            attempt.power_limit_w, dict(attempt.milestones),
-        )  # fmt: skip
+            arm,
+            attempt.state,
+            attempt.epochs,
+            *cost,
+            attempt.profile_time_s,
+            attempt.profile_energy_j,
+            attempt.recurrence,
+            attempt.power_limit_w,
+            dict(attempt.milestones),
+        )
         evidence.add(run, local=local)
 
 
 class Bars:
     """Which batch sizes are not to be tried again, counted as attempts end.
 
-    One that ran out of memory bars all that are not smaller, on that card, until one of them has run an epoch there. Other crashes
-    bar a batch size after two in a row, kills after three, and only if another batch size has ended well: else it is not the batch size.
+    One that ran out of memory bars all that are not smaller, on that card, until one of them has run an epoch
+    there. Other crashes
+    bar a batch size after two in a row, kills after three, and only if another batch size has ended well:
+        else it is not the batch size.
 
     Args:
         space: Of the job.
@@ -135,7 +153,9 @@ class Bars:
         """One attempt more that has ended."""
         self._see_target(attempt)
         b = attempt.batch_size
-        if attempt.number < self.pardoned.get(b, 0) or (attempt.gpu and self.space.gpu and attempt.gpu != self.space.gpu):
+        if attempt.number < self.pardoned.get(b, 0) or (
+            attempt.gpu and self.space.gpu and attempt.gpu != self.space.gpu
+        ):
             return
         if attempt.oom:
             self._memory[b] = f"batch size {b} ran out of memory"
@@ -180,18 +200,24 @@ class Bars:
             UsageError: in that case.
         """
         space = self.space
-        if self._reached or self._exhausted.get(space.default, 0) < 2 or not all(b in self._exhausted for b in space.batch_sizes):
+        if (
+            self._reached
+            or self._exhausted.get(space.default, 0) < 2
+            or not all(b in self._exhausted for b in space.batch_sizes)
+        ):
             return
         what = "its target" if space.target is None else f"the target of {space.target:g}"
         last = f" (last seen: {self._last:g})" if self._last is not None else ""
         raise UsageError(
-            f"no batch size has reached {what} within {space.max_epochs} epochs, in {self._runs} runs{last}; choose a target that training "
+            f"no batch size has reached {what} within {space.max_epochs} epochs, in {self._runs} runs{last}; "
+            "choose a target that training "
             "reaches, or allow more epochs. The history is kept"
         )
 
 
 def without(space: Space, out: dict[int, str]) -> Space:
-    """The space without what is barred; where the default is, the next smaller one takes its place, or the smallest.
+    """The space without what is barred; where the default is, the next smaller one takes its place, or the
+    smallest.
 
     Raises:
         UsageError: nothing is left.
@@ -199,7 +225,8 @@ def without(space: Space, out: dict[int, str]) -> Space:
     left = tuple(b for b in space.batch_sizes if b not in out)
     if not left:
         raise UsageError(
-            f"no batch size is left to try: {'; '.join(dict.fromkeys(out.values()))}. Allow smaller ones, or `pardon()` "
+            f"no batch size is left to try: {'; '.join(dict.fromkeys(out.values()))}. Allow smaller ones, or "
+            "`pardon()` "
             "them when the cause is gone; the history is kept"
         )
     if space.default in left:
@@ -209,16 +236,30 @@ def without(space: Space, out: dict[int, str]) -> Space:
 
 
 def history(attempts: Iterable[Attempt]) -> RunHistory:
-    """Attempts as frames. Slices are runs of state "stopped" without epochs but for their profile, and are left out of `runs`."""
+    """Attempts as frames. Slices are runs of state "stopped" without epochs but for their profile, and are
+    left out of `runs`.
+    """
     runs, profiles, milestones = [], [], []
     for each in attempts:
         profiles += [(each.number, each.batch_size, *row, each.gpu) for row in each.profile]
         if each.purpose == "slice" or each.state not in (*ENDED, "running"):
             continue
         runs.append(
-            (each.number, each.recurrence, each.batch_size, each.power_limit_w, each.state, float(each.epochs), float(each.time_s),
-             float(each.energy_j), float(each.profile_time_s), float(each.profile_energy_j), each.target, each.gpu)
-        )  # fmt: skip
+            (
+                each.number,
+                each.recurrence,
+                each.batch_size,
+                each.power_limit_w,
+                each.state,
+                float(each.epochs),
+                float(each.time_s),
+                float(each.energy_j),
+                float(each.profile_time_s),
+                float(each.profile_energy_j),
+                each.target,
+                each.gpu,
+            )
+        )
         milestones += [(each.number, float(level), float(epoch)) for level, epoch in each.milestones]
     return RunHistory(
         pl.DataFrame(runs, schema=RUNS, orient="row"),

@@ -14,12 +14,25 @@ from ...search.objective import check_measured
 from .attempts import ENDED, Attempt
 
 COLUMNS = {
-    "number": pl.Int64, "recurrence": pl.Int64, "purpose": pl.String, "batch_size": pl.Int64, "power_limit_w": pl.Float64,
-    "state": pl.String, "epochs": pl.Float64, "time_s": pl.Float64, "energy_j": pl.Float64,
-    "profile_time_s": pl.Float64, "profile_energy_j": pl.Float64,
-    "metric": pl.Float64, "target": pl.Float64, "gpu": pl.String, "oom": pl.Boolean, "iterations_per_epoch": pl.Float64,
-    "reason": pl.String, "seen_unix_s": pl.Float64,
-}  # fmt: skip
+    "number": pl.Int64,
+    "recurrence": pl.Int64,
+    "purpose": pl.String,
+    "batch_size": pl.Int64,
+    "power_limit_w": pl.Float64,
+    "state": pl.String,
+    "epochs": pl.Float64,
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,
+    "profile_time_s": pl.Float64,
+    "profile_energy_j": pl.Float64,
+    "metric": pl.Float64,
+    "target": pl.Float64,
+    "gpu": pl.String,
+    "oom": pl.Boolean,
+    "iterations_per_epoch": pl.Float64,
+    "reason": pl.String,
+    "seen_unix_s": pl.Float64,
+}
 LISTS = ("profile", "milestones")
 NEEDED = ("batch_size", "state", "epochs", "time_s", "energy_j")
 STATES = (*ENDED, "killed", "interrupted", "withdrawn")
@@ -34,7 +47,10 @@ def as_frame(attempts: Iterable[Attempt]) -> pl.DataFrame:
 def write_csv(attempts: Iterable[Attempt], path: Path) -> int:
     """Write the attempts that have ended."""
     ended = [each for each in attempts if each.ended]
-    lists = [pl.Series(name, [json.dumps(getattr(each, name)) for each in ended], dtype=pl.String) for name in LISTS]
+    lists = [
+        pl.Series(name, [json.dumps(getattr(each, name)) for each in ended], dtype=pl.String)
+        for name in LISTS
+    ]
     as_frame(ended).with_columns(lists).write_csv(path)
     return len(ended)
 
@@ -67,10 +83,18 @@ def _attempt(row: dict[str, str | None], line: int) -> Attempt:
         if text is None or text == "":
             continue
         values[name] = (
-            text if kind == pl.String else text == "true" if kind == pl.Boolean else int(text) if kind == pl.Int64 else float(text)
+            text
+            if kind == pl.String
+            else text == "true"
+            if kind == pl.Boolean
+            else int(text)
+            if kind == pl.Int64
+            else float(text)
         )
     for name in LISTS:
-        values[name] = tuple(tuple(float(value) for value in each) for each in json.loads(row.get(name) or "[]"))
+        values[name] = tuple(
+            tuple(float(value) for value in each) for each in json.loads(row.get(name) or "[]")
+        )
     attempt = Attempt(**{"number": line, **values})  # type: ignore[arg-type]
     if attempt.state not in STATES:
         raise ValueError(f"'{attempt.state}' is no state of an attempt that has ended ({', '.join(STATES)})")
@@ -90,4 +114,12 @@ def missing(rows: Iterable[Attempt], there: Iterable[Attempt]) -> list[Attempt]:
 
 
 def _content(each: Attempt) -> tuple[object, ...]:
-    return (each.batch_size, each.state, each.purpose, each.epochs, each.time_s, each.energy_j, each.seen_unix_s)
+    return (
+        each.batch_size,
+        each.state,
+        each.purpose,
+        each.epochs,
+        each.time_s,
+        each.energy_j,
+        each.seen_unix_s,
+    )

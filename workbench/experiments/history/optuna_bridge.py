@@ -1,7 +1,9 @@
-"""Our policies as Optuna samplers, Optuna's samplers over a history scored anew, and the ledger that all of them read a study with.
+"""Our policies as Optuna samplers, Optuna's samplers over a history scored anew, and the ledger that all of
+them read a study with.
 
 study = optuna.create_study(sampler=BanditSampler(space, objective))
-study.optimize(train)                       # which calls trial.suggest_int("batch_size", ...) and record(trial, ...)
+study.optimize(train)                       # which calls trial.suggest_int("batch_size", ...) and
+                                            record(trial, ...)
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class AttemptLedger:
         """Take note of what is new."""
         self.open, self.blank, self.seen = {}, set(), len(trials)
         settled = self._settled
-        for trial in trials[settled:] if settled < len(trials) and trials[settled].number == settled else trials:
+        for trial in (
+            trials[settled:] if settled < len(trials) and trials[settled].number == settled else trials
+        ):
             if trial.number in self._ended:
                 continue
             kept = trial.user_attrs.get(KEY)
@@ -57,15 +61,29 @@ class AttemptLedger:
                 attempt = Attempt.of_json(trial.number, kept)
                 if finished and not attempt.ended:
                     attempt = replace(attempt, state="killed")
-            elif finished and self._plain and PARAMETER in trial.params and trial.value is not None and trial.state.name == "COMPLETE":
-                # A cost is so many epochs that cost 1 each: what is not known about it is like what is not known about epochs.
+            elif (
+                finished
+                and self._plain
+                and PARAMETER in trial.params
+                and trial.value is not None
+                and trial.state.name == "COMPLETE"
+            ):
+                # A cost is so many epochs that cost 1 each: what is not known about it is like what is not
+                # known about epochs.
                 epochs = max(trial.value, 1e-9)
                 attempt = Attempt(
-                    trial.number, int(trial.params[PARAMETER]), state="reached", epochs=epochs, time_s=epochs, energy_j=epochs,
+                    trial.number,
+                    int(trial.params[PARAMETER]),
+                    state="reached",
+                    epochs=epochs,
+                    time_s=epochs,
+                    energy_j=epochs,
                     profile=((0.0, 1.0, 1.0),),
-                )  # fmt: skip
+                )
             elif finished:
-                attempt = Attempt(trial.number, 0, state="killed")  # of somebody else, or gone before it began
+                attempt = Attempt(
+                    trial.number, 0, state="killed"
+                )  # of somebody else, or gone before it began
             else:
                 self.blank.add(trial.number)
                 continue
@@ -117,7 +135,8 @@ class AttemptLedger:
 
         Args:
             space: A part of the job's, where batch sizes are barred.
-            before: The trial that is asking: those after it are not in its way, so that of two that ask at once one explores.
+            before: The trial that is asking: those after it are not in its way, so that of two that ask at
+                once one explores.
         """
         space = space or self.space
         if self._evidence is None or self._evidence[0] != space:
@@ -131,7 +150,9 @@ class AttemptLedger:
         for number, attempt in self.open.items():
             if before is None or number < before:
                 evidence.in_flight[evidence.index.get(attempt.batch_size, evidence.default)] += 1
-        evidence.in_flight[evidence.default] += sum(before is None or number < before for number in self.blank - {before})
+        evidence.in_flight[evidence.default] += sum(
+            before is None or number < before for number in self.blank - {before}
+        )
         return evidence
 
 
@@ -140,10 +161,11 @@ def samplers() -> tuple[type, type]:
     import optuna
 
     class BanditSampler(optuna.samplers.BaseSampler):
-        """One of our policies as an Optuna sampler: it answers `suggest_int` and `suggest_categorical` of "batch_size".
+        """One of our policies as an Optuna sampler: it answers `suggest_int` and `suggest_categorical` of
+        "batch_size".
 
-        Other parameters are drawn at random. Trials tell what they cost with `record(trial, ...)`; of trials that do not, the value is
-        taken as the cost.
+        Other parameters are drawn at random. Trials tell what they cost with `record(trial, ...)`; of trials
+        that do not, the value is taken as the cost.
 
         Args:
             space: What it may choose from.
@@ -153,7 +175,12 @@ def samplers() -> tuple[type, type]:
         """
 
         def __init__(
-            self, space: Space, objective: Objective | None = None, policy: BatchSizePolicy | str = "knowledge-gradient", *, seed: int | None = None
+            self,
+            space: Space,
+            objective: Objective | None = None,
+            policy: BatchSizePolicy | str = "knowledge-gradient",
+            *,
+            seed: int | None = None,
         ) -> None:
             self.space, self.objective = space, objective or Energy()
             self.policy = make_policy(policy) if isinstance(policy, str) else policy
@@ -168,10 +195,14 @@ def samplers() -> tuple[type, type]:
             self.rng = np.random.default_rng()
             self._others.reseed_rng()
 
-        def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+        def infer_relative_search_space(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
+        ) -> dict[str, Any]:
             return {}
 
-        def sample_relative(self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
+        def sample_relative(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]
+        ) -> dict[str, Any]:
             return {}
 
         def sample_independent(
@@ -185,13 +216,21 @@ def samplers() -> tuple[type, type]:
                 return self._others.sample_independent(study, trial, param_name, param_distribution)
             self.ledger.read(study.get_trials(deepcopy=False))
             proposal = propose(
-                self.ledger, self.policy, self.objective, self.rng, before=trial.number, slices=self.slices, pardoned=self.pardoned
+                self.ledger,
+                self.policy,
+                self.objective,
+                self.rng,
+                before=trial.number,
+                slices=self.slices,
+                pardoned=self.pardoned,
             )
             self.proposals = {trial.number: proposal}
             return proposal.batch_size
 
     class Rescored(optuna.samplers.BaseSampler):
-        """A sampler of Optuna's over a history scored by the objective of today, its choice put to the nearest allowed batch size."""
+        """A sampler of Optuna's over a history scored by the objective of today, its choice put to the
+        nearest allowed batch size.
+        """
 
         def __init__(self, inner: optuna.samplers.BaseSampler, space: Space, objective: Objective) -> None:
             self.inner, self.space, self.objective = inner, space, objective
@@ -201,10 +240,14 @@ def samplers() -> tuple[type, type]:
         def reseed_rng(self) -> None:
             self.inner.reseed_rng()
 
-        def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+        def infer_relative_search_space(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
+        ) -> dict[str, Any]:
             return {}
 
-        def sample_relative(self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
+        def sample_relative(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]
+        ) -> dict[str, Any]:
             return {}
 
         def sample_independent(
@@ -219,15 +262,33 @@ def samplers() -> tuple[type, type]:
             self.ledger.read(study.get_trials(deepcopy=False))
             space = without(self.space, self.ledger.bars(self.pardoned).out)
             shadow = optuna.create_study(sampler=self.inner, storage=optuna.storages.InMemoryStorage())
-            distribution = optuna.distributions.IntDistribution(space.batch_sizes[0], space.batch_sizes[-1], log=True)
+            distribution = optuna.distributions.IntDistribution(
+                space.batch_sizes[0], space.batch_sizes[-1], log=True
+            )
             allowed = set(space.batch_sizes)
             for attempt in self.ledger.ended[-RESCORED:]:
-                if attempt.purpose == "run" and attempt.state in ("reached", "stopped", "failed") and attempt.batch_size in allowed:
-                    cost = float(self.objective.cost(attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j))
-                    state = optuna.trial.TrialState.COMPLETE if attempt.state == "reached" else optuna.trial.TrialState.PRUNED
+                if (
+                    attempt.purpose == "run"
+                    and attempt.state in ("reached", "stopped", "failed")
+                    and attempt.batch_size in allowed
+                ):
+                    cost = float(
+                        self.objective.cost(
+                            attempt.time_s + attempt.profile_time_s,
+                            attempt.energy_j + attempt.profile_energy_j,
+                        )
+                    )
+                    state = (
+                        optuna.trial.TrialState.COMPLETE
+                        if attempt.state == "reached"
+                        else optuna.trial.TrialState.PRUNED
+                    )
                     shadow.add_trial(
                         optuna.trial.create_trial(
-                            state=state, value=cost, params={PARAMETER: attempt.batch_size}, distributions={PARAMETER: distribution}
+                            state=state,
+                            value=cost,
+                            params={PARAMETER: attempt.batch_size},
+                            distributions={PARAMETER: distribution},
                         )
                     )
             wanted = shadow.ask({PARAMETER: distribution}).params[PARAMETER]
@@ -243,9 +304,15 @@ def __getattr__(name: str) -> Any:
 
 
 def propose(
-    ledger: AttemptLedger, policy: BatchSizePolicy, objective: Objective, rng: np.random.Generator, *, before: int | None = None, slices: bool = True,
+    ledger: AttemptLedger,
+    policy: BatchSizePolicy,
+    objective: Objective,
+    rng: np.random.Generator,
+    *,
+    before: int | None = None,
+    slices: bool = True,
     pardoned: dict[int, int] | None = None,
-) -> Proposal:  # fmt: skip
+) -> Proposal:
     """What a policy wants next, of what is not barred.
 
     Raises:
@@ -261,13 +328,29 @@ def propose(
     return proposal
 
 
-def record(trial: optuna.trial.Trial, *, time_s: float, energy_j: float, epochs: float, reached: bool = True, **more: Any) -> None:
-    """Tell a trial of `study.optimize` what it took, so that `BanditSampler` can use it (and score it by another objective)."""
+def record(
+    trial: optuna.trial.Trial,
+    *,
+    time_s: float,
+    energy_j: float,
+    epochs: float,
+    reached: bool = True,
+    **more: Any,
+) -> None:
+    """Tell a trial of `study.optimize` what it took, so that `BanditSampler` can use it (and score it by
+    another objective).
+    """
     check_measured(time_s, energy_j)
     if epochs > 0 and time_s > 0:
         more.setdefault("profile", ((more.get("power_limit_w") or 0.0, time_s / epochs, energy_j / time_s),))
     attempt = Attempt(
-        trial.number, int(trial.params[PARAMETER]), recurrence=trial.number, state="reached" if reached else "failed", time_s=time_s,
-        energy_j=energy_j, epochs=epochs, **more,
-    )  # fmt: skip
+        trial.number,
+        int(trial.params[PARAMETER]),
+        recurrence=trial.number,
+        state="reached" if reached else "failed",
+        time_s=time_s,
+        energy_j=energy_j,
+        epochs=epochs,
+        **more,
+    )
     trial.set_user_attr(KEY, attempt.as_json())

@@ -1,9 +1,11 @@
-"""What the history of a recurring job says under an objective: believed costs, what was paid, what the default would have cost.
+"""What the history of a recurring job says under an objective: believed costs, what was paid, what the
+default would have cost.
 
     paid = attempts_paid(study.attempts, space)              # once, when something has ended
     outlook = look(ledger, paid, objective, policy)          # again at every change of the objective
 
-Nothing is run and nothing is claimed: these are numbers to look at. Every cost is computed from the recorded time and energy, so another
+Nothing is run and nothing is claimed: these are numbers to look at. Every cost is computed from the recorded
+    time and energy, so another
 eta, or another objective altogether, scores the same history anew.
 """
 
@@ -28,7 +30,8 @@ INTERVAL = (0.05, 0.95)
 BELIEVED = pl.Schema(
     {
         "batch_size": pl.Int64,
-        "cost": pl.Float64,  # of a recurrence at its best power limit: the middle of what is believed; null where nothing is
+        # of a recurrence at its best power limit: the middle of what is believed; null where nothing is
+        "cost": pl.Float64,
         "low": pl.Float64,  # 90 % lie between these two
         "high": pl.Float64,
         "best": pl.Float64,  # probability that no other batch size costs less
@@ -76,10 +79,12 @@ class Outlook:
         believed: Frame `BELIEVED`, a row per batch size of the space.
         proposal: What the policy would do next, were nobody else running; None with the `reason`.
         arm: Index in the space's batch sizes of what is proposed, or believed best; None where nothing is.
-        recurrences: A row per recurrence, as `recurrences` makes it; with `saved` and its interval where the default is known.
-        break_even: Number of recurrences after which the sum stays below the default's; None where it does not (yet).
-        profile: Epochs at each power limit, as `epoch_profile` makes it, at the batch size `profile_of`: the one of `arm`, or, where
-            that has not been profiled, one that ran last.
+        recurrences: A row per recurrence, as `recurrences` makes it; with `saved` and its interval where the
+            default is known.
+        break_even: Number of recurrences after which the sum stays below the default's; None where it does
+            not (yet).
+        profile: Epochs at each power limit, as `epoch_profile` makes it, at the batch size `profile_of`: the
+            one of `arm`, or, where that has not been profiled, one that ran last.
         changes: How often the job has changed on the way.
     """
 
@@ -124,7 +129,9 @@ def look(
     proposal, reason = None, ""
     try:
         if policy is not None:
-            proposal = propose(ledger, policy, objective, np.random.default_rng(seed), before=0, pardoned=pardoned)
+            proposal = propose(
+                ledger, policy, objective, np.random.default_rng(seed), before=0, pardoned=pardoned
+            )
         else:
             reason = "a sampler of Optuna's chooses the next batch size"
         space = without(ledger.space, barred)
@@ -138,35 +145,76 @@ def look(
         arm = ledger.space.batch_sizes.index(proposal.batch_size)
     elif believed["best"].is_not_null().any():
         arm = int(np.argmax(believed["best"].fill_null(-1.0).to_numpy()))
-    default = default_cost(evidence, belief, objective) if belief is not None and ledger.space.default == space.default else None
+    default = (
+        default_cost(evidence, belief, objective)
+        if belief is not None and ledger.space.default == space.default
+        else None
+    )
     rows = recurrences(paid, objective, default)
-    for profile_of in (None if arm is None else ledger.space.batch_sizes[arm], *rows["batch_size"].to_list()[:-4:-1]):
+    for profile_of in (
+        None if arm is None else ledger.space.batch_sizes[arm],
+        *rows["batch_size"].to_list()[:-4:-1],
+    ):
         profile = epoch_profile(evidence, profile_of, objective)
         if profile.height > 1:
             break
     return Outlook(
-        objective, ledger.space, believed, proposal, reason, arm, rows, default, break_even(rows), profile, profile_of, evidence.changes
-    )  # fmt: skip
+        objective,
+        ledger.space,
+        believed,
+        proposal,
+        reason,
+        arm,
+        rows,
+        default,
+        break_even(rows),
+        profile,
+        profile_of,
+        evidence.changes,
+    )
 
 
 def belief_of(
-    evidence: Evidence, objective: Objective, policy: BatchSizePolicy | None = None, *, draws: int = DRAWS, seed: int = 0
+    evidence: Evidence,
+    objective: Objective,
+    policy: BatchSizePolicy | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> EpochPosterior | None:
-    """Draws of what may be true; None before a run has reached the target, or before anything is known of what an epoch costs."""
+    """Draws of what may be true; None before a run has reached the target, or before anything is known of
+    what an epoch costs.
+    """
     if not evidence.count.any() or not evidence.in_profile.any():
         return None
     prior = getattr(policy, "prior", None)
-    return believe(evidence, objective, prior if isinstance(prior, EpochPrior) else EpochPrior(), draws, np.random.default_rng(seed))
+    return believe(
+        evidence,
+        objective,
+        prior if isinstance(prior, EpochPrior) else EpochPrior(),
+        draws,
+        np.random.default_rng(seed),
+    )
 
 
 def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     """Expected cost of a run at each batch size, a row per draw: the mean over the scatter of runs."""
     degree = objective.degree
-    return np.asarray(np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost)
+    return np.asarray(
+        np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost
+    )
 
 
-def believed_costs(evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space, barred: dict[int, str]) -> pl.DataFrame:
-    """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave out what is barred."""
+def believed_costs(
+    evidence: Evidence,
+    belief: EpochPosterior | None,
+    objective: Objective,
+    space: Space,
+    barred: dict[int, str],
+) -> pl.DataFrame:
+    """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave
+    out what is barred.
+    """
     costs = None if belief is None else run_costs(belief, objective)
     best = None
     if costs is not None:
@@ -181,7 +229,9 @@ def believed_costs(evidence: Evidence, belief: EpochPosterior | None, objective:
         if arm is None or costs is None or best is None:
             middle = low = high = probability = None
         else:
-            low, middle, high = (float(value) for value in np.quantile(costs[:, arm], (INTERVAL[0], 0.5, INTERVAL[1])))
+            low, middle, high = (
+                float(value) for value in np.quantile(costs[:, arm], (INTERVAL[0], 0.5, INTERVAL[1]))
+            )
             probability = float(best[arm])
         counted = (int(evidence.count[arm]), int(others[arm])) if arm is not None else (0, 0)
         rows.append((b, middle, low, high, probability, *counted, barred.get(b, "")))
@@ -204,17 +254,32 @@ def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objectiv
     epochs = float(np.exp(belief.log_epochs[:, arm] + 0.5 * belief.noise**2).mean())
     low, high = (float(value) for value in np.quantile(costs, INTERVAL))
     return Default(
-        evidence.space.batch_sizes[arm], limits[column] if limits else None, float(costs.mean()), low, high, epochs * time_s,
+        evidence.space.batch_sizes[arm],
+        limits[column] if limits else None,
+        float(costs.mean()),
+        low,
+        high,
+        epochs * time_s,
         epochs * time_s * power_w,
-    )  # fmt: skip
+    )
 
 
 def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
-    """Frame `PAID` of all attempts that have ended, slices and failures too; without those on other GPUs or to other targets."""
+    """Frame `PAID` of all attempts that have ended, slices and failures too; without those on other GPUs
+    or to other targets.
+    """
     kept = [a for a in attempts if a.ended]
     late = {a.late_for for a in kept if a.late_for is not None}
     rows = [
-        (a.number, a.recurrence, a.batch_size, a.power_limit_w, a.state, a.time_s + a.profile_time_s, a.energy_j + a.profile_energy_j)
+        (
+            a.number,
+            a.recurrence,
+            a.batch_size,
+            a.power_limit_w,
+            a.state,
+            a.time_s + a.profile_time_s,
+            a.energy_j + a.profile_energy_j,
+        )
         for a in kept
         if a.number not in late
         and a.state != "withdrawn"
@@ -227,10 +292,13 @@ def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
 def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | None = None) -> pl.DataFrame:
     """A row per recurrence: what all its attempts cost together, and the sum so far.
 
-    Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, attempts, time_s, energy_j, cost, spent;
-    with a default also saved, saved_low and saved_high: what so many recurrences at the default would have cost more.
+    Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, attempts,
+        time_s, energy_j, cost, spent;
+    with a default also saved, saved_low and saved_high: what so many recurrences at the default would have
+        cost more.
     """
-    # Numpy, not a query: this is done anew at every move of a slider, and a query's threads take longer to wake than all the rest.
+    # Numpy, not a query: this is done anew at every move of a slider, and a query's threads take longer to
+    # wake than all the rest.
     time_s, energy_j = paid["time_s"].to_numpy(), paid["energy_j"].to_numpy()
     cost = _total(objective, time_s, energy_j)
     names, row = np.unique(paid["recurrence"].to_numpy(), return_inverse=True)
@@ -252,7 +320,8 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
         "spent": spent,
     }
     if default is not None:
-        # What has not reached the target has not done the work of a recurrence: the default is charged for those that have.
+        # What has not reached the target has not done the work of a recurrence: the default is charged for
+        # those that have.
         done = np.cumsum(reached)
         for name, each in (("saved", default.cost), ("saved_low", default.low), ("saved_high", default.high)):
             columns[name] = done * each - spent
@@ -269,7 +338,9 @@ def break_even(rows: pl.DataFrame) -> int | None:
 
 
 def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objective) -> pl.DataFrame:
-    """What an epoch takes at each power limit that is known: power_limit_w, time_s, energy_j, cost, best; empty where none is."""
+    """What an epoch takes at each power limit that is known: power_limit_w, time_s, energy_j, cost, best;
+    empty where none is.
+    """
     arm = evidence.index.get(batch_size) if batch_size is not None else None
     limits = evidence.space.power_limits_w
     time_s = np.full(0, np.nan) if arm is None or not limits else evidence.epoch_time_s[arm]
@@ -281,9 +352,15 @@ def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objecti
     if len(cost):
         best[int(np.argmin(cost))] = True
     kept = np.asarray(limits, dtype=float)[known] if len(known) else time_s
-    return pl.DataFrame({"power_limit_w": kept, "time_s": time_s, "energy_j": energy_j, "cost": cost, "best": best})
+    return pl.DataFrame(
+        {"power_limit_w": kept, "time_s": time_s, "energy_j": energy_j, "cost": cost, "best": best}
+    )
 
 
 def _total(objective: Objective, time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
-    """Costs of whole runs. A bound on the time of an epoch forbids limits, not runs that are over: those cost their energy."""
-    return np.asarray(energy_j if isinstance(objective, EnergyWithin) else objective.cost(time_s, energy_j), dtype=float)
+    """Costs of whole runs. A bound on the time of an epoch forbids limits, not runs that are over: those
+    cost their energy.
+    """
+    return np.asarray(
+        energy_j if isinstance(objective, EnergyWithin) else objective.cost(time_s, energy_j), dtype=float
+    )

@@ -23,7 +23,8 @@ class Recorded:
 
     Args:
         what: The CSV file of an exported history, its frames, or attempts.
-        space: What could be chosen; what the history shows where None, with the batch size of its first run as the default.
+        space: What could be chosen; what the history shows where None, with the batch size of its first run
+            as the default.
         objective: To score it by.
         policy: Whose choices are shown, by name.
 
@@ -40,7 +41,10 @@ class Recorded:
     ) -> None:
         self._all = _attempts(what)
         if not self._all and space is None:
-            raise UsageError("this history has no attempt, so nothing says which batch sizes there are; give space=Space(...)")
+            raise UsageError(
+                "this history has no attempt, so nothing says which batch sizes there are; give "
+                "space=Space(...)"
+            )
         self.space = space or space_of(self._all)
         self.objective: Objective = objective or Energy()
         self.policy = make_policy(policy) if isinstance(policy, str) else policy
@@ -111,11 +115,18 @@ def _attempts(what: str | Path | RunHistory | Sequence[Attempt]) -> list[Attempt
     found = []
     for row in what.runs.filter(what.runs["state"] != "running").sort("run").iter_rows(named=True):
         number = row.pop("run")
-        row |= {"profile_time_s": row["profile_time_s"] or 0.0, "profile_energy_j": row["profile_energy_j"] or 0.0}
+        row |= {
+            "profile_time_s": row["profile_time_s"] or 0.0,
+            "profile_energy_j": row["profile_energy_j"] or 0.0,
+        }
         # Profiles that no run of that batch size made come from slices, whose cost the frames do not tell.
         for run, b in [key for key in profiles if key[0] <= number and key != (number, row["batch_size"])]:
             rows = tuple(profiles.pop((run, b)))
-            found.append(Attempt(run, b, row["recurrence"], purpose="slice", state="stopped", profile=rows, gpu=row["gpu"]))
+            found.append(
+                Attempt(
+                    run, b, row["recurrence"], purpose="slice", state="stopped", profile=rows, gpu=row["gpu"]
+                )
+            )
         own = tuple(profiles.pop((number, row["batch_size"]), ()))
         found.append(Attempt(number, profile=own, milestones=tuple(milestones.get(number, ())), **row))
     return _numbered(found)
@@ -125,4 +136,7 @@ def _numbered(attempts: list[Attempt]) -> list[Attempt]:
     """Numbers in the order in which they stand; those in a file may be of several studies."""
     ended = [a for a in attempts if a.ended]
     new = {a.number: number for number, a in enumerate(ended)}
-    return [replace(a, number=number, late_for=new.get(a.late_for) if a.late_for is not None else None) for number, a in enumerate(ended)]
+    return [
+        replace(a, number=number, late_for=new.get(a.late_for) if a.late_for is not None else None)
+        for number, a in enumerate(ended)
+    ]

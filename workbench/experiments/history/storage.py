@@ -1,4 +1,6 @@
-"""Where studies are kept: opened with patience, checked before anything is written, and their errors told in our words."""
+"""Where studies are kept: opened with patience, checked before anything is written, and their errors told
+in our words.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,18 @@ def open_study(name: str, url: str, sampler: optuna.samplers.BaseSampler) -> opt
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 storage = optuna.storages.RDBStorage(url, engine_kwargs=arguments)
-                return optuna.create_study(storage=storage, study_name=name, sampler=sampler, direction="minimize", load_if_exists=True)
+                return optuna.create_study(
+                    storage=storage,
+                    study_name=name,
+                    sampler=sampler,
+                    direction="minimize",
+                    load_if_exists=True,
+                )
         except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
             # Two processes that both make the tables: the second one finds them.
-            if patience_s is None or not any(word in str(error) for word in ("already exists", "UNIQUE", "unique", "locked")):
+            if patience_s is None or not any(
+                word in str(error) for word in ("already exists", "UNIQUE", "unique", "locked")
+            ):
                 raise
             time.sleep(patience_s)
     raise AssertionError("unreachable")
@@ -49,25 +59,35 @@ def open_study(name: str, url: str, sampler: optuna.samplers.BaseSampler) -> opt
 def _check_file(path: Path) -> None:
     """That an SQLite file is whole, and Optuna's; what is not there yet is."""
     if not path.parent.is_dir():
-        raise StoreError(f"the directory {path.parent} of the history is not there; make it, or choose another storage")
+        raise StoreError(
+            f"the directory {path.parent} of the history is not there; make it, or choose another storage"
+        )
     if not path.exists() or path.stat().st_size == 0:
         return
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_S)) as database:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_S)
+        ) as database:
             verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            tables = {
+                row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
     except sqlite3.DatabaseError as error:
         raise StoreError(_damaged(str(path), error)) from error
     if verdict != "ok":
         raise StoreError(_damaged(str(path), verdict))
     if tables and not {"studies", "trials"} <= tables:
         raise StoreError(
-            f"{path} is a database of another program (tables {', '.join(sorted(tables)[:3])}); choose another file. Nothing was changed"
+            f"{path} is a database of another program (tables {', '.join(sorted(tables)[:3])}); choose "
+            "another file. Nothing was changed"
         )
 
 
 def _damaged(where: str, why: object) -> str:
-    return f"the history in {where} cannot be read ({why}); move it away, or choose another storage. Nothing was changed"
+    return (
+        f"the history in {where} cannot be read ({why}); move it away, or choose another storage. Nothing "
+        "was changed"
+    )
 
 
 @contextlib.contextmanager
@@ -80,7 +100,8 @@ def translate_storage_errors(url: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise StoreError(
-            f"no driver for {url.partition('://')[0]} is installed: {error.__cause__ or error}; pip install psycopg for PostgreSQL"
+            f"no driver for {url.partition('://')[0]} is installed: {error.__cause__ or error}; pip install "
+            "psycopg for PostgreSQL"
         ) from error
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         where = sqlalchemy.engine.make_url(url).render_as_string(hide_password=True) if "://" in url else url

@@ -5,9 +5,10 @@
     study.update(attempt, epochs=3, ...)       # a sign of life, and how far it is
     study.end(attempt, state="reached", ...)
 
-Each trial has the parameter `batch_size`, its cost under the objective of that day as its value, and everything that was measured in the
-user attribute `workbench` (`Attempt`): a change of the objective scores old trials anew. What reached its target is COMPLETE, what was
-stopped is PRUNED, all else is FAIL. Optuna is imported when a study is opened.
+Each trial has the parameter `batch_size`, its cost under the objective of that day as its value, and
+everything that was measured in the user attribute `workbench` (`Attempt`): a change of the objective scores
+old trials anew. What reached its target is COMPLETE, what was stopped is PRUNED, all else is FAIL. Optuna is
+imported when a study is opened.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class JobStudy:
         self.name, self.space, self.patience_s = name, space, patience_s
         bandit, rescored = samplers()
         if isinstance(sampler, optuna.samplers.BaseSampler):
-            self.sampler: Any = sampler if isinstance(sampler, bandit) else rescored(sampler, space, objective)
+            self.sampler: Any = (
+                sampler if isinstance(sampler, bandit) else rescored(sampler, space, objective)
+            )
         else:
             self.sampler = bandit(space, objective, sampler, seed=seed)
         self.url = storage_url(storage)
@@ -137,8 +140,11 @@ class JobStudy:
             self.close_stale()
             return self._ask_policy(slices, gpu) if self.policy is not None else self._ask_sampler(gpu)
 
-    def claim(self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand") -> Attempt:
-        """A new attempt at a batch size that a person has chosen. It runs from now on, and counts in the history as any other.
+    def claim(
+        self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand"
+    ) -> Attempt:
+        """A new attempt at a batch size that a person has chosen. It runs from now on, and counts in the
+        history as any other.
 
         Args:
             batch_size: One of the space's.
@@ -149,7 +155,10 @@ class JobStudy:
         """
         if batch_size not in self.space.batch_sizes:
             have = ", ".join(str(size) for size in self.space.batch_sizes)
-            raise UsageError(f"batch size {batch_size} is not one of those of '{self.name}': {have}; name it among its batch_sizes")
+            raise UsageError(
+                f"batch size {batch_size} is not one of those of '{self.name}': {have}; name it among its "
+                "batch_sizes"
+            )
         if power_limit_w is not None and power_limit_w not in self.space.power_limits_w:
             have = ", ".join(f"{limit_w:g}" for limit_w in self.space.power_limits_w) or "none"
             raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
@@ -161,12 +170,20 @@ class JobStudy:
     def _ask_policy(self, slices: bool, gpu: str | None) -> Attempt:
         """Decide, and claim the trial with what was decided in one write.
 
-        Where another process has claimed one in between, what was decided knows nothing of that: it is withdrawn and decided anew.
+        Where another process has claimed one in between, what was decided knows nothing of that: it is
+            withdrawn and decided anew.
         """
         ledger, sampler = self.sampler.ledger, self.sampler
         for last in (False, False, False, True):
             seen = ledger.seen
-            proposal = propose(ledger, sampler.policy, sampler.objective, sampler.rng, slices=slices, pardoned=self._pardoned())
+            proposal = propose(
+                ledger,
+                sampler.policy,
+                sampler.objective,
+                sampler.rng,
+                slices=slices,
+                pardoned=self._pardoned(),
+            )
             attempt = self._add(self._attempt(-1, proposal, gpu))
             if attempt.number == seen:
                 return attempt
@@ -186,7 +203,10 @@ class JobStudy:
                 self.study.tell(trial, state=_states()["crashed"])
             raise
         proposal = Proposal(
-            batch_size, self._best_limit(batch_size), stop_after_epochs=self.space.max_epochs, reason="chosen by a sampler of Optuna's"
+            batch_size,
+            self._best_limit(batch_size),
+            stop_after_epochs=self.space.max_epochs,
+            reason="chosen by a sampler of Optuna's",
         )
         attempt = self._attempt(trial.number, proposal, gpu)
         attempt = replace(attempt, recurrence=attempt.recurrence if attempt.recurrence >= 0 else trial.number)
@@ -195,11 +215,19 @@ class JobStudy:
 
     def _attempt(self, number: int, proposal: Proposal, gpu: str | None) -> Attempt:
         return Attempt(
-            number, proposal.batch_size, self._recurrence(number if number >= 0 else self.sampler.ledger.seen), proposal.purpose,
-            power_limit_w=proposal.power_limit_w, reason=proposal.reason, target=self.space.target, gpu=gpu or self.space.gpu,
-            owner=owners.current_owner(), seen_unix_s=time.time(),
-            stop_after_epochs=proposal.stop_after_epochs, stop_after_cost=proposal.stop_after_cost,
-        )  # fmt: skip
+            number,
+            proposal.batch_size,
+            self._recurrence(number if number >= 0 else self.sampler.ledger.seen),
+            proposal.purpose,
+            power_limit_w=proposal.power_limit_w,
+            reason=proposal.reason,
+            target=self.space.target,
+            gpu=gpu or self.space.gpu,
+            owner=owners.current_owner(),
+            seen_unix_s=time.time(),
+            stop_after_epochs=proposal.stop_after_epochs,
+            stop_after_cost=proposal.stop_after_cost,
+        )
 
     def watch(self, attempt: Attempt, progress: Progress) -> str | None:
         """Whether to stop a run that has not reached its target: None to go on, or why."""
@@ -209,10 +237,16 @@ class JobStudy:
             return None
         self.refresh()
         ledger: AttemptLedger = self.sampler.ledger
-        space = without(self.space, {b: why for b, why in ledger.bars(self._pardoned()).out.items() if b != attempt.batch_size})
+        space = without(
+            self.space,
+            {b: why for b, why in ledger.bars(self._pardoned()).out.items() if b != attempt.batch_size},
+        )
         evidence = ledger.evidence(space, before=attempt.number)
         proposal = Proposal(
-            attempt.batch_size, attempt.power_limit_w, stop_after_epochs=attempt.stop_after_epochs, stop_after_cost=attempt.stop_after_cost
+            attempt.batch_size,
+            attempt.power_limit_w,
+            stop_after_epochs=attempt.stop_after_epochs,
+            stop_after_cost=attempt.stop_after_cost,
         )
         return self.policy.watch(evidence, self.objective, proposal, progress)
 
@@ -221,30 +255,49 @@ class JobStudy:
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
         import optuna
 
-        with translate_storage_errors(self.url), contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # given up by others; its end will be late
+        with (
+            translate_storage_errors(self.url),
+            contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError),
+        ):  # given up by others; its end will be late
             self._write(self._id(attempt.number), attempt)
         return attempt
 
     def end(self, attempt: Attempt, **changes: Any) -> Attempt:
-        """The end of an attempt. Where others had given it up, it is added as a late one, and counts in place of that.
+        """The end of an attempt. Where others had given it up, it is added as a late one, and counts in place
+        of that.
 
         Raises:
-            MeasurementError: time or energy is no number, or negative; the attempt is kept, as crashed and without it.
+            MeasurementError: time or energy is no number, or negative; the attempt is kept, as crashed and
+                without it.
         """
         import optuna
 
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
-        for time_s, energy_j in ((attempt.time_s, attempt.energy_j), (attempt.profile_time_s, attempt.profile_energy_j)):
+        for time_s, energy_j in (
+            (attempt.time_s, attempt.energy_j),
+            (attempt.profile_time_s, attempt.profile_energy_j),
+        ):
             try:
                 check_measured(time_s, energy_j)
             except Exception:
-                self.end(replace(attempt, state="crashed", time_s=0.0, energy_j=0.0, profile_time_s=0.0, profile_energy_j=0.0))
+                self.end(
+                    replace(
+                        attempt,
+                        state="crashed",
+                        time_s=0.0,
+                        energy_j=0.0,
+                        profile_time_s=0.0,
+                        profile_energy_j=0.0,
+                    )
+                )
                 raise
         with translate_storage_errors(self.url):
             number = self._id(attempt.number)
             try:
                 self._write(number, attempt)
-                self.study._storage.set_trial_state_values(number, _states()[attempt.state], self._values(attempt))
+                self.study._storage.set_trial_state_values(
+                    number, _states()[attempt.state], self._values(attempt)
+                )
             except optuna.exceptions.UpdateFinishedTrialError:
                 attempt = self._add(replace(attempt, late_for=attempt.number))
         self.refresh()
@@ -270,7 +323,10 @@ class JobStudy:
         """Forget the crashes of a batch size, or of all: what came before does not bar it any more."""
         until = max((a.number for a in self.attempts), default=-1) + 1
         sizes = self.space.batch_sizes if batch_size is None else (batch_size,)
-        self.study.set_user_attr(f"{KEY} pardoned", {**{str(k): v for k, v in self._pardoned().items()}, **{str(b): until for b in sizes}})
+        self.study.set_user_attr(
+            f"{KEY} pardoned",
+            {**{str(k): v for k, v in self._pardoned().items()}, **{str(b): until for b in sizes}},
+        )
 
     def close(self) -> None:
         """Let go of the database's connections; they are opened again where the history is used again."""
@@ -284,13 +340,19 @@ class JobStudy:
         ledger: AttemptLedger = self.sampler.ledger
         for attempt in list(ledger.open.values()):
             why = owners.is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
-            if why and self._close(attempt.number, replace(attempt, state="killed" if not attempt.ended else attempt.state)):
-                translate_storage_errors.append(f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}")
+            if why and self._close(
+                attempt.number, replace(attempt, state="killed" if not attempt.ended else attempt.state)
+            ):
+                translate_storage_errors.append(
+                    f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}"
+                )
         for number in sorted(ledger.blank):  # between the trial and its record lie milliseconds
             trial = self.study._storage.get_trial(self._id(number))
             age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
             if KEY not in trial.user_attrs and age_s > LOCK_S and self._close(number, None):
-                translate_storage_errors.append(f"attempt {number} is closed: its process was gone before it began")
+                translate_storage_errors.append(
+                    f"attempt {number} is closed: its process was gone before it began"
+                )
         if translate_storage_errors:
             self.refresh()
         return translate_storage_errors
@@ -312,11 +374,19 @@ class JobStudy:
                 return False
 
     def _recurrence(self, number: int) -> int:
-        """Which recurrence a new attempt is for: one that has not reached its target and nobody else retries, or (-1) a new one."""
+        """Which recurrence a new attempt is for: one that has not reached its target and nobody else
+        retries, or (-1) a new one.
+        """
         ledger: AttemptLedger = self.sampler.ledger
-        near = [a for a in (*ledger.open.values(), *ledger.ended[-NEAR:]) if a.number < number and a.state != "withdrawn"]
+        near = [
+            a
+            for a in (*ledger.open.values(), *ledger.ended[-NEAR:])
+            if a.number < number and a.state != "withdrawn"
+        ]
         newest = max((a.recurrence for a in near), default=-1)
-        done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest) or bool(ledger.blank - {number})
+        done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest) or bool(
+            ledger.blank - {number}
+        )
         return -1 if done else newest
 
     def _best_limit(self, batch_size: int) -> float | None:
@@ -329,7 +399,11 @@ class JobStudy:
     def _values(self, attempt: Attempt) -> list[float] | None:
         if _states()[attempt.state].name == "FAIL" or attempt.purpose == "slice":
             return None
-        cost = float(self.objective.cost(attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j))
+        cost = float(
+            self.objective.cost(
+                attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j
+            )
+        )
         return [cost] if np.isfinite(cost) else [1e300]
 
     def _add(self, attempt: Attempt) -> Attempt:
@@ -345,7 +419,9 @@ class JobStudy:
         )
         trial_id = self.study._storage.create_new_trial(self.study._study_id, template_trial=template)
         number = self.study._storage.get_trial_number_from_id(trial_id)
-        return replace(attempt, number=number, recurrence=attempt.recurrence if attempt.recurrence >= 0 else number)
+        return replace(
+            attempt, number=number, recurrence=attempt.recurrence if attempt.recurrence >= 0 else number
+        )
 
     def _write(self, trial_id: int, attempt: Attempt) -> None:
         self.study._storage.set_trial_user_attr(trial_id, KEY, attempt.as_json())
@@ -365,20 +441,25 @@ class JobStudy:
                 if trials or self.study.directions != [_minimize()]:
                     names = sorted({name for trial in trials for name in trial.params})
                     raise StoreError(
-                        f"the study '{self.name}' in {self.url} is not one of a recurring job: {len(trials)} trials with "
-                        f"{', '.join(names) or 'no parameters'}; choose another name or another storage. Nothing was changed"
+                        f"the study '{self.name}' in {self.url} is not one of a recurring job: {len(trials)} "
+                        "trials with "
+                        f"{', '.join(names) or 'no parameters'}; choose another name or another storage. "
+                        "Nothing was changed"
                     )
                 self.study.set_user_attr(KEY, now)
                 return
             if kept.get("format") != FORMAT:
                 raise StoreError(
-                    f"the study '{self.name}' has format {kept.get('format')}, and this version reads {FORMAT}; update the workbench"
+                    f"the study '{self.name}' has format {kept.get('format')}, and this version reads "
+                    f"{FORMAT}; update the workbench"
                 )
             if kept["batch_sizes"] != now["batch_sizes"]:
                 if not accept_changes:
                     raise UsageError(
-                        f"the study '{self.name}' was made with the batch sizes {kept['batch_sizes']}, and now they "
-                        f"are {now['batch_sizes']}; go on with accept_changes=True (runs at others stay in the history and are not used), "
+                        f"the study '{self.name}' was made with the batch sizes {kept['batch_sizes']}, and "
+                        "now they "
+                        f"are {now['batch_sizes']}; go on with accept_changes=True (runs at others stay in "
+                        "the history and are not used), "
                         "or choose another name. Nothing was changed"
                     )
                 self.study.set_user_attr(KEY, now)

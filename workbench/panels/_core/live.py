@@ -1,9 +1,11 @@
-"""What every live panel does: load BokehJS, replay to a page that was reloaded, publish, take input while a cell runs.
+"""What every live panel does: load BokehJS, replay to a page that was reloaded, publish, take input while a
+cell runs.
 
-The two ends talk in the widget's own custom messages. The front end says `hello` when it has a view; only then is anything
-sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is needed), then the `snapshot`,
-from which a view can be drawn from nothing, then `changes`, one binary message an update. Every message of the front end is
-answered by a `pong` at once: where that takes more than a second the front end says that input waits for the cell's end.
+The two ends talk in the widget's own custom messages. The front end says `hello` when it has a view; only
+then is anything sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is
+needed), then the `snapshot`, from which a view can be drawn from nothing, then `changes`, one binary message
+an update. Every message of the front end is answered by a `pong` at once: where that takes more than a second
+the front end says that input waits for the cell's end.
 """
 
 from __future__ import annotations
@@ -45,10 +47,14 @@ def module(*names: str) -> str:
 
 @functools.cache
 def bokeh_js() -> tuple[str, bytes]:
-    """Version and gzipped text of BokehJS as installed; bokeh itself is not imported, which takes a second."""
+    """Version and gzipped text of BokehJS as installed; bokeh itself is not imported, which takes a
+    second.
+    """
     found = importlib.util.find_spec("bokeh")
     if found is None or found.origin is None:
-        raise WorkbenchError("the live view needs the bokeh package, which is not installed: pip install bokeh")
+        raise WorkbenchError(
+            "the live view needs the bokeh package, which is not installed: pip install bokeh"
+        )
     path = Path(found.origin).parent / "server" / "static" / "js" / "bokeh.min.js"
     from importlib.metadata import version
 
@@ -56,7 +62,9 @@ def bokeh_js() -> tuple[str, bytes]:
 
 
 def resting(looked_s: float, heard_s: float, every_s: float) -> bool:
-    """Whether a panel need not look at its source now: it has just done so, or no browser has spoken for long."""
+    """Whether a panel need not look at its source now: it has just done so, or no browser has spoken for
+    long.
+    """
     now_s = time.monotonic()
     return now_s - looked_s < every_s or now_s - heard_s > ABSENT_S
 
@@ -73,13 +81,18 @@ def kernel() -> Any:
 def unblock(widget: Any) -> None:
     """Let a widget's messages be handled while a cell runs, its parts' too.
 
-    JupyterLab sends them to a subshell. ipykernel 7.4.0 gives them back to the shell that last published on the comm, which
-    for a widget made in a cell is the one that is busy. Kernels without that method need nothing.
+    JupyterLab sends them to a subshell. ipykernel 7.4.0 gives them back to the shell that last published on
+    the comm, which for a widget made in a cell is the one that is busy. Kernels without that method need
+    nothing.
     """
     comm = getattr(widget, "comm", None)
     if comm is not None and hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda data, default: default
-    for part in (getattr(widget, "layout", None), getattr(widget, "style", None), *getattr(widget, "children", ())):
+    for part in (
+        getattr(widget, "layout", None),
+        getattr(widget, "style", None),
+        *getattr(widget, "children", ()),
+    ):
         if hasattr(part, "comm"):
             unblock(part)
 
@@ -90,7 +103,9 @@ def interrupt_cell() -> None:
 
 
 class LivePanel(anywidget.AnyWidget):
-    """A widget that draws with BokehJS and is fed from a thread. Subclasses fill in what is said and heard."""
+    """A widget that draws with BokehJS and is fed from a thread. Subclasses fill in what is said and
+    heard.
+    """
 
     _css = STATIC / "panel.css"
     _finished: ClassVar[deque[LivePanel]] = deque()
@@ -119,7 +134,9 @@ class LivePanel(anywidget.AnyWidget):
         raise NotImplementedError
 
     def drain(self) -> None:
-        """Take in what would otherwise be lost. Called now and then while nobody looks, with the lock held."""
+        """Take in what would otherwise be lost. Called now and then while nobody looks, with the lock
+        held.
+        """
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         """A message of the front end, on whatever thread; what it raises is shown under the plot."""
@@ -149,7 +166,9 @@ class LivePanel(anywidget.AnyWidget):
         return {"text/plain": self.summary(), "application/vnd.jupyter.widget-view+json": view}
 
     def leave(self, picture: str, text: str) -> None:
-        """Put a static picture (HTML without scripts) and its words where the panel was displayed, or display them."""
+        """Put a static picture (HTML without scripts) and its words where the panel was displayed, or
+        display them.
+        """
         body = html.escape(text).replace("\n", "<br>")
         words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
         page = f"{picture}{words}"

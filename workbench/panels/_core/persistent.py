@@ -1,8 +1,9 @@
 """A panel that stays in its cell: live where a kernel draws it, the picture of it where none does.
 
-JupyterLab shows a saved widget whose kernel is gone as "Error displaying widget: model not found", and nothing else of the same output. So
-the picture is an output of its own above the widget's, and a style that comes with it shows one of the two: the picture while nothing
-lives below it. It is drawn anew when what is shown has rested for a while, so that a notebook that is saved keeps what was seen last.
+JupyterLab shows a saved widget whose kernel is gone as "Error displaying widget: model not found", and
+nothing else of the same output. So the picture is an output of its own above the widget's, and a style that
+comes with it shows one of the two: the picture while nothing lives below it. It is drawn anew when what is
+shown has rested for a while, so that a notebook that is saved keeps what was seen last.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _CELL = ".jp-OutputArea-child"
 _OURS = f"{_CELL}:has([data-workbench-picture])"
 _LIVES = ".workbench-panel, .jupyter-widget-tab"
 _DEAD = ".jp-OutputArea-output.jupyter-widgets:not(:has(*))"  # a line of text in place of the widget
-STYLE = f"<style>{_OURS}:has(+ {_CELL} :is({_LIVES})) {{ display: none }} {_OURS} + {_CELL} > {_DEAD} {{ display: none }}</style>"
+STYLE = (
+    f"<style>{_OURS}:has(+ {_CELL} :is({_LIVES})) {{ display: none }} {_OURS} + {_CELL} > {_DEAD} {{ "
+    f"display: none }}</style>"
+)
 
 
 class DisplayHandle:
@@ -58,7 +62,9 @@ class DisplayHandle:
 
         if not self.widget:
             display(picture, raw=True)
-        elif "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ:  # they would show both, and keep the picture of one output
+        elif (
+            "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ
+        ):  # they would show both, and keep the picture of one output
             self.widget_id = self.widget_id or uuid.uuid4().hex
             display({**picture, **widget}, raw=True, display_id=self.widget_id)
         else:

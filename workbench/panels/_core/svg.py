@@ -81,7 +81,9 @@ def picture(
                 name += "; too many iterations to be drawn"
             else:
                 parts += frame.bands(spans)
-                name += "; bands: iterations" + (", darker: pauses" if any(span.pause for span in spans) else "")
+                name += "; bands: iterations" + (
+                    ", darker: pauses" if any(span.pause for span in spans) else ""
+                )
         parts += frame.axes(name, plot.ticks, None if together or len(plot.lines) > 1 else plot.lines[0])
         for number, mark in enumerate(marks):
             next_s = marks[number + 1].time_s if number + 1 < len(marks) else None
@@ -89,8 +91,14 @@ def picture(
         for line in plot.lines:
             if plot.column == 1:
                 alone = len(plot.lines) == 1
-                limit = frame.path(line, 2, width=1.0, dashes=(5, 4), steps=True, stroke="currentColor" if alone else "")
-            parts.append(frame.path(line, plot.column, width=1.4 if plot.column == 1 else 1.1, dashes=dash(line.number)))
+                limit = frame.path(
+                    line, 2, width=1.0, dashes=(5, 4), steps=True, stroke="currentColor" if alone else ""
+                )
+            parts.append(
+                frame.path(
+                    line, plot.column, width=1.4 if plot.column == 1 else 1.1, dashes=dash(line.number)
+                )
+            )
             if plot.column == 1:
                 parts.append(limit)
         y += plot.height + 4
@@ -106,7 +114,8 @@ def svg(title: str, parts: Sequence[str], height: float) -> str:
     """The `<svg>` element around what was drawn."""
     words = html.escape(title)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
+        'role="img" '
         f'aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
         f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(parts)}</svg>'
     )
@@ -148,10 +157,16 @@ class Frame:
         self.left, self.right = left, right
 
     def x(self, value: float) -> float:
-        return self.left + (value - self.x_span[0]) / (self.x_span[1] - self.x_span[0]) * (self.right - self.left)
+        return self.left + (value - self.x_span[0]) / (self.x_span[1] - self.x_span[0]) * (
+            self.right - self.left
+        )
 
     def y(self, value: float) -> float:
-        return self.top + self.height - (value - self.y_span[0]) / (self.y_span[1] - self.y_span[0]) * self.height
+        return (
+            self.top
+            + self.height
+            - (value - self.y_span[0]) / (self.y_span[1] - self.y_span[0]) * self.height
+        )
 
     def axes(self, name: str, about: int, swatch: TraceLine | None) -> list[str]:
         parts = [text(self.left + (22 if swatch else 0), self.top - 4, name, opacity=0.75)]
@@ -159,14 +174,19 @@ class Frame:
             parts.append(_swatch(self.left, self.top - 8, swatch))
         for value in ticks(*self.y_span, about):
             y = self.y(value)
-            parts.append(f'<path d="M{self.left:g} {y:.1f}H{self.right:g}" stroke="currentColor" stroke-opacity="0.16"/>')
+            parts.append(
+                f'<path d="M{self.left:g} {y:.1f}H{self.right:g}" stroke="currentColor" '
+                'stroke-opacity="0.16"/>'
+            )
             parts.append(text(self.left - 6, y + 4, f"{value:g}", anchor="end"))
         return parts
 
     def below(self, name: str, values: Mapping[float, str]) -> list[str]:
         """The axis below: what stands at which value."""
         y = self.top + self.height
-        parts = [f'<path d="M{self.left:g} {y:.1f}H{self.right:g}" stroke="currentColor" stroke-opacity="0.5"/>']
+        parts = [
+            f'<path d="M{self.left:g} {y:.1f}H{self.right:g}" stroke="currentColor" stroke-opacity="0.5"/>'
+        ]
         for value, words in values.items():
             x = self.x(value)
             parts.append(f'<path d="M{x:.1f} {y:.1f}v4" stroke="currentColor" stroke-opacity="0.5"/>')
@@ -175,7 +195,9 @@ class Frame:
         return parts
 
     def seconds(self) -> list[str]:
-        return self.below("seconds since the start", {value: f"{value:g}" for value in ticks(*self.x_span, 8)})
+        return self.below(
+            "seconds since the start", {value: f"{value:g}" for value in ticks(*self.x_span, 8)}
+        )
 
     def bands(self, spans: Sequence[ShadedSpan]) -> list[str]:
         """Every other iteration on a light ground, what is no iteration on a darker one."""
@@ -205,10 +227,21 @@ class Frame:
         room = (WIDTH if next_s is None else self.x(next_s)) - x
         fits = room > 6.2 * len(mark.text) + 6
         if named and (fits or next_s is None):  # the last one turns to the left where it must
-            parts.append(text(x + 4 if fits else x - 4, self.top + 10, mark.text, anchor="" if fits else "end"))
+            parts.append(
+                text(x + 4 if fits else x - 4, self.top + 10, mark.text, anchor="" if fits else "end")
+            )
         return parts
 
-    def path(self, line: TraceLine, column: int, *, width: float, dashes: Sequence[int], steps: bool = False, stroke: str = "") -> str:
+    def path(
+        self,
+        line: TraceLine,
+        column: int,
+        *,
+        width: float,
+        dashes: Sequence[int],
+        steps: bool = False,
+        stroke: str = "",
+    ) -> str:
         scale = 100.0 if column == 4 else 1.0
         drawn: list[str] = []
         pen, last_y = False, ""
@@ -263,10 +296,22 @@ def _swatch(x: float, y: float, line: TraceLine) -> str:
     return f'<path d="M{x:.0f} {y:.0f}h18" stroke="{colour(line.number)}" stroke-width="3"{pattern}/>'
 
 
-def text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "", opacity: float = 1.0) -> str:
+def text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    size: int = 11,
+    anchor: str = "",
+    weight: str = "",
+    opacity: float = 1.0,
+) -> str:
     more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
     more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="currentColor"{more}>{html.escape(words)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" '
+        f'fill="currentColor"{more}>{html.escape(words)}</text>'
+    )
 
 
 def lines(sentence: str, characters: int) -> list[str]:

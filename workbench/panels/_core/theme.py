@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-# Each stands out at 3:1 or better from white and from JupyterLab's dark background, so that a GPU keeps its colour when
-# the theme changes and in the saved picture, which cannot ask for the theme. They also stay apart for a viewer with
-# protanopia or deuteranopia (Machado, Oliveira and Fernandes 2009); tests/panels/test_theme.py has the arithmetic.
+# Each stands out at 3:1 or better from white and from JupyterLab's dark background, so that a GPU keeps its
+# colour when the theme changes and in the saved picture, which cannot ask for the theme. They also stay apart
+# for a viewer with protanopia or deuteranopia (Machado, Oliveira and Fernandes 2009);
+# tests/panels/test_theme.py has the arithmetic.
 PALETTE = ("#1a80c4", "#d0600c", "#21a67a", "#8800ff", "#73652e", "#f20041", "#9b61f2", "#8c547a")
 DASHES: tuple[tuple[int, ...], ...] = ((), (7, 2), (2, 2))
 

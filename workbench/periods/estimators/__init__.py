@@ -1,1 +1,3 @@
-"""What `period` is made of: even signals, autocorrelation and spectrum, candidates and their features, and the ranker."""
+"""What `period` is made of: even signals, autocorrelation and spectrum, candidates and their features, and
+the ranker.
+"""

@@ -1,8 +1,11 @@
-"""Where each iteration begins, once the period is known: every one is laid against the median shape, so drift and jitter are followed.
+"""Where each iteration begins, once the period is known: every one is laid against the median shape, so drift
+and jitter are followed.
 
-A rigid ruler of the period leaves its marks after some tens of iterations. Here the shape of one iteration slides over the trace, and the
-row of its best matches is chosen whose distances keep to the period within 15 % (dynamic programming over match peaks, as beats are
-tracked in music: Ellis, "Beat Tracking by Dynamic Programming", J. New Music Research 36, 2007, section 3). What lies between and does
+A rigid ruler of the period leaves its marks after some tens of iterations. Here the shape of one iteration
+slides over the trace, and the row of its best matches is chosen whose distances keep to the period within 15
+% (dynamic programming over match peaks, as beats are
+tracked in music: Ellis, "Beat Tracking by Dynamic Programming", J. New Music Research 36, 2007, section 3).
+    What lies between and does
 not look like an iteration (evaluation, checkpoint, warm-up, a gap) stays outside.
 
 Pure functions over arrays: seconds, and a signal of any unit.
@@ -27,7 +30,8 @@ LATE = 1.6  # an iteration that took longer (in usual lengths) is an iteration a
 FEWEST = 3
 CLEAR = 8.0  # new readings per period from which on each iteration is recognised by itself
 MOST_TOGETHER = 11
-PERIODS = 300  # of a long trace in which the shape is looked for, around the phase; it then is followed through all of it
+# of a long trace in which the shape is looked for, around the phase; it then is followed through all of it
+PERIODS = 300
 SHOWN = 200  # iterations that the shape is the median of
 
 
@@ -39,7 +43,8 @@ class BinnedSignal:
     step_s: float
     values: Array
     known: Array
-    together: int = 1  # neighbours that are matched together, where one iteration alone has too few readings to be recognised
+    # neighbours that are matched together, where one iteration alone has too few readings to be recognised
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,9 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
             best = (total, rows)
     if len(best[1]) < FEWEST:
         return empty
-    shape = _median_shape(part, _anchored(best[1], phase_s, seconds))  # of aligned iterations: sharper than what a few rigid ones gave
+    shape = _median_shape(
+        part, _anchored(best[1], phase_s, seconds)
+    )  # of aligned iterations: sharper than what a few rigid ones gave
     at_s, score = _matches(grid, shape, seconds)
     rows, total = _chain(at_s, score, seconds)
     if len(rows) < FEWEST:
@@ -95,23 +102,31 @@ def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Bi
     longest_s = max(4.0 * _pace(spans), 0.5 * seconds)
     known = np.ones(count, dtype=bool)
     for hole in np.flatnonzero(spans > longest_s):
-        known[max(int((times_s[hole] - start_s) / step_s), 0) : int((times_s[hole + 1] - start_s) / step_s) + 1] = False
+        known[
+            max(int((times_s[hole] - start_s) / step_s), 0) : int((times_s[hole + 1] - start_s) / step_s) + 1
+        ] = False
     return BinnedSignal(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
 
 
 def _pace(spans: Array) -> float:
-    """The time between readings in the middle of the time; a trace may be dense in one part and sparse in most."""
+    """The time between readings in the middle of the time; a trace may be dense in one part and sparse in
+    most.
+    """
     ordered = np.sort(spans)
     return float(ordered[np.searchsorted(np.cumsum(ordered), 0.5 * float(np.sum(ordered)))])
 
 
 def _together(times_s: Array, values: Array, seconds: float) -> int:
-    """By how often the reading is a new one within a period; a sensor that is asked more often than it refreshes repeats itself."""
+    """By how often the reading is a new one within a period; a sensor that is asked more often than it
+    refreshes repeats itself.
+    """
     new_s = _pace(np.diff(times_s))
     runs = np.diff(times_s[1:][np.diff(values) != 0])
     if len(runs) > 8:
         short_s, usual_s, long_s = np.quantile(runs, [0.1, 0.5, 0.9])
-        if long_s < 3.0 * short_s:  # at a regular pace: refreshes, and not just a power that stands still between its steps
+        if (
+            long_s < 3.0 * short_s
+        ):  # at a regular pace: refreshes, and not just a power that stands still between its steps
             new_s = max(new_s, float(usual_s))
     each = seconds / new_s
     return 1 if each >= CLEAR else min(2 * math.ceil(0.5 * (CLEAR / max(each, 0.5)) ** 2) + 1, MOST_TOGETHER)
@@ -125,11 +140,19 @@ def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
     middle = int((phase_s - grid.start_s) / grid.step_s)
     first = min(max(middle - most // 2, 0), len(grid.values) - most)
     chosen = slice(first, first + most)
-    return BinnedSignal(grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen], grid.known[chosen], grid.together)
+    return BinnedSignal(
+        grid.start_s + first * grid.step_s,
+        grid.step_s,
+        grid.values[chosen],
+        grid.known[chosen],
+        grid.together,
+    )
 
 
 def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:
-    """First ideas of the shape: medians over a few periods, at the phase itself and at three places of the trace."""
+    """First ideas of the shape: medians over a few periods, at the phase itself and at three places of the
+    trace.
+    """
     offset = round((phase_s - grid.start_s) / grid.step_s)
     periods = (len(grid.values) - offset % BINS) // BINS
     whole = grid.values[offset % BINS :][: periods * BINS].reshape(periods, BINS)
@@ -144,14 +167,18 @@ def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:
 
 
 def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[float], list[float]]:
-    """Moments at which the shape matches better than just before and after, and how well (correlation, at most 1)."""
+    """Moments at which the shape matches better than just before and after, and how well (correlation, at
+    most 1).
+    """
     score = _correlation(grid, shape)
     if len(score) < 3:
         return [], []
     reach = BINS // 8  # a match within an eighth of a period of a better one is the same
     inner = score[1:-1]
     peaks = np.flatnonzero((inner >= score[:-2]) & (inner > score[2:])) + 1
-    edges = [index for index, other in ((0, 1), (len(score) - 1, len(score) - 2)) if score[index] > score[other]]
+    edges = [
+        index for index, other in ((0, 1), (len(score) - 1, len(score) - 2)) if score[index] > score[other]
+    ]
     peaks = np.sort(np.concatenate([peaks, np.array(edges, dtype=peaks.dtype)]))
     if not len(peaks):
         return [], []
@@ -164,7 +191,9 @@ def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[flo
                 kept[-1] = peak
         else:
             kept.append(peak)
-    before, here, after = (score[np.clip(np.array(kept, dtype=int) + shift, 0, len(score) - 1)] for shift in (-1, 0, 1))
+    before, here, after = (
+        score[np.clip(np.array(kept, dtype=int) + shift, 0, len(score) - 1)] for shift in (-1, 0, 1)
+    )
     bend = before - 2 * here + after
     fine = np.where(bend < -1e-9, 0.5 * (before - after) / np.where(bend < -1e-9, bend, 1.0), 0.0)
     at_s = grid.start_s + grid.step_s * (np.array(kept) + np.clip(fine, -0.5, 0.5))
@@ -172,7 +201,9 @@ def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[flo
 
 
 def _correlation(grid: BinnedSignal, shape: Array) -> Array:
-    """Of the shape with what begins at each bin; below 0 where the trace has a hole, and less where it is flatter than the shape."""
+    """Of the shape with what begins at each bin; below 0 where the trace has a hole, and less where it is
+    flatter than the shape.
+    """
     centred = shape - shape.mean()
     spread = float(np.sqrt(np.mean(centred**2)))
     if len(grid.values) < BINS or spread <= 1e-9 * max(float(np.abs(shape).max()), 1e-9):
@@ -185,7 +216,9 @@ def _correlation(grid: BinnedSignal, shape: Array) -> Array:
 
 
 def _combed(score: Array, together: int) -> Array:
-    """The mean match of an iteration and its neighbours on both sides, a period apart; where there are none, of fewer."""
+    """The mean match of an iteration and its neighbours on both sides, a period apart; where there are
+    none, of fewer.
+    """
     if together <= 1:
         return score
     total, number = np.zeros(len(score)), np.zeros(len(score))
@@ -193,7 +226,10 @@ def _combed(score: Array, together: int) -> Array:
         shift = by * BINS
         if abs(shift) >= len(score):
             continue
-        here, there = slice(max(-shift, 0), len(score) - max(shift, 0)), slice(max(shift, 0), len(score) - max(-shift, 0))
+        here, there = (
+            slice(max(-shift, 0), len(score) - max(shift, 0)),
+            slice(max(shift, 0), len(score) - max(-shift, 0)),
+        )
         total[here] += score[there]
         number[here] += 1
     return np.where(score <= -1.0, -1.0, total / np.maximum(number, 1))
@@ -205,7 +241,9 @@ def _moving(values: Array) -> Array:
 
 
 def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:
-    """The row of matches with the most of them at about one period's distance, and the sum of their scores less what bends cost."""
+    """The row of matches with the most of them at about one period's distance, and the sum of their scores
+    less what bends cost.
+    """
     count = len(at_s)
     best, back, local = [0.0] * count, [-1] * count, [seconds] * count
     nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
@@ -237,7 +275,9 @@ def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[
 
 
 def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
-    """The row moved so that the phase is one of its moments: the rigid ruler that gave the first shape had left it elsewhere."""
+    """The row moved so that the phase is one of its moments: the rigid ruler that gave the first shape had
+    left it elsewhere.
+    """
     nearest = min(row, key=lambda at: abs(at - phase_s))
     away_s = (phase_s - nearest + seconds / 2) % seconds - seconds / 2
     return [at + away_s for at in row]
@@ -251,7 +291,9 @@ def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
 
 
 def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
-    """Each beginning once more, by half a period around it: a whole iteration that is longer than usual matches too late."""
+    """Each beginning once more, by half a period around it: a whole iteration that is longer than usual
+    matches too late.
+    """
     half, reach = BINS // 4, BINS // 8
     around = np.concatenate([shape[-half:], shape[:half]])
     around = around - around.mean()
@@ -262,11 +304,15 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     shifts = np.arange(-reach, reach + 1)
     at = first[:, None] + shifts
     whole = (at[:, 0] - half >= 0) & (at[:, -1] + half <= len(grid.values))
-    if spread < 0.3 * float(np.std(shape)) or not whole.any():  # nothing happens there that could be told more precisely
+    if (
+        spread < 0.3 * float(np.std(shape)) or not whole.any()
+    ):  # nothing happens there that could be told more precisely
         return row
     cuts = grid.values[np.clip(at[:, :, None] + np.arange(-half, half), 0, len(grid.values) - 1)]
     cuts = cuts - cuts.mean(axis=2, keepdims=True)
-    score = cuts @ around / (len(around) * spread * np.maximum(np.sqrt(np.mean(cuts**2, axis=2)), 0.5 * spread))
+    score = (
+        cuts @ around / (len(around) * spread * np.maximum(np.sqrt(np.mean(cuts**2, axis=2)), 0.5 * spread))
+    )
     best = np.argmax(score - 0.2 * (shifts / reach) ** 2, axis=1)
     lines = np.arange(len(first))
     peak = whole & (best > 0) & (best < 2 * reach) & (score[lines, best] > 0.5)
@@ -278,7 +324,9 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
 
 
 def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
-    """From a row of beginnings to begins and ends. Where the next one comes late, a pause or a missed match lies between."""
+    """From a row of beginnings to begins and ends. Where the next one comes late, a pause or a missed
+    match lies between.
+    """
     starts: list[float] = []
     ends: list[float] = []
     score = _correlation(grid, shape)
@@ -292,7 +340,12 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
         inside = at + usual * np.arange(1, max(parts, 1))
         index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
         seen = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
-        if parts >= 2 and abs(apart / parts - usual) < STRETCH * usual and len(seen) == parts - 1 and np.all(seen > 0.15):
+        if (
+            parts >= 2
+            and abs(apart / parts - usual) < STRETCH * usual
+            and len(seen) == parts - 1
+            and np.all(seen > 0.15)
+        ):
             borders = np.linspace(at, following, parts + 1)
             starts.extend(borders[:-1].tolist())
             ends.extend(borders[1:].tolist())
@@ -306,7 +359,9 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
 
 
 def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
-    """Which of them have about the usual level; steps of an evaluation may have an iteration's shape, at another level."""
+    """Which of them have about the usual level; steps of an evaluation may have an iteration's shape, at
+    another level.
+    """
     if not len(starts_s):
         return np.zeros(0, dtype=bool)
     area = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * np.diff(times_s))])

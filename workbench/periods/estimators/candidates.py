@@ -1,4 +1,6 @@
-"""Which periods are worth a look: peaks that several estimators propose, merged, refined on their own multiples."""
+"""Which periods are worth a look: peaks that several estimators propose, merged, refined on their own
+multiples.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class SignalView:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A period and who proposes it: `votes` by correlation windows, `clarity` their best NSDF, `peak` its best spectral amplitude."""
+    """A period and who proposes it: `votes` by correlation windows, `clarity` their best NSDF, `peak` its
+    best spectral amplitude.
+    """
 
     period_s: float
     votes: float
@@ -92,7 +96,9 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     more: list[Candidate] = []
     for one in found[:6]:
         twice_s = 2 * one.period_s
-        if twice_s > longest_s or any(abs(np.log(twice_s / other.period_s)) < MERGE for other in found + more):
+        if twice_s > longest_s or any(
+            abs(np.log(twice_s / other.period_s)) < MERGE for other in found + more
+        ):
             continue
         place_s, value = view.levels[view.level_for(twice_s, 4)].near(twice_s, 0.03)
         if np.isfinite(value) and value > 0.1:
@@ -100,7 +106,9 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     return (found + more)[:MOST]
 
 
-def _from_level(level: CorrelationLevel, shortest_s: float, longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_level(
+    level: CorrelationLevel, shortest_s: float, longest_s: float
+) -> list[tuple[float, float, float, float]]:
     first = max(2, int(np.ceil(0.97 * shortest_s / level.step_s)))
     last = min(int(longest_s / level.step_s), len(level.values) - 3)
     found = []
@@ -128,12 +136,16 @@ def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, floa
     if high - low < 3:
         return []
     band = amplitude[low:high]
-    peaks = np.flatnonzero((band >= amplitude[low - 1 : high - 1]) & (band > amplitude[low + 1 : high + 1])) + low
+    peaks = (
+        np.flatnonzero((band >= amplitude[low - 1 : high - 1]) & (band > amplitude[low + 1 : high + 1])) + low
+    )
     if len(peaks) == 0:
         return []
     order = peaks[np.argsort(amplitude[peaks])[::-1][:SPECTRAL_PEAKS]]
     top = float(amplitude[order[0]])
-    return [(1 / (parabola(amplitude, int(k))[0] * width), 0.6, 0.0, float(amplitude[k]) / top) for k in order]
+    return [
+        (1 / (parabola(amplitude, int(k))[0] * width), 0.6, 0.0, float(amplitude[k]) / top) for k in order
+    ]
 
 
 def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
@@ -152,14 +164,22 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     for group in groups:
         rows = np.array(group)
         weight = rows[:, 1] * (0.05 + np.maximum(rows[:, 2], 0.8 * rows[:, 3]))
-        found.append(Candidate(float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum()), float(rows[:, 2].max()),
-                               float(rows[:, 3].max())))  # fmt: skip
+        found.append(
+            Candidate(
+                float((rows[:, 0] * weight).sum() / weight.sum()),
+                float(weight.sum()),
+                float(rows[:, 2].max()),
+                float(rows[:, 3].max()),
+            )
+        )
     found.sort(key=lambda one: -one.votes - one.peak)
     return found[:MOST]
 
 
 def refine(view: SignalView, period_s: float) -> float:
-    """Follow the peak of the NSDF to ever longer multiples: each doubles the precision, as long as it stays a peak."""
+    """Follow the peak of the NSDF to ever longer multiples: each doubles the precision, as long as it
+    stays a peak.
+    """
     best, multiple, slack = period_s, 1, 0.03
     start_s, start = period_s, None
     while True:

@@ -1,8 +1,9 @@
 """Normalised autocorrelation over a pyramid of windows.
 
-NSDF after McLeod and Wyvill, "A smarter way to find pitch" (ICMC 2005), eq. 9: 2 sum x(t) x(t+lag) / sum x(t)^2 + x(t+lag)^2, here with
-weights for gaps. Level j cuts the trace into windows of its length / 2^j and averages theirs: short windows are blind to drift, checkpoints
-and evaluation, long ones tell long cycles and multiples apart.
+NSDF after McLeod and Wyvill, "A smarter way to find pitch" (ICMC 2005), eq. 9: 2 sum x(t) x(t+lag) / sum
+x(t)^2 + x(t+lag)^2, here with weights for gaps. Level j cuts the trace into windows of its length / 2^j and
+averages theirs: short windows are blind to drift, checkpoints and evaluation, long ones tell long cycles and
+multiples apart.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def _at(values: Array, place: float) -> float:
 
 
 def parabola(values: Array, k: int) -> tuple[float, float]:
-    """Place and height of the vertex through a point and its two neighbours; the point itself where it is no peak."""
+    """Place and height of the vertex through a point and its two neighbours; the point itself where it is
+    no peak.
+    """
     if not 0 < k < len(values) - 1:
         return float(k), float(values[k])
     a, b, c = float(values[k - 1]), float(values[k]), float(values[k + 1])
@@ -122,7 +125,9 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
         count = min(size, piece.stop - piece.start)
         rows[k, :count] = values[piece.start : piece.start + count]
         w[k, :count] = weights[piece.start : piece.start + count]
-    return _averaged(rows, w, step_s, thin, float(np.median([piece.stop - piece.start for piece in pieces])) * step_s)
+    return _averaged(
+        rows, w, step_s, thin, float(np.median([piece.stop - piece.start for piece in pieces])) * step_s
+    )
 
 
 def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> CorrelationLevel:
@@ -153,7 +158,8 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
     if not whole:  # lags that hardly any pair of readings has
         pairs = irfft(mask.real**2 + mask.imag**2, pad, axis=1)[:, :keep]
         each = np.where(pairs < 0.3 * mass, 0.0, each)
-    # Windows in which nothing happens say nothing; the others count by how much happens, but not without limit.
+    # Windows in which nothing happens say nothing; the others count by how much happens, but not without
+    # limit.
     power = energy[:, 0]
     share = np.sqrt(np.minimum(power, 2 * np.median(power)) + 1e-12)
     share = share / share.sum()
@@ -163,7 +169,9 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
 
 
 def key_maxima(values: Array, first: int, last: int) -> list[int]:
-    """Between two zero crossings the highest point counts (McLeod and Wyvill, section 5); indices in [first, last]."""
+    """Between two zero crossings the highest point counts (McLeod and Wyvill, section 5); indices in
+    [first, last].
+    """
     v = values[: last + 2]
     sign = v > 0
     below = np.flatnonzero(~sign)

@@ -1,5 +1,7 @@
-"""What tells the iteration from its parts, its multiples and chance. Nothing here knows the trace's length or scale: every
-feature is a correlation, a share or a ratio, the same whether the iteration takes 0.2 s or 20 s."""
+"""What tells the iteration from its parts, its multiples and chance. Nothing here knows the trace's length
+or scale: every feature is a correlation, a share or a ratio, the same whether the iteration takes 0.2 s or
+20 s.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,15 @@ SIGNALS = ("power_w", "utilisation", "memory_utilisation", "between_pauses")
 
 def names() -> list[str]:
     found = ["votes_share", "votes_rank", "clarity_share", "peak", "limit_ratio"]
-    found += ["candidates", "top_clarity", "depth", "sm_spread", "memory_spread", "polls_a_refresh", "after_refresh"]
+    found += [
+        "candidates",
+        "top_clarity",
+        "depth",
+        "sm_spread",
+        "memory_spread",
+        "polls_a_refresh",
+        "after_refresh",
+    ]
     for name in SIGNALS:
         found += [f"{name}:allowed"]
         found += [f"{name}:lag{lag:.2f}" for lag in LAGS]
@@ -41,8 +51,22 @@ def names() -> list[str]:
     for name in SIGNALS[:3]:
         found += [f"{name}:{what}" for what in SHAPE_NAMES]
     found += ["pause", "piece", "cycle"]
-    found += ["divisor", "divisor_x", "divisor_k", "multiple", "multiple_x", "multiple_k", "shorter", "longer", "shorter_strong",
-              "rank_x", "rank_period", "to_fft", "to_nsdf", "best_other"]  # fmt: skip
+    found += [
+        "divisor",
+        "divisor_x",
+        "divisor_k",
+        "multiple",
+        "multiple_x",
+        "multiple_k",
+        "shorter",
+        "longer",
+        "shorter_strong",
+        "rank_x",
+        "rank_period",
+        "to_fft",
+        "to_nsdf",
+        "best_other",
+    ]
     return found
 
 
@@ -63,7 +87,9 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     candidates = [candidates[k] for k in keep]
     periods = periods[keep]
     rows = np.hstack([_proposals(views, grid, candidates, periods), _correlations(views, periods)])
-    shapes = np.array([_shapes(views, grid, float(period_s)) + _rests(resting, float(period_s)) for period_s in periods])
+    shapes = np.array(
+        [_shapes(views, grid, float(period_s)) + _rests(resting, float(period_s)) for period_s in periods]
+    )
     return periods, np.hstack([rows, shapes, _relations(rows, periods, candidates)]), views
 
 
@@ -86,7 +112,9 @@ def _distinct(periods: Array) -> list[int]:
     return kept
 
 
-def _proposals(views: list[SignalView], grid: SignalGrid, candidates: list[Candidate], periods: Array) -> Array:
+def _proposals(
+    views: list[SignalView], grid: SignalGrid, candidates: list[Candidate], periods: Array
+) -> Array:
     """What the proposing estimators say, and what the trace is like."""
     by_name = {view.signal.name: view for view in views}
     power = views[0]
@@ -94,10 +122,23 @@ def _proposals(views: list[SignalView], grid: SignalGrid, candidates: list[Candi
     clarity = np.array([one.clarity for one in candidates])
     shortest = min((view.signal.shortest_s for view in views if view.signal.sd > 0), default=1.0)
     spreads = [by_name[name].signal.sd if name in by_name else np.nan for name in SIGNALS[1:3]]
-    whole = [float(len(candidates)), float(clarity.max()), power.signal.sd / max(power.signal.centre, 1e-9), *spreads,
-             min(grid.refresh_s / grid.poll_s, 10.0), power.levels[-1].at(grid.refresh_s)]  # fmt: skip
-    own = np.column_stack([votes / votes.max(), np.arange(len(candidates)), clarity / max(clarity.max(), 1e-6),
-                           [one.peak for one in candidates], np.minimum(periods / shortest, 12.0)])  # fmt: skip
+    whole = [
+        float(len(candidates)),
+        float(clarity.max()),
+        power.signal.sd / max(power.signal.centre, 1e-9),
+        *spreads,
+        min(grid.refresh_s / grid.poll_s, 10.0),
+        power.levels[-1].at(grid.refresh_s),
+    ]
+    own = np.column_stack(
+        [
+            votes / votes.max(),
+            np.arange(len(candidates)),
+            clarity / max(clarity.max(), 1e-6),
+            [one.peak for one in candidates],
+            np.minimum(periods / shortest, 12.0),
+        ]
+    )
     return np.hstack([own, np.tile(whole, (len(candidates), 1))])
 
 
@@ -138,7 +179,9 @@ def _lagged(view: SignalView, index: int, periods: Array) -> Array:
 
 
 def _around(values: Array, place: float, height: float) -> list[float]:
-    """The NSDF before and after a peak: mean lift, valley, the best rival inside, the best before the next, where the former lies."""
+    """The NSDF before and after a peak: mean lift, valley, the best rival inside, the best before the
+    next, where the former lies.
+    """
     first, last = max(2, int(0.08 * place)), max(3, int(0.92 * place))
     inside = values[first:last]
     after = values[int(1.08 * place) : int(1.92 * place)]
@@ -149,7 +192,13 @@ def _around(values: Array, place: float, height: float) -> list[float]:
     below = inside < max(0.0, valley) + 0.25 * (height - valley)
     past = int(np.argmax(below)) if below.any() else 0
     best = past + int(np.argmax(inside[past:]))
-    return [height - float(inside.sum()) / len(inside), valley, float(inside[best]) - height, beyond, best / place + 0.08]
+    return [
+        height - float(inside.sum()) / len(inside),
+        valley,
+        float(inside[best]) - height,
+        beyond,
+        best / place + 0.08,
+    ]
 
 
 def _spectral(view: SignalView, index: int, periods: Array) -> Array:
@@ -163,8 +212,16 @@ def _spectral(view: SignalView, index: int, periods: Array) -> Array:
     total = comb.sum(axis=1)
     running = np.concatenate([[0.0], np.cumsum(density)])
     below = running[np.clip((0.75 / periods / bin_hz).astype(np.int64), 1, len(density))]
-    return np.column_stack([shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
-                            shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9)])  # fmt: skip
+    return np.column_stack(
+        [
+            shares,
+            total,
+            comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9),
+            below,
+            shares[:, 0] / max(3 * float(density.max()), 1e-9),
+            comb[:, 0] / np.maximum(total, 1e-9),
+        ]
+    )
 
 
 def _shapes(views: list[SignalView], grid: SignalGrid, period_s: float) -> list[float]:
@@ -192,7 +249,7 @@ def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Arra
     column = {name: k for k, name in enumerate(NAMES)}
     with np.errstate(invalid="ignore"):
         heights = np.nanmax(np.where(np.isnan(rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), -1.0,
-                                     rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), axis=1)  # fmt: skip
+                                     rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), axis=1)
     peaks = np.array([one.peak for one in candidates])
     fft = periods[int(np.argmax(peaks))]
     nsdf = periods[int(np.argmax(heights))]
@@ -212,14 +269,20 @@ def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Arra
                       float(longer.max()) - heights[k] if len(longer) else np.nan,
                       min(period_s / strong, 40.0), float(order[k]), float(by_period[k]) / len(periods),
                       float(np.clip(period_s / fft, 0.02, 50)), float(np.clip(period_s / nsdf, 0.02, 50)),
-                      heights[k] - float(others.max()) if len(others) else np.nan])  # fmt: skip
+                      heights[k] - float(others.max()) if len(others) else np.nan])
     return np.array(found, dtype=float)
 
 
 def _kin(ratio: Array, heights: Array, own: int) -> list[float]:
-    """The strongest candidate of which this is a whole multiple 2..40: (how strong, its height less ours, the factor)."""
+    """The strongest candidate of which this is a whole multiple 2..40: (how strong, its height less ours,
+    the factor).
+    """
     whole = np.round(ratio)
-    fits = (whole >= 2) & (whole <= 40) & (np.abs(ratio / np.maximum(whole, 1) - 1) < np.minimum(0.03, 0.3 / np.maximum(whole, 1)))
+    fits = (
+        (whole >= 2)
+        & (whole <= 40)
+        & (np.abs(ratio / np.maximum(whole, 1) - 1) < np.minimum(0.03, 0.3 / np.maximum(whole, 1)))
+    )
     if not fits.any():
         return [np.nan, np.nan, np.nan]
     best = int(np.argmax(np.where(fits, heights, -2)))

@@ -1,7 +1,10 @@
-"""Which candidate is the iteration, which is another level, and how sure that is: boosted trees over `features`.
+"""Which candidate is the iteration, which is another level, and how sure that is: boosted trees over
+`features`.
 
-Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals (stacking, Wolpert 1992).
-Trained by `python -m benchmarks.fit_periods` on jobs of `simulation.traces` only; a table maps scores to shares that came true.
+Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals
+    (stacking, Wolpert 1992).
+Trained by `python -m benchmarks.fit_periods` on jobs of `simulation.traces` only; a table maps scores to
+shares that came true.
 """
 
 from __future__ import annotations
@@ -24,11 +27,29 @@ REMEDY = "`python -m benchmarks.fit_periods` makes it anew"
 ERROR = "error"
 STAGES = ("iteration_alone", "level_alone", "iteration", "level")
 RIVAL_NAMES = (
-    "iteration", "level", "share", "rank", "level_rank", "best_other",
-    "longer_level", "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration", "longer_iteration_ratio",
-    "shorter_level", "shorter_level_iteration", "shorter_level_ratio", "shorter_level_off", "shorter_iteration", "shorter_iteration_ratio",
-    "neighbour", "neighbour_ratio", "strong", "count",
-)  # fmt: skip
+    "iteration",
+    "level",
+    "share",
+    "rank",
+    "level_rank",
+    "best_other",
+    "longer_level",
+    "longer_level_iteration",
+    "longer_level_ratio",
+    "longer_level_off",
+    "longer_iteration",
+    "longer_iteration_ratio",
+    "shorter_level",
+    "shorter_level_iteration",
+    "shorter_level_ratio",
+    "shorter_level_off",
+    "shorter_iteration",
+    "shorter_iteration_ratio",
+    "neighbour",
+    "neighbour_ratio",
+    "strong",
+    "count",
+)
 FAR = 64.0
 NEIGHBOUR = float(np.log(1.2))
 
@@ -39,14 +60,18 @@ class Ranker:
 
     boosters: dict[str, Any]
     tables: dict[str, tuple[Array, Array]]
-    wider: float  # what the foretold errors must be stretched by to hold 90 % of those of unseen cases (split conformal prediction)
+    # what the foretold errors must be stretched by to hold 90 % of those of unseen cases (split conformal
+    # prediction)
+    wider: float
     about: dict[str, Any]
 
     def __call__(self, periods_s: Array, features: Array) -> tuple[Array, Array]:
         """Probabilities (n,) that each candidate is the iteration, and that it is any level of the job."""
         alone = [self._predict(name, features) for name in STAGES[:2]]
         together = np.hstack([features, rivals(periods_s, *alone)])
-        return tuple(np.interp(self._predict(name, together), *self.tables[name]) for name in STAGES[2:])  # type: ignore[return-value]
+        tables = [(self._predict(name, together), *self.tables[name]) for name in STAGES[2:]]
+        iteration, level = (np.interp(*table) for table in tables)
+        return iteration, level
 
     def uncertainty(self, doubts: list[float]) -> float:
         """Half width of a 90 % interval of a period, as a share of it (`Precise.doubts`)."""
@@ -57,7 +82,9 @@ class Ranker:
 
 
 def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
-    """How each candidate of one trace stands to the best longer one, the best shorter one and its neighbour, (n, len(RIVAL_NAMES))."""
+    """How each candidate of one trace stands to the best longer one, the best shorter one and its
+    neighbour, (n, len(RIVAL_NAMES)).
+    """
     count = len(periods_s)
     found = np.full((count, len(RIVAL_NAMES)), np.nan)
     distance = np.log(periods_s)[None, :] - np.log(periods_s)[:, None]
@@ -66,13 +93,30 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
     for k in range(count):
         row = found[k]
         rest = np.delete(iteration, k)
-        row[:6] = iteration[k], level[k], iteration[k] / total, order[k], level_order[k], rest.max() if len(rest) else 0.0
-        for at, mask, ratio in ((6, distance[k] > NEIGHBOUR, np.exp(distance[k])), (12, distance[k] < -NEIGHBOUR, np.exp(-distance[k]))):
+        row[:6] = (
+            iteration[k],
+            level[k],
+            iteration[k] / total,
+            order[k],
+            level_order[k],
+            rest.max() if len(rest) else 0.0,
+        )
+        for at, mask, ratio in (
+            (6, distance[k] > NEIGHBOUR, np.exp(distance[k])),
+            (12, distance[k] < -NEIGHBOUR, np.exp(-distance[k])),
+        ):
             if mask.any():
                 best = int(np.argmax(np.where(mask, level, -1.0)))
                 other = int(np.argmax(np.where(mask, iteration, -1.0)))
                 off = abs(ratio[best] - round(float(ratio[best])))
-                row[at : at + 6] = level[best], iteration[best], min(ratio[best], FAR), off, iteration[other], min(ratio[other], FAR)
+                row[at : at + 6] = (
+                    level[best],
+                    iteration[best],
+                    min(ratio[best], FAR),
+                    off,
+                    iteration[other],
+                    min(ratio[other], FAR),
+                )
         near = np.abs(distance[k]) < NEIGHBOUR
         near[k] = False
         if near.any():

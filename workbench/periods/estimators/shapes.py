@@ -1,4 +1,6 @@
-"""The shape of one period: readings laid over one another, in chunks short enough that drift does not smear them."""
+"""The shape of one period: readings laid over one another, in chunks short enough that drift does not
+smear them.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,30 @@ from .signals import Signal
 Array = np.ndarray[Any, Any]
 CHUNK = 10  # periods laid over one another
 CHUNKS = 3  # spread over the trace
-SHAPE_NAMES = ("ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share", "low_run", "high_run", "bumps",
-               "bump_spread", "depth")  # fmt: skip
+SHAPE_NAMES = (
+    "ev",
+    "ev_least",
+    "least",
+    "most",
+    "place_low",
+    "place_high",
+    "place_middle",
+    "low_share",
+    "low_run",
+    "high_run",
+    "bumps",
+    "bump_spread",
+    "depth",
+)
 
 
 def bins_for(period_s: float, step_s: float) -> int:
     return int(np.clip(2 * period_s / step_s, 8, 32))
 
 
-def folded(signal: Signal, step_s: float, period_s: float, starts: Array, length: int, bins: int) -> tuple[Array, Array]:
+def folded(
+    signal: Signal, step_s: float, period_s: float, starts: Array, length: int, bins: int
+) -> tuple[Array, Array]:
     """Chunks of the readings folded at a period.
 
     Args:
@@ -27,12 +44,16 @@ def folded(signal: Signal, step_s: float, period_s: float, starts: Array, length
         length: Of each, in steps.
 
     Returns:
-        Mean shapes (k, bins), and the share (k,) of each chunk's variance that its shape explains, adjusted for the bins.
+        Mean shapes (k, bins), and the share (k,) of each chunk's variance that its shape explains, adjusted
+        for the bins.
     """
     number = len(starts)
     at = starts[:, None] + np.arange(length)[None, :]
     phase = at * (step_s / period_s)
-    which = np.minimum(((phase - np.floor(phase)) * bins).astype(np.int64), bins - 1) + np.arange(number)[:, None] * bins
+    which = (
+        np.minimum(((phase - np.floor(phase)) * bins).astype(np.int64), bins - 1)
+        + np.arange(number)[:, None] * bins
+    )
     x, w = signal.values[at], signal.weights[at]
     mass = np.bincount(which.ravel(), w.ravel(), bins * number)
     shape = np.bincount(which.ravel(), (x * w).ravel(), bins * number) / np.maximum(mass, 1e-9)
@@ -51,7 +72,9 @@ def folded(signal: Signal, step_s: float, period_s: float, starts: Array, length
 
 
 def chunks(count: int, step_s: float, period_s: float, periods: int = CHUNK) -> tuple[Array, int]:
-    """Pieces of so many periods at the start, in the middle and at the end: their first steps, and their length."""
+    """Pieces of so many periods at the start, in the middle and at the end: their first steps, and their
+    length.
+    """
     length = min(count, max(int(periods * period_s / step_s), 16))
     return np.unique(np.linspace(0, count - length, CHUNKS).astype(np.int64)), length
 
@@ -67,10 +90,21 @@ def shape_of(signal: Signal, step_s: float, period_s: float) -> list[float]:
     starts, lows, highs = _runs(below)
     spread = np.diff(np.concatenate([starts, starts[:1] + bins])) if len(starts) > 1 else np.array([1.0])
     centre = max(signal.centre, 1e-9)
-    return [float(explained.max()), float(explained.min()), (signal.centre + low) / centre, (signal.centre + high) / centre,
-            (low - signal.low) / span, (high - signal.low) / span, (float(np.sort(shape)[bins // 2]) - signal.low) / span,
-            np.count_nonzero(below) / bins, lows / bins, highs / bins, float(len(starts)),
-            float(spread.std() / spread.mean()), (high - low) / span]  # fmt: skip
+    return [
+        float(explained.max()),
+        float(explained.min()),
+        (signal.centre + low) / centre,
+        (signal.centre + high) / centre,
+        (low - signal.low) / span,
+        (high - signal.low) / span,
+        (float(np.sort(shape)[bins // 2]) - signal.low) / span,
+        np.count_nonzero(below) / bins,
+        lows / bins,
+        highs / bins,
+        float(len(starts)),
+        float(spread.std() / spread.mean()),
+        (high - low) / span,
+    ]
 
 
 def _runs(mask: Array) -> tuple[Array, int, int]:

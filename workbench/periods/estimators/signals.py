@@ -57,7 +57,9 @@ class SignalGrid:
 
 
 def refresh_s(time_s: Array, values: Array) -> float:
-    """How often a reading changes: the lower quartile of the times between changes (never below the polling interval)."""
+    """How often a reading changes: the lower quartile of the times between changes (never below the
+    polling interval).
+    """
     changed = np.flatnonzero(np.diff(values) != 0)
     if len(changed) < 3:
         return float(time_s[-1] - time_s[0])
@@ -97,14 +99,25 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         even = (even - centre) * weights
         own = max(refresh_s(time_s, values), poll_s)
         low, high = np.quantile(even[weights > 0], [0.03, 0.97])
-        signals.append(Signal(name, even, weights, REFRESHES * own, float(np.sqrt((even**2).sum() / weights.sum())), centre,
-                              float(low), float(high)))  # fmt: skip
+        signals.append(
+            Signal(
+                name,
+                even,
+                weights,
+                REFRESHES * own,
+                float(np.sqrt((even**2).sum() / weights.sum())),
+                centre,
+                float(low),
+                float(high),
+            )
+        )
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The GPU at rest between stretches of work: checkpoints, stalls, evaluation elsewhere. Each begins the rhythm anew.
+    """The GPU at rest between stretches of work: checkpoints, stalls, evaluation elsewhere. Each begins the
+    rhythm anew.
 
     Attributes:
         pieces: What lies between them, as slices of the grid.
@@ -138,4 +151,8 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
     pieces = tuple(slice(int(a), int(b)) for a, b in cuts.reshape(-1, 2) if b - a >= 12)
     if len(pieces) < 2:
         return None
-    return Pauses(pieces, float(np.median((ends - starts)[long])) * step_s, float(np.median([p.stop - p.start for p in pieces])) * step_s)
+    return Pauses(
+        pieces,
+        float(np.median((ends - starts)[long])) * step_s,
+        float(np.median([p.stop - p.start for p in pieces])) * step_s,
+    )

@@ -1,9 +1,10 @@
 """Guards against rhythms that are not there: beats between a job and the moments at which it is looked at.
 
-A power reading is a glimpse, often of 25 ms out of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104 s seen every 0.101 s
-looks like one of 3.5 s. Two things tell. Where the polling is what is slow, another polling interval moves the beat and leaves a true
-rhythm where it is. Where the sensor itself is slow, the energy counter is a second witness: it counts every moment, so a true rhythm
-swings in its differences as it does in the readings, and a beat is averaged away.
+A power reading is a glimpse, often of 25 ms out of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104
+s seen every 0.101 s looks like one of 3.5 s. Two things tell. Where the polling is what is slow, another
+polling interval moves the beat and leaves a true rhythm where it is. Where the sensor itself is slow, the
+energy counter is a second witness: it counts every moment, so a true rhythm swings in its differences as it
+does in the readings, and a beat is averaged away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _HARMONICS = 3
 
 
 class AliasEvidence(NamedTuple):
-    """`share` is the swing in the counter's differences over that in the readings, about 1 for a true rhythm."""
+    """`share` is the swing in the counter's differences over that in the readings, about 1 for a true
+    rhythm.
+    """
 
     share: float
     swing_w: float
@@ -30,7 +33,9 @@ class AliasEvidence(NamedTuple):
 
 
 def intervals(rows: Array) -> tuple[float, float]:
-    """(seconds between two looks, seconds between two refreshes of the power reading), both medians; NaN while unknown."""
+    """(seconds between two looks, seconds between two refreshes of the power reading), both medians; NaN
+    while unknown.
+    """
     times = rows["time_s"]
     gaps = np.diff(times)
     gaps = gaps[gaps > 0]
@@ -50,13 +55,16 @@ def refreshes(tick_s: Array) -> Array:
     known = np.flatnonzero(np.isfinite(tick_s))
     if len(known) < 2:
         return known
-    # One refresh has nearly the same time in every row that shows it: computed anew, it differs by the tracker's drift.
+    # One refresh has nearly the same time in every row that shows it: computed anew, it differs by the
+    # tracker's drift.
     first: Array = known[np.concatenate([[True], np.diff(tick_s[known]) > 0.004])]
     return first
 
 
 def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
-    """Whether a period is so short, or so even a multiple of the sampling, that sampling alone could have made it."""
+    """Whether a period is so short, or so even a multiple of the sampling, that sampling alone could have
+    made it.
+    """
     for step_s in (look_s, refresh_s):
         if not step_s > 0:
             continue
@@ -67,7 +75,8 @@ def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
 
 
 def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
-    """Empty for a rhythm that sampling cannot have made, a sentence for one that it has or may have, None where other polling would tell.
+    """Empty for a rhythm that sampling cannot have made, a sentence for one that it has or may have, None
+    where other polling would tell.
 
     Args:
         rows: A recorder's rows that hold the rhythm.
@@ -78,17 +87,19 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     share = seen.share if seen else None
     if share is not None and share < DOUBTED:
         return (
-            f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which misses nothing, "
+            f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which misses "
+            "nothing, "
             f"shows {100 * share:.0f} % of that swing"
         )
     look_s, refresh_s = intervals(rows)
     if guarded and seen is not None and seen.swing_w < WEAK * seen.mean_w:
-        # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing in the beat, and no GPU
-        # swings by more than it draws: a stronger beat there cannot be.
+        # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing
+        # in the beat, and no GPU swings by more than it draws: a stronger beat there cannot be.
         faster_w = seen.swing_w * seconds / refresh_s
         if faster_w < seen.mean_w:
             return (
-                f"aliasing suspected: readings swing by {100 * seen.swing_w / seen.mean_w:.1f} % every {seconds:.3g} s; "
+                f"aliasing suspected: readings swing by {100 * seen.swing_w / seen.mean_w:.1f} % every "
+                f"{seconds:.3g} s; "
                 f"what this sensor leaves of an iteration shorter than {refresh_s:.3g} s would look the same"
             )
     if not guarded or not near_limit(seconds, look_s, refresh_s) or (share is not None and share >= BELIEVED):
@@ -96,7 +107,8 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow
         return None
     return (
-        f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor refreshes, "
+        f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
+        "refreshes, "
         f"and there is no second witness"
     )
 
@@ -104,8 +116,8 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     """What the energy counter says of a rhythm in the power readings.
 
-    None where it cannot be had. Both are fitted with the period's first harmonics. What averaging over one step of the counter takes
-    from a true rhythm is given back.
+    None where it cannot be had. Both are fitted with the period's first harmonics. What averaging over one
+    step of the counter takes from a true rhythm is given back.
     """
     rows = rows[rows["time_s"] >= rows["time_s"][-1] - max(8 * seconds, 4.0)]
     counter, reading = rows[refreshes(rows["tick_s"])], rows[refreshes(rows["power_tick_s"])]
@@ -121,7 +133,9 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     mean_w = np.diff(counter["energy_j"])[fine] / spans[fine]
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
     harmonics = [h for h in range(1, _HARMONICS + 1) if seconds / h >= 2.5 * step_s]
-    steady, noise_w = _swing(reading["power_tick_s"], reading["power_w"].astype(np.float64), seconds, harmonics)
+    steady, noise_w = _swing(
+        reading["power_tick_s"], reading["power_w"].astype(np.float64), seconds, harmonics
+    )
     averaged, _ = _swing(middle_s, mean_w, seconds, harmonics)
     given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
     seen_w = float(np.sqrt(np.sum(steady**2)))

@@ -16,7 +16,17 @@ Array = np.ndarray[Any, Any]
 
 CAPACITY = 8192  # rows that are remembered: 14 minutes at 10 Hz
 DETECTED = 4096  # rows that a detector is given; of more, neighbours are averaged
-_COLUMNS = ("time_s", "tick_s", "energy_j", "power_w", "power_tick_s", "power_limit_w", "sm_clock_mhz", "utilisation", "memory_utilisation")
+_COLUMNS = (
+    "time_s",
+    "tick_s",
+    "energy_j",
+    "power_w",
+    "power_tick_s",
+    "power_limit_w",
+    "sm_clock_mhz",
+    "utilisation",
+    "memory_utilisation",
+)
 _COUNTED = ("tick_s", "energy_j")  # of a counter the last reading counts, not a mean
 
 
@@ -62,7 +72,9 @@ class Memory:
 
 
 def frame(rows: Array) -> pl.DataFrame:
-    """Rows as a frame for the detector; too many are averaged in groups, for long looks are for long periods."""
+    """Rows as a frame for the detector; too many are averaged in groups, for long looks are for long
+    periods.
+    """
     import polars as pl
 
     columns = {name: rows[name].astype(np.float64) for name in _COLUMNS}
@@ -70,7 +82,10 @@ def frame(rows: Array) -> pl.DataFrame:
     if group > 1:
         whole = len(rows) // group * group
         groups = {name: values[:whole].reshape(-1, group) for name, values in columns.items()}
-        columns = {name: values[:, -1] if name in _COUNTED else values.mean(axis=1) for name, values in groups.items()}
+        columns = {
+            name: values[:, -1] if name in _COUNTED else values.mean(axis=1)
+            for name, values in groups.items()
+        }
         columns["power_tick_s"] = np.full(whole // group, math.nan)  # a mean belongs to no refresh
     return pl.DataFrame(columns, nan_to_null=True)
 
@@ -89,11 +104,16 @@ def clock_mhz(rows: Array) -> float:
 def other_clock(rows: Array, at_s: float) -> str:
     """In words, if the SM clock gave way to another steady one about then: somebody has locked it."""
     rows = busy(rows)
-    late_s = 0.5 * (at_s + rows["time_s"][-1]) if len(rows) else at_s  # when the change was is known to a stretch or two only
+    late_s = (
+        0.5 * (at_s + rows["time_s"][-1]) if len(rows) else at_s
+    )  # when the change was is known to a stretch or two only
     before, after = rows["sm_clock_mhz"][rows["time_s"] < at_s], rows["sm_clock_mhz"][rows["time_s"] > late_s]
     if len(before) < 10 or len(after) < 10 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return ""
     (low, was, high), (least, now, most) = (np.quantile(each, [0.1, 0.5, 0.9]) for each in (before, after))
-    # While a power limit moves the clock it is not steady; lighter work may raise it, and nothing but a lock holds it low.
-    locked = most - least < 0.01 * now and (now < 0.98 * low or (high - low < 0.01 * was and now > 1.02 * was))
+    # While a power limit moves the clock it is not steady; lighter work may raise it, and nothing but a lock
+    # holds it low.
+    locked = most - least < 0.01 * now and (
+        now < 0.98 * low or (high - low < 0.01 * was and now > 1.02 * was)
+    )
     return f"the SM clock went from {was:.0f} to {now:.0f} MHz" if locked else ""

@@ -1,9 +1,11 @@
-"""Keeps step with a known rhythm: compares each new stretch of power with the shape of one iteration, follows phase and drift.
+"""Keeps step with a known rhythm: compares each new stretch of power with the shape of one iteration, follows
+phase and drift.
 
-A detector looks at minutes of trace and takes milliseconds. Once it has answered, a matched filter is enough: the newest iterations
-are laid over the shape of the ones before (a fold at the known period), and what is asked is how well they match, how early or
-late they are, and whether they draw as much. As in a phase-locked loop, lateness moves the phase; the period is the slope of a line
-through the last boundaries, so slow drift is followed instead of being taken for a change.
+A detector looks at minutes of trace and takes milliseconds. Once it has answered, a matched filter is enough:
+the newest iterations are laid over the shape of the ones before (a fold at the known period), and what is
+asked is how well they match, how early or late they are, and whether they draw as much. As in a phase-locked
+loop, lateness moves the phase; the period is the slope of a line through the last boundaries, so slow drift
+is followed instead of being taken for a change.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-LEAST_READINGS = 24  # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
+LEAST_READINGS = (
+    24  # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
+)
 NEAR = np.linspace(-0.25, 0.25, 25)
 ANYWHERE = np.arange(48) / 48
 PHASE_GAIN, FIRST_GAIN = 0.6, 0.12
 BEATS, LEAST_BEATS = 24, 6
-_RECENT = 0.5 ** (np.arange(BEATS)[::-1] / 6)  # so that a drifting period is not told as its mean of a while ago
+_RECENT = 0.5 ** (
+    np.arange(BEATS)[::-1] / 6
+)  # so that a drifting period is not told as its mean of a while ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     recent = time_s >= time_s[-1] - max(4 * seconds, 2 * stretch_s(seconds, step_s))
     shape_w = fold(((time_s[recent] - phase_s) / seconds) % 1.0, power_w[recent], bins)
     lock = PhaseLock(seconds, phase_s, shape_w, 1.0, 0.0, float(np.mean(power_w)), 0.0)
-    # Iterations do not keep a clock's time: the older ones are shifted to where they fit before they count for the shape.
+    # Iterations do not keep a clock's time: the older ones are shifted to where they fit before they count
+    # for the shape.
     phases, shift = ((time_s - phase_s) / seconds) % 1.0, 0.0
     pieces = list(_pieces(time_s, stretch_s(seconds, step_s)))
     for piece in reversed(pieces):
@@ -115,7 +122,9 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
 
 
 def fold(phase: Array, power_w: Array, bins: int) -> Array:
-    """Mean power in each part of a period, less the mean of all; parts without a reading lie between their neighbours."""
+    """Mean power in each part of a period, less the mean of all; parts without a reading lie between their
+    neighbours.
+    """
     number = np.minimum((phase * bins).astype(np.int64), bins - 1)
     count = np.bincount(number, minlength=bins)
     total = np.bincount(number, power_w, bins)
@@ -163,13 +172,17 @@ def compare(lock: PhaseLock, time_s: Array, power_w: Array, *, anywhere: bool = 
 def oddness(lock: PhaseLock, found: Match) -> float:
     """How unlike the rhythm a stretch is: about 1 is the edge of what is usual, far above is something else.
 
-    The largest of the power level's and the likeness' deviations in units of four times their own usual ones, and of the swing's, where
-    twice or half is the edge.
+    The largest of the power level's and the likeness' deviations in units of four times their own usual ones,
+    and of the swing's, where twice or half is the edge.
     """
     # What is usual is not known from two or three stretches: be generous at first.
     least = 0.01 + 0.03 / (1 + lock.stretches)
     level = abs(found.level_w - lock.level_w) / (4.0 * max(lock.level_sd_w, least * abs(lock.level_w)))
-    shape = (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least)) if lock.telling else 0.0
+    shape = (
+        (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least))
+        if lock.telling
+        else 0.0
+    )
     height = abs(math.log(max(found.height, 1e-3))) / math.log(2.0) if lock.telling else 0.0
     return min(max(level, shape, height), 4.0)
 
@@ -197,7 +210,8 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
         seconds=seconds,
         phase_s=phase_s,
         likeness=lock.likeness + weight * (found.likeness - lock.likeness),
-        likeness_sd=lock.likeness_sd + weight * (1.25 * abs(found.likeness - lock.likeness) - lock.likeness_sd),
+        likeness_sd=lock.likeness_sd
+        + weight * (1.25 * abs(found.likeness - lock.likeness) - lock.likeness_sd),
         level_w=lock.level_w + weight * (found.level_w - lock.level_w),
         level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w),
         stretches=lock.stretches + 1,
@@ -209,13 +223,17 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     """The rhythm taken up again at another phase, as after an evaluation."""
     phase_s = lock.phase_s + found.late * lock.seconds
-    return replace(lock, beats=(), phase_s=phase_s + math.floor((end_s - phase_s) / lock.seconds) * lock.seconds)
+    return replace(
+        lock, beats=(), phase_s=phase_s + math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
+    )
 
 
 def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: float) -> float | None:
-    """The period that the known shape would have in these readings, were it stretched by `low`..`high`; None where it fits nowhere.
+    """The period that the known shape would have in these readings, were it stretched by `low`..`high`; None
+    where it fits nowhere.
 
-    A clock change stretches an iteration and leaves its shape alike, so the right scale shows after two iterations already.
+    A clock change stretches an iteration and leaves its shape alike, so the right scale shows after two
+    iterations already.
     """
     span_s = time_s[-1] - time_s[0]
     count = int(np.clip(math.log(high / low) / 0.008, 9, 120))

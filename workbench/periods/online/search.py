@@ -1,9 +1,10 @@
 """Looks for a rhythm in readings as they come, and decides when the detector may be believed.
 
-GPOEO asks its detector at every duration and believes a small spread of its answers over suffixes (SpectrumAnalysis.py:711-942): 17 % of
-what it then calls stable is wrong, and every question costs the same again. Here the durations grow by a quarter or a half, so that all
-questions together cost no more than a few of the last; the detector must be sure itself; an answer from less data must agree; and
-a rhythm that sampling may have made is looked at again, or doubted aloud (`witness`).
+GPOEO asks its detector at every duration and believes a small spread of its answers over suffixes
+(SpectrumAnalysis.py:711-942): 17 % of what it then calls stable is wrong, and every question costs the same
+again. Here the durations grow by a quarter or a half, so that all questions together cost no more than a few
+of the last; the detector must be sure itself; an answer from less data must agree; and a rhythm that sampling
+may have made is looked at again, or doubted aloud (`witness`).
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ Array = np.ndarray[Any, Any]
 Detector = Callable[["pl.DataFrame"], Periods]
 
 FIRST_S, GROWTH, RAREST_S = 2.0, 1.25, 120.0
-EAGER_S, IDLY = 10.0, 1.5  # later, where nothing promises to settle, durations grow faster: a search in vain costs the most
+EAGER_S, IDLY = (
+    10.0,
+    1.5,
+)  # later, where nothing promises to settle, durations grow faster: a search in vain costs the most
 LEAST_ROWS = 20
 SAME = 0.05
-HOPELESS_S = (10.0, 60.0)  # after so long in vain it is said: where the detector sees no use in waiting, and where it does
+HOPELESS_S = (
+    10.0,
+    60.0,
+)  # after so long in vain it is said: where the detector sees no use in waiting, and where it does
 OBEY_S = 10.0  # how long to wait for another polling interval
 
 
@@ -44,10 +51,13 @@ class Before:
     step_s: float
 
     def expected_s(self, kept: Memory, rows: Array) -> float | None:
-        """The period that it would have in `rows`, had only the clock changed; None where its shape is not to be found in them."""
+        """The period that it would have in `rows`, had only the clock changed; None where its shape is not
+        to be found in them.
+        """
         before = kept.since(self.left_s - 20.0)
         ratio = buffer.clock_mhz(before[before["time_s"] < self.left_s]) / buffer.clock_mhz(rows)
-        # Work in memory does not wait for the SM clock, so an iteration stretches by anything from nothing to the clocks' ratio.
+        # Work in memory does not wait for the SM clock, so an iteration stretches by anything from nothing to
+        # the clocks' ratio.
         low, high = (min(1.0, ratio) / 1.15, max(1.0, ratio) * 1.15) if math.isfinite(ratio) else (0.5, 2.0)
         return phase_lock.scaled(self.lock, rows["time_s"], rows["power_w"].astype(np.float64), low, high)
 
@@ -75,7 +85,13 @@ class Search:
     """
 
     def __init__(
-        self, from_s: float, detect: Detector, *, guarded: bool = True, before: Before | None = None, first_s: float = FIRST_S
+        self,
+        from_s: float,
+        detect: Detector,
+        *,
+        guarded: bool = True,
+        before: Before | None = None,
+        first_s: float = FIRST_S,
     ) -> None:
         self.from_s, self.detect, self.before = from_s, detect, before
         self.due_s = from_s + first_s
@@ -99,7 +115,9 @@ class Search:
         growth = GROWTH if span_s < EAGER_S else IDLY
         self.due_s, self.rows_from_s = now_s + min(max(0.5, (growth - 1) * span_s), RAREST_S), self.from_s
         self._looks += 1
-        if span_s > 30 and self._looks % 2:  # what came first may have been of another kind: a warm-up, another cell
+        if (
+            span_s > 30 and self._looks % 2
+        ):  # what came first may have been of another kind: a warm-up, another cell
             self.rows_from_s = now_s - span_s / 3
         rows = kept.since(self.rows_from_s)
         if len(rows) < LEAST_ROWS:
@@ -118,7 +136,8 @@ class Search:
             if expected_s is not None and same(level.seconds, expected_s) and level.confidence >= 0.3:
                 found, agreed = replace(found, sure=True, reason=""), True
             span_s = rows["time_s"][-1] - rows["time_s"][0]
-            # A long look may hold another rhythm from before, which more of the readings speak for: the newer half must agree.
+            # A long look may hold another rhythm from before, which more of the readings speak for: the newer
+            # half must agree.
             if found.sure and span_s > 6 * level.seconds and (not agreed or span_s > 3 * EAGER_S):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
@@ -126,13 +145,17 @@ class Search:
         if level is None or not found.sure:
             self._misses += 1
             # Short is not aperiodic, whatever a detector says of a few seconds.
-            self.hopeless = self._misses >= 3 and now_s - self.from_s > (HOPELESS_S[0] if found.longer_s == 0 else HOPELESS_S[1])
+            self.hopeless = self._misses >= 3 and now_s - self.from_s > (
+                HOPELESS_S[0] if found.longer_s == 0 else HOPELESS_S[1]
+            )
             longer_s = wait_s if found.longer_s is None and not self.hopeless else found.longer_s
             return replace(found, sure=False, longer_s=longer_s)
         self._misses, self.hopeless = 0, False
         if not agreed:
             self.due_s = now_s + min(wait_s, max(0.5, 0.5 * level.seconds))
-            return replace(found, sure=False, reason="sure once a second look agrees", longer_s=self.due_s - now_s)
+            return replace(
+                found, sure=False, reason="sure once a second look agrees", longer_s=self.due_s - now_s
+            )
         return self._guard(found, level, rows, now_s)
 
     # the guard against beats
@@ -181,7 +204,9 @@ class Search:
             became = f"{again.seconds:.3g} s" if again else "nothing"
             self._beats, self.from_s = True, now_s  # readings of both paces together would show neither
             return self._reject(
-                trial.found, trial.level, f"aliasing suspected: {seconds:.3g} s became {became} when looked at at another pace"
+                trial.found,
+                trial.level,
+                f"aliasing suspected: {seconds:.3g} s became {became} when looked at at another pace",
             )
         if now_s < trial.until_s:
             return None
@@ -189,7 +214,8 @@ class Search:
         return self._reject(
             trial.found,
             trial.level,
-            f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, and no other pace could be had",
+            f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, "
+            "and no other pace could be had",
         )
 
 

@@ -1,12 +1,16 @@
 """What is believed about the epochs to the target and the cost of an epoch, at every batch size.
 
-Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more samples per step buy
-nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and with large q it does not get there at all. Runs
-scatter around that by a share of their epochs that is not known either: several values are kept and weighed by what was seen, so a
-small sample has fat tails. A stopped run is a lower bound; the level its metric had reached by then, against the same level
-in runs that reached the target, is a forecast.
+Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more
+    samples per step buy
+nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and with large q it does not
+get there at all. Runs
+scatter around that by a share of their epochs that is not known either: several values are kept and weighed
+    by what was seen, so a
+small sample has fat tails. A stopped run is a lower bound; the level its metric had reached by then, against
+the same level in runs that reached the target, is a forecast.
 
-Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled batch sizes are known.
+Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled
+    batch sizes are known.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from ..surrogates.curve_priors import Shapes, condition, smooth_covariance
 from .history import Evidence, Run
 
 _FORECASTS = 3.0  # finished runs' worth of what is believed beforehand of how differently runs go on
-EARLY = 0.05  # of a run: how it begins says little of its end, and what it says is the same for all batch sizes
+EARLY = (
+    0.05  # of a run: how it begins says little of its end, and what it says is the same for all batch sizes
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +36,23 @@ class EpochPrior:
     """What is believed before anything was seen. docs/recurring.md says how each value was chosen.
 
     Attributes:
-        smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves, and of one batch size.
-        rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the shape, a few do not.
-        own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of others makes believe.
+        smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves,
+            and of one batch size.
+        rough: Deviations may be so many times those in scale, with `rough_weights`: most jobs follow the
+            shape, a few do not.
+        own_sd: More scatter that a batch size may have of its own: one run says less than the scatter of
+            others makes believe.
         noise: Relative scatters of runs at one batch size, with `noise_weights`.
-        wall: Probability, per octave away from what has been tried, that a batch size does not get to the target at all.
-        forecast_sd: Scatter of a forecast from the start of a run, in log epochs, falling with how far the run got.
+        wall: Probability, per octave away from what has been tried, that a batch size does not get to the
+            target at all.
+        forecast_sd: Scatter of a forecast from the start of a run, in log epochs, falling with how far the
+            run got.
         trend_sd: How much a run may fall behind its forecast from its beginning to its end, in log epochs.
         cost_smooth_sd: Deviations of the log cost of an epoch from its shape.
         other_sd: How far batch sizes may compare otherwise at another target, in log epochs.
-        tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside their like: a run in five may
-            take 7 epochs instead of 4, and who takes the first such run for the rule never looks there again.
+        tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside
+            their like: a run in five may take 7 epochs instead of 4, and who takes the first such run for the
+            rule never looks there again.
     """
 
     smooth_sd: float = 0.15
@@ -83,14 +95,20 @@ def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -
     for critical in np.arange(low - 2, high + 5.1, 1.0):
         for steep in (1.0, 3.0):
             smalls = np.arange(low - 5, high + 0.1, 1.0)
-            rows += [np.log(1 + 2.0 ** (at - critical) + 2.0 ** np.minimum(steep * (small - at), 40)) for small in smalls]
+            rows += [
+                np.log(1 + 2.0 ** (at - critical) + 2.0 ** np.minimum(steep * (small - at), 40))
+                for small in smalls
+            ]
     table = np.array(rows)
     table -= table[:, [default]]
     # Equal shapes once, with the weight of all.
     table, times = np.unique(table.round(1), axis=0, return_counts=True)
-    # The person's own batch size is a sensible one: where it would need 4 times the epochs of the best per octave, it is not.
+    # The person's own batch size is a sensible one: where it would need 4 times the epochs of the best per
+    # octave, it is not.
     log_prior = np.log(times) - 0.5 * np.maximum(-table.min(axis=1) - 2.0, 0.0) ** 2
-    covariance = smooth_covariance(at, smooth_sd=prior.smooth_sd, length=prior.length, single_sd=prior.single_sd)
+    covariance = smooth_covariance(
+        at, smooth_sd=prior.smooth_sd, length=prior.length, single_sd=prior.single_sd
+    )
     return Shapes(table, log_prior - np.log(times.sum()), covariance)
 
 
@@ -104,8 +122,12 @@ def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) ->
     return Shapes(table, np.full(len(half), -np.log(len(half))), covariance)
 
 
-def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> EpochPosterior:
-    """Draws from what the evidence leaves possible. Before a run has reached the target only how batch sizes compare means anything."""
+def believe(
+    evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator
+) -> EpochPosterior:
+    """Draws from what the evidence leaves possible. Before a run has reached the target only how batch
+    sizes compare means anything.
+    """
     octaves = tuple(evidence.octaves)
     table = EpochTable.of(evidence)
     shapes = _epoch_shapes(octaves, evidence.default, prior)
@@ -142,14 +164,18 @@ def believe(evidence: Evidence, objective: Objective, prior: EpochPrior, count: 
 
 
 def _may_be_odd(counts: np.ndarray) -> np.ndarray:
-    """Batch sizes whose few runs may all have been odd ones: at most three with at most two runs, those with the fewest first."""
+    """Batch sizes whose few runs may all have been odd ones: at most three with at most two runs, those
+    with the fewest first.
+    """
     few = np.flatnonzero(counts <= 2)
     return np.asarray(few[np.argsort(counts[few], kind="stable")][:3])
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTable:
-    """Runs counted per batch size: of those that reached the target number, mean and squares of log epochs; of others the bounds."""
+    """Runs counted per batch size: of those that reached the target number, mean and squares of log
+    epochs; of others the bounds.
+    """
 
     count: np.ndarray
     mean: np.ndarray
@@ -164,14 +190,19 @@ class EpochTable:
 
 
 def _forecasts(evidence: Evidence, table: EpochTable, prior: EpochPrior) -> list[tuple[int, float, float]]:
-    """(batch size, log epochs, variance) that the beginnings of stopped runs promise, against runs that reached the target."""
+    """(batch size, log epochs, variance) that the beginnings of stopped runs promise, against runs that
+    reached the target.
+    """
     if not table.bounds:
         return []
     stopped = [run for run in evidence.current if run.state == "stopped" and run.milestones][-8:]
     whole = [run for run in evidence.current if run.state == "reached" and run.milestones][-20:]
-    # Early forecasts of one batch size all err the same way, so several are no better than the furthest one; and runs that got to the
-    # end know better. Otherwise a batch size that starts slowly would be talked down for ever.
-    furthest = {run.arm: run for run in sorted(stopped, key=lambda run: run.epochs) if table.count[run.arm] == 0}
+    # Early forecasts of one batch size all err the same way, so several are no better than the furthest one;
+    # and runs that got to the end know better. Otherwise a batch size that starts slowly would be talked down
+    # for ever.
+    furthest = {
+        run.arm: run for run in sorted(stopped, key=lambda run: run.epochs) if table.count[run.arm] == 0
+    }
     found = []
     for arm, run in furthest.items():
         if (promised := forecast(run.milestones, whole, prior)) is not None:
@@ -182,7 +213,9 @@ def _forecasts(evidence: Evidence, table: EpochTable, prior: EpochPrior) -> list
 
 
 def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, float, float, int]]:
-    """(batch size, mean log epochs, variance, group) of runs to other targets: how batch sizes compare there, they may compare here."""
+    """(batch size, mean log epochs, variance, group) of runs to other targets: how batch sizes compare
+    there, they may compare here.
+    """
     found = []
     for group, results in enumerate(evidence.others.values(), start=1):
         arms = np.array([arm for arm, _ in results])
@@ -193,11 +226,17 @@ def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, flo
     return found
 
 
-def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior) -> tuple[float, float] | None:
-    """Log epochs and their variance that a started run promises; None where no finished run has a level in common with it."""
+def forecast(
+    milestones: dict[float, float], whole: list[Run], prior: EpochPrior
+) -> tuple[float, float] | None:
+    """Log epochs and their variance that a started run promises; None where no finished run has a level in
+    common with it.
+    """
     # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
     begun = [(level, epoch) for level, epoch in milestones.items() if epoch > 1]
-    at = np.array([[run.milestones.get(level, 1.0) for run in whole] for level, _ in begun]).reshape(len(begun), len(whole))
+    at = np.array([[run.milestones.get(level, 1.0) for run in whole] for level, _ in begun]).reshape(
+        len(begun), len(whole)
+    )
     there = at > 1
     count = there.sum(axis=1)
     if not count.any():
@@ -214,21 +253,29 @@ def forecast(milestones: dict[float, float], whole: list[Run], prior: EpochPrior
     variance = 0.02**2 + (0.4 / epoch) ** 2 + ((0.4 / at) ** 2 * there).sum(axis=1) / count
     promised = np.log(epoch) + ratio
     last = int(np.lexsort((promised, gone))[-1])
-    # What falls behind from level to level goes on to: a line through what each level promises, to the end of the run.
+    # What falls behind from level to level goes on to: a line through what each level promises, to the end of
+    # the run.
     left = 1 - gone[last]
     lines = np.stack([np.ones(len(gone)), gone - 1])
     known = np.linalg.inv((lines / variance) @ lines.T + np.diag([1e-6, prior.trend_sd**-2]))
     end = float((known @ (lines / variance) @ promised)[0])
-    # How differently finished runs went on from there is how differently this one may, as Student's t has it: of one run hardly known.
+    # How differently finished runs went on from there is how differently this one may, as Student's t has it:
+    # of one run hardly known.
     freedom = _FORECASTS + count[last] - 1
     onwards = (_FORECASTS * (prior.forecast_sd * left) ** 2 + squares[last]) / (freedom - 2)
     return end, float(known[0, 0] + onwards * (1 + 1 / count[last]))
 
 
-def _walls(log_epochs: np.ndarray, evidence: Evidence, table: EpochTable, prior: EpochPrior, rng: np.random.Generator) -> np.ndarray:
-    """Somewhere below or above what has reached the target, training may not get there: the further, the likelier."""
+def _walls(
+    log_epochs: np.ndarray, evidence: Evidence, table: EpochTable, prior: EpochPrior, rng: np.random.Generator
+) -> np.ndarray:
+    """Somewhere below or above what has reached the target, training may not get there: the further, the
+    likelier.
+    """
     octaves = evidence.octaves
-    reached = np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])  # it is assumed to
+    reached = (
+        np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])
+    )  # it is assumed to
     low, high = octaves[reached[0]], octaves[reached[-1]]
     count = len(log_epochs)
     below = low - rng.exponential(1 / prior.wall, count)
@@ -250,12 +297,16 @@ def _bounded(
         score += times * np.log((1 - prior.tail) * usual + prior.tail * odd + 1e-6)
     weights = np.exp(score - score.max())
     edges = np.cumsum(weights) / weights.sum()
-    picked = np.minimum(np.searchsorted(edges, (np.arange(len(noise)) + rng.random()) / len(noise)), len(noise) - 1)
+    picked = np.minimum(
+        np.searchsorted(edges, (np.arange(len(noise)) + rng.random()) / len(noise)), len(noise) - 1
+    )
     return log_epochs[picked], noise[picked]
 
 
 def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> np.ndarray:
-    """Where few limits are known, what the best one would cost, by how limits compare at the nearest batch size that knows most."""
+    """Where few limits are known, what the best one would cost, by how limits compare at the nearest batch
+    size that knows most.
+    """
     many = (~np.isnan(costs)).sum(axis=1)
     if many.max() < 2:
         return best
@@ -265,17 +316,22 @@ def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> 
         like = costs[whole[np.argmin(np.abs(octaves[whole] - octaves[arm]))]]
         both = np.isfinite(costs[arm]) & np.isfinite(like) & (like > 0)
         if both.any():
-            out[arm] = min(float((costs[arm, both] * like[np.isfinite(like)].min() / like[both]).min()), best[arm])
+            out[arm] = min(
+                float((costs[arm, both] * like[np.isfinite(like)].min() / like[both]).min()), best[arm]
+            )
     return out
 
 
-def _epoch_costs(evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator) -> np.ndarray:
+def _epoch_costs(
+    evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator
+) -> np.ndarray:
     costs = evidence.epoch_costs(objective)
     known = ~np.isnan(costs).all(axis=1)
     best = np.full(len(costs), np.nan)
     best[known] = np.nanmin(costs[known], axis=1)
     best = _at_best_limit(costs, best, evidence.octaves)
-    # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on, nothing chooses it.
+    # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on,
+    # nothing chooses it.
     finite = best[np.isfinite(best)]
     best = np.where(np.isinf(best), 1e3 * (finite.min() if len(finite) else 1.0), best)
     if known.all():

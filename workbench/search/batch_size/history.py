@@ -1,4 +1,5 @@
-"""What a policy may see: runs, profiled epochs and milestones as frames, and `Evidence`, the same counted per batch size.
+"""What a policy may see: runs, profiled epochs and milestones as frames, and `Evidence`, the same counted per
+batch size.
 
 Three frames make a history. Rows are never changed but for a run that ends.
 
@@ -6,7 +7,8 @@ Three frames make a history. Rows are never changed but for a run that ends.
     PROFILES     time and power of an epoch at a batch size and power limit
     MILESTONES   the epoch in which a run first reached a level of its validation metric below the target
 
-States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all epochs done, target
+States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all
+    epochs done, target
 not reached), "crashed" (out of memory, an error).
 """
 
@@ -41,7 +43,8 @@ RUNS = pl.Schema(
 )
 PROFILES = pl.Schema(
     {
-        "run": pl.Int64,  # the run it was measured in; for a slice the run that came next; null counts as before all runs
+        # the run it was measured in; for a slice the run that came next; null counts as before all runs
+        "run": pl.Int64,
         "batch_size": pl.Int64,
         "power_limit_w": pl.Float64,
         "epoch_time_s": pl.Float64,
@@ -62,7 +65,8 @@ class Space:
         default: The person's own choice; assumed to reach the target.
         power_limits_w: Limits of one GPU that may be set; the last resort is the highest.
         max_epochs: After so many a run has failed.
-        target, gpu: Of the job at hand; rows of `RUNS` and `PROFILES` with others are evidence of another kind.
+        target, gpu: Of the job at hand; rows of `RUNS` and `PROFILES` with others are evidence of another
+            kind.
     """
 
     batch_sizes: tuple[int, ...]
@@ -74,13 +78,21 @@ class Space:
 
     def __post_init__(self) -> None:
         if not self.batch_sizes:
-            raise UsageError("no batch size to choose from; give at least one, for example batch_sizes=[32, 64, 128]")
+            raise UsageError(
+                "no batch size to choose from; give at least one, for example batch_sizes=[32, 64, 128]"
+            )
         if any(b < 1 for b in self.batch_sizes):
             raise UsageError(f"batch size {min(self.batch_sizes)} is below 1")
         if list(self.batch_sizes) != sorted(set(self.batch_sizes)):
-            raise UsageError(f"batch sizes {list(self.batch_sizes)} are not ascending or one stands twice; give sorted(set(...))")
+            raise UsageError(
+                f"batch sizes {list(self.batch_sizes)} are not ascending or one stands twice; give "
+                "sorted(set(...))"
+            )
         if self.default not in self.batch_sizes:
-            raise UsageError(f"the default batch size {self.default} is not one of {list(self.batch_sizes)}; add it or choose one of them")
+            raise UsageError(
+                f"the default batch size {self.default} is not one of {list(self.batch_sizes)}; add it or "
+                "choose one of them"
+            )
         if self.max_epochs < 1:
             raise UsageError(f"max_epochs is {self.max_epochs}; a run takes at least one epoch")
 
@@ -100,7 +112,9 @@ class RunHistory:
     _counted: dict[Space, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def evidence(self, space: Space) -> Evidence:
-        """The frames counted, once for every space: to ask and to score by, not to add to (`Evidence.of` makes one of your own)."""
+        """The frames counted, once for every space: to ask and to score by, not to add to (`Evidence.of`
+        makes one of your own).
+        """
         if space not in self._counted:
             self._counted[space] = Evidence.of(self, space)
         return self._counted[space]
@@ -123,18 +137,22 @@ class Run:
 
 
 class Evidence:
-    """A history, counted: what policies compute with. `of` counts frames; `add`, `add_profile` count one row more.
+    """A history, counted: what policies compute with. `of` counts frames; `add`, `add_profile` count one row
+    more.
 
     Attributes:
-        runs: Attempts at the job's own target that have ended, oldest first. Epochs do not depend on the card, so runs on another GPU
-            are here as well; their times and costs are not comparable, so policies that use those look at `local`.
-        since: Index of the first run that still counts: when a run took other epochs or other time than its like before, the job
-            has changed, and what was before is past.
+        runs: Attempts at the job's own target that have ended, oldest first. Epochs do not depend on the
+            card, so runs on another GPU are here as well; their times and costs are not comparable, so
+            policies that use those look at `local`.
+        since: Index of the first run that still counts: when a run took other epochs or other time than its
+            like before, the job has changed, and what was before is past.
         local: Whether a run was on the job's own GPU, one per run.
-        count, sum_log, sum_log2: Runs that reached the target per batch size, and sums of log epochs and its square.
+        count, sum_log, sum_log2: Runs that reached the target per batch size, and sums of log epochs and its
+            square.
         bounds: (batch size, epochs) that runs did not reach the target in, and how often.
         in_flight: Runs that have not ended, per batch size.
-        others: (arm, epochs) of runs that reached another target: their level means nothing, their shape does.
+        others: (arm, epochs) of runs that reached another target: their level means nothing, their shape
+            does.
         epoch_time_s, power_w: By batch size and power limit, NaN where not profiled.
     """
 
@@ -158,9 +176,13 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.since = 0
         self.changes = 0
-        # Looked up for every run that is counted: the highest for None, each of the space's, and others as they are met.
+        # Looked up for every run that is counted: the highest for None, each of the space's, and others as
+        # they are met.
         highest = int(np.argmax(space.power_limits_w)) if space.power_limits_w else 0
-        self._columns: dict[float | None, int] = {None: highest, **{limit: i for i, limit in enumerate(space.power_limits_w)}}
+        self._columns: dict[float | None, int] = {
+            None: highest,
+            **{limit: i for i, limit in enumerate(space.power_limits_w)},
+        }
 
     @property
     def arms(self) -> int:
@@ -181,7 +203,13 @@ class Evidence:
 
     def _refine(self, run: Run) -> None:
         """A whole run tells better what its epochs take than the seconds of a slice did."""
-        if run.power_limit_w is None or run.profile_time_s > 0 or run.epochs < 1 or run.state == "crashed" or run.time_s <= 0:
+        if (
+            run.power_limit_w is None
+            or run.profile_time_s > 0
+            or run.epochs < 1
+            or run.state == "crashed"
+            or run.time_s <= 0
+        ):
             return
         at = run.arm, self.column(run.power_limit_w)
         if self.epoch_time_s[at] > 0:  # halfway each time: one run that was disturbed is soon forgotten
@@ -237,7 +265,11 @@ class Evidence:
         """A copy with one run more; the profile is shared."""
         other = copy(self)
         other.runs, other.local = [*self.runs, run], [*self.local, True]
-        other.count, other.sum_log, other.sum_log2 = self.count.copy(), self.sum_log.copy(), self.sum_log2.copy()
+        other.count, other.sum_log, other.sum_log2 = (
+            self.count.copy(),
+            self.sum_log.copy(),
+            self.sum_log2.copy(),
+        )
         other.bounds, other.crashes = dict(self.bounds), self.crashes.copy()
         other._tally(run)
         return other
@@ -269,7 +301,9 @@ class Evidence:
 
     @property
     def usable(self) -> np.ndarray:
-        """Batch sizes that have not crashed, nor are larger than one that has: memory grows with them. What has reached the target is."""
+        """Batch sizes that have not crashed, nor are larger than one that has: memory grows with them.
+        What has reached the target is.
+        """
         crashed = np.flatnonzero((self.crashes > 0) & (self.count == 0))
         reached = np.flatnonzero(self.count)
         crashed = crashed[crashed > (reached[-1] if len(reached) else -1)]
@@ -296,17 +330,37 @@ class Evidence:
         runs = history.runs.filter(pl.col("batch_size").is_in(known.implode())).sort("run")
         levels: dict[int, dict[float, float]] = {}
         if history.milestones.height:
-            # Only the newest runs' milestones are used; thousands of older ones would cost time and say nothing more.
+            # Only the newest runs' milestones are used; thousands of older ones would cost time and say
+            # nothing more.
             newest = set(runs.filter(pl.col("state") != "running")["run"].tail(MILESTONE_RUNS).to_list())
-            for number, level, epoch in history.milestones.filter(pl.col("run") > min(newest, default=0) - 1).iter_rows():
+            for number, level, epoch in history.milestones.filter(
+                pl.col("run") > min(newest, default=0) - 1
+            ).iter_rows():
                 if number in newest:
                     levels.setdefault(number, {})[level] = epoch
-        profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode())).sort("run", nulls_last=False)
-        measured = [row for row in profiles.iter_rows() if row[5] is None or space.gpu is None or row[5] == space.gpu]
+        profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode())).sort(
+            "run", nulls_last=False
+        )
+        measured = [
+            row for row in profiles.iter_rows() if row[5] is None or space.gpu is None or row[5] == space.gpu
+        ]
         at = 0
         # Columns as lists: a tuple of Python objects for every row takes longer than counting it.
         columns = [runs[name].to_list() for name in RUNS]
-        for number, recurrence, b, limit_w, state, epochs, time_s, energy_j, p_time, p_energy, target, gpu in zip(*columns, strict=True):
+        for (
+            number,
+            recurrence,
+            b,
+            limit_w,
+            state,
+            epochs,
+            time_s,
+            energy_j,
+            p_time,
+            p_energy,
+            target,
+            gpu,
+        ) in zip(*columns, strict=True):
             while at < len(measured) and (measured[at][0] is None or measured[at][0] <= number):
                 evidence.add_profile(evidence.index[measured[at][1]], *measured[at][2:5])
                 at += 1
@@ -319,7 +373,16 @@ class Evidence:
             else:
                 p_time, p_energy = p_time or 0.0, p_energy or 0.0
                 run = Run(
-                    arm, state, epochs, time_s + p_time, energy_j + p_energy, p_time, p_energy, recurrence, limit_w, levels.get(number, {})
+                    arm,
+                    state,
+                    epochs,
+                    time_s + p_time,
+                    energy_j + p_energy,
+                    p_time,
+                    p_energy,
+                    recurrence,
+                    limit_w,
+                    levels.get(number, {}),
                 )
                 evidence.add(run, local=gpu is None or space.gpu is None or gpu == space.gpu)
         for row in measured[at:]:

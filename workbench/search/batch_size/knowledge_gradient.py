@@ -1,8 +1,10 @@
 """Our policy: what a try is worth over the next recurrences, and when to stop it.
 
-The cost of a recurrence is epochs x cost of an epoch. The second is known from seconds of profiling, the first is believed
-(`epochs.py`). A try at a batch size is worth what it costs now, with the best moment to stop it, plus what the recurrences
-of a planning horizon will cost once it is known: the knowledge gradient (Frazier, Powell and Dayanik, 2008) over several further
+The cost of a recurrence is epochs x cost of an epoch. The second is known from seconds of profiling, the
+first is believed (`epochs.py`). A try at a batch size is worth what it costs now, with the best moment to
+stop it, plus what the recurrences
+of a planning horizon will cost once it is known: the knowledge gradient (Frazier, Powell and Dayanik, 2008)
+    over several further
 samples, since one alone often changes no decision although two would.
 """
 
@@ -20,11 +22,14 @@ from .history import Evidence, Run
 from .policy import Progress, Proposal
 
 _BINS = 16
-_SURE = 0.2  # runs: what a try is expected to save; below that it is thought over, with `_CONFIRM` times the draws
+# runs: what a try is expected to save; below that it is thought over, with `_CONFIRM` times the draws
+_SURE = 0.2
 _CONFIRM = 4
 _CHANCE = 2.0  # times the slope that chance alone would show is taken off
-_FIRST_CAP = 1.5  # of the default's cost: a first run that would be dearer counts as one lost, and the default's after it
-_FIRST_WALL = 0.05  # per octave; later tries run the same risk anyway, so that the first one is not made to carry more of it
+# of the default's cost: a first run that would be dearer counts as one lost, and the default's after it
+_FIRST_CAP = 1.5
+# per octave; later tries run the same risk anyway, so that the first one is not made to carry more of it
+_FIRST_WALL = 0.05
 _FIRST_SLICES = 4  # at most, before the first run
 _HOPE = 0.3  # quantile of what a batch size may cost that makes a slice worthwhile
 _MARGIN = 1.3  # beyond the longest run believed in, so that an honest run is not cut at its end
@@ -41,8 +46,8 @@ class KnowledgeGradient:
         samples: Further runs at a batch size that are weighed as one plan.
         draws: Draws from the belief.
         reach: A step down or up goes at most so many octaves beyond what has reached the target.
-        first_below: The first run is not at the default where another batch size is expected to cost less than so many times as much,
-            by what an epoch costs there; 0 always begins at the default.
+        first_below: The first run is not at the default where another batch size is expected to cost less
+            than so many times as much, by what an epoch costs there; 0 always begins at the default.
     """
 
     safe: bool = False
@@ -62,12 +67,18 @@ class KnowledgeGradient:
         space = evidence.space
         if not evidence.count.any() or not evidence.in_profile.any():
             fresh = not evidence.runs and not evidence.in_flight.any()
-            begin = self._begin(evidence, objective, rng) if fresh and self.first_below > 0 and not self.safe else None
+            begin = (
+                self._begin(evidence, objective, rng)
+                if fresh and self.first_below > 0 and not self.safe
+                else None
+            )
             return begin or self._first(evidence, objective)
         settled = self._settled(evidence, objective)
         if settled is not None:
             limit = _best_limit(evidence, settled, objective)
-            return Proposal(space.batch_sizes[settled], limit, stop_after_epochs=space.max_epochs, reason="best so far")
+            return Proposal(
+                space.batch_sizes[settled], limit, stop_after_epochs=space.max_epochs, reason="best so far"
+            )
         belief = believe(evidence, objective, self.prior, self.draws, rng)
         purse = self._budget(evidence, objective, belief) if self.safe else math.inf
         options = weigh(belief, evidence, objective, self, purse)
@@ -75,8 +86,15 @@ class KnowledgeGradient:
         arm = int(np.argmin(options.value)) if not evidence.in_flight.any() else incumbent
         gain = (options.value[incumbent] - options.value[arm]) / options.expected[incumbent]
         if 0 < gain < _SURE and evidence.in_profile[arm]:
-            # Asked often enough, chance draws in favour of a try some day. A thought is cheap, a try is not: once more, with more draws.
-            options = weigh(believe(evidence, objective, self.prior, _CONFIRM * self.draws, rng), evidence, objective, self, purse)
+            # Asked often enough, chance draws in favour of a try some day. A thought is cheap, a try is not:
+            # once more, with more draws.
+            options = weigh(
+                believe(evidence, objective, self.prior, _CONFIRM * self.draws, rng),
+                evidence,
+                objective,
+                self,
+                purse,
+            )
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
         stop = float(options.stop[arm])
@@ -86,20 +104,31 @@ class KnowledgeGradient:
         reason = "best so far" if arm == incumbent else "worth a try"
         if arm == incumbent:
             stop = float(space.max_epochs)
-        limit = _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1 else None
-        return Proposal(space.batch_sizes[arm], limit, stop_after_epochs=min(stop, space.max_epochs), reason=reason)
+        limit = (
+            _best_limit(evidence, arm, objective)
+            if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
+            else None
+        )
+        return Proposal(
+            space.batch_sizes[arm], limit, stop_after_epochs=min(stop, space.max_epochs), reason=reason
+        )
 
-    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def watch(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         if progress.epochs >= proposal.stop_after_epochs:
             return "so many epochs are not worth it"
         if not progress.milestones or progress.epochs not in progress.milestones.values():
             return None
         return self._lagging(evidence, objective, proposal, progress)
 
-    def _lagging(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def _lagging(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         """Whether the metric's course says that the run is better stopped now."""
         arm = evidence.index[proposal.batch_size]
-        # One that has got there before is not cut by how it starts: that bias would keep it from ever being known.
+        # One that has got there before is not cut by how it starts: that bias would keep it from ever being
+        # known.
         if evidence.count[arm] or proposal.stop_after_epochs >= evidence.space.max_epochs:
             return None
         # What an earlier try has shown by then was known when this one was begun.
@@ -120,15 +149,28 @@ class KnowledgeGradient:
         allowed = tried.copy()
         allowed[arm] = True
         horizon = max(self.horizon, self.growth * float(evidence.count.sum()))
-        # As many samples as `ask` weighed: a try that pays only together with a second one must not be stopped for not paying alone.
+        # As many samples as `ask` weighed: a try that pays only together with a second one must not be
+        # stopped for not paying alone.
         alone = np.array([arm])
-        going_on, _ = _plans(belief, costs, alone, fallback, allowed, objective.degree, horizon, self.samples, sunk=progress.epochs)
+        going_on, _ = _plans(
+            belief,
+            costs,
+            alone,
+            fallback,
+            allowed,
+            objective.degree,
+            horizon,
+            self.samples,
+            sunk=progress.epochs,
+        )
         return "its metric lags behind: stopping now costs less" if horizon * fallback < going_on[0] else None
 
     def _settled(self, evidence: Evidence, objective: Objective) -> int | None:
-        """The best batch size by its own runs, where one more run since the last thought cannot have changed much.
+        """The best batch size by its own runs, where one more run since the last thought cannot have changed
+        much.
 
-        After the first dozen runs, worth is weighed anew at every eighth of the runs so far: thoughts are dear, and one result among
+        After the first dozen runs, worth is weighed anew at every eighth of the runs so far: thoughts are
+            dear, and one result among
         fifty says little. A result of another batch size than the best is always thought about.
         """
         runs = len(evidence.runs) - evidence.since
@@ -138,14 +180,20 @@ class KnowledgeGradient:
         known = (evidence.count >= 3) & ~np.isnan(costs).all(axis=1)
         if not known.any():
             return None
-        mean = np.exp(objective.degree * evidence.sum_log[known] / evidence.count[known]) * np.nanmin(costs[known], axis=1)
+        mean = np.exp(objective.degree * evidence.sum_log[known] / evidence.count[known]) * np.nanmin(
+            costs[known], axis=1
+        )
         arm = int(np.flatnonzero(known)[np.argmin(mean)])
         return arm if evidence.runs[-1].arm == arm and evidence.runs[-1].state == "reached" else None
 
     def _first(self, evidence: Evidence, objective: Objective) -> Proposal:
-        """The default, until it has reached the target; where it does not, what is nearest and has failed least often."""
+        """The default, until it has reached the target; where it does not, what is nearest and has failed
+        least often.
+        """
         space = evidence.space
-        if evidence.count.any():  # this is what has reached the changed job's target, or was settled on with another card
+        if (
+            evidence.count.any()
+        ):  # this is what has reached the changed job's target, or was settled on with another card
             arm = int(np.argmax(evidence.count))
             reason = f"the {'job' if evidence.since else 'card'} is another one: what does an epoch cost now?"
             return Proposal(space.batch_sizes[arm], stop_after_epochs=space.max_epochs, reason=reason)
@@ -155,14 +203,24 @@ class KnowledgeGradient:
         distance = np.abs(evidence.octaves - evidence.octaves[evidence.default])
         usable = evidence.usable if evidence.usable.any() else np.ones(evidence.arms, dtype=bool)
         arm = int(np.argmin(np.where(usable, np.maximum(failures - 1, 0) * 2 + distance, np.inf)))
-        limit = _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1 else None
-        return Proposal(space.batch_sizes[arm], limit, stop_after_epochs=space.max_epochs, reason="nothing has reached the target here yet")
+        limit = (
+            _best_limit(evidence, arm, objective)
+            if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
+            else None
+        )
+        return Proposal(
+            space.batch_sizes[arm],
+            limit,
+            stop_after_epochs=space.max_epochs,
+            reason="nothing has reached the target here yet",
+        )
 
     def _begin(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal | None:
         """The first run, where it had better not be at the default: None where the default it is.
 
-        What an epoch costs is known from slices of seconds; of the epochs only how they may compare is believed. A batch size that does
-        not get there is paid for twice, so unlikely good luck (`_FIRST_CAP`) does not count for more than that.
+        What an epoch costs is known from slices of seconds; of the epochs only how they may compare is
+        believed. A batch size that does not get there is paid for twice, so unlikely good luck (`_FIRST_CAP`)
+        does not count for more than that.
         """
         space, default = evidence.space, evidence.default
         if not space.power_limits_w or space.max_epochs < 2 or evidence.usable.sum() < 2:
@@ -179,19 +237,29 @@ class KnowledgeGradient:
         if score[arm] >= self.first_below:
             # A slice is cheap where a good end of what is believed would change this.
             hope = np.where(near & ~evidence.in_profile, np.quantile(ratio, _HOPE, axis=0), np.inf)
-            arm = int(np.argmin(hope)) if evidence.in_profile.sum() < _FIRST_SLICES and hope.min() < self.first_below else default
+            arm = (
+                int(np.argmin(hope))
+                if evidence.in_profile.sum() < _FIRST_SLICES and hope.min() < self.first_below
+                else default
+            )
         if arm == default:
             return None
         if not evidence.in_profile[arm]:
             return Proposal(space.batch_sizes[arm], highest, "slice", reason="what does an epoch cost here?")
-        # The default gets there within all its epochs; what has cost as much as those would have is dearer than the default.
+        # The default gets there within all its epochs; what has cost as much as those would have is dearer
+        # than the default.
         each = evidence.epoch_costs(objective)
         most = space.max_epochs * (np.nanmin(each[default]) / np.nanmin(each[arm])) ** (1 / objective.degree)
         stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
-        return Proposal(space.batch_sizes[arm], stop_after_epochs=stop, reason="its epochs are far cheaper than the default's")
+        return Proposal(
+            space.batch_sizes[arm],
+            stop_after_epochs=stop,
+            reason="its epochs are far cheaper than the default's",
+        )
 
     def _budget(self, evidence: Evidence, objective: Objective, belief: EpochPosterior) -> float:
-        """What has been saved so far against the default batch size at the highest limit, with this recurrence at the default's price.
+        """What has been saved so far against the default batch size at the highest limit, with this
+        recurrence at the default's price.
 
         A try may cost this much in all, the run that follows a stopped one included.
         """
@@ -206,14 +274,22 @@ class KnowledgeGradient:
         if objective.degree == 1:
             spent = float(objective.cost(evidence.spent_time_s, evidence.spent_energy_j))
         else:
-            mine = [(run.time_s, run.energy_j) for run, local in zip(evidence.runs, evidence.local, strict=True) if local]
-            spent = sum(float(objective.cost(time_s, energy_j)) for time_s, energy_j in mine + evidence.slices)
+            mine = [
+                (run.time_s, run.energy_j)
+                for run, local in zip(evidence.runs, evidence.local, strict=True)
+                if local
+            ]
+            spent = sum(
+                float(objective.cost(time_s, energy_j)) for time_s, energy_j in mine + evidence.slices
+            )
         return each * (evidence.recurrences + 1) - spent
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateValues:
-    """Per batch size: what a try is worth (total over the horizon, lower is better), where to stop it, its expected cost; the incumbent."""
+    """Per batch size: what a try is worth (total over the horizon, lower is better), where to stop it, its
+    expected cost; the incumbent.
+    """
 
     value: np.ndarray
     stop: np.ndarray
@@ -221,7 +297,13 @@ class CandidateValues:
     incumbent: int
 
 
-def weigh(belief: EpochPosterior, evidence: Evidence, objective: Objective, policy: KnowledgeGradient, purse: float = math.inf) -> CandidateValues:
+def weigh(
+    belief: EpochPosterior,
+    evidence: Evidence,
+    objective: Objective,
+    policy: KnowledgeGradient,
+    purse: float = math.inf,
+) -> CandidateValues:
     """The worth of a try at every batch size."""
     costs = _run_costs(belief, objective)
     expected = costs.mean(axis=0)
@@ -239,13 +321,17 @@ def weigh(belief: EpochPosterior, evidence: Evidence, objective: Objective, poli
     arms = arms[arms != incumbent]
     if len(arms):
         fallback = float(expected[incumbent])
-        value[arms], stop[arms] = _plans(belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, purse=purse)
+        value[arms], stop[arms] = _plans(
+            belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, purse=purse
+        )
     return CandidateValues(value, stop, expected, incumbent)
 
 
 def _run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     degree = objective.degree
-    return np.asarray(np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost)
+    return np.asarray(
+        np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost
+    )
 
 
 @lru_cache(maxsize=8)
@@ -254,19 +340,32 @@ def _shock(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(count)
 
 
-def _plans(belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback: float, allowed: np.ndarray, degree: int, horizon: float,
-           samples: tuple[int, ...], sunk: float = 0.0, purse: float = math.inf) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the first try is to be stopped.
+def _plans(
+    belief: EpochPosterior,
+    costs: np.ndarray,
+    arms: np.ndarray,
+    fallback: float,
+    allowed: np.ndarray,
+    degree: int,
+    horizon: float,
+    samples: tuple[int, ...],
+    sunk: float = 0.0,
+    purse: float = math.inf,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the
+    first try is to be stopped.
 
-    Draws are sorted by the epochs that the tries would show, and cut into bins. After bin k is where a run may be stopped. Axes: number
-    of tries, batch size, draw or bin (`sunk` epochs of the first try are done already).
+    Draws are sorted by the epochs that the tries would show, and cut into bins. After bin k is where a run
+    may be stopped. Axes: number of tries, batch size, draw or bin (`sunk` epochs of the first try are done
+    already).
     """
     draws = len(costs)
     bins = min(_BINS, draws)
     tries = np.asarray(samples, dtype=float)[:, None, None]
     seen = belief.log_epochs[:, arms].T + belief.noise / np.sqrt(tries) * _shock(draws)
     if sunk:
-        # Given that the run has gone so far, only draws in which it goes further are left; a few remain always.
+        # Given that the run has gone so far, only draws in which it goes further are left; a few remain
+        # always.
         seen = np.maximum(seen, math.log(sunk + 0.5))
     order = np.argsort(seen, axis=-1)
     ranked = np.take_along_axis(seen, order, axis=-1)
@@ -274,7 +373,9 @@ def _plans(belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback
     def binned(values: np.ndarray) -> np.ndarray:
         """Of every draw to the mean of every bin."""
         sorted_ = np.take_along_axis(np.broadcast_to(values, seen.shape), order, axis=-1)
-        return np.asarray(sorted_[..., : draws - draws % bins].reshape(*seen.shape[:2], bins, -1).mean(axis=-1))
+        return np.asarray(
+            sorted_[..., : draws - draws % bins].reshape(*seen.shape[:2], bins, -1).mean(axis=-1)
+        )
 
     # Draws in which training never gets there must not tilt the line.
     usual = np.clip(seen, ranked[..., [draws // 20]], ranked[..., [draws * 17 // 20]])
@@ -283,12 +384,13 @@ def _plans(belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback
     off = near - near.mean(axis=0)
     squares = np.maximum((centred**2).sum(axis=-1, keepdims=True), 1e-12)
     slope = centred @ off / squares
-    # A line through few draws is never flat, and the least of many such lines flatters: what chance would explain is taken off.
+    # A line through few draws is never flat, and the least of many such lines flatters: what chance would
+    # explain is taken off.
     explained = slope**2 * squares
     chance = np.maximum((off**2).sum(axis=0) - explained, 0) / draws
     slope = slope * np.maximum(1 - _CHANCE * chance / np.maximum(explained, 1e-300), 0)
-    # What would be believed of all after the tries: of the batch size itself its bin, of others along a line. Bins of others
-    # would be noisy means of few draws, and the least of noisy means flatters.
+    # What would be believed of all after the tries: of the batch size itself its bin, of others along a line.
+    # Bins of others would be noisy means of few draws, and the least of noisy means flatters.
     future = costs.mean(axis=0) + binned(centred)[..., None] * slope[:, :, None, :]
     others = allowed & (np.arange(len(allowed)) != arms[:, None])
     rest_best = np.where(others[:, None, :], future, np.inf).min(axis=-1)
@@ -301,13 +403,19 @@ def _plans(belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback
 
     def tail(values: np.ndarray) -> np.ndarray:
         """Mean of the bins beyond each."""
-        return np.asarray((values.sum(axis=-1, keepdims=True) - np.cumsum(values, axis=-1)) / np.maximum(after, 1))
+        return np.asarray(
+            (values.sum(axis=-1, keepdims=True) - np.cumsum(values, axis=-1)) / np.maximum(after, 1)
+        )
 
     stopped = np.maximum(limits**degree - sunk**degree, 0) * tail(each) + fallback
     now = (np.cumsum(spent, axis=-1) + after * stopped) / bins
     # Of a stopped run only that it is long is learned: the bins beyond are one.
-    later = (np.cumsum(np.minimum(rest_best, own), axis=-1) + after * np.minimum(tail(own), tail(rest_best))) / bins
-    again = (tries - 1) * sunk**degree * each.mean(axis=-1, keepdims=True)  # what is done counts for the first of the tries only
+    later = (
+        np.cumsum(np.minimum(rest_best, own), axis=-1) + after * np.minimum(tail(own), tail(rest_best))
+    ) / bins
+    again = (
+        (tries - 1) * sunk**degree * each.mean(axis=-1, keepdims=True)
+    )  # what is done counts for the first of the tries only
     total = tries * now + again + (horizon - tries) * later
     if purse < math.inf:
         # The worst that can happen: the run gets to where it is stopped, and another one follows.

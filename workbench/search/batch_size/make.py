@@ -8,8 +8,11 @@ from .policy import BatchSizePolicy
 from .zeus import DefaultBatchSize, ZeusPolicy
 
 
-def make_policy(name: str = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0, window: int = 0) -> BatchSizePolicy:
-    """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power limit, no search).
+def make_policy(
+    name: str = "knowledge-gradient", *, safe: bool = False, beta: float = 2.0, window: int = 0
+) -> BatchSizePolicy:
+    """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power
+    limit, no search).
 
     Args:
         name: Which.

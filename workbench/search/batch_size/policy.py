@@ -3,12 +3,14 @@
     policy = make.make_policy("knowledge-gradient")
     evidence = Evidence.of(history, space)                 # or kept, and told with `evidence.add(...)`
     proposal = policy.ask(evidence, objective, rng)        # what to run now
-    reason = policy.watch(evidence, objective, proposal, progress)   # inside the run, after each epoch: None, or why to stop
+    reason = policy.watch(evidence, objective, proposal, progress)   # inside the run, after each epoch: None,
+                                                                     or why to stop
 
-`ask` depends on nothing but its arguments, so two processes may ask over one history, and history can be scored anew with
-another objective. A proposal with the purpose "slice" wants a few seconds of that batch size at `power_limit_w`, to learn what an
-epoch costs there; add the profile to the history and ask again. One with `power_limit_w` None wants all limits profiled in the
-first iterations of the run ("just in time"; Zeus, NSDI'23, section 4.2). A run that did not reach its target is retried: ask again.
+`ask` depends on nothing but its arguments, so two processes may ask over one history, and history can be
+scored anew with another objective. A proposal with the purpose "slice" wants a few seconds of that batch size
+at `power_limit_w`, to learn what an epoch costs there; add the profile to the history and ask again. One with
+`power_limit_w` None wants all limits profiled in the first iterations of the run ("just in time"; Zeus,
+NSDI'23, section 4.2). A run that did not reach its target is retried: ask again.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: epochs done, what it has cost, and the epoch in which each level of the metric was first reached."""
+    """How far a run is: epochs done, what it has cost, and the epoch in which each level of the metric was
+    first reached.
+    """
 
     epochs: float
     cost: float
@@ -64,14 +68,20 @@ class BatchSizePolicy(Protocol):
         """What to do next, given everything known."""
         ...
 
-    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def watch(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         """After an epoch of a run that has not reached its target: None to go on, or why to stop."""
         ...
 
 
-def ask(policy: BatchSizePolicy, history: RunHistory, space: Space, objective: Objective, rng: np.random.Generator) -> Proposal:
-    """`policy.ask` over frames. The first call counts them; later ones of the same history take no longer than from kept evidence."""
+def ask(
+    policy: BatchSizePolicy, history: RunHistory, space: Space, objective: Objective, rng: np.random.Generator
+) -> Proposal:
+    """`policy.ask` over frames. The first call counts them; later ones of the same history take no longer
+    than from kept evidence.
+    """
     return policy.ask(history.evidence(space), objective, rng)
 
 
-__all__ = ["Evidence", "RunHistory", "BatchSizePolicy", "Progress", "Proposal", "Space", "ask"]
+__all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "RunHistory", "Space", "ask"]

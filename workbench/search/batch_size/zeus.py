@@ -1,12 +1,16 @@
-"""The paper's policy (Zeus, NSDI'23, sections 4.3 and 4.4): pruning exploration, then Gaussian Thompson sampling.
+"""The paper's policy (Zeus, NSDI'23, sections 4.3 and 4.4): pruning exploration, then Gaussian Thompson
+sampling.
 
-Two rounds: from the default batch size downwards until one fails, then upwards until one fails; the next round starts at the
-cheapest survivor. After that, one Gaussian arm per survivor, variance from its own results, flat prior. Runs are stopped before
-the epoch in which they would cost more than `beta` times the least cost of a recurrence so far.
+Two rounds: from the default batch size downwards until one fails, then upwards until one fails; the next
+    round starts at the
+cheapest survivor. After that, one Gaussian arm per survivor, variance from its own results, flat prior. Runs
+are stopped before the epoch in which they would cost more than `beta` times the least cost of a recurrence so
+far.
 
-What differs from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is profiled, so the
-profiling in a first run does not count against its batch size for ever; a run that did not reach its target is never booked as
-cheaper than what stopped it; a batch size that crashes is pruned; where nothing survives, the default does.
+What differs from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is
+profiled, so the profiling in a first run does not count against its batch size for ever; a run that did not
+reach its target is never booked as cheaper than what stopped it; a batch size that crashes is pruned; where
+nothing survives, the default does.
 """
 
 from __future__ import annotations
@@ -72,7 +76,9 @@ class ZeusPolicy:
             reason=why,
         )
 
-    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def watch(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         each = progress.cost / progress.epochs if progress.epochs else 0.0
         if progress.cost + each > proposal.stop_after_cost * (1 + 1e-12):
             return f"one more epoch would cost more than {self.beta:g} times the least cost so far"
@@ -127,7 +133,10 @@ class ZeusPolicy:
         return None, arms
 
     def _sample(self, booked: list[_Booked], survivors: list[int], rng: np.random.Generator) -> int:
-        rewards = {arm: [-b.cost for b in booked if b.arm == arm][-self.window if self.window else 0 :] for arm in survivors}
+        rewards = {
+            arm: [-b.cost for b in booked if b.arm == arm][-self.window if self.window else 0 :]
+            for arm in survivors
+        }
         for i in rng.choice(len(survivors), len(survivors), replace=False):
             arm = survivors[int(i)]
             if len(rewards[arm]) < 2:
@@ -153,14 +162,22 @@ class DefaultBatchSize:
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         limit = _best_limit(evidence, evidence.default, objective)
-        return Proposal(evidence.space.default, limit, stop_after_epochs=evidence.space.max_epochs, reason="the default batch size")
+        return Proposal(
+            evidence.space.default,
+            limit,
+            stop_after_epochs=evidence.space.max_epochs,
+            reason="the default batch size",
+        )
 
-    def watch(self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress) -> str | None:
+    def watch(
+        self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
+    ) -> str | None:
         return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
 
 
 def _next_of(results: Iterator[_Booked], arm: int) -> _Booked | None:
-    # Results of other batch sizes come from concurrent runs: they stay in the arms' histories and do not steer the pruning.
+    # Results of other batch sizes come from concurrent runs: they stay in the arms' histories and do not
+    # steer the pruning.
     return next((result for result in results if result.arm == arm), None)
 
 

@@ -1,7 +1,7 @@
 """What every search over settings keeps: the probes told so far, their errors, and the bound on the slowdown.
 
-A probe is some whole iterations of the running job at one setting. Probes of a setting pool, so a second one at the reference sharpens
-everything that is relative to it.
+A probe is some whole iterations of the running job at one setting. Probes of a setting pool, so a second one
+at the reference sharpens everything that is relative to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ Z = 1.96
 SCATTER = 0.01  # of the length of iterations, until it is known
 BELIEVED = 8.0  # iterations that this first guess counts for
 FLOOR = 0.003  # temperature and the like: no probe tells more exactly what the next minutes will be
-EDGE_S = 0.025  # of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
+# of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
+EDGE_S = 0.025
 ERROR = 0.01  # relative 95 % error that a probe is made long enough for
 LONGEST_S = 15.0  # of a probe, but for one iteration that takes longer
 
@@ -72,7 +73,9 @@ class Choice:
 
 
 class Pooled(NamedTuple):
-    """All probes of one setting as one: an iteration's time and energy, and their relative standard errors."""
+    """All probes of one setting as one: an iteration's time and energy, and their relative standard
+    errors.
+    """
 
     time_s: float
     energy_j: float
@@ -85,7 +88,8 @@ class Probing:
 
     Args:
         space: The settings.
-        objective: What is to be small. `EnergyWithin` brings its own bound, which `max_slowdown` then may not contradict.
+        objective: What is to be small. `EnergyWithin` brings its own bound, which `max_slowdown` then may not
+            contradict.
         max_slowdown: Allowed share of additional time of an iteration; None for no bound.
         prior: A prediction made before any probe (`predictor.Prediction`).
         counter_update_s: How often the energy counter moves.
@@ -115,10 +119,13 @@ class Probing:
         self.unreachable: dict[Setting, str] = {}
         self._told: list[tuple[int, int, float, float, float, float | None]] = []
         if prior is not None and getattr(prior, "space", space).settings != space.settings:
-            raise UsageError("the prediction is for other settings than those of this search; predict for the same space")
+            raise UsageError(
+                "the prediction is for other settings than those of this search; predict for the same space"
+            )
         if prior is not None and len(getattr(prior, "frame", ())) != len(space):
             raise UsageError(
-                f"the prediction has {len(getattr(prior, 'frame', ()))} settings and this search {len(space)}; predict for the same space"
+                f"the prediction has {len(getattr(prior, 'frame', ()))} settings and this search "
+                f"{len(space)}; predict for the same space"
             )
 
     # what is known
@@ -130,9 +137,18 @@ class Probing:
         for row, iterations, time_s, energy_j, uncertainty_j, _ in self._told:
             each = self.space.settings[row]
             rows.append(
-                (each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j, uncertainty_j,
-                 time_s / iterations, energy_j / iterations)
-            )  # fmt: skip
+                (
+                    each.power_limit_w,
+                    each.sm_clock_mhz,
+                    each.mem_clock_mhz,
+                    iterations,
+                    time_s,
+                    energy_j,
+                    uncertainty_j,
+                    time_s / iterations,
+                    energy_j / iterations,
+                )
+            )
         return pl.DataFrame(rows, schema=PROBES, orient="row")
 
     def tell(
@@ -159,14 +175,26 @@ class Probing:
         check_measured(time_s, energy_j)
         if iterations < 1 or not time_s > 0 or not energy_j > 0:
             raise MeasurementError(
-                f"a probe of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure one whole iteration or more"
+                f"a probe of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure "
+                "one whole iteration or more"
             )
         if not energy_uncertainty_j >= 0 or not math.isfinite(energy_uncertainty_j):
-            raise MeasurementError(f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J")
+            raise MeasurementError(
+                f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J"
+            )
         if iteration_sd_s is not None and not (iteration_sd_s >= 0 and math.isfinite(iteration_sd_s)):
             raise MeasurementError(f"iterations scatter by 0 s or more, not by {iteration_sd_s:g} s")
         row = self.space.row(setting)
-        self._told.append((row, int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j), iteration_sd_s))
+        self._told.append(
+            (
+                row,
+                int(iterations),
+                float(time_s),
+                float(energy_j),
+                float(energy_uncertainty_j),
+                iteration_sd_s,
+            )
+        )
         self._changed(row)
 
     def cannot(self, setting: Setting, reason: str) -> None:
@@ -178,10 +206,16 @@ class Probing:
 
         Args:
             setting: Where it runs.
-            iterations: Whole ones that it has seen, in `time_s` seconds. 0: the first has lasted so long and has not ended.
+            iterations: Whole ones that it has seen, in `time_s` seconds. 0: the first has lasted so long and
+                has not ended.
         """
         reference = self.pooled(self.space.reference_row)
-        if self.max_slowdown is None or reference is None or self.space.row(setting) == self.space.reference_row or not time_s > 0:
+        if (
+            self.max_slowdown is None
+            or reference is None
+            or self.space.row(setting) == self.space.reference_row
+            or not time_s > 0
+        ):
             return False
         count = max(iterations, 1)
         error = math.hypot(self.scatter / math.sqrt(count), reference.time_error)
@@ -194,7 +228,9 @@ class Probing:
 
     @property
     def scatter(self) -> float:
-        """Relative scatter of single iterations, from those that were timed and what is assumed before there are any."""
+        """Relative scatter of single iterations, from those that were timed and what is assumed before
+        there are any.
+        """
         count, squares = BELIEVED, BELIEVED * SCATTER**2
         for _, iterations, time_s, _, _, sd_s in self._told:
             if sd_s is not None and iterations > 1:
@@ -208,12 +244,19 @@ class Probing:
         rows = []
         for _, iterations, _, energy_j, uncertainty_j, _ in self._told:
             time_error = scatter / math.sqrt(iterations)
-            rows.append((math.hypot(time_error, FLOOR), math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, FLOOR)))
+            rows.append(
+                (
+                    math.hypot(time_error, FLOOR),
+                    math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, FLOOR),
+                )
+            )
         return np.array(rows).reshape(len(rows), 2)
 
     def pooled(self, row: int) -> Pooled | None:
         """All probes of a setting as one; None where it was not probed."""
-        mine = [(told, error) for told, error in zip(self._told, self.errors(), strict=True) if told[0] == row]
+        mine = [
+            (told, error) for told, error in zip(self._told, self.errors(), strict=True) if told[0] == row
+        ]
         if not mine:
             return None
         parts = np.array([(math.log(told[2] / told[1]), math.log(told[3] / told[1])) for told, _ in mine])
@@ -251,7 +294,10 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
     mine = objective.slowdown - 1 if isinstance(objective, EnergyWithin) else None
     for bound in (max_slowdown, mine):
         if bound is not None and not 0 <= bound <= 1:
-            raise UsageError(f"the allowed slowdown is {100 * bound:g} %; give a share from 0 to 1 (0.05 is 5 %), or None for no bound")
+            raise UsageError(
+                f"the allowed slowdown is {100 * bound:g} %; give a share from 0 to 1 (0.05 is 5 %), or None "
+                "for no bound"
+            )
     if mine is not None:
         return Energy(), mine if max_slowdown is None else min(mine, max_slowdown)
     return objective if objective is not None else Energy(), max_slowdown
@@ -261,11 +307,15 @@ class ProbedSearch(Probing):
     """A search that believes its probes alone, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:
-        """One row a setting; null where it was not probed. Ratios and relative standard deviations are to the reference's."""
+        """One row a setting; null where it was not probed. Ratios and relative standard deviations are to
+        the reference's.
+        """
         counts = np.bincount([told[0] for told in self._told], minlength=len(self.space))
         choices = {row: self._told_of(row) for row in np.flatnonzero(counts).tolist()}
         columns = {
-            name: [getattr(choices[row], name) if choices.get(row) else None for row in range(len(self.space))]
+            name: [
+                getattr(choices[row], name) if choices.get(row) else None for row in range(len(self.space))
+            ]
             for name in ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
         }
         typed = {name: pl.Series(name, values, dtype=pl.Float64) for name, values in columns.items()}
@@ -277,11 +327,19 @@ class ProbedSearch(Probing):
         Raises:
             MeasurementError: nothing was probed yet.
         """
-        objective, bound = bounded(objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown)
+        objective, bound = bounded(
+            objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown
+        )
         here = self.space.reference_row
         if self.pooled(here) is None:
             raise MeasurementError("nothing is known yet; probe the reference first")
-        rows = sorted({told[0] for told in self._told if told[0] == here or self.space.settings[told[0]] not in self.unreachable})
+        rows = sorted(
+            {
+                told[0]
+                for told in self._told
+                if told[0] == here or self.space.settings[told[0]] not in self.unreachable
+            }
+        )
         best = rows[0]
         for row in rows[1:]:
             if self.better(row, best, objective, bound):
@@ -290,8 +348,12 @@ class ProbedSearch(Probing):
         assert found is not None
         return found
 
-    def better(self, row: int, other: int, objective: Objective | None = None, bound: float | None = None) -> bool:
-        """GPOEO's rule: of two that keep the bound the cheaper, of two that do not the faster, else the one that does."""
+    def better(
+        self, row: int, other: int, objective: Objective | None = None, bound: float | None = None
+    ) -> bool:
+        """GPOEO's rule: of two that keep the bound the cheaper, of two that do not the faster, else the
+        one that does.
+        """
         objective = objective or self.objective
         bound = self.max_slowdown if bound is None else bound
         mine, theirs = self.slowdown(row), self.slowdown(other)
@@ -312,7 +374,9 @@ class ProbedSearch(Probing):
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
         assert here is not None
         assert reference is not None
-        return float(objective.cost(here.time_s, here.energy_j) / objective.cost(reference.time_s, reference.energy_j))
+        return float(
+            objective.cost(here.time_s, here.energy_j) / objective.cost(reference.time_s, reference.energy_j)
+        )
 
     def _told_of(self, row: int, bound: float | None = None) -> Choice | None:
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
@@ -326,11 +390,21 @@ class ProbedSearch(Probing):
         p_allowed = 1.0
         if bound is not None and not same:
             p_allowed = 0.5 * math.erfc((math.log(ratio) - math.log1p(bound)) / time_sd / math.sqrt(2))
-        return Choice(self.space.settings[row], ratio, here.energy_j / reference.energy_j, time_sd, energy_sd, p_allowed, True)
+        return Choice(
+            self.space.settings[row],
+            ratio,
+            here.energy_j / reference.energy_j,
+            time_sd,
+            energy_sd,
+            p_allowed,
+            True,
+        )
 
 
 def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
-    """The row that costs least by a prediction, or by physics where there is none: where searches that need a start begin."""
+    """The row that costs least by a prediction, or by physics where there is none: where searches that
+    need a start begin.
+    """
     from ..surrogates.response_surface import fit
 
     told = search._told
@@ -344,7 +418,9 @@ def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
         prior=search.prior,
     )
     scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
-    cost = np.asarray(search.objective.cost(response.time_ratio * scale_s, response.energy_ratio * scale_j), dtype=float)
+    cost = np.asarray(
+        search.objective.cost(response.time_ratio * scale_s, response.energy_ratio * scale_j), dtype=float
+    )
     if search.max_slowdown is not None:
         cost = np.where(response.time_ratio <= 1 + search.max_slowdown, cost, np.inf)
     open_ = np.array([each not in search.unreachable for each in search.space.settings])

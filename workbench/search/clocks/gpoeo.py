@@ -1,9 +1,12 @@
-"""GPOEO's search: memory clock first, then a bracket and golden section over the SM clock, then a cubic through all probes.
+"""GPOEO's search: memory clock first, then a bracket and golden section over the SM clock, then a cubic
+through all probes.
 
-As in its code (ruixueqingyang/GPOEO 37d5a34, `PyEPOpt.py:954-1722`, `StateReward.py`): it starts from a predicted point; at most three
-probes for the memory clock; a walk outwards by a tenth of the card's gears until both ends are worse; golden section while the bracket is
-seven gears or wider and at most six probes; cubic fits of energy and of time over the gears, whose best gear is the answer. Objective and
-bound are the caller's; as shipped it minimises energy x time**2 within 4.5 %. Its probes are single measurements: it knows no errors.
+As in its code (ruixueqingyang/GPOEO 37d5a34, `PyEPOpt.py:954-1722`, `StateReward.py`): it starts from a
+predicted point; at most three probes for the memory clock; a walk outwards by a tenth of the card's gears
+until both ends are worse; golden section while the bracket is seven gears or wider and at most six probes;
+cubic fits of energy and of time over the gears, whose best gear is the answer. Objective and bound are the
+caller's; as shipped it minimises energy x time**2 within 4.5 %. Its probes are single measurements: it knows
+no errors.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from ..objective import Objective
 from .base import Choice, Done, ProbedSearch, Trial, bounded, predicted
 
 LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the gears of NVIDIA's cards
-RADIUS, RADIUS_LOW_MEMORY = 0.10, 0.15  # of the card's gears; the latter where the memory clock is well below the highest
+RADIUS, RADIUS_LOW_MEMORY = (
+    0.10,
+    0.15,
+)  # of the card's gears; the latter where the memory clock is well below the highest
 LOW_MEMORY = 0.95  # of the highest memory clock
 RATIO = 1.618
 NARROW = 7  # gears
@@ -129,7 +135,9 @@ class Golden(Scripted):
         gears = self._gears(line)
         share = RADIUS if self.space.mu[line[0]] >= LOW_MEMORY else RADIUS_LOW_MEMORY
         steps = np.diff(gears)
-        radius = max(1, round(share * self._all_gears() / max(float(np.median(steps)), 1e-9))) if len(steps) else 1
+        radius = (
+            max(1, round(share * self._all_gears() / max(float(np.median(steps)), 1e-9))) if len(steps) else 1
+        )
         last = len(line) - 1
         if not (yield from self.visit(int(line[centre]), "the predicted SM clock")):
             return
@@ -190,7 +198,8 @@ class Golden(Scripted):
                 right = max(_inside(low, high)[1], left + 1)
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best gear of the cubics between the probed ones, at the chosen memory clock; before that the best probe.
+        """The best gear of the cubics between the probed ones, at the chosen memory clock; before that the
+        best probe.
 
         Raises:
             MeasurementError: nothing was probed yet.
@@ -198,7 +207,9 @@ class Golden(Scripted):
         plain = super().choice(objective, max_slowdown)
         if self._line is None:
             return plain
-        objective, bound = bounded(objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown)
+        objective, bound = bounded(
+            objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown
+        )
         places = np.array([place for place, row in enumerate(self._line) if self.known(int(row))])
         reference = self.pooled(self.space.reference_row)
         if reference is None:
@@ -209,10 +220,16 @@ class Golden(Scripted):
         degree = min(3, len(places) - 1)
         unit = max(float(places[-1]), 1.0)
         gears = np.arange(places[0], places[-1] + 1)
-        times = np.polyval(np.polyfit(places / unit, [each.time_s for each in pooled if each], degree), gears / unit)
-        energies = np.polyval(np.polyfit(places / unit, [each.energy_j for each in pooled if each], degree), gears / unit)
+        times = np.polyval(
+            np.polyfit(places / unit, [each.time_s for each in pooled if each], degree), gears / unit
+        )
+        energies = np.polyval(
+            np.polyfit(places / unit, [each.energy_j for each in pooled if each], degree), gears / unit
+        )
         good = (times > 0) & (energies > 0)
-        good &= np.array([self.space.settings[int(self._line[gear])] not in self.unreachable for gear in gears])
+        good &= np.array(
+            [self.space.settings[int(self._line[gear])] not in self.unreachable for gear in gears]
+        )
         if bound is not None:
             good &= times <= (1 + bound) * reference.time_s
         if not good.any():  # no feasible gear: the highest
@@ -220,7 +237,9 @@ class Golden(Scripted):
         cost = np.where(good, objective.cost(np.abs(times), np.abs(energies)), np.inf)
         best = int(np.argmin(cost))
         return self._as_choice(
-            int(self._line[int(gears[best])]), float(times[best] / reference.time_s), float(energies[best] / reference.energy_j)
+            int(self._line[int(gears[best])]),
+            float(times[best] / reference.time_s),
+            float(energies[best] / reference.energy_j),
         )
 
     # helpers
@@ -228,10 +247,20 @@ class Golden(Scripted):
     def _as_choice(self, row: int, time_ratio: float, energy_ratio: float) -> Choice:
         told = self._told_of(row)
         if told is not None:
-            return Choice(told.setting, time_ratio, energy_ratio, told.time_sd, told.energy_sd, told.p_allowed, True)
+            return Choice(
+                told.setting, time_ratio, energy_ratio, told.time_sd, told.energy_sd, told.p_allowed, True
+            )
         errors = np.median(self.errors(), axis=0) * np.sqrt(2)
         kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
-        return Choice(self.space.settings[row], time_ratio, energy_ratio, float(errors[0]), float(errors[1]), kept, False)
+        return Choice(
+            self.space.settings[row],
+            time_ratio,
+            energy_ratio,
+            float(errors[0]),
+            float(errors[1]),
+            kept,
+            False,
+        )
 
     def _best(self, rows: list[int]) -> int:
         best = rows[0]
@@ -248,7 +277,9 @@ class Golden(Scripted):
         return int(rows[np.argmin(np.abs(self._gears(rows) - self._gears(np.array([start]))[0]))])
 
     def _gears(self, rows: np.ndarray) -> np.ndarray:
-        """Number of each row's gear: 15 MHz steps from 210 MHz; for power limits the share of the range, as 120 gears."""
+        """Number of each row's gear: 15 MHz steps from 210 MHz; for power limits the share of the range,
+        as 120 gears.
+        """
         if self.space.max_sm_clock_mhz is None:
             return np.asarray(120 * self.space.limit[rows])
         clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz

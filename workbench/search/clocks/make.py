@@ -60,7 +60,9 @@ class ClockSearch(Protocol):
         energy_uncertainty_j: float = 0.0,
         iteration_sd_s: float | None = None,
     ) -> None:
-        """What a probe took and drew; also of a setting that was not asked for, and of the reference again."""
+        """What a probe took and drew; also of a setting that was not asked for, and of the reference
+        again.
+        """
         ...
 
     def cannot(self, setting: Setting, reason: str) -> None:
@@ -104,19 +106,27 @@ def make_search(
         prior: A prediction for the settings of `space`, made before any probe.
         counter_update_s: How often the energy counter moves; probes are made long enough for it.
         gpus: That the energies are sums of.
-        horizon_s: How long the job goes on, where that is known; 10 minutes otherwise. Only model-guided weighs it.
-        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is known. Only for model-guided.
-        learns_later: The choice will be held and measured for longer than any probe, and the search told. Only for model-guided.
+        horizon_s: How long the job goes on, where that is known; 10 minutes otherwise. Only model-guided
+            weighs it.
+        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
+            known. Only for model-guided.
+        learns_later: The choice will be held and measured for longer than any probe, and the search told.
+            Only for model-guided.
         rng: Where randomness comes from.
 
     Raises:
-        UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for other settings.
+        UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for
+            other settings.
     """
     options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus, "rng": rng}
     if name == "model-guided":
         from .model_guided import HORIZON_S, ModelGuided
 
-        options |= {"horizon_s": horizon_s if horizon_s is not None else HORIZON_S, "wait_share": wait_share, "learns_later": learns_later}
+        options |= {
+            "horizon_s": horizon_s if horizon_s is not None else HORIZON_S,
+            "wait_share": wait_share,
+            "learns_later": learns_later,
+        }
         return ModelGuided(space, objective, max_slowdown, **options)
     if name == "gpoeo":
         from .gpoeo import Golden

@@ -1,18 +1,22 @@
-"""Which power limit next, and what was learned: just-in-time profiling inside a running job (Zeus, NSDI'23, section 4.2).
+"""Which power limit next, and what was learned: just-in-time profiling inside a running job (Zeus, NSDI'23,
+section 4.2).
 
     profile = PowerProfile(limits_w, objective)
     while isinstance(step := profile.next_slice(), Slice):
-        ...                       # put the GPUs to step.limit_w, let it settle, measure step.iterations whole iterations
+        ...                       # put the GPUs to step.limit_w, let it settle, measure step.iterations whole
+                                  iterations
         profile.tell(step.limit_w, iterations, time_s, energy_j, energy_uncertainty_j)
     step.reason                   # why it is done
     profile.optimum()             # of this objective, or of any other
 
-The first slice is at the highest limit, the next ones where the curve of known shape (`power_curve`) says that something is to be won:
-downwards in general, and up again where the optimum lies between two. It ends when no limit is worth a slice more, not when all were
-tried. Three limits at least are measured, unless there are fewer or a lower one cannot win whatever it draws: a curve fits any two points.
-Where limits follow no smooth curve more of them are measured, and where two that are cost nearly the same they are measured again.
+The first slice is at the highest limit, the next ones where the curve of known shape (`power_curve`) says
+that something is to be won: downwards in general, and up again where the optimum lies between two. It ends
+when no limit is worth a slice more, not when all were tried. Three limits at least are measured, unless there
+are fewer or a lower one cannot win whatever it draws: a curve fits any two points. Where limits follow no
+smooth curve more of them are measured, and where two that are cost nearly the same they are measured again.
 
-A profile knows no device. It is a frame (`slices`) and can be made from one, so an interruption loses the running slice only.
+A profile knows no device. It is a frame (`slices`) and can be made from one, so an interruption loses the
+running slice only.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ SLICES = pl.Schema(
 SETTLE_S = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
 WARM_UP = 5  # iterations before the first slice: caches, autotuning, allocators
 SCATTER = 0.01  # of the length of iterations, until it is known
-EDGE_S = 0.025  # of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
+# of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
+EDGE_S = 0.025
 Z = 1.96
 STRIDE = 0.65  # of the lowest limit that was measured: no slice far below it
 LEAST = 3  # limits that a curve is believed from
@@ -76,7 +81,8 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The limit that costs least, and what an iteration takes there; energy and power are of all GPUs together.
+    """The limit that costs least, and what an iteration takes there; energy and power are of all GPUs
+    together.
 
     Attributes:
         probability: That it is within one step of the best limit.
@@ -124,11 +130,18 @@ class PowerProfile:
     ) -> None:
         limits = sorted({float(limit) for limit in limits_w}, reverse=True)
         if not limits:
-            raise UsageError("no power limits to profile; give those that the card takes, for example range(100, 251, 25)")
+            raise UsageError(
+                "no power limits to profile; give those that the card takes, for example range(100, 251, 25)"
+            )
         if not all(limit > 0 and math.isfinite(limit) for limit in limits):
-            raise UsageError(f"power limits are watts above 0, not {', '.join(f'{limit:g}' for limit in limits)}")
+            raise UsageError(
+                f"power limits are watts above 0, not {', '.join(f'{limit:g}' for limit in limits)}"
+            )
         if not 0 < error < 1:
-            raise UsageError(f"an error of {error:g} cannot be reached; it is a share between 0 and 1, for example 0.01 for 1 %")
+            raise UsageError(
+                f"an error of {error:g} cannot be reached; it is a share between 0 and 1, for example 0.01 "
+                "for 1 %"
+            )
         if gpus < 1:
             raise UsageError(f"a job has {gpus} GPUs; give 1 or more")
         self.limits_w = np.array(limits)
@@ -175,13 +188,23 @@ class PowerProfile:
         check_measured(time_s, energy_j)
         if iterations < 1 or not time_s > 0 or not energy_j > 0:
             raise MeasurementError(
-                f"a slice of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure one whole iteration or more"
+                f"a slice of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure "
+                "one whole iteration or more"
             )
         if not energy_uncertainty_j >= 0 or not math.isfinite(energy_uncertainty_j):
-            raise MeasurementError(f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J")
+            raise MeasurementError(
+                f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J"
+            )
         column = self._column(limit_w)
         self._rows.append(
-            (float(self.limits_w[column]), int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j), iteration_sd_s)
+            (
+                float(self.limits_w[column]),
+                int(iterations),
+                float(time_s),
+                float(energy_j),
+                float(energy_uncertainty_j),
+                iteration_sd_s,
+            )
         )
         self._curve = None
 
@@ -204,7 +227,9 @@ class PowerProfile:
         return self._curve
 
     def frame(self) -> pl.DataFrame:
-        """The curve as a frame: limit_w, iteration_s, power_w and their relative standard deviations; energy and power of all GPUs."""
+        """The curve as a frame: limit_w, iteration_s, power_w and their relative standard deviations;
+        energy and power of all GPUs.
+        """
         curve = self.curve
         return pl.DataFrame(
             {
@@ -214,7 +239,9 @@ class PowerProfile:
                 "iteration_j": curve.time_s * curve.power_w * self.gpus,
                 "time_sd": np.std(np.log(curve.times_s), axis=0),
                 "power_sd": np.std(np.log(curve.powers_w), axis=0),
-                "measured": [bool(each) for each in np.isin(np.arange(len(curve.limits_w)), self._measured()[0])],
+                "measured": [
+                    bool(each) for each in np.isin(np.arange(len(curve.limits_w)), self._measured()[0])
+                ],
             }
         )
 
@@ -234,7 +261,9 @@ class PowerProfile:
         )
 
     def drifted(self, limit_w: float, iteration_s: float, *, by: float = 0.05) -> bool:
-        """Whether iterations at a limit take another time than this profile says: the workload has changed; profile it anew."""
+        """Whether iterations at a limit take another time than this profile says: the workload has
+        changed; profile it anew.
+        """
         expected_s = float(self.curve.time_s[self._column(limit_w)])
         return abs(math.log(iteration_s / expected_s)) > math.log1p(by) + Z * float(
             np.std(np.log(self.curve.times_s[:, self._column(limit_w)]))
@@ -253,17 +282,24 @@ class PowerProfile:
         last = self._column(self._rows[-1][0])
         spent = self.time_s > self.budget_s
         if not spent and self._error_at(last) > 1.25 * self.error and self._count(last) < AGAIN:
-            return self._slice(last, f"its error is {self._error_at(last):.1%}, and {self.error:.1%} is wanted")
+            return self._slice(
+                last, f"its error is {self._error_at(last):.1%}, and {self.error:.1%} is wanted"
+            )
         left = [i for i in open_ if i not in measured]
         if not left:
             return self._once_more(measured, spent) or Done("all limits are measured")
         if spent and len(measured) >= LEAST:
-            return Done(f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may take")
+            return Done(
+                f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may "
+                "take"
+            )
         if len(measured) == 1:
             if self._cannot_win(last):
                 return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
             low, high = self.limits_w[left].min(), self.limits_w[list(measured)].max()
-            return self._slice(_nearest(self.limits_w, left, low + 0.45 * (high - low)), "the middle of the range")
+            return self._slice(
+                _nearest(self.limits_w, left, low + 0.45 * (high - low)), "the middle of the range"
+            )
         return self._by_gain(left, measured)
 
     def _by_gain(self, left: list[int], measured: set[int]) -> Slice | Done:
@@ -277,7 +313,9 @@ class PowerProfile:
         pick = self._downwards(left[int(np.argmax(gain))], left, tried)
         if len(measured) >= min(LEAST, len(measured) + len(left)) and gain.max() < self.worth:
             return self._once_more(measured, False) or Done(self._why(left, best, costs))
-        if gain.max() < self.worth:  # the third point is a check of the shape: where it says most about the limits around the best
+        if (
+            gain.max() < self.worth
+        ):  # the third point is a check of the shape: where it says most about the limits around the best
             around = [i for i in left if abs(i - best) <= max(2, len(self.limits_w) // 4)] or left
             energies = np.log(curve.times_s * curve.powers_w)
             pick = max(around, key=lambda i: float(np.std(energies[:, i] - energies[:, best])))
@@ -297,10 +335,14 @@ class PowerProfile:
         # At a flat optimum the wrong neighbour costs next to nothing more: less than a slice is worth.
         if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
             return None
-        pick = max((i for i in (best, rival) if self._count(i) < AGAIN), key=lambda i: -self._count(i), default=None)
+        pick = max(
+            (i for i in (best, rival) if self._count(i) < AGAIN), key=lambda i: -self._count(i), default=None
+        )
         if pick is None:
             return None
-        return self._slice(pick, f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W cost too nearly the same to tell")
+        return self._slice(
+            pick, f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W cost too nearly the same to tell"
+        )
 
     def _downwards(self, pick: int, left: list[int], tried: np.ndarray) -> int:
         """Not far below what is measured at once: there the model knows least, and a slice costs most."""
@@ -340,21 +382,33 @@ class PowerProfile:
             iteration_s = self._rows[-1][2] / self._rows[-1][1]
             iterations = max(1, min(iterations, math.ceil(LONGEST_S / iteration_s)))
         seconds = max(edge_s / self.error, 2 * self.counter_update_s)
-        return Slice(float(self.limits_w[column]), max(iterations, 1), min(seconds, LONGEST_S), SETTLE_S, warm_up, reason)
+        return Slice(
+            float(self.limits_w[column]),
+            max(iterations, 1),
+            min(seconds, LONGEST_S),
+            SETTLE_S,
+            warm_up,
+            reason,
+        )
 
     # arithmetic
 
     def _column(self, limit_w: float) -> int:
         column = int(np.argmin(np.abs(self.limits_w - limit_w)))
         if abs(self.limits_w[column] - limit_w) > 1.0:  # the driver rounds limits
-            raise UsageError(f"{limit_w:g} W is not one of the limits of this profile: {', '.join(f'{w:g}' for w in self.limits_w)}")
+            raise UsageError(
+                f"{limit_w:g} W is not one of the limits of this profile: "
+                f"{', '.join(f'{w:g}' for w in self.limits_w)}"
+            )
         return column
 
     def _count(self, column: int) -> int:
         return sum(row[0] == self.limits_w[column] for row in self._rows)
 
     def _scatter(self) -> tuple[float, float]:
-        """Iterations that were timed, and their relative scatter with what is assumed before there are any."""
+        """Iterations that were timed, and their relative scatter with what is assumed before there are
+        any.
+        """
         count, squares = 8.0, 8.0 * self._prior_scatter**2
         for _, iterations, time_s, _, _, sd_s in self._rows:
             if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
@@ -364,7 +418,12 @@ class PowerProfile:
 
     def _pooled(self, column: int) -> tuple[int, float, float, float]:
         mine = [row for row in self._rows if row[0] == self.limits_w[column]]
-        return sum(r[1] for r in mine), sum(r[2] for r in mine), sum(r[3] for r in mine), math.sqrt(sum(r[4] ** 2 for r in mine))
+        return (
+            sum(r[1] for r in mine),
+            sum(r[2] for r in mine),
+            sum(r[3] for r in mine),
+            math.sqrt(sum(r[4] ** 2 for r in mine)),
+        )
 
     def _error_at(self, column: int) -> float:
         """Relative 95 % error at a limit, the larger of time's and energy's."""
@@ -372,13 +431,20 @@ class PowerProfile:
         return max(Z * self._scatter()[1] / math.sqrt(iterations), uncertainty_j / energy_j)
 
     def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Columns that were measured; time of an iteration, power of all GPUs, and their relative standard errors there."""
+        """Columns that were measured; time of an iteration, power of all GPUs, and their relative standard
+        errors there.
+        """
         columns = np.array(sorted({self._column(row[0]) for row in self._rows}))
         scatter = self._scatter()[1]
         pooled = [self._pooled(int(column)) for column in columns]
         time_s = np.array([seconds / iterations for iterations, seconds, _, _ in pooled])
         power_w = np.array([energy_j / seconds for _, seconds, energy_j, _ in pooled])
-        errors = np.array([(scatter / math.sqrt(n), uncertainty_j / energy_j / Z) for n, _, energy_j, uncertainty_j in pooled])
+        errors = np.array(
+            [
+                (scatter / math.sqrt(n), uncertainty_j / energy_j / Z)
+                for n, _, energy_j, uncertainty_j in pooled
+            ]
+        )
         return columns, time_s, power_w, np.maximum(errors, 1e-4)
 
     def _scaled(self, objective: Objective) -> Objective:
@@ -388,12 +454,22 @@ class PowerProfile:
 
     def _costs(self, curve: PowerLimitCurve, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
         """Of an iteration at each limit; and of every draw, relative to nothing."""
-        costs = np.asarray(objective.cost(curve.time_s, curve.time_s * curve.power_w * self.gpus), dtype=float)
-        drawn = np.asarray(objective.cost(curve.times_s, curve.times_s * curve.powers_w * self.gpus), dtype=float)
+        costs = np.asarray(
+            objective.cost(curve.time_s, curve.time_s * curve.power_w * self.gpus), dtype=float
+        )
+        drawn = np.asarray(
+            objective.cost(curve.times_s, curve.times_s * curve.powers_w * self.gpus), dtype=float
+        )
         out = np.array([float(limit) in self.unreachable for limit in curve.limits_w])
-        if isinstance(objective, EnergyWithin):  # a bound is kept where it is kept in half of what may be true
-            drawn = np.asarray(objective.cost(curve.times_s / curve.times_s.min(axis=1, keepdims=True) * objective.reference_time_s,
-                                              curve.times_s * curve.powers_w * self.gpus))  # fmt: skip
+        if isinstance(
+            objective, EnergyWithin
+        ):  # a bound is kept where it is kept in half of what may be true
+            drawn = np.asarray(
+                objective.cost(
+                    curve.times_s / curve.times_s.min(axis=1, keepdims=True) * objective.reference_time_s,
+                    curve.times_s * curve.powers_w * self.gpus,
+                )
+            )
             out |= np.isinf(drawn).mean(axis=0) > 0.5
         return np.where(out, np.inf, costs), np.where(out[None, :], np.inf, drawn)
 

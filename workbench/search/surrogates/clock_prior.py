@@ -1,19 +1,25 @@
-"""Physics of an iteration over clocks and power limits: many sets of numbers that any card and job may have, and the curves they give.
+"""Physics of an iteration over clocks and power limits: many sets of numbers that any card and job may have,
+and the curves they give.
 
-With x the SM clock and m the memory clock relative to the highest, an iteration is clock-bound work a, memory-bound work b and a gap c,
+With x the SM clock and m the memory clock relative to the highest, an iteration is clock-bound work a,
+memory-bound work b and a gap c,
 
-    time   = ((a/f)**n + (b/m)**n)**(1/n) + c               n = 1: one after the other, large n: fully overlapped
-    power  = static + memory_static * m**g + d * V(d)**2 * (e0 + e_a*u_a + e_b*u_b) + memory * u_b * m            while busy
+    time   = ((a/f)**n + (b/m)**n)**(1/n) + c               n = 1: one after the other, large n: fully
+           overlapped
+    power  = static + memory_static * m**g + d * V(d)**2 * (e0 + e_a*u_a + e_b*u_b) + memory * u_b * m
+           while busy
     u_a = (a/f)/busy time, u_b = (b/m)/busy time;           in the gap: static, and a share of the e0 term
-    f      = x * (1 + (x/boost)**edge)**(-1/edge)           no card goes as fast as its list says: f levels off
+    f      = x * (1 + (x/boost)**edge)**(-1/edge)           no card goes as fast as its list says: f levels
+           off
     d      = f * (x/f)**asked                               what it draws follows f, x or something between
 
-V falls in a straight line from 1 to `v_knee` at `knee`, and no further. A power limit lowers x until mean power, or power while busy, or
-something between (a limit averages over some time), fits under it. The voltage curve is that of Mei et al., "A survey and measurement
-study of GPU DVFS on energy conservation", 2017, section 4; overlap as a norm becomes the roofline (Williams et al., 2009) at n = infinity.
+V falls in a straight line from 1 to `v_knee` at `knee`, and no further. A power limit lowers x until mean
+power, or power while busy, or something between (a limit averages over some time), fits under it. The voltage
+curve is that of Mei et al., "A survey and measurement study of GPU DVFS on energy conservation", 2017,
+section 4; overlap as a norm becomes the roofline (Williams et al., 2009) at n = infinity.
 
-The ranges are wide enough for cards from Pascal to Hopper and were not fitted to any; only how often and how soon clocks level off was
-chosen among a few values on measured grids.
+The ranges are wide enough for cards from Pascal to Hopper and were not fitted to any; only how often and how
+soon clocks level off was chosen among a few values on measured grids.
 """
 
 from __future__ import annotations
@@ -27,7 +33,8 @@ from scipy.stats import qmc
 from ..space import SettingSpace
 
 BANK = 1024  # sets of numbers
-GRID = 40  # clocks at which the equations are evaluated; between them log time and log power are straight in log clock
+# clocks at which the equations are evaluated; between them log time and log power are straight in log clock
+GRID = 40
 BOOSTED = 0.5  # of cards and jobs never reach the highest clock on the list
 BOOST_DEPTH = 0.12  # by how much at most, roughly
 WAIT_SD, MOST_WAIT = 0.05, 0.98  # of the share of an iteration in which the GPU waits, where it was seen
@@ -35,14 +42,22 @@ CAPPED = 0.96  # of the power limit: mean power above it is taken for the limit'
 
 
 def _numbers(power_share: float | None, wait_share: float | None = None) -> dict[str, np.ndarray]:
-    """Sets of numbers from ranges that hold for any card and job, one value a row each; half of them wait as long as was seen."""
+    """Sets of numbers from ranges that hold for any card and job, one value a row each; half of them wait
+    as long as was seen.
+    """
     u = qmc.Sobol(20, seed=7).random(BANK)
-    u = np.random.default_rng(7).permutation(np.clip(u, 1e-4, 1 - 1e-4))  # every fourth row of a Sobol sequence is no sample
+    u = np.random.default_rng(7).permutation(
+        np.clip(u, 1e-4, 1 - 1e-4)
+    )  # every fourth row of a Sobol sequence is no sample
     ratio = 0.3 + 1.8 * ndtri(u[:, 0])  # ln of clock-bound over memory-bound work
     overlap = np.exp(np.log(1.3) + u[:, 1] * np.log(8 / 1.3))
     gap = 0.5 * u[:, 2] ** 3
     if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
-        gap = np.where(np.arange(BANK) % 2 == 0, np.clip(wait_share * (1 + WAIT_SD * ndtri(u[:, 2])), 0.0, MOST_WAIT), gap)
+        gap = np.where(
+            np.arange(BANK) % 2 == 0,
+            np.clip(wait_share * (1 + WAIT_SD * ndtri(u[:, 2])), 0.0, MOST_WAIT),
+            gap,
+        )
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
     p: dict[str, np.ndarray] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}
@@ -72,12 +87,18 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
 
 
 def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Time of an iteration, its energy and its power while busy, uncapped, in units of no importance; columns as in x."""
+    """Time of an iteration, its energy and its power while busy, uncapped, in units of no importance;
+    columns as in x.
+    """
     fast = x * (1 + (x / p["boost"]) ** p["edge"]) ** (-1 / p["edge"])
     drive = fast * (x / fast) ** p["asked"]
     part_a, part_b = p["a"] / fast, p["b"] / mu
     busy = (part_a ** p["n"] + part_b ** p["n"]) ** (1 / p["n"])
-    volts = np.where(drive <= p["knee"], p["v_knee"], p["v_knee"] + (1 - p["v_knee"]) * (drive - p["knee"]) / (1 - p["knee"]))
+    volts = np.where(
+        drive <= p["knee"],
+        p["v_knee"],
+        p["v_knee"] + (1 - p["v_knee"]) * (drive - p["knee"]) / (1 - p["knee"]),
+    )
     clocked = drive * volts**2
     resting = p["static"] + p["memory_static"] * mu ** p["g"]
     u_a, u_b = part_a / busy, part_b / busy
@@ -87,16 +108,25 @@ def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndar
 
 
 @lru_cache(maxsize=8)
-def bank(space: SettingSpace, power_share: float | None, wait_share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """ln of time and of mean power relative to the reference, (sets, settings), before any probe but the power at the reference."""
+def bank(
+    space: SettingSpace, power_share: float | None, wait_share: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """ln of time and of mean power relative to the reference, (sets, settings), before any probe but the
+    power at the reference.
+    """
     p = _numbers(power_share, wait_share)
     lowest = float(min(space.x.min(), 0.15))
     grid = np.exp(np.linspace(np.log(lowest), 0.0, GRID))
     top_time, top_energy, top_busy = _curves(p, np.array([[1.0]]), float(space.mu[space.reference_row]))
-    unit = p["level"] / (top_energy / top_time)  # mean power at the reference, if no limit held it back, is `level` limits
-    # What a limit acts on lies between mean power (iterations shorter than its averaging) and power while busy.
+    unit = p["level"] / (
+        top_energy / top_time
+    )  # mean power at the reference, if no limit held it back, is `level` limits
+    # What a limit acts on lies between mean power (iterations shorter than its averaging) and power while
+    # busy.
     rise_to_busy = p["acts"] * np.log(top_busy / (top_energy / top_time))
-    held = np.maximum(np.log(p["level"]) + rise_to_busy, 0.0) * (p["level"] < 1)  # a job that is not held back acts below its limit
+    held = np.maximum(np.log(p["level"]) + rise_to_busy, 0.0) * (
+        p["level"] < 1
+    )  # a job that is not held back acts below its limit
     times, powers = np.empty((BANK, len(space))), np.empty((BANK, len(space)))
 
     log_step = -float(np.log(lowest)) / (GRID - 1)
@@ -112,7 +142,9 @@ def bank(space: SettingSpace, power_share: float | None, wait_share: float | Non
             line = np.arange(BANK)
             low, high = np.clip(first - 1, 0, GRID - 1), np.clip(first, 0, GRID - 1)
             rise = log_acting[line, high] - log_acting[line, low]
-            part = np.where(rise > 1e-9, (np.log(limit) - log_acting[line, low]) / np.maximum(rise, 1e-9), 0.0)
+            part = np.where(
+                rise > 1e-9, (np.log(limit) - log_acting[line, low]) / np.maximum(rise, 1e-9), 0.0
+            )
             cap = np.where(first >= GRID, GRID - 1.0, np.where(first == 0, 0.0, low + np.clip(part, 0, 1)))
             wanted = (np.log(space.x[here]) - np.log(lowest)) / log_step
             place = np.minimum(wanted[None, :], cap[:, None])
@@ -120,7 +152,8 @@ def bank(space: SettingSpace, power_share: float | None, wait_share: float | Non
             share = place - left
             for table, target in ((log_time, times), (log_power, powers)):
                 target[:, here] = (
-                    np.take_along_axis(table, left, axis=1) * (1 - share) + np.take_along_axis(table, left + 1, axis=1) * share
+                    np.take_along_axis(table, left, axis=1) * (1 - share)
+                    + np.take_along_axis(table, left + 1, axis=1) * share
                 )
     at = space.reference_row
     return times - times[:, [at]], powers - powers[:, [at]]

@@ -1,8 +1,10 @@
-"""A belief about a curve over batch sizes: many shapes, a level nobody knows, smooth and single deviations from the shape.
+"""A belief about a curve over batch sizes: many shapes, a level nobody knows, smooth and single deviations
+from the shape.
 
     y(b) = level + shape_h(b) + smooth deviation + deviation of this batch size alone
 
-Given h everything is Gaussian with one covariance for all h, so hundreds of shapes cost little more than one. How noisy the values are
+Given h everything is Gaussian with one covariance for all h, so hundreds of shapes cost little more than one.
+How noisy the values are
 is not known either: a few levels of noise are conditioned on at once, and weighed with the shapes.
 """
 
@@ -17,7 +19,9 @@ _LEVEL_VARIANCE = 9.0  # of the logarithm: a factor of 20 either way, so that th
 
 @dataclass(frozen=True)
 class Shapes:
-    """Shapes (rows) over batch sizes (columns), their prior log weights, and the covariance of the deviations."""
+    """Shapes (rows) over batch sizes (columns), their prior log weights, and the covariance of the
+    deviations.
+    """
 
     table: np.ndarray
     log_prior: np.ndarray
@@ -43,11 +47,15 @@ class Posterior:
     covariance: np.ndarray
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Curves drawn from the belief, one a row, and the index of the level of noise that each was drawn with."""
+        """Curves drawn from the belief, one a row, and the index of the level of noise that each was drawn
+        with.
+        """
         weights = np.exp(self.log_weights - self.log_weights.max()).ravel()
         edges = np.cumsum(weights / weights.sum())
         # Stratified: fewer draws say the same as many independent ones.
-        picked = np.minimum(np.searchsorted(edges, (np.arange(count) + rng.random(count)) / count), len(edges) - 1)
+        picked = np.minimum(
+            np.searchsorted(edges, (np.arange(count) + rng.random(count)) / count), len(edges) - 1
+        )
         rng.shuffle(picked)
         level, shape = np.divmod(picked, self.log_weights.shape[1])
         arms = self.covariance.shape[-1]
@@ -55,17 +63,22 @@ class Posterior:
         roots = np.linalg.cholesky(self.covariance[used] + 1e-9 * np.eye(arms))
         deviation = rng.standard_normal(((count + 1) // 2, arms))
         both = np.concatenate([deviation, -deviation])[:count]
-        # One product per draw, all at once: a loop over levels of noise costs more in calls than in arithmetic.
+        # One product per draw, all at once: a loop over levels of noise costs more in calls than in
+        # arithmetic.
         at = np.searchsorted(used, level)
         mean = self.gain[level] @ self.residual[shape][:, :, None]
         curves = self.shapes.table[shape] + (mean + roots[at] @ both[:, :, None])[:, :, 0]
         return curves, level
 
 
-def smooth_covariance(octaves: np.ndarray, *, smooth_sd: float, length: float, single_sd: float) -> np.ndarray:
+def smooth_covariance(
+    octaves: np.ndarray, *, smooth_sd: float, length: float, single_sd: float
+) -> np.ndarray:
     """Covariance of the deviations from a shape; distances are in octaves of batch size."""
     distance = np.abs(octaves[:, None] - octaves[None, :])
-    return np.asarray(smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2) + single_sd**2 * np.eye(len(octaves)))
+    return np.asarray(
+        smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2) + single_sd**2 * np.eye(len(octaves))
+    )
 
 
 def condition(
@@ -85,8 +98,8 @@ def condition(
         values: What was seen.
         variances: Of the values' noise, one row per level of noise.
         log_levels: Log weights of the levels; equal by default.
-        groups: Values of a group other than 0 share a level of their own that is not known: only how they differ from each other
-            says something.
+        groups: Values of a group other than 0 share a level of their own that is not known: only how they
+            differ from each other says something.
         scales: How rough the curve is, by level: deviations are so many times those of `shapes`.
     """
     prior = (np.ones(1) if scales is None else scales**2)[:, None, None] * shapes.covariance + _LEVEL_VARIANCE
@@ -95,9 +108,13 @@ def condition(
         seen += _LEVEL_VARIANCE * ((groups[:, None] == groups[None, :]) & (groups[:, None] > 0))
     lower = np.linalg.cholesky(seen)
     residual = values - shapes.table[:, where]
-    inverse = np.linalg.inv(lower)  # of a matrix with as many rows as values, a dozen: no need for anything finer
+    inverse = np.linalg.inv(
+        lower
+    )  # of a matrix with as many rows as values, a dozen: no need for anything finer
     white = inverse @ residual.T
-    log_likelihood = -0.5 * (white**2).sum(axis=1) - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)[:, None]
+    log_likelihood = (
+        -0.5 * (white**2).sum(axis=1) - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)[:, None]
+    )
     log_joint = shapes.log_prior + log_likelihood
     if log_levels is not None:
         log_joint = log_joint + log_levels[:, None]

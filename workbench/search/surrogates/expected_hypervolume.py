@@ -1,8 +1,10 @@
-"""Which configuration to measure next where the whole energy-time frontier is wanted: where it is expected to grow most.
+"""Which configuration to measure next where the whole energy-time frontier is wanted: where it is expected to
+grow most.
 
-`FrontierSearch` believes a weighted set of `worlds` that agree with what was measured, and smooth deviations from them. Its next
-configuration is the one whose expected gain of dominated area (expected hypervolume improvement; Emmerich et al., 2006) is largest, as a
-share of the area of the frontier in the same world. It stops where no configuration is expected to add `worth` of it.
+`FrontierSearch` believes a weighted set of `worlds` that agree with what was measured, and smooth deviations
+from them. Its next configuration is the one whose expected gain of dominated area (expected hypervolume
+improvement; Emmerich et al., 2006) is largest, as a share of the area of the frontier in the same world. It
+stops where no configuration is expected to add `worth` of it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,14 @@ from .sweep_prior import Array, CandidateGrid, draw, grid
 
 WORLDS = 3000
 DRAWS = 96
-DEVIATIONS = (0.008, 0.02, 0.05)  # standard deviations of log time and log power from the physics, smooth over the space; equally likely
-REACH = np.array([0.7, 0.25, 0.25, 0.25])  # over which (logarithmic) distance along each axis a deviation is alike
+DEVIATIONS = (
+    0.008,
+    0.02,
+    0.05,
+)  # standard deviations of log time and log power from the physics, smooth over the space; equally likely
+REACH = np.array(
+    [0.7, 0.25, 0.25, 0.25]
+)  # over which (logarithmic) distance along each axis a deviation is alike
 ROUGH = 0.006  # and not smooth
 EFFECTIVE = 40.0  # worlds that must remain
 UNIT = 25.0  # variance of the logarithm of a world's unit
@@ -28,7 +36,9 @@ UNIT = 25.0  # variance of the logarithm of a world's unit
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The configuration to measure next: its row among the candidates, and the share of the frontier's area that it is expected to add."""
+    """The configuration to measure next: its row among the candidates, and the share of the frontier's
+    area that it is expected to add.
+    """
 
     row: int
     gain: float
@@ -38,7 +48,8 @@ class FrontierSearch:
     """Looks for the frontier of a space with as few measurements as it can.
 
     Args:
-        configurations: Candidates, one a row, with any of `worlds.AXES` as columns; null leaves a knob to the driver.
+        configurations: Candidates, one a row, with any of `worlds.AXES` as columns; null leaves a knob to the
+            driver.
         worth: Stop where the next measurement is expected to add less than this share of the frontier's area.
         noise: Relative standard error of a measurement.
         rng: Of the worlds.
@@ -48,12 +59,22 @@ class FrontierSearch:
     """
 
     def __init__(
-        self, configurations: pl.DataFrame, *, worth: float = 0.0005, noise: float = 0.005, rng: np.random.Generator | None = None
+        self,
+        configurations: pl.DataFrame,
+        *,
+        worth: float = 0.0005,
+        noise: float = 0.005,
+        rng: np.random.Generator | None = None,
     ) -> None:
         if not 0 <= worth < 1:
-            raise UsageError(f"worth is {worth:g}; it is a share of the frontier's area between 0 and 1, for example 0.0005")
+            raise UsageError(
+                f"worth is {worth:g}; it is a share of the frontier's area between 0 and 1, for example "
+                "0.0005"
+            )
         if not 0 <= noise < 1:
-            raise UsageError(f"noise is {noise:g}; it is a relative standard error between 0 and 1, for example 0.01")
+            raise UsageError(
+                f"noise is {noise:g}; it is a relative standard error between 0 and 1, for example 0.01"
+            )
         self.configurations, self.worth, self.noise = configurations, worth, noise
         self._grid: CandidateGrid = grid(configurations)
         self._rng = rng or np.random.default_rng(0)
@@ -73,22 +94,29 @@ class FrontierSearch:
         """What a configuration took and drew for a fixed amount of work. Repeats are averaged.
 
         Raises:
-            UsageError: no such row. MeasurementError: numbers that cannot have been measured; nothing is changed.
+            UsageError: no such row. MeasurementError: numbers that cannot have been measured; nothing is
+                changed.
         """
         if not 0 <= row < len(self._grid):
             raise UsageError(f"there is no candidate {row}; there are {len(self._grid)}, from 0")
         check_measured(time_s, energy_j)
         if not (time_s > 0 and energy_j > 0):
-            raise UsageError(f"candidate {row} took {time_s:g} s and {energy_j:g} J; both are above 0 where something ran")
+            raise UsageError(
+                f"candidate {row} took {time_s:g} s and {energy_j:g} J; both are above 0 where something ran"
+            )
         self._told.setdefault(row, []).append((time_s, energy_j))
         self._begun = [each for each in self._begun if each != row]
 
     def begin(self, row: int) -> None:
-        """A measurement of this configuration is under way: what is asked for next should add to it, whatever it shows."""
+        """A measurement of this configuration is under way: what is asked for next should add to it,
+        whatever it shows.
+        """
         self._begun.append(row)
 
     def cannot(self, row: int, reason: str) -> None:
-        """A configuration that cannot be measured (out of memory, not settable); it is left out from now on."""
+        """A configuration that cannot be measured (out of memory, not settable); it is left out from now
+        on.
+        """
         self._barred[row] = reason
         self._begun = [each for each in self._begun if each != row]
 
@@ -116,7 +144,8 @@ class FrontierSearch:
         return Next(int(left[pick]), float(gains[pick]))
 
     def belief(self) -> pl.DataFrame:
-        """Expected time and energy of every candidate with their standard errors (columns as `pareto` reads them), and `measured`.
+        """Expected time and energy of every candidate with their standard errors (columns as `pareto` reads
+        them), and `measured`.
 
         A look changes nothing of what is asked for next.
         """
@@ -158,14 +187,27 @@ class FrontierSearch:
         """Variance of what one measurement shows and its neighbour does not."""
         return self.noise**2 + ROUGH**2
 
-    def _corrected(self, worlds: Array, rows: Array, seen: Array, size: float, rng: np.random.Generator) -> Array:
-        """Worlds, each with its own unit and a deviation that agrees with what was measured (conditional simulation; Matheron's rule)."""
+    def _corrected(
+        self, worlds: Array, rows: Array, seen: Array, size: float, rng: np.random.Generator
+    ) -> Array:
+        """Worlds, each with its own unit and a deviation that agrees with what was measured (conditional
+        simulation; Matheron's rule).
+        """
         # A world's unit is free: a constant that all configurations share, of any size.
         inside = size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows)) + UNIT
         cross = size**2 * self._kernel[:, rows] + UNIT
         smooth = size * (rng.standard_normal(worlds.shape) @ self._cholesky.T)
-        imagined = worlds[:, rows] + smooth[:, rows] + math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
-        out = worlds + smooth + ROUGH * rng.standard_normal(worlds.shape) + (seen - imagined) @ np.linalg.solve(inside, cross.T)
+        imagined = (
+            worlds[:, rows]
+            + smooth[:, rows]
+            + math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
+        )
+        out = (
+            worlds
+            + smooth
+            + ROUGH * rng.standard_normal(worlds.shape)
+            + (seen - imagined) @ np.linalg.solve(inside, cross.T)
+        )
         out[:, rows] = seen
         return np.asarray(out)
 
@@ -186,7 +228,9 @@ def _misfit(rests: tuple[Array, Array], kernel: Array, noise: float) -> Array:
 
 
 def _weights(misfits: Array) -> Array:
-    """Probabilities, tempered until enough worlds remain: a few thousand draws hold none that is right in all."""
+    """Probabilities, tempered until enough worlds remain: a few thousand draws hold none that is right in
+    all.
+    """
     rest = misfits - misfits.min()
 
     def cooled(heat: float) -> Array:
@@ -203,7 +247,8 @@ def _weights(misfits: Array) -> Array:
 
 
 def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array:
-    """Area that each of `left` would add to what `seen` dominates, as a share of the area of all, up to the worst of each world.
+    """Area that each of `left` would add to what `seen` dominates, as a share of the area of all, up to the
+    worst of each world.
 
     Args:
         times: Shape (worlds, configurations), energies alike.
@@ -214,7 +259,8 @@ def _gains(times: Array, energies: Array, seen: list[int], left: Array) -> Array
     worst_time, worst_energy = times.max(axis=1, keepdims=True), energies.max(axis=1, keepdims=True)
     corners, ceilings = _stairs(times, energies, worst_energy)
     whole = (np.diff(np.hstack([corners, worst_time]), axis=1) * (worst_energy - ceilings)).sum(axis=1)
-    # Between two corners of what is seen, what is not dominated lies below the faster one's energy; before the first, below the worst.
+    # Between two corners of what is seen, what is not dominated lies below the faster one's energy; before
+    # the first, below the worst.
     corners, ceilings = _stairs(times[:, seen], energies[:, seen], worst_energy)
     starts = np.hstack([np.full_like(worst_time, -np.inf), corners])
     ends = np.hstack([corners, worst_time])

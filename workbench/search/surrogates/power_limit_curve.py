@@ -1,15 +1,19 @@
-"""Time and power of a training iteration against the power limit: a curve of known shape, fitted to a few measured limits.
+"""Time and power of a training iteration against the power limit: a curve of known shape, fitted to a few
+measured limits.
 
-What a limit does is known physics. With x the SM clock relative to the highest and V(x) the core's voltage relative to that there,
+What a limit does is known physics. With x the SM clock relative to the highest and V(x) the core's voltage
+relative to that there,
 
-    busy power = static + dynamic * x * V(x)**2        V falls in a straight line from 1 to `v_knee` at `knee`, and no further
+    busy power = static + dynamic * x * V(x)**2        V falls in a straight line from 1 to `v_knee` at
+                                                       `knee`, and no further
     busy time  = busy * (1 + compute * (1/x - 1))      only what is bound by the clock gets longer
     iteration  = busy time at busy power + a gap at gap power that no limit changes
 
-and a limit lowers x until busy power fits under it (Zeus, NSDI'23, figure 4, has such curves; the voltage curve is that of Mei et al., "A
-survey and measurement study of GPU DVFS on energy conservation", 2017, section 4). Two halves of the busy time may differ in dynamic power,
-as forward and backward passes do. Nine numbers are more than three or four limits can tell, so each has a prior that holds for any card and
-job; what the shape leaves over is a smooth deviation. Powers are in units of the highest limit.
+and a limit lowers x until busy power fits under it (Zeus, NSDI'23, figure 4, has such curves; the voltage
+curve is that of Mei et al., "A survey and measurement study of GPU DVFS on energy conservation", 2017,
+section 4). Two halves of the busy time may differ in dynamic power, as forward and backward passes do. Nine
+numbers are more than three or four limits can tell, so each has a prior that holds for any card and job; what
+the shape leaves over is a smooth deviation. Powers are in units of the highest limit.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 CLOCKS = np.linspace(0.1, 1.0, 181)
-# Prior mean, standard deviation, lowest, highest: log of the time of an iteration at the highest clock, compute share, gap's share of
-# the time, log dynamic power, difference of the halves, static power, knee, voltage at the knee, gap power.
+# Prior mean, standard deviation, lowest, highest: log of the time of an iteration at the highest clock,
+# compute share, gap's share of the time, log dynamic power, difference of the halves, static power, knee,
+# voltage at the knee, gap power.
 PRIOR = np.array(
     [
         (0.0, 5.0, -30.0, 30.0),
@@ -76,7 +81,13 @@ def model(parameters: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def fit(
-    limits_w: np.ndarray, measured: np.ndarray, time_s: np.ndarray, power_w: np.ndarray, errors: np.ndarray, *, draws: int = 64
+    limits_w: np.ndarray,
+    measured: np.ndarray,
+    time_s: np.ndarray,
+    power_w: np.ndarray,
+    errors: np.ndarray,
+    *,
+    draws: int = 64,
 ) -> PowerLimitCurve:
     """Fit the shape to measured limits and say what it leaves open at all limits.
 
@@ -90,63 +101,117 @@ def fit(
     at = limits_w / unit_w
     scale_s = float(np.median(time_s))
     seen = np.column_stack([np.log(time_s / scale_s), np.log(power_w / unit_w)])
-    # Where power stays far below the limit it is the job's, not the limit's: the best first guess of what the card could draw.
+    # Where power stays far below the limit it is the job's, not the limit's: the best first guess of what the
+    # card could draw.
     start = PRIOR[:, 0].copy()
-    start[3] = np.clip(np.log(max(seen[:, 1].max(), -2.5) and max(np.exp(seen[:, 1].max()) * 1.1 - start[5], 0.08)), -2.9, 0.9)
-    # How far single limits lie beside any smooth curve is not known: the roughness that explains the slices best, of a few. Two limits
-    # cannot tell.
+    start[3] = np.clip(
+        np.log(max(seen[:, 1].max(), -2.5) and max(np.exp(seen[:, 1].max()) * 1.1 - start[5], 0.08)),
+        -2.9,
+        0.9,
+    )
+    # How far single limits lie beside any smooth curve is not known: the roughness that explains the slices
+    # best, of a few. Two limits cannot tell.
     levels = ROUGH if len(measured) > 2 else ROUGH[:1]
-    fits = [(*_solve(start, at[measured], seen, np.sqrt(errors**2 + DEVIATION**2 + rough**2)), rough) for rough in levels]
+    fits = [
+        (*_solve(start, at[measured], seen, np.sqrt(errors**2 + DEVIATION**2 + rough**2)), rough)
+        for rough in levels
+    ]
     found, jacobian, _, rough = max(fits, key=lambda fit: fit[2] + PLAIN * (fit[3] == 0))
     deviation = DEVIATION
     for _ in range(2):
         sigma = np.sqrt(errors**2 + deviation**2 + rough**2)
         rest = seen - np.column_stack(model(found, at[measured]))
         residual = float(np.sqrt(np.mean(rest**2)))
-        # More data than shape can explain: then the deviation is larger than thought. Two points cannot tell that.
+        # More data than shape can explain: then the deviation is larger than thought. Two points cannot tell
+        # that.
         worse = float(np.sqrt(np.mean((rest / sigma) ** 2) * len(measured) / max(len(measured) - 1.5, 1)))
         if len(measured) < 3 or worse < 1.2:
             break
         deviation = deviation * worse
         found, jacobian, _ = _solve(found, at[measured], seen, np.sqrt(errors**2 + deviation**2 + rough**2))
-    return _curve(limits_w, at, measured, found, jacobian, rest, errors, deviation, rough, scale_s, unit_w, residual, draws)
+    return _curve(
+        limits_w,
+        at,
+        measured,
+        found,
+        jacobian,
+        rest,
+        errors,
+        deviation,
+        rough,
+        scale_s,
+        unit_w,
+        residual,
+        draws,
+    )
 
 
-def _solve(start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Parameters, the Jacobian of the rests there, and how well both explain what was seen (log evidence, Laplace's approximation)."""
+def _solve(
+    start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Parameters, the Jacobian of the rests there, and how well both explain what was seen (log evidence,
+    Laplace's approximation).
+    """
     mean, sd, low, high = PRIOR.T
 
     def rests(parameters: np.ndarray) -> np.ndarray:
-        return np.concatenate([((np.column_stack(model(parameters, at)) - seen) / sigma).ravel(), (parameters - mean) / sd])
+        return np.concatenate(
+            [((np.column_stack(model(parameters, at)) - seen) / sigma).ravel(), (parameters - mean) / sd]
+        )
 
     inside = np.clip(start, low + 1e-6, high - 1e-6)
     inside[0] += float(np.mean(seen[:, 0] - model(inside, at)[0]))
     solution = least_squares(rests, inside, bounds=(low, high), x_scale=sd, max_nfev=20)
-    evidence = -solution.cost - np.log(sigma).sum() - 0.5 * np.linalg.slogdet(solution.jac.T @ solution.jac)[1]
+    evidence = (
+        -solution.cost - np.log(sigma).sum() - 0.5 * np.linalg.slogdet(solution.jac.T @ solution.jac)[1]
+    )
     return solution.x, solution.jac, float(evidence)
 
 
 def _curve(
-    limits_w: np.ndarray, at: np.ndarray, measured: np.ndarray, found: np.ndarray, jacobian: np.ndarray, rest: np.ndarray,
-    errors: np.ndarray, deviation: float, rough: float, scale_s: float, unit_w: float, residual: float, draws: int,
-) -> PowerLimitCurve:  # fmt: skip
-    rng = np.random.default_rng(0)  # the same luck for every call: what is compared differs in what was measured
+    limits_w: np.ndarray,
+    at: np.ndarray,
+    measured: np.ndarray,
+    found: np.ndarray,
+    jacobian: np.ndarray,
+    rest: np.ndarray,
+    errors: np.ndarray,
+    deviation: float,
+    rough: float,
+    scale_s: float,
+    unit_w: float,
+    residual: float,
+    draws: int,
+) -> PowerLimitCurve:
+    rng = np.random.default_rng(
+        0
+    )  # the same luck for every call: what is compared differs in what was measured
     spread = np.linalg.cholesky(np.linalg.pinv(jacobian.T @ jacobian) + 1e-12 * np.eye(len(found)))
-    parameters = np.clip(found + rng.standard_normal((draws, len(found))) @ spread.T, PRIOR[:, 2], PRIOR[:, 3])
+    parameters = np.clip(
+        found + rng.standard_normal((draws, len(found))) @ spread.T, PRIOR[:, 2], PRIOR[:, 3]
+    )
     shapes = np.array([model(each, at) for each in parameters])  # draws x (time, power) x limits
     best = np.array(model(found, at))
-    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / REACH) ** 2) + (rough**2 + 1e-10) * np.eye(len(at))
+    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / REACH) ** 2) + (
+        rough**2 + 1e-10
+    ) * np.eye(len(at))
     logs, drawn = np.empty((2, len(at))), np.empty((2, draws, len(at)))
     for which in (0, 1):
         noise = np.diag(errors[:, which] ** 2)
         gain = kernel[:, measured] @ np.linalg.inv(kernel[np.ix_(measured, measured)] + noise)
         logs[which] = best[which] + gain @ rest[:, which]
-        # A draw of the shape, a draw of the deviation, and both corrected by what was measured (Matheron's rule).
+        # A draw of the shape, a draw of the deviation, and both corrected by what was measured (Matheron's
+        # rule).
         free = rng.standard_normal((draws, len(at))) @ np.linalg.cholesky(kernel).T
         said = shapes[:, which] + free
         slips = rng.standard_normal((draws, len(measured))) * errors[:, which]
         seen = best[which][measured] + rest[:, which]
         drawn[which] = said + (seen + slips - said[:, measured]) @ gain.T
     return PowerLimitCurve(
-        limits_w, np.exp(logs[0]) * scale_s, np.exp(logs[1]) * unit_w, np.exp(drawn[0]) * scale_s, np.exp(drawn[1]) * unit_w, residual
+        limits_w,
+        np.exp(logs[0]) * scale_s,
+        np.exp(logs[1]) * unit_w,
+        np.exp(drawn[0]) * scale_s,
+        np.exp(drawn[1]) * unit_w,
+        residual,
     )

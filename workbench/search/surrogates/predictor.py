@@ -1,13 +1,19 @@
-"""How an iteration's time and energy answer to clocks and limits, foretold from features of the workload at one setting.
+"""How an iteration's time and energy answer to clocks and limits, foretold from features of the workload at
+one setting.
 
-    model = ClockModel.train(frame, gpu="Tesla V100-PCIE-32GB", feature_set="dcgm")     one row a workload and setting
-    prediction = model.predict({"dram_active": 0.62, ...}, space, power_w=181.0)        ln time, ln energy with quantiles, per setting
-    prediction = prediction.after([setting], [log_time], [log_energy])                  what a probe says of all other settings
+    model = ClockModel.train(frame, gpu="Tesla V100-PCIE-32GB", feature_set="dcgm")     one row a workload and
+                                                                                        setting
+    prediction = model.predict({"dram_active": 0.62, ...}, space, power_w=181.0)        ln time, ln energy
+                                                                                        with quantiles, per
+                                                                                        setting
+    prediction = prediction.after([setting], [log_time], [log_energy])                  what a probe says of
+                                                                                        all other settings
     model.save(path);  ClockModel.load(path, gpu="Tesla V100-PCIE-32GB")
 
-LightGBM, monotone where physics is, blended with the card's own roofline and power law (`prediction.card`, `prediction.physics`). All is
-relative to the reference setting and to the card's highest clocks. Each set of features ("gpm", "dcgm", "nvml") has its own model; a
-feature that a workload does not tell is missing, never zero. Where no model exists, `search.response` starts from physics alone.
+LightGBM, monotone where physics is, blended with the card's own roofline and power law (`prediction.card`,
+`prediction.physics`). All is relative to the reference setting and to the card's highest clocks. Each set of
+features ("gpm", "dcgm", "nvml") has its own model; a feature that a workload does not tell is missing, never
+zero. Where no model exists, `search.response` starts from physics alone.
 """
 
 from __future__ import annotations
@@ -48,9 +54,10 @@ class Prediction:
 
     Attributes:
         space: The settings.
-        frame: One row a setting: power_limit_w, sm_clock_mhz, mem_clock_mhz (null = driver), log_time, log_time_sd, log_energy,
-            log_energy_sd, log_time_low, log_time_high, log_energy_low, log_energy_high (10 % and 90 % quantiles), all relative to the
-            reference; null where the model cannot tell.
+        frame: One row a setting: power_limit_w, sm_clock_mhz, mem_clock_mhz (null = driver), log_time,
+            log_time_sd, log_energy, log_energy_sd, log_time_low, log_time_high, log_energy_low,
+            log_energy_high (10 % and 90 % quantiles), all relative to the reference; null where the model
+            cannot tell.
         source: Where it comes from, in words.
     """
 
@@ -59,14 +66,23 @@ class Prediction:
     source: str
     belief: GaussianPosterior = field(repr=False)  # over the settings that can be told
     told: Array = field(repr=False)  # their rows
-    distances: tuple[Array, Array] = field(repr=False)  # from mean to low and high quantile over sd, (2 * told,)
+    distances: tuple[Array, Array] = field(
+        repr=False
+    )  # from mean to low and high quantile over sd, (2 * told,)
     probes: int = 0
 
-    def after(self, settings: Sequence[Setting], log_time: Sequence[float], log_energy: Sequence[float], errors: Any = 0.0) -> Prediction:
+    def after(
+        self,
+        settings: Sequence[Setting],
+        log_time: Sequence[float],
+        log_energy: Sequence[float],
+        errors: Any = 0.0,
+    ) -> Prediction:
         """The prediction once some settings were measured.
 
         Args:
-            settings: Of the space; ones that the model cannot tell of are passed over, and so are values that are not finite.
+            settings: Of the space; ones that the model cannot tell of are passed over, and so are values that
+                are not finite.
             log_time, log_energy: ln of time and energy of an iteration relative to the reference.
             errors: Relative standard errors, one number or (probes, 2).
         """
@@ -78,13 +94,17 @@ class Prediction:
         if not known:
             return self
         noise = np.broadcast_to(np.asarray(errors, float), (len(at), 2))[known]
-        belief = self.belief.after(rows, np.asarray(log_time, float)[known], np.asarray(log_energy, float)[known], noise)
+        belief = self.belief.after(
+            rows, np.asarray(log_time, float)[known], np.asarray(log_energy, float)[known], noise
+        )
         probes = self.probes + len(known)
         source = f"{self.source.removesuffix(_said(self.probes))}{_said(probes)}"
         return _prediction(self.space, belief, self.told, self.distances, source, probes)
 
     def draws(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Equally likely surfaces: ln time and ln energy, (count, settings) each; NaN where the model cannot tell."""
+        """Equally likely surfaces: ln time and ln energy, (count, settings) each; NaN where the model
+        cannot tell.
+        """
         drawn = self.belief.draws(count, rng)
         out = np.full((2, count, len(self.space.settings)), np.nan)
         n = self.belief.settings
@@ -96,7 +116,8 @@ class Prediction:
 
         Args:
             max_slowdown: A share, 0.05 = 5 %.
-            sure: Probability of keeping the bound that a choice needs; by default one half, and more once something was probed.
+            sure: Probability of keeping the bound that a choice needs; by default one half, and more once
+                something was probed.
 
         Raises:
             UsageError: a slowdown below 0 or above 100 %.
@@ -109,7 +130,12 @@ class Prediction:
         return self.space.settings[int(self.told[row])]
 
     def next_probe(
-        self, max_slowdown: float, *, measured: Sequence[Setting] = (), error: float = 0.01, rng: np.random.Generator | None = None
+        self,
+        max_slowdown: float,
+        *,
+        measured: Sequence[Setting] = (),
+        error: float = 0.01,
+        rng: np.random.Generator | None = None,
     ) -> Setting:
         """The setting whose probe would improve `least_energy` most, for a probe of this relative error.
 
@@ -118,12 +144,15 @@ class Prediction:
         """
         if not len(self.told):
             raise UsageError(
-                f"{self.source} says nothing of these settings; search without it, or let `workbench profile-gpu` measure them"
+                f"{self.source} says nothing of these settings; search without it, or let `workbench "
+                "profile-gpu` measure them"
             )
         done = {self.space.row(each) for each in measured}
         leave_out = [at for at, row in enumerate(self.told) if int(row) in done]
         rng = rng or np.random.default_rng(0)
-        row = choice.next_probe(self.belief, self._reference, _log_bound(max_slowdown), rng=rng, error=error, leave_out=leave_out)
+        row = choice.next_probe(
+            self.belief, self._reference, _log_bound(max_slowdown), rng=rng, error=error, leave_out=leave_out
+        )
         return self.space.settings[int(self.told[row])]
 
     @property
@@ -152,7 +181,14 @@ class ClockModel:
     version: int = files.VERSION
 
     @classmethod
-    def train(cls, frame: pl.DataFrame, *, gpu: str, feature_set: str = "dcgm", features: Sequence[str] | None = None) -> ClockModel:
+    def train(
+        cls,
+        frame: pl.DataFrame,
+        *,
+        gpu: str,
+        feature_set: str = "dcgm",
+        features: Sequence[str] | None = None,
+    ) -> ClockModel:
         """Learn from measured workloads (`prediction.curves.curves_of` has the columns).
 
         Args:
@@ -165,9 +201,14 @@ class ClockModel:
             UsageError: an unknown set of features, columns that are missing, too few workloads.
         """
         if features is None and feature_set not in FEATURE_SETS:
-            raise UsageError(f"'{feature_set}' is no set of features; choose one of {', '.join(FEATURE_SETS)}")
+            raise UsageError(
+                f"'{feature_set}' is no set of features; choose one of {', '.join(FEATURE_SETS)}"
+            )
         if "gpu" in frame.columns and len(others := set(frame["gpu"].drop_nulls().to_list()) - {gpu}):
-            raise UsageError(f"this training set is of {', '.join(sorted(map(str, others)))}, not of {gpu}; train one model per card")
+            raise UsageError(
+                f"this training set is of {', '.join(sorted(map(str, others)))}, not of {gpu}; train one "
+                "model per card"
+            )
         curves = curves_of(frame, features if features is not None else FEATURE_SETS[feature_set])
         return cls(gpu, feature_set, fit(curves), len(curves), curves.dropped)
 
@@ -183,19 +224,23 @@ class ClockModel:
     @property
     def error(self) -> tuple[float, float]:
         """Mean held-out relative error of time and of power over the settings below the reference."""
-        return float(self.errors["time_error"].mean()), float(self.errors["power_error"].mean())  # type: ignore[arg-type]
+        time, power = self.errors.select(pl.mean("time_error", "power_error")).row(0)
+        return float(time), float(power)
 
     def importance(self) -> pl.DataFrame:
         """What the trees look at: input, and its share of the gain in time and in power."""
         return self.card.importance()
 
-    def predict(self, features: Mapping[str, float], space: SettingSpace, power_w: float | None = None) -> Prediction:
+    def predict(
+        self, features: Mapping[str, float], space: SettingSpace, power_w: float | None = None
+    ) -> Prediction:
         """Foretell time and energy of an iteration at every setting, relative to the space's reference.
 
         Args:
             features: Of the workload at the reference; a feature that is not known is left out or NaN.
             space: The settings, of the card that this model is of.
-            power_w: Mean power there. Without it the feature power_share must be told, and nothing is told of power limits.
+            power_w: Mean power there. Without it the feature power_share must be told, and nothing is told of
+                power limits.
 
         Raises:
             UsageError: neither power nor power_share, or a value that cannot be.
@@ -206,9 +251,15 @@ class ClockModel:
         count = len(nodes)
         cover = self.card.residuals * np.sqrt(self.card.alike(row))[:, None]
         variance = np.sum(cover**2, axis=0)
-        factor = np.hstack([np.sqrt(1 - DIAGONAL) * cover.T, np.diag(np.sqrt(DIAGONAL * variance + FLOOR**2))])
+        factor = np.hstack(
+            [np.sqrt(1 - DIAGONAL) * cover.T, np.diag(np.sqrt(DIAGONAL * variance + FLOOR**2))]
+        )
         weights, told = surface.weights(
-            nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=drawn_w, log_power=mean[count:]
+            nodes,
+            space.settings,
+            full_limit_w=space.max_power_limit_w,
+            power_w=drawn_w,
+            log_power=mean[count:],
         )
         reference = space.reference_row
         weights = weights - weights[reference]
@@ -221,21 +272,36 @@ class ClockModel:
         belief = GaussianPosterior(change @ mean, change @ factor).compact()
         sd = np.maximum(belief.sd, 1e-9)
         pull = np.abs(weights[rows]) @ np.column_stack([down[:count], up[:count], down[count:], up[count:]])
-        distances = (np.concatenate([pull[:, 0], pull[:, 2]]) / sd, np.concatenate([pull[:, 1], pull[:, 3]]) / sd)
+        distances = (
+            np.concatenate([pull[:, 0], pull[:, 2]]) / sd,
+            np.concatenate([pull[:, 1], pull[:, 3]]) / sd,
+        )
         words = f"a {self.feature_set} model of the {self.gpu} ({self.workloads} workloads)"
         return _prediction(space, belief, rows, distances, words)
 
     def _row(self, features: Mapping[str, float], power_w: float | None) -> tuple[Array, float | None]:
         for name, value in features.items():
-            if name in self.features and value is not None and not np.isnan(value) and (np.isinf(value) or value < 0):
+            if (
+                name in self.features
+                and value is not None
+                and not np.isnan(value)
+                and (np.isinf(value) or value < 0)
+            ):
                 raise UsageError(f"the feature {name} cannot be {value:g}; leave out what is not known")
         if power_w is not None and not (0 < power_w < float("inf")):
-            raise UsageError(f"a power of {power_w:g} W at the reference cannot be; give watts above 0, or power_share instead")
-        row = np.array([np.nan if features.get(name) is None else float(features[name]) for name in self.features])
+            raise UsageError(
+                f"a power of {power_w:g} W at the reference cannot be; give watts above 0, or power_share "
+                "instead"
+            )
+        row = np.array(
+            [np.nan if features.get(name) is None else float(features[name]) for name in self.features]
+        )
         at = self.features.index("power_share")
         if np.isnan(row[at]):
             if power_w is None:
-                raise UsageError("a prediction needs the power at the reference: give power_w, or the feature power_share")
+                raise UsageError(
+                    "a prediction needs the power at the reference: give power_w, or the feature power_share"
+                )
             row[at] = power_w / self.card.power_unit_w
         if row[at] <= 0:
             raise UsageError("the feature power_share cannot be 0; leave out what is not known")
@@ -244,9 +310,12 @@ class ClockModel:
     def save(self, path: Path | str) -> Path:
         """Write the model to one file; an older one is replaced when the new one is whole."""
         about = {
-            "gpu": self.gpu, "feature_set": self.feature_set, "workloads": self.workloads, "dropped": list(self.dropped),
+            "gpu": self.gpu,
+            "feature_set": self.feature_set,
+            "workloads": self.workloads,
+            "dropped": list(self.dropped),
             "made_by": f"lightgbm {_version('lightgbm')}",
-        }  # fmt: skip
+        }
         files.write(Path(path), about, self.card)
         return Path(path)
 
@@ -262,9 +331,14 @@ class ClockModel:
             UsageError: no such file, a damaged one, one of another version, or a model of another card.
         """
         about, card = files.read(Path(path))
-        model = cls(about["gpu"], about["feature_set"], card, int(about["workloads"]), tuple(about["dropped"]))
+        model = cls(
+            about["gpu"], about["feature_set"], card, int(about["workloads"]), tuple(about["dropped"])
+        )
         if gpu is not None and _plain(gpu) != _plain(model.gpu):
-            raise UsageError(f"{path} is a model of the {model.gpu}, this GPU is a {gpu}; `workbench profile-gpu` makes one for it")
+            raise UsageError(
+                f"{path} is a model of the {model.gpu}, this GPU is a {gpu}; `workbench profile-gpu` makes "
+                "one for it"
+            )
         return model
 
 
@@ -273,11 +347,19 @@ def _said(probes: int) -> str:
 
 
 def _prediction(
-    space: SettingSpace, belief: GaussianPosterior, told: Array, distances: tuple[Array, Array], source: str, probes: int = 0
+    space: SettingSpace,
+    belief: GaussianPosterior,
+    told: Array,
+    distances: tuple[Array, Array],
+    source: str,
+    probes: int = 0,
 ) -> Prediction:
     n, sd = belief.settings, belief.sd
     columns = {"log_time": belief.mean[:n], "log_time_sd": sd[:n]}
-    columns |= {"log_time_low": belief.mean[:n] - sd[:n] * distances[0][:n], "log_time_high": belief.mean[:n] + sd[:n] * distances[1][:n]}
+    columns |= {
+        "log_time_low": belief.mean[:n] - sd[:n] * distances[0][:n],
+        "log_time_high": belief.mean[:n] + sd[:n] * distances[1][:n],
+    }
     columns |= {"log_energy": belief.mean[n:], "log_energy_sd": sd[n:]}
     columns |= {
         "log_energy_low": belief.mean[n:] - sd[n:] * distances[0][n:],

@@ -1,10 +1,12 @@
-"""How an iteration's time and energy answer to clocks and power limits: physics before any probe, corrected by every probe.
+"""How an iteration's time and energy answer to clocks and power limits: physics before any probe, corrected
+by every probe.
 
-Nobody knows the numbers of a running job, so many sets of them are drawn once from ranges that hold for any card (`iteration_physics`).
-A fit weighs the sets by what the probes say, moves them by an ensemble Kalman step where they are too few to fit (Evensen, 2003), and lets
-a smooth deviation explain the rest (Matheron's rule: every draw goes through the probes as closely as their errors ask). A prediction made
-elsewhere enters as soft probes with errors that are alike at settings that lie near each other; curves of other workloads of the card
-(`library`) enter as further sets. `power_curve` is a sibling for limits only.
+Nobody knows the numbers of a running job, so many sets of them are drawn once from ranges that hold for any
+card (`iteration_physics`). A fit weighs the sets by what the probes say, moves them by an ensemble Kalman
+step where they are too few to fit (Evensen, 2003), and lets a smooth deviation explain the rest (Matheron's
+rule: every draw goes through the probes as closely as their errors ask). A prediction made elsewhere enters
+as soft probes with errors that are alike at settings that lie near each other; curves of other workloads of
+the card (`library`) enter as further sets. `power_curve` is a sibling for limits only.
 """
 
 from __future__ import annotations
@@ -21,10 +23,20 @@ from ..space import SettingSpace
 from .clock_prior import bank
 
 DRAWS = 256  # of what a fit leaves open
-LEAST_EFFECTIVE = 48.0  # draws that weights must leave; below it they are tempered, and the Kalman step does the rest
-DEVIATION_TIME, DEVIATION_POWER = 0.003, 0.012  # standard deviation of log time and log power from the equations
+LEAST_EFFECTIVE = (
+    48.0  # draws that weights must leave; below it they are tempered, and the Kalman step does the rest
+)
+DEVIATION_TIME, DEVIATION_POWER = (
+    0.003,
+    0.012,
+)  # standard deviation of log time and log power from the equations
 REACH = (0.35, 0.6, 0.35)  # over which part of ln SM clock, ln memory clock, ln limit a deviation is alike
-SCALES = ((0.5, -0.7), (1.0, 0.0), (2.0, -0.7), (4.0, -2.0))  # of the deviation, with the log of what is believed of each beforehand
+SCALES = (
+    (0.5, -0.7),
+    (1.0, 0.0),
+    (2.0, -0.7),
+    (4.0, -2.0),
+)  # of the deviation, with the log of what is believed of each beforehand
 SOFT = 10  # settings at which a prediction is taken as a soft probe
 SOFT_REACH = 0.7  # over which part of a ln clock its errors are alike
 FREE = 3.0  # standard deviation of the log of the unknown time and energy at the reference
@@ -36,9 +48,11 @@ class Response:
     """What is believed of every setting of a space, as equally likely draws.
 
     Attributes:
-        log_times, log_energies: ln of time and energy of an iteration relative to the reference, (draws, settings).
+        log_times, log_energies: ln of time and energy of an iteration relative to the reference, (draws,
+            settings).
         log_time_s, log_energy_j: ln of time and energy of an iteration at the reference, (draws,).
-        deviation: How far the smooth deviation had to be widened, 1 where the equations fit as well as expected.
+        deviation: How far the smooth deviation had to be widened, 1 where the equations fit as well as
+            expected.
     """
 
     space: SettingSpace
@@ -85,17 +99,25 @@ def fit(
         rows: Row of the space that each probe was at; repeated probes pool. May be empty.
         time_s, energy_j: Time and energy of an iteration in each probe.
         errors: Relative standard errors, (probes, 2): of time and of energy.
-        prior: A prediction, or a `Library` of other workloads' curves. A prediction has `frame` with log_time, log_time_sd, log_energy and
-            log_energy_sd per setting, relative to the reference.
-        power_share: Mean power at the reference over the power limit in force there, where both are known. Else None.
-        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is known.
+        prior: A prediction, or a `Library` of other workloads' curves. A prediction has `frame` with
+            log_time, log_time_sd, log_energy and log_energy_sd per setting, relative to the reference.
+        power_share: Mean power at the reference over the power limit in force there, where both are known.
+            Else None.
+        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
+            known.
     """
     rows = np.asarray(rows, dtype=int).reshape(-1)
-    seen = np.log(np.column_stack([np.asarray(time_s, float).reshape(-1), np.asarray(energy_j, float).reshape(-1)]))
+    seen = np.log(
+        np.column_stack([np.asarray(time_s, float).reshape(-1), np.asarray(energy_j, float).reshape(-1)])
+    )
     sigma = np.asarray(errors, float).reshape(len(rows), 2).copy()
     waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
-    times, powers = bank(space, None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2), waits)
-    if hasattr(prior, "mixtures"):  # curves of other workloads: as many as of physics, and the probes decide between them
+    times, powers = bank(
+        space, None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2), waits
+    )
+    if hasattr(
+        prior, "mixtures"
+    ):  # curves of other workloads: as many as of physics, and the probes decide between them
         mixed_times, mixed_powers = prior.mixtures(times, powers)
         times, powers = np.concatenate([times, mixed_times]), np.concatenate([powers, mixed_powers])
         prior = None
@@ -106,9 +128,13 @@ def fit(
         worst = fitted[-1]
         if not again or len(rows) < 4 or not np.any(worst > OUTLIER):
             break
-        sigma *= np.maximum(worst / (0.5 * OUTLIER), 1.0)  # such a probe says little more than that something happened
+        sigma *= np.maximum(
+            worst / (0.5 * OUTLIER), 1.0
+        )  # such a probe says little more than that something happened
     log_times, log_energies, scale, deviation, _ = fitted
-    return Response(space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation)
+    return Response(
+        space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation
+    )
 
 
 def prepare(space: SettingSpace) -> None:
@@ -126,9 +152,17 @@ class _Soft:
 
 
 def _condition(
-    space: SettingSpace, times: np.ndarray, powers: np.ndarray, rows: np.ndarray, seen: np.ndarray, sigma: np.ndarray, soft: _Soft | None
+    space: SettingSpace,
+    times: np.ndarray,
+    powers: np.ndarray,
+    rows: np.ndarray,
+    seen: np.ndarray,
+    sigma: np.ndarray,
+    soft: _Soft | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
-    rng = np.random.default_rng(0)  # the same luck for every call: what is compared differs in what was measured
+    rng = np.random.default_rng(
+        0
+    )  # the same luck for every call: what is compared differs in what was measured
     n, hard = len(space), len(rows)
     at = np.concatenate([rows, soft.rows]).astype(int) if soft is not None else rows
     both = np.concatenate([at, at + n])  # in the state, ln times of all settings come first, then ln energies
@@ -139,14 +173,21 @@ def _condition(
     for which in (0, 1):
         start = which * count
         noise[range(start, start + hard), range(start, start + hard)] = sigma[:, which] ** 2
-        noise[start : start + hard, start : start + hard] += FREE**2  # the reference itself is not known: common to all hard probes
+        noise[start : start + hard, start : start + hard] += (
+            FREE**2
+        )  # the reference itself is not known: common to all hard probes
         target[start : start + hard] = seen[:, which]
         if soft is not None:
             noise[start + hard : start + count, start + hard : start + count] = soft.covariances[which]
             target[start + hard : start + count] = soft.values[:, which]
     said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
     inner = kernel[np.ix_(at, at)]
-    unit = np.block([[DEVIATION_TIME**2 * inner] * 2, [DEVIATION_TIME**2 * inner, (DEVIATION_TIME**2 + DEVIATION_POWER**2) * inner]])
+    unit = np.block(
+        [
+            [DEVIATION_TIME**2 * inner] * 2,
+            [DEVIATION_TIME**2 * inner, (DEVIATION_TIME**2 + DEVIATION_POWER**2) * inner],
+        ]
+    )
     scale, likelihood = 1.0, np.zeros(len(times))
     if count:
         best = -np.inf
@@ -178,7 +219,10 @@ def _condition(
             start = which * count
             plain[start : start + hard, start : start + hard] -= FREE**2
             lift[start : start + hard, which] = 1.0
-        slips = rng.standard_normal((len(state), 2 * count)) @ np.linalg.cholesky(plain + 1e-12 * np.eye(2 * count)).T
+        slips = (
+            rng.standard_normal((len(state), 2 * count))
+            @ np.linalg.cholesky(plain + 1e-12 * np.eye(2 * count)).T
+        )
         factor = cho_factor(cover)
         answer = cho_solve(factor, (target - slips - state[:, both] - scales @ lift.T).T).T
         block = kernel[:, at] * scale**2
@@ -188,7 +232,9 @@ def _condition(
         state = state + np.concatenate([shift_time, shift_time + shift_power], axis=1)
         scales = scales + FREE**2 * answer @ lift
         inverse = np.diag(cho_solve(factor, np.eye(2 * count)))
-        left = cho_solve(factor, target - said[chosen].mean(axis=0))  # what each probe says against all the others
+        left = cho_solve(
+            factor, target - said[chosen].mean(axis=0)
+        )  # what each probe says against all the others
         spread = np.var(said[chosen], axis=0)
         odd = np.abs(left) / inverse / np.sqrt(1 / inverse + spread)
         worst = np.column_stack([odd[:hard], odd[count : count + hard]])
@@ -230,7 +276,9 @@ def _soft(space: SettingSpace, prior: Any) -> _Soft | None:
         return None
     frame = prior.frame
     values = np.column_stack([frame["log_time"].to_numpy(), frame["log_energy"].to_numpy()]).astype(float)
-    spreads = np.column_stack([frame["log_time_sd"].to_numpy(), frame["log_energy_sd"].to_numpy()]).astype(float)
+    spreads = np.column_stack([frame["log_time_sd"].to_numpy(), frame["log_energy_sd"].to_numpy()]).astype(
+        float
+    )
     good = np.isfinite(values).all(axis=1) & np.isfinite(spreads).all(axis=1) & (spreads > 1e-6).all(axis=1)
     good[space.reference_row] = False
     left = np.flatnonzero(good)

@@ -1,14 +1,20 @@
-"""Worlds: what time and energy might be at every configuration of a space, drawn from the physics of GPUs before anything is measured.
+"""Worlds: what time and energy might be at every configuration of a space, drawn from the physics of GPUs
+before anything is measured.
 
-A world is one training job on one card. With x and u the SM and memory clock relative to the highest, b the batch size and per sample,
+A world is one training job on one card. With x and u the SM and memory clock relative to the highest, b the
+batch size and per sample,
 
-    busy time   = S (k/S x**-n + m/S u**-n)**(1/n) + 1 - S,  S = k + m       compute and memory bound shares, overlapping by n
-    sample time = busy time + overhead / b                                    launches, data, optimizer: paid once an iteration
-    busy power  = static + memory static * u + core (b) x V(x)**2 * activity + memory * u,    V falls in a line to `v_knee` at `knee`
+    busy time   = S (k/S x**-n + m/S u**-n)**(1/n) + 1 - S,  S = k + m       compute and memory bound shares,
+                overlapping by n
+    sample time = busy time + overhead / b                                    launches, data, optimizer: paid
+                                                                              once an iteration
+    busy power  = static + memory static * u + core (b) x V(x)**2 * activity + memory * u,    V falls in a
+                line to `v_knee` at `knee`
     a limit lowers x until busy power fits under it; the overhead is spent at gap power
 
-(Zeus, NSDI'23, figure 4; Mei et al., "A survey and measurement study of GPU DVFS", 2017, section 4; for batch sizes the same overhead
-law that fits the traces of Zeus). Every number has a prior that holds for any card; nothing is fitted to one.
+(Zeus, NSDI'23, figure 4; Mei et al., "A survey and measurement study of GPU DVFS", 2017, section 4; for batch
+sizes the same overhead law that fits the traces of Zeus). Every number has a prior that holds for any card;
+nothing is fitted to one.
 """
 
 from __future__ import annotations
@@ -42,7 +48,9 @@ class CandidateGrid:
 
     @property
     def features(self) -> Array:
-        """Where a configuration lies, as logarithms relative to the highest; what the driver decides counts as the highest."""
+        """Where a configuration lies, as logarithms relative to the highest; what the driver decides
+        counts as the highest.
+        """
         return np.asarray(np.nan_to_num(np.log(self.axes / self.top), nan=0.0))
 
 
@@ -54,7 +62,9 @@ def grid(configurations: pl.DataFrame) -> CandidateGrid:
     """
     there = [axis for axis in AXES if axis in configurations.columns]
     if not there:
-        raise UsageError(f"the candidates have none of the columns {', '.join(AXES)}; give at least one to choose along")
+        raise UsageError(
+            f"the candidates have none of the columns {', '.join(AXES)}; give at least one to choose along"
+        )
     if configurations.is_empty():
         raise UsageError("there are no candidate configurations; give at least one")
     axes = np.full((len(configurations), len(AXES)), np.nan)
@@ -62,7 +72,10 @@ def grid(configurations: pl.DataFrame) -> CandidateGrid:
         if axis in there:
             axes[:, number] = configurations[axis].cast(pl.Float64).fill_null(np.nan).to_numpy()
             if (axes[:, number] <= 0).any():
-                raise UsageError(f"{axis} is {np.nanmin(axes[:, number]):g} in a candidate; it is above 0, or null for the driver's choice")
+                raise UsageError(
+                    f"{axis} is {np.nanmin(axes[:, number]):g} in a candidate; it is above 0, or null for "
+                    "the driver's choice"
+                )
     known = ~np.isnan(axes).all(axis=0)
     top = np.ones(len(AXES))
     top[known] = np.nanmax(axes[:, known], axis=0)
@@ -70,7 +83,9 @@ def grid(configurations: pl.DataFrame) -> CandidateGrid:
 
 
 def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Log time and log energy per sample in `count` worlds, each shape (count, configurations); the unit of either is the world's own."""
+    """Log time and log energy per sample in `count` worlds, each shape (count, configurations); the unit
+    of either is the world's own.
+    """
     b = np.where(np.isnan(space.axes[:, 0]), 1.0, space.axes[:, 0])
     limit = np.nan_to_num(space.axes[:, 1] / space.top[1], nan=np.inf)
     clock = np.nan_to_num(space.axes[:, 2] / space.top[2], nan=1.0)
@@ -81,7 +96,9 @@ def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Ar
     filled = world.least + (1 - world.least) * filled
     fixed = world.static + (world.memory_static + world.memory_core * world.memory) * memory
     x = np.broadcast_to(clock, filled.shape).copy()
-    cores = {u: world.core * _core(world, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())}  # few memory clocks, many limits
+    cores = {
+        u: world.core * _core(world, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())
+    }  # few memory clocks, many limits
     for i in np.flatnonzero(np.isfinite(limit)):
         free = _under(limit[i], fixed[:, [i]] + filled[:, [i]] * cores[memory[i]])
         x[:, i] = np.minimum(x[:, i], free)
@@ -95,7 +112,9 @@ def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Ar
 
 @dataclass(frozen=True)
 class _Worlds:
-    """The numbers of many worlds, each shape (worlds, 1); powers relative to the highest limit or the like."""
+    """The numbers of many worlds, each shape (worlds, 1); powers relative to the highest limit or the
+    like.
+    """
 
     compute: Array
     memory: Array
@@ -138,7 +157,9 @@ def _prior(count: int, b: Array, rng: np.random.Generator) -> _Worlds:
         half_b=half_b,
         half_core_b=half_b * np.exp(rng.normal(0.0, 1.0, (count, 1))),
         least=uniform(0.0, 0.5),
-        crowding=np.maximum(rng.normal(-0.02, 0.06, (count, 1)), 0.0),  # large batches that cost more a sample, as where caches overflow
+        crowding=np.maximum(
+            rng.normal(-0.02, 0.06, (count, 1)), 0.0
+        ),  # large batches that cost more a sample, as where caches overflow
     )
 
 
@@ -149,18 +170,24 @@ def _busy(world: _Worlds, x: Array, u: Array | float) -> Array:
 
 
 def _core(world: _Worlds, x: Array, u: Array | float) -> Array:
-    """Power of the core relative to the highest clock's: clock, voltage squared, and how busy it is while the memory makes it wait."""
+    """Power of the core relative to the highest clock's: clock, voltage squared, and how busy it is while
+    the memory makes it wait.
+    """
     volts = world.v_knee + (1 - world.v_knee) * np.clip((x - world.knee) / (1 - world.knee), 0.0, None)
     activity = world.clocked + (1 - world.clocked) / np.maximum(x * _busy(world, x, u), 1e-9)
     return np.asarray(x * volts**2 * activity)
 
 
 def _under(limit: float, power: Array) -> Array:
-    """The highest relative clock at which busy power, tabulated over `GRID` and shape (worlds, clocks), is at most `limit`."""
+    """The highest relative clock at which busy power, tabulated over `GRID` and shape (worlds, clocks), is
+    at most `limit`.
+    """
     over = power > limit
     first = np.where(over.any(axis=1), over.argmax(axis=1), len(GRID))
     after = np.clip(first, 1, len(GRID) - 1)
     rows = np.arange(len(power))
     low, high = power[rows, after - 1], power[rows, after]
-    between = GRID[after - 1] + (GRID[after] - GRID[after - 1]) * np.clip((limit - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    between = GRID[after - 1] + (GRID[after] - GRID[after - 1]) * np.clip(
+        (limit - low) / np.maximum(high - low, 1e-12), 0.0, 1.0
+    )
     return np.asarray(np.where(first == 0, GRID[0], np.where(first == len(GRID), 1.0, between)))

@@ -1,7 +1,8 @@
-"""Measures a GPU for its profile: built-in workloads at the default and at a handful of other settings, over whole iterations.
+"""Measures a GPU for its profile: built-in workloads at the default and at a handful of other settings, over
+whole iterations.
 
-A `Collector` is a generator of measurements, so a command, a button and a test can all step it. Each row is on disk before the next
-measurement begins; whatever ends it, the GPU is put back as it was.
+A `Collector` is a generator of measurements, so a command, a button and a test can all step it. Each row is
+on disk before the next measurement begins; whatever ends it, the GPU is put back as it was.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.5  # between two workloads, in which sampling finds its sensor's steps again if it has lost them
 WARM_S = 2.0  # before a workload's first measurement
-SETTLE_S = 0.6  # after a change; a power limit acts on about a second's average, and half of that is enough to be near
+# after a change; a power limit acts on about a second's average, and half of that is enough to be near
+SETTLE_S = 0.6
 READ_S = 0.3  # after a stretch: the sensors have refreshed, and its last edge is known
 LEAST = 5  # iterations of a stretch
 SM_CLOCKS, OTHER_SM_CLOCKS, MEM_CLOCKS, POWER_LIMITS = 8, 4, 4, 6
@@ -38,9 +40,15 @@ LOWEST = 0.3  # of the highest SM clock: below, everything costs more
 
 
 def settings_to_try(
-    limits: Limits, over: str = "both", *, lock_sm: bool = True, lock_memory: bool = True, set_limit: bool = True
+    limits: Limits,
+    over: str = "both",
+    *,
+    lock_sm: bool = True,
+    lock_memory: bool = True,
+    set_limit: bool = True,
 ) -> list[Setting]:
-    """A handful of settings beside the default: SM clocks at the highest memory clock, fewer at lower ones, power limits.
+    """A handful of settings beside the default: SM clocks at the highest memory clock, fewer at lower ones,
+    power limits.
 
     Args:
         limits: What the device says of itself.
@@ -58,13 +66,17 @@ def settings_to_try(
         top = max(limits.sm_clocks_mhz[memories[0]])
         several = lock_memory and len(memories) > 1
         for number, mem in enumerate(_spread(memories, MEM_CLOCKS) if several else memories[:1]):
-            paired = [clock for clock in limits.sm_clocks_mhz[mem] if clock >= LOWEST * top] or [max(limits.sm_clocks_mhz[mem])]
+            paired = [clock for clock in limits.sm_clocks_mhz[mem] if clock >= LOWEST * top] or [
+                max(limits.sm_clocks_mhz[mem])
+            ]
             chosen = _spread(sorted(paired, reverse=True), SM_CLOCKS if number == 0 else OTHER_SM_CLOCKS)
             found += [Setting(sm_clock_mhz=clock, mem_clock_mhz=mem if several else None) for clock in chosen]
     low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
     if over != "clocks" and set_limit and low_w is not None and high_w is not None and high_w > low_w:
         step_w = (high_w - low_w) / POWER_LIMITS
-        found += [Setting(power_limit_w=float(round(high_w - step_w * number))) for number in range(1, POWER_LIMITS)]
+        found += [
+            Setting(power_limit_w=float(round(high_w - step_w * number))) for number in range(1, POWER_LIMITS)
+        ]
         found.append(Setting(power_limit_w=low_w))
     return found
 
@@ -73,7 +85,10 @@ def _spread(values: Sequence[int], count: int) -> list[int]:
     """At most so many of a list, both ends among them and the rest spread evenly."""
     if len(values) <= count:
         return list(values)
-    return [values[place] for place in sorted({round(number * (len(values) - 1) / (count - 1)) for number in range(count)})]
+    return [
+        values[place]
+        for place in sorted({round(number * (len(values) - 1) / (count - 1)) for number in range(count)})
+    ]
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,8 @@ class ProfilePlan:
         workloads: Which to run.
         settings: At which settings beside the default.
         seconds: Least length of a measured stretch.
-        seed: Of the order of the settings, which is another for each workload, so that a warming GPU does not look like a trend.
+        seed: Of the order of the settings, which is another for each workload, so that a warming GPU does not
+            look like a trend.
     """
 
     workloads: tuple[CalibrationWorkload, ...]
@@ -94,9 +110,14 @@ class ProfilePlan:
 
     def __post_init__(self) -> None:
         if not 0.2 <= self.seconds <= 600:
-            raise UsageError(f"a stretch of {self.seconds:g} s cannot be measured well; choose 0.2 to 600 seconds")
+            raise UsageError(
+                f"a stretch of {self.seconds:g} s cannot be measured well; choose 0.2 to 600 seconds"
+            )
         if not self.settings:
-            raise UsageError("this GPU has neither clocks nor power limits that may be set: there is nothing to learn about it")
+            raise UsageError(
+                "this GPU has neither clocks nor power limits that may be set: there is nothing to learn "
+                "about it"
+            )
 
     @property
     def steps(self) -> int:
@@ -135,7 +156,8 @@ class Collector:
         self._cannot: dict[Setting, str] = {}
 
     def run(self) -> Generator[str, None, None]:
-        """Measure what is left; yields in words what comes next, before each measurement. Ends with the GPU as it was.
+        """Measure what is left; yields in words what comes next, before each measurement. Ends with the GPU
+        as it was.
 
         Raises:
             NotPermitted, NotSupported, DeviceHeld: nothing may be changed here.
@@ -179,7 +201,8 @@ class Collector:
                     try:
                         with lease.applied(self.device, setting):
                             values = self._measured(step)
-                    except (NotSupported, NotPermitted) as error:  # a pair that the card does not take after all
+                    # a pair that the card does not take after all
+                    except (NotSupported, NotPermitted) as error:
                         self.notes.append(f"{setting} was left out: {error}")
                         self._cannot[setting] = values["note"] = str(error)
                 self.rows.add(number, workload.name, workload.group, setting, values)
@@ -213,7 +236,7 @@ class Collector:
         return told | {
             "iteration_s": seconds / count, "power_w": energy_j / seconds, "iteration_j": energy_j / count,
             "iterations": count, "time_s": seconds, "energy_j": energy_j, "energy_uncertainty_j": error_j,
-        }  # fmt: skip
+        }
 
     def _iterate(self, step: Step, seconds: float, least: int = 0) -> int:
         """Whole iterations for so long, and no fewer than `least`; how many."""
@@ -227,10 +250,15 @@ class Collector:
         others = [each for each in self.device.processes() if each.pid != os.getpid() and each.name != "?"]
         if others:
             names = ", ".join(f"{each.name} ({each.pid})" for each in others[:3])
-            raise MeasurementError(f"other processes use {self.device.name}: {names}; their work would be measured too, so end them first")
+            raise MeasurementError(
+                f"other processes use {self.device.name}: {names}; their work would be measured too, so end "
+                "them first"
+            )
 
     def _try_rights(self, stack: contextlib.ExitStack) -> None:
-        """Learn which settings may be set before an hour is spent, and hold the GPU at its default limit all the while."""
+        """Learn which settings may be set before an hour is spent, and hold the GPU at its default limit
+        all the while.
+        """
         device, default_w = self.device, self.device.limits.default_power_limit_w
         refused: NotPermitted | NotSupported | None = None
         if device.can("set_power_limit") and default_w is not None:

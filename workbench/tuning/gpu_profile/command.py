@@ -1,9 +1,11 @@
-"""`workbench profile-gpu`: learns how one's own GPU answers its clocks and power limits, for better first guesses when a cell is tuned.
+"""`workbench profile-gpu`: learns how one's own GPU answers its clocks and power limits, for better first
+guesses when a cell is tuned.
 
-Built-in workloads of graded intensity (`graded`) run at the GPU's default and at a handful of other settings. Each is measured over whole
-iterations, with the energy counter; the features of a workload are read at the default (`features`). Rows go to a file one by one, so what
-was interrupted goes on where it was, workload by workload (`gpu_profile`). In the end a model for each set of features is trained and kept
-(`search.predictor`, `models`). The GPU is put back as it was, whatever happens.
+Built-in workloads of graded intensity (`graded`) run at the GPU's default and at a handful of other settings.
+Each is measured over whole iterations, with the energy counter; the features of a workload are read at the
+default (`features`). Rows go to a file one by one, so what was interrupted goes on where it was, workload by
+workload (`gpu_profile`). In the end a model for each set of features is trained and kept (`search.predictor`,
+`models`). The GPU is put back as it was, whatever happens.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
 
 
 def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list[tuple[Path, ClockModel]]:
-    """Models of a GPU from its profile, one for each set of features that its workloads tell, kept where tuning looks for them.
+    """Models of a GPU from its profile, one for each set of features that its workloads tell, kept where
+    tuning looks for them.
 
     Args:
-        notes: Is told which set too few workloads know, as where a source was there for a part of the profile only.
+        notes: Is told which set too few workloads know, as where a source was there for a part of the profile
+            only.
 
     Raises:
         UsageError: too few workloads for any, or none that was measured at the reference.
@@ -63,14 +67,36 @@ def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list
 
 def add_arguments(commands: Any) -> None:
     """Add `profile-gpu` to the subcommands of the command line."""
-    parser = commands.add_parser("profile-gpu", help="learn how a GPU answers its clocks and limits, in half an hour")
-    parser.add_argument("--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)")
+    parser = commands.add_parser(
+        "profile-gpu", help="learn how a GPU answers its clocks and limits, in half an hour"
+    )
+    parser.add_argument(
+        "--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)"
+    )
     parser.add_argument("--simulate", metavar="CARD", help="profile a simulated GPU, by name: A100")
-    parser.add_argument("--over", choices=("clocks", "power", "both"), default="both", help="what to set (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="least length of one measurement (default: %(default)s)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where the measurements are kept (default: beside the models)")
-    parser.add_argument("--fresh", action="store_true", help="begin anew, keeping an older file under another name")
-    parser.add_argument("--list", action="store_true", help="say what would be measured, and how long it takes, and measure nothing")
+    parser.add_argument(
+        "--over",
+        choices=("clocks", "power", "both"),
+        default="both",
+        help="what to set (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="least length of one measurement (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where the measurements are kept (default: beside the models)",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="begin anew, keeping an older file under another name"
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="say what would be measured, and how long it takes, and measure nothing",
+    )
     parser.set_defaults(act=run)
 
 
@@ -98,13 +124,18 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     if mine.recorder is None:
         raise MeasurementError(f"{device.name} cannot be sampled, so nothing can be learnt about it")
     tried = collecting.settings_to_try(
-        device.limits, arguments.over, lock_sm=device.can("lock_sm_clock"), lock_memory=device.can("lock_mem_clock"),
+        device.limits,
+        arguments.over,
+        lock_sm=device.can("lock_sm_clock"),
+        lock_memory=device.can("lock_mem_clock"),
         set_limit=device.can("set_power_limit"),
-    )  # fmt: skip
+    )
     if not tried:
         knob = "lock_sm_clock" if arguments.over == "clocks" else "set_power_limit"
         why = f": {device.why_not(knob)}" if device.why_not(knob) else ""
-        raise UsageError(f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU")
+        raise UsageError(
+            f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU"
+        )
     plan = collecting.ProfilePlan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
     path = arguments.output or model_store.directory() / f"{model_store.slug(device.name)}.profile.csv"
     if arguments.fresh and path.exists():
@@ -114,8 +145,12 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     left = collector.total - collector.done
     minutes = max(1, round(left * (collecting.SETTLE_S + arguments.seconds + collecting.READ_S) / 60))
     about = f", which takes about {minutes} minutes" if left and not device.simulated else ""
-    print(f"{device.name}: {len(plan.workloads)} workloads at the default and {len(plan.settings)} other settings; "
-          f"{left} of {collector.total} measurements are to be made{about}", flush=True)  # fmt: skip
+    print(
+        f"{device.name}: {len(plan.workloads)} workloads at the default and {len(plan.settings)} other "
+        "settings; "
+        f"{left} of {collector.total} measurements are to be made{about}",
+        flush=True,
+    )
     if arguments.list:
         for workload in plan.workloads:
             print(f"    {workload.name} ({workload.group})")
@@ -124,31 +159,51 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
         if left:
             show(collector)
     except KeyboardInterrupt:
-        print(f"\nstopped: {collector.done} of {collector.total} measurements are in {path} and the GPU is as it was; "
-              "the same command goes on from there", file=sys.stderr)  # fmt: skip
+        print(
+            f"\nstopped: {collector.done} of {collector.total} measurements are in {path} and the GPU is as "
+            "it was; "
+            "the same command goes on from there",
+            file=sys.stderr,
+        )
         return 130
     made = train(collector.rows.frame(), device.name, collector.notes)
     for note in collector.notes:
         print(f"    {note}")
     for file, model in made:
         time_error, power_error = model.error
-        print(f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} features; held-out error "
-              f"{time_error:.1%} of time, {power_error:.1%} of power; kept as {file}")  # fmt: skip
+        print(
+            f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} "
+            "features; held-out error "
+            f"{time_error:.1%} of time, {power_error:.1%} of power; kept as {file}"
+        )
         top = model.importance().sort("time", descending=True).head(4)
-        print("    time hangs most on " + ", ".join(f"{name} {share:.0%}" for name, share in top.select("input", "time").rows()))
+        print(
+            "    time hangs most on "
+            + ", ".join(f"{name} {share:.0%}" for name, share in top.select("input", "time").rows())
+        )
     return 0
 
 
 def show(collector: Collector) -> None:
-    """Run a collector to its end behind a progress bar with the time that is left (tqdm where it is installed)."""
+    """Run a collector to its end behind a progress bar with the time that is left (tqdm where it is
+    installed).
+    """
     try:
         from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         _plainly(collector)
         return
     on_screen = sys.stderr.isatty()
-    with tqdm(total=collector.total, initial=collector.done, unit="measurement", mininterval=0.2 if on_screen else 30.0,
-              dynamic_ncols=on_screen) as bar, contextlib.closing(collector.run()) as running:  # fmt: skip
+    with (
+        tqdm(
+            total=collector.total,
+            initial=collector.done,
+            unit="measurement",
+            mininterval=0.2 if on_screen else 30.0,
+            dynamic_ncols=on_screen,
+        ) as bar,
+        contextlib.closing(collector.run()) as running,
+    ):
         for words in running:
             bar.set_description_str(words, refresh=False)
             bar.update(collector.done - bar.n)
@@ -163,5 +218,9 @@ def _plainly(collector: Collector) -> None:
             now_s = time.monotonic()
             if now_s - told_s >= 10.0 and collector.done > first:
                 left_s = (now_s - begun_s) / (collector.done - first) * (collector.total - collector.done)
-                print(f"{collector.done} of {collector.total}, {left_s / 60:.0f} minutes left: {words}", file=sys.stderr, flush=True)
+                print(
+                    f"{collector.done} of {collector.total}, {left_s / 60:.0f} minutes left: {words}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 told_s = now_s

@@ -1,8 +1,9 @@
-"""The file of a GPU's profile: one row a measurement, written as it comes, and the training frame that is made of them.
+"""The file of a GPU's profile: one row a measurement, written as it comes, and the training frame that is
+made of them.
 
-A CSV file with a header. A row is on the disk before the next measurement begins; what was cut off by a crash is left out when it is read.
-Each pass over a workload has a number (`run`); a pass that was interrupted is begun anew, because a workload is compared with its own
-reference, measured minutes before.
+A CSV file with a header. A row is on the disk before the next measurement begins; what was cut off by a crash
+is left out when it is read. Each pass over a workload has a number (`run`); a pass that was interrupted is
+begun anew, because a workload is compared with its own reference, measured minutes before.
 """
 
 from __future__ import annotations
@@ -21,13 +22,26 @@ from ..features import NAMES
 
 SCHEMA = pl.Schema(
     {
-        "run": pl.Int64, "gpu": pl.String, "workload": pl.String, "group": pl.String, "reference": pl.Boolean,
-        "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "power_limit_w": pl.Float64,
-        "iteration_s": pl.Float64, "power_w": pl.Float64, "iteration_j": pl.Float64,
-        "iterations": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
-        "feature_set": pl.String, **dict.fromkeys(NAMES, pl.Float64), "note": pl.String,
+        "run": pl.Int64,
+        "gpu": pl.String,
+        "workload": pl.String,
+        "group": pl.String,
+        "reference": pl.Boolean,
+        "sm_clock_mhz": pl.Int64,
+        "mem_clock_mhz": pl.Int64,
+        "power_limit_w": pl.Float64,
+        "iteration_s": pl.Float64,
+        "power_w": pl.Float64,
+        "iteration_j": pl.Float64,
+        "iterations": pl.Int64,
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "energy_uncertainty_j": pl.Float64,
+        "feature_set": pl.String,
+        **dict.fromkeys(NAMES, pl.Float64),
+        "note": pl.String,
     }
-)  # fmt: skip
+)
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 
 
@@ -48,16 +62,29 @@ class Rows:
         self._table = _read(path)
         others = set(self._table["gpu"].unique().to_list()) - {gpu}
         if others:
-            raise UsageError(f"{path} has measurements of {', '.join(sorted(others))} and this GPU is {gpu}; choose another --output")
+            raise UsageError(
+                f"{path} has measurements of {', '.join(sorted(others))} and this GPU is {gpu}; choose "
+                "another --output"
+            )
 
     @property
     def height(self) -> int:
         return self._table.height
 
-    def add(self, run: int, workload: str, group: str, setting: Setting | None, values: Mapping[str, Any]) -> None:
+    def add(
+        self, run: int, workload: str, group: str, setting: Setting | None, values: Mapping[str, Any]
+    ) -> None:
         """Append a measurement at a setting, None for the reference, and wait until the disk has it."""
         knobs = {knob: getattr(setting, knob) for knob in KNOBS} if setting else {}
-        row = {"run": run, "gpu": self.gpu, "workload": workload, "group": group, "reference": setting is None, **knobs, **values}
+        row = {
+            "run": run,
+            "gpu": self.gpu,
+            "workload": workload,
+            "group": group,
+            "reference": setting is None,
+            **knobs,
+            **values,
+        }
         line = [_written(row.get(name)) for name in SCHEMA]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,12 +97,16 @@ class Rows:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}; choose another --output") from error
+            raise StoreError(
+                f"{self.path} cannot be written: {error.strerror or error}; choose another --output"
+            ) from error
         whole = {name: [row.get(name)] for name in SCHEMA}
         self._table = pl.concat([self._table, pl.DataFrame(whole, schema=SCHEMA)])
 
     def finished(self, settings: Sequence[Setting]) -> set[str]:
-        """Workloads that one pass has measured at all these settings and, before and after them, at the reference."""
+        """Workloads that one pass has measured at all these settings and, before and after them, at the
+        reference.
+        """
         wanted = {_key(setting) for setting in settings}
         found = set()
         for (workload, _), rows in self._table.group_by("workload", "run"):
@@ -85,15 +116,30 @@ class Rows:
         return found
 
     def frame(self) -> pl.DataFrame:
-        """The training frame: measurements with the features of their workload at the reference, the fullest pass of each workload."""
+        """The training frame: measurements with the features of their workload at the reference, the
+        fullest pass of each workload.
+        """
         measured = self._table.filter(pl.col("iteration_s").is_not_null() & pl.col("power_w").is_not_null())
-        passes = measured.group_by("workload", "run").agg(pl.len().alias("rows"), pl.col("reference").sum().alias("references"))
-        passes = passes.filter(pl.col("references") > 0).sort("rows", "run").group_by("workload", maintain_order=True).last()
-        chosen = measured.join(passes.select("workload", "run"), on=["workload", "run"], how="semi", maintain_order="left")
+        passes = measured.group_by("workload", "run").agg(
+            pl.len().alias("rows"), pl.col("reference").sum().alias("references")
+        )
+        passes = (
+            passes.filter(pl.col("references") > 0)
+            .sort("rows", "run")
+            .group_by("workload", maintain_order=True)
+            .last()
+        )
+        chosen = measured.join(
+            passes.select("workload", "run"), on=["workload", "run"], how="semi", maintain_order="left"
+        )
         told = ("feature_set", *NAMES)
-        features = chosen.filter(pl.col("reference") & pl.col("feature_set").is_not_null()).unique("workload", keep="first")
+        features = chosen.filter(pl.col("reference") & pl.col("feature_set").is_not_null()).unique(
+            "workload", keep="first"
+        )
         features = features.select("workload", *told)
-        joined = chosen.drop(*told, "run", "note").join(features, on="workload", how="left", maintain_order="left")
+        joined = chosen.drop(*told, "run", "note").join(
+            features, on="workload", how="left", maintain_order="left"
+        )
         absent = [name for name in NAMES if joined[name].null_count() == joined.height]
         return joined.drop(absent)
 
@@ -109,14 +155,18 @@ def _read(path: Path) -> pl.DataFrame:
     lines = list(csv.reader(whole.decode("utf-8", errors="replace").splitlines()))
     header = ",".join(SCHEMA).encode()
     if (whole and lines[0] != list(SCHEMA)) or (not whole and not header.startswith(raw)):
-        raise UsageError(f"{path} is no profile of this version (its columns are others); choose another --output, or remove it")
+        raise UsageError(
+            f"{path} is no profile of this version (its columns are others); choose another --output, or "
+            "remove it"
+        )
     if len(whole) < len(raw):  # cut off in the middle of a row; what follows must not be glued to it
         os.truncate(path, len(whole))
     rows = [line for line in lines[1:] if len(line) == len(SCHEMA)]
     columns = {name: [row[place] or None for row in rows] for place, name in enumerate(SCHEMA)}
     texts = pl.DataFrame(columns, schema=dict.fromkeys(SCHEMA, pl.String))
     return texts.with_columns(
-        (pl.col(name) == "true") if kind == pl.Boolean else pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()
+        (pl.col(name) == "true") if kind == pl.Boolean else pl.col(name).cast(kind, strict=False)
+        for name, kind in SCHEMA.items()
     )
 
 

@@ -1,8 +1,10 @@
-"""Built-in workloads of graded intensity: what `workbench profile-gpu` runs to learn how a GPU answers its clocks and limits.
+"""Built-in workloads of graded intensity: what `workbench profile-gpu` runs to learn how a GPU answers its
+clocks and limits.
 
-On a simulated GPU they are simulated loads (`simulation.graded`); on a real one small PyTorch kernels: matrix products with and without
-tensor cores, double precision, convolutions, streams through the memory, normalisations, kernels too small to fill the card, a training
-step; some with gaps in which the GPU waits for its host. An iteration is some tens of milliseconds of them and ends when the GPU has ended.
+On a simulated GPU they are simulated loads (`simulation.graded`); on a real one small PyTorch kernels: matrix
+products with and without tensor cores, double precision, convolutions, streams through the memory,
+normalisations, kernels too small to fill the card, a training step; some with gaps in which the GPU waits for
+its host. An iteration is some tens of milliseconds of them and ends when the GPU has ended.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...device.protocol import Device
@@ -26,7 +29,8 @@ class CalibrationWorkload:
 
     Attributes:
         name: Of its own.
-        group: The family; grades of one family are near relatives, and a model is not to be judged on one after having seen another.
+        group: The family; grades of one family are near relatives, and a model is not to be judged on one
+            after having seen another.
         running: A context in which it runs; gives a function that does one whole iteration.
     """
 
@@ -56,13 +60,19 @@ def simulated(device: Device) -> list[CalibrationWorkload]:
     @contextlib.contextmanager
     def running(workload: Any) -> Iterator[Step]:
         job = TrainingJob(
-            workload, iterations=1 << 40, machine=machine, gpu=device.index, evaluate=False, variation=0.002, accumulate=graded.TOGETHER
+            workload,
+            iterations=1 << 40,
+            machine=machine,
+            gpu=device.index,
+            evaluate=False,
+            variation=0.002,
+            accumulate=graded.TOGETHER,
         )
         with contextlib.closing(iter(job)) as iterations:  # type: ignore[type-var]
             yield lambda: next(iterations)
 
     found = graded.workloads(machine.card(device.index))
-    return [CalibrationWorkload(each.key, family, lambda each=each: running(each)) for family, each in found]  # type: ignore[misc]
+    return [CalibrationWorkload(each.key, family, partial(running, each)) for family, each in found]
 
 
 # PyTorch
@@ -83,17 +93,28 @@ def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) 
         import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise NotSupported(
-            "profiling a real GPU takes PyTorch to keep it busy, and it is not installed here: pip install torch; "
+            "profiling a real GPU takes PyTorch to keep it busy, and it is not installed here: pip install "
+            "torch; "
             "`workbench profile-gpu --simulate A100` profiles a simulated one"
         ) from error
     if where.startswith("cuda") and not torch.cuda.is_available():
-        raise NotSupported("PyTorch finds no CUDA device here; `workbench profile-gpu --simulate A100` profiles a simulated GPU")
+        raise NotSupported(
+            "PyTorch finds no CUDA device here; `workbench profile-gpu --simulate A100` profiles a simulated "
+            "GPU"
+        )
     makers = _makers(torch, where, scale)
     plan = [(group, name, 0.0) for group, names in makers.items() for name in names]
-    plan += [(group, list(names)[-1], (0.15, 0.4)[place % 2]) for place, (group, names) in enumerate(makers.items())]
+    plan += [
+        (group, list(names)[-1], (0.15, 0.4)[place % 2])
+        for place, (group, names) in enumerate(makers.items())
+    ]
     plan += [("small", next(iter(makers["small"])), 0.8)]
     return [
-        CalibrationWorkload(f"{name}, {gap:.0%} waiting" if gap else name, group, lambda m=makers[group][name], g=gap: _run(torch, where, m, g, busy_s))  # type: ignore[misc]
+        CalibrationWorkload(
+            f"{name}, {gap:.0%} waiting" if gap else name,
+            group,
+            partial(_run, torch, where, makers[group][name], gap, busy_s),
+        )
         for group, name, gap in plan
     ]
 
@@ -175,8 +196,12 @@ def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callabl
 
     def convolution(channels: int, edge: int, batch: int, kind: Any) -> Callable[[], Step]:
         def make() -> Step:
-            layer = torch.nn.Conv2d(size(channels), size(channels), 3, padding=1, bias=False, device=where, dtype=kind)
-            x = torch.randn(max(1, round(batch * scale)), size(channels), edge, edge, device=where, dtype=kind)
+            layer = torch.nn.Conv2d(
+                size(channels), size(channels), 3, padding=1, bias=False, device=where, dtype=kind
+            )
+            x = torch.randn(
+                max(1, round(batch * scale)), size(channels), edge, edge, device=where, dtype=kind
+            )
 
             def kernel() -> None:
                 with torch.no_grad():
@@ -188,7 +213,11 @@ def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callabl
 
     def training(width: int, batch: int) -> Callable[[], Step]:
         def make() -> Step:
-            layers = [torch.nn.Linear(size(width), size(width)), torch.nn.GELU(), torch.nn.LayerNorm(size(width))]
+            layers = [
+                torch.nn.Linear(size(width), size(width)),
+                torch.nn.GELU(),
+                torch.nn.LayerNorm(size(width)),
+            ]
             model = torch.nn.Sequential(*layers, torch.nn.Linear(size(width), size(width))).to(where)
             moments = [torch.zeros_like(each) for each in model.parameters()]
             x = torch.randn(size(batch), size(width), device=where)
@@ -196,7 +225,9 @@ def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callabl
             def kernel() -> None:
                 model.zero_grad(set_to_none=True)
                 model(x).square().mean().backward()
-                with torch.no_grad():  # stochastic gradient descent with momentum; torch.optim would load its compiler for it
+                with (
+                    torch.no_grad()
+                ):  # stochastic gradient descent with momentum; torch.optim would load its compiler for it
                     for each, moment in zip(model.parameters(), moments, strict=True):
                         moment.mul_(0.9).add_(each.grad)
                         each.sub_(moment, alpha=1e-6)
@@ -213,13 +244,19 @@ def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callabl
         "matmul-tf32": {f"tf32 matmul {n}": matmul(n, single) for n in (1024, 4096)},
         "matmul-fp32": {f"fp32 matmul {n}": matmul(n, single, tensor_cores=False) for n in (512, 1024, 4096)},
         "matmul-fp64": {f"fp64 matmul {n}": matmul(n, double) for n in (512, 2048)},
-        "convolution": {f"convolution {c}x{e}": convolution(c, e, b, half) for c, e, b in ((64, 56, 64), (512, 14, 128))},
+        "convolution": {
+            f"convolution {c}x{e}": convolution(c, e, b, half) for c, e, b in ((64, 56, 64), (512, 14, 128))
+        },
         "stream": {f"scale {n >> 20}M": on(n, lambda x: x.mul_(1.0)) for n in (1 << 22, 1 << 25, 1 << 28)},
         "reduce": {f"sum {n >> 20}M": on(n, lambda x: x.sum()) for n in (1 << 24, 1 << 27)},
-        "normalise": {f"softmax {n >> 20}M": on(n, lambda x: torch.softmax(x, -1)) for n in (1 << 22, 1 << 26)},
+        "normalise": {
+            f"softmax {n >> 20}M": on(n, lambda x: torch.softmax(x, -1)) for n in (1 << 22, 1 << 26)
+        },
         "transcendental": {f"{steps} sines": on(1 << 24, _sines(torch, steps)) for steps in (1, 8)},
         "small": {f"small {n >> 10}K": on(n, lambda x: x.add_(1.0)) for n in (1 << 12, 1 << 17)},
-        "training": {f"training step {w}x{b}": training(w, b) for w, b in ((1024, 64), (2048, 512), (4096, 4096))},
+        "training": {
+            f"training step {w}x{b}": training(w, b) for w, b in ((1024, 64), (2048, 512), (4096, 4096))
+        },
     }
 
 
@@ -248,9 +285,9 @@ def _cuda_index(device: Device) -> int:
     except (AttributeError, RuntimeError) as error:  # a PyTorch that does not tell them
         if count > 1:
             raise NotSupported(f"PyTorch does not show which of its {count} devices {device.name} is; "
-                               "leave one visible with CUDA_VISIBLE_DEVICES") from error  # fmt: skip
+                               "leave one visible with CUDA_VISIBLE_DEVICES") from error
         return 0
     if count:  # whatever ran there would not be what is measured here
         raise NotSupported(f"{device.name} ({device.uuid}) is none of the {count} devices that PyTorch sees; "
-                           "make it visible with CUDA_VISIBLE_DEVICES, or choose another --gpu")  # fmt: skip
+                           "make it visible with CUDA_VISIBLE_DEVICES, or choose another --gpu")
     return 0

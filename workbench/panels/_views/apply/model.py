@@ -1,4 +1,6 @@
-"""What the panel of applying says: a GPU's setting in force, the chosen one, what would change, and what was changed."""
+"""What the panel of applying says: a GPU's setting in force, the chosen one, what would change, and what
+was changed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,12 @@ class ApplyView:
     def sentences(self) -> tuple[str, ...]:
         """All of it in words."""
         change = "; ".join(self.difference) or SAME
-        said = [f"In force: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}", self.note]
+        said = [
+            f"In force: {self.force} ({self.origin})",
+            f"Chosen: {self.chosen}",
+            f"Difference: {change}",
+            self.note,
+        ]
         said += [f"Rights: {self.rights}"]
         said += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
         said += [self.holder and f"Held by {self.holder}", self.computing, self.power, self.left]
@@ -50,7 +57,13 @@ class ApplyView:
         return tuple(each for each in said if each)
 
 
-def view(hand: ManualControl, chosen: Configuration | None, followed: StepResponse | None, *, jobs: Sequence[str] = ()) -> ApplyView:
+def view(
+    hand: ManualControl,
+    chosen: Configuration | None,
+    followed: StepResponse | None,
+    *,
+    jobs: Sequence[str] = (),
+) -> ApplyView:
     """Look at a GPU; asks the driver, and changes nothing.
 
     Args:
@@ -62,21 +75,37 @@ def view(hand: ManualControl, chosen: Configuration | None, followed: StepRespon
     device, now = hand.device, hand.active()
     wanted = chosen or Configuration()
     lost = now.setting is None
-    difference = () if chosen is None or lost else settings.difference(now.setting, wanted.setting, device) if now.setting else ()
+    difference = (
+        ()
+        if chosen is None or lost
+        else settings.difference(now.setting, wanted.setting, device)
+        if now.setting
+        else ()
+    )
     rights = settings.rights(now.setting or wanted.setting, wanted.setting, device, refused=hand.refused)
     history = hand.history
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
     done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
     return ApplyView(
-        gpu=device.name, simulated=device.simulated, force="not known" if now.setting is None else str(now.setting), origin=now.words,
+        gpu=device.name,
+        simulated=device.simulated,
+        force="not known" if now.setting is None else str(now.setting),
+        origin=now.words,
         holder="" if now.origin == "process" else now.holder,
         computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
-        chosen=NOTHING if chosen is None else words(wanted, hand), difference=difference, note=_note(wanted, jobs), rights=rights.words,
-        allowed=bool(rights.who), command=rights.command, history=done, left=hand.left,
+        chosen=NOTHING if chosen is None else words(wanted, hand),
+        difference=difference,
+        note=_note(wanted, jobs),
+        rights=rights.words,
+        allowed=bool(rights.who),
+        command=rights.command,
+        history=done,
+        left=hand.left,
         power=followed.words if followed is not None else "",
-        can_apply=chosen is not None and not lost, can_undo=bool(history) or bool(hand.left),
-    )  # fmt: skip
+        can_apply=chosen is not None and not lost,
+        can_undo=bool(history) or bool(hand.left),
+    )
 
 
 def words(wanted: Configuration, hand: ManualControl) -> str:
@@ -97,5 +126,7 @@ def words(wanted: Configuration, hand: ManualControl) -> str:
 def _note(wanted: Configuration, jobs: Sequence[str]) -> str:
     if wanted.batch_size is None:
         return ""
-    where = "workbench.tuning.selection.batch_size" + "".join(f", and to the next recurrence of '{name}'" for name in jobs)
+    where = "workbench.tuning.selection.batch_size" + "".join(
+        f", and to the next recurrence of '{name}'" for name in jobs
+    )
     return f"Batch size {wanted.batch_size} cannot change inside a job that runs; it goes to {where}"

@@ -1,10 +1,12 @@
-"""A GPU's setting, to apply and to undo: what is in force and whose it is, what is chosen, what changes, how the power follows.
+"""A GPU's setting, to apply and to undo: what is in force and whose it is, what is chosen, what changes, how
+the power follows.
 
     panel = workbench.panels.apply()               choose on the panel
     workbench.panels.apply(frontier_panel)         what is chosen on a frontier
     workbench.panels.apply(Setting(power_limit_w=150.0), jobs=[nightly])
 
-Apply, undo and default act while a cell runs. What is applied stays when the cell ends, until it is undone or the kernel ends.
+Apply, undo and default act while a cell runs. What is applied stays when the cell ends, until it is undone or
+the kernel ends.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ class ApplyPanel(PersistentPanel):
     _esm = module("base.js", "apply.js")
 
     def __init__(
-        self, wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
+        self,
+        wanted: Any = None,
+        *,
+        gpu: NvmlDevice | str | int | None = None,
+        jobs: Sequence[RecurringJob] = (),
+        live: bool | None = None,
     ) -> None:
         self.jobs = tuple(jobs)
         self.hand = manual.control(gpu)
@@ -67,7 +74,10 @@ class ApplyPanel(PersistentPanel):
         if isinstance(wanted, Setting):
             wanted = Configuration(wanted)
         if wanted is not None and not isinstance(wanted, Configuration):
-            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {type(wanted).__name__}")
+            raise UsageError(
+                "a Configuration, a Setting or a frontier's panel can be applied, not "
+                f"{type(wanted).__name__}"
+            )
         self.chosen = wanted
         with self._report_errors(), self._lock:
             self.refresh()
@@ -76,7 +86,9 @@ class ApplyPanel(PersistentPanel):
         """Apply what is chosen. Raises as `applying.Hand.apply`."""
         chosen = self.chosen
         if chosen is None:
-            raise UsageError("nothing is chosen yet: choose a power limit or clocks, or a point of a frontier")
+            raise UsageError(
+                "nothing is chosen yet: choose a power limit or clocks, or a point of a frontier"
+            )
         self._do("applying", lambda: _said(self.hand.apply(chosen, jobs=self.jobs)))
 
     def undo(self) -> None:
@@ -112,7 +124,9 @@ class ApplyPanel(PersistentPanel):
 
     def title(self) -> str:
         name = self.hand.device.name
-        return f"Apply · {name}" + (" (simulated)" if self.hand.device.simulated and "simulated" not in name else "")
+        return f"Apply · {name}" + (
+            " (simulated)" if self.hand.device.simulated and "simulated" not in name else ""
+        )
 
     def summary(self) -> str:
         return "\n".join([self.title(), *(self._view.sentences if self._view is not None else ())])
@@ -133,7 +147,9 @@ class ApplyPanel(PersistentPanel):
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
         knobs = {
             "limits": range_w if device.can("set_power_limit") else None,
-            "sm": list(limits.sm_clocks_mhz[limits.mem_clocks_mhz[0]]) if device.can("lock_sm_clock") and limits.mem_clocks_mhz else [],
+            "sm": list(limits.sm_clocks_mhz[limits.mem_clocks_mhz[0]])
+            if device.can("lock_sm_clock") and limits.mem_clocks_mhz
+            else [],
             "memory": list(limits.mem_clocks_mhz) if device.can("lock_mem_clock") else [],
         }
         gpus = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
@@ -154,11 +170,20 @@ class ApplyPanel(PersistentPanel):
     def _news(self) -> Message:
         seen = asdict(self._view) if self._view is not None else None
         chosen = self.chosen or Configuration()
-        wanted = {**asdict(chosen.setting), "batch_size": chosen.batch_size} if self.chosen is not None else None
+        wanted = (
+            {**asdict(chosen.setting), "batch_size": chosen.batch_size} if self.chosen is not None else None
+        )
         return {
-            "kind": "news", "title": self.title(), "uuid": self.hand.device.uuid, "view": seen, "wanted": wanted, "doing": self._doing,
-            "done": self._done, "plot": power(self._followed), "follows": self._follows(),
-        }, []  # fmt: skip
+            "kind": "news",
+            "title": self.title(),
+            "uuid": self.hand.device.uuid,
+            "view": seen,
+            "wanted": wanted,
+            "doing": self._doing,
+            "done": self._done,
+            "plot": power(self._followed),
+            "follows": self._follows(),
+        }, []
 
     def _follows(self) -> bool:
         """Whether the power around the last change is still being watched."""
@@ -198,18 +223,28 @@ def _chosen(content: dict[str, Any]) -> Configuration:
         try:
             values[name] = None if given in (None, "") else float(given)
         except (TypeError, ValueError):
-            raise UsageError(f"{given!r} is no number; type one, or leave it empty for the driver's default") from None
-    clocks = [None if values[name] is None else int(values[name] or 0) for name in ("sm_clock_mhz", "mem_clock_mhz", "batch_size")]
+            raise UsageError(
+                f"{given!r} is no number; type one, or leave it empty for the driver's default"
+            ) from None
+    clocks = [
+        None if values[name] is None else int(values[name] or 0)
+        for name in ("sm_clock_mhz", "mem_clock_mhz", "batch_size")
+    ]
     return Configuration(Setting(values["power_limit_w"], clocks[0], clocks[1]), clocks[2])
 
 
 def apply(
-    wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
+    wanted: Any = None,
+    *,
+    gpu: NvmlDevice | str | int | None = None,
+    jobs: Sequence[RecurringJob] = (),
+    live: bool | None = None,
 ) -> ApplyPanel:
     """Look at a GPU's setting, and apply a configuration to it.
 
     Args:
-        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose on the panel.
+        wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
+            on the panel.
         gpu: As `applying.on` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
         live: A widget or a picture; None takes a widget where the front end has them.

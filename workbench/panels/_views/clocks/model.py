@@ -1,4 +1,5 @@
-"""What the panel of a tuner draws, as columns: the same for the live view and for the picture. `clocks_words` has what it says.
+"""What the panel of a tuner draws, as columns: the same for the live view and for the picture. `clocks_words`
+has what it says.
 
 Times and energies are changes against the default in per cent. Errors are half widths of 95 % intervals.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +27,24 @@ if TYPE_CHECKING:
 
 MOST_PROBES = 200
 HIGHEST = 5.0  # per cent of more energy that is shown where nobody was
-FRAME_PX = (330.0, 170.0)  # of the plane of time and energy, about; where numbers stand is chosen for this size
+FRAME_PX = (
+    330.0,
+    170.0,
+)  # of the plane of time and energy, about; where numbers stand is chosen for this size
 # Of a number at its point.
-PLACES = ((9.0, 7.0), (-9.0, 7.0), (9.0, -8.0), (-9.0, -8.0), (0.0, 13.0), (0.0, -13.0), (20.0, 0.0), (-20.0, 0.0))
-Plane = tuple[str, tuple[float, float], Sequence[Any], tuple[float, float]]  # column across and its range, values up and their range
+PLACES = (
+    (9.0, 7.0),
+    (-9.0, 7.0),
+    (9.0, -8.0),
+    (-9.0, -8.0),
+    (0.0, 13.0),
+    (0.0, -13.0),
+    (20.0, 0.0),
+    (-20.0, 0.0),
+)
+Plane = tuple[
+    str, tuple[float, float], Sequence[Any], tuple[float, float]
+]  # column across and its range, values up and their range
 
 
 @dataclass(frozen=True)
@@ -49,13 +65,15 @@ class Drawing:
 
     Attributes:
         bound: The allowed slowdown in per cent; None where any is.
-        knobs: The planes of settings that can be drawn: "clocks" (SM against memory clock), "sm" and "limit" (lines); the first is shown.
+        knobs: The planes of settings that can be drawn: "clocks" (SM against memory clock), "sm" and "limit"
+            (lines); the first is shown.
         mem_clocks: Rows of the plane of clocks, lowest first.
         lines: By knob, as `clocks_surface.line` has them.
         shaded, allowed: Of the plane of clocks, as `clocks_surface.cells` has them.
-        probes: Columns n, limit_w, sm_mhz, mem_mhz, time, time_error, energy, energy_error, kind, whole, words, cost. A baseline has no
-            number. Where a number stands on the plane "trade" (of time and energy) and on those of `knobs`, in pixels right of and above
-            its point, is in "trade across", "trade up" and so on.
+        probes: Columns n, limit_w, sm_mhz, mem_mhz, time, time_error, energy, energy_error, kind, whole,
+            words, cost. A baseline has no number. Where a number stands on the plane "trade" (of time and
+            energy) and on those of `knobs`, in pixels right of and above its point, is in "trade across",
+            "trade up" and so on.
         default, current, choice: What stands out.
         ranges: Of the axes "time" and "energy" and of each knob.
     """
@@ -94,11 +112,18 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
             rows = [memories.index(clock) if clock in memories else None for clock in probes["mem_mhz"]]
             planes[knob] = ("sm_mhz", ranges[knob], rows, (-0.5, len(memories) - 0.5))
         else:
-            planes[knob] = ("limit_w" if knob == "limit" else "sm_mhz", ranges[knob], probes["energy"], ranges[f"{knob} change"])
+            planes[knob] = (
+                "limit_w" if knob == "limit" else "sm_mhz",
+                ranges[knob],
+                probes["energy"],
+                ranges[f"{knob} change"],
+            )
     _place_numbers(probes, planes)
     lines = {knob: line(table, knob) for knob in knobs if knob != "clocks"}
     return (
-        Drawing(bound, tuple(knobs), memories, lines, shaded, allowed, probes, default, current, choice, ranges),
+        Drawing(
+            bound, tuple(knobs), memories, lines, shaded, allowed, probes, default, current, choice, ranges
+        ),
         table,
     )
 
@@ -107,19 +132,38 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
 
 
 def probe_columns(probes: pl.DataFrame | None) -> Columns:
-    names = ("n", "limit_w", "sm_mhz", "mem_mhz", "time", "time_error", "energy", "energy_error", "kind", "whole", "words", "cost")
+    names = (
+        "n",
+        "limit_w",
+        "sm_mhz",
+        "mem_mhz",
+        "time",
+        "time_error",
+        "energy",
+        "energy_error",
+        "kind",
+        "whole",
+        "words",
+        "cost",
+    )
     columns: Columns = {name: [] for name in names}
     number = 0
     rows = [] if probes is None else probes.to_dicts()
     for row in rows:
         number += row.get("kind", "probe") == "probe"
         columns["n"].append(number if row.get("kind", "probe") == "probe" else None)
-        for name, knob in (("limit_w", "power_limit_w"), ("sm_mhz", "sm_clock_mhz"), ("mem_mhz", "mem_clock_mhz")):
+        for name, knob in (
+            ("limit_w", "power_limit_w"),
+            ("sm_mhz", "sm_clock_mhz"),
+            ("mem_mhz", "mem_clock_mhz"),
+        ):
             columns[name].append(row[knob])
         for name in ("time", "energy"):
             ratio, deviation = row.get(f"{name}_ratio"), row.get(f"{name}_sd")
             columns[name].append(_percent(ratio))
-            columns[f"{name}_error"].append(None if ratio is None or deviation is None else _finite(100 * SURE * ratio * deviation))
+            columns[f"{name}_error"].append(
+                None if ratio is None or deviation is None else _finite(100 * SURE * ratio * deviation)
+            )
         columns["kind"].append(row.get("kind", "probe"))
         columns["whole"].append(row.get("outcome", "kept") == "kept")
         columns["words"].append(str(Setting(row["power_limit_w"], row["sm_clock_mhz"], row["mem_clock_mhz"])))
@@ -143,7 +187,9 @@ def _chosen(choice: Choice) -> SettingMark:
 
 
 def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark | None:
-    """The setting in force, where it was measured or is believed to be; None where the driver decides everything."""
+    """The setting in force, where it was measured or is believed to be; None where the driver decides
+    everything.
+    """
     setting = tuning.current
     if setting == Setting() or tuning.state in ENDED:
         return None
@@ -158,8 +204,12 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
     return _mark("now", setting)
 
 
-def _mark(words: str, setting: Setting, time: float | None = None, energy: float | None = None) -> SettingMark:
-    return SettingMark(words, setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz, time, energy)
+def _mark(
+    words: str, setting: Setting, time: float | None = None, energy: float | None = None
+) -> SettingMark:
+    return SettingMark(
+        words, setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz, time, energy
+    )
 
 
 # ranges and places
@@ -186,7 +236,9 @@ def _ranges(
         ends = np.concatenate([worth, tried]) if len(worth) else rows[:, column]
         ranges[knob] = _widened(float(ends.min()), float(rows[:, column].max()))
         if knob != "clocks":
-            ranges[f"{knob} change"] = _widened(min(float(np.nanmin(rows[:, 5], initial=bottom)), -5.0), max(right, top))
+            ranges[f"{knob} change"] = _widened(
+                min(float(np.nanmin(rows[:, 5], initial=bottom)), -5.0), max(right, top)
+            )
     return ranges
 
 
@@ -196,11 +248,15 @@ def _widened(low: float, high: float) -> tuple[float, float]:
 
 
 def _place_numbers(probes: Columns, drawn: Mapping[str, Plane]) -> None:
-    """Put each probe's number where it covers least of the points and of the numbers before it: adds "across" and "up" of each plane."""
+    """Put each probe's number where it covers least of the points and of the numbers before it: adds
+    "across" and "up" of each plane.
+    """
     for plane, (across, span, heights, rise) in drawn.items():
         scales = [size / (ends[1] - ends[0]) for size, ends in zip(FRAME_PX, (span, rise), strict=True)]
         places: list[tuple[float, float]] = []
-        known = [(x, y) for x, y in zip(probes[across], heights, strict=True) if x is not None and y is not None]
+        known = [
+            (x, y) for x, y in zip(probes[across], heights, strict=True) if x is not None and y is not None
+        ]
         taken = [(x * scales[0], y * scales[1]) for x, y in known]
         for number, x, y in zip(probes["n"], probes[across], heights, strict=True):
             if number is None or x is None or y is None:
@@ -208,12 +264,14 @@ def _place_numbers(probes: Columns, drawn: Mapping[str, Plane]) -> None:
                 continue
             at = (x * scales[0], y * scales[1])
             others = [spot for spot in taken if spot != at]
-            places.append(max(PLACES, key=lambda place, at=at, others=others: _clear(at, place, others)))  # type: ignore[misc]
+            places.append(max(PLACES, key=partial(_clear, at, others)))
             taken.append((at[0] + places[-1][0], at[1] + places[-1][1]))
         probes[f"{plane} across"], probes[f"{plane} up"] = [x for x, _ in places], [y for _, y in places]
 
 
-def _clear(at: tuple[float, float], place: tuple[float, float], taken: Sequence[tuple[float, float]]) -> float:
+def _clear(
+    at: tuple[float, float], taken: Sequence[tuple[float, float]], place: tuple[float, float]
+) -> float:
     """How far from everything else a number stands, in pixels; 13 is far enough."""
     x, y = at[0] + place[0], at[1] + place[1]
     return min([13.0, *(math.hypot((x - a) / 1.3, y - b) for a, b in taken)])

@@ -1,9 +1,12 @@
-"""A tuner at work, to look at and to steer: what every setting is believed to cost, each probe, the choice, what it has saved.
+"""A tuner at work, to look at and to steer: what every setting is believed to cost, each probe, the choice,
+what it has saved.
 
-    workbench.panels.clocks()           whichever tunes in this process; its Start button tunes what this process runs on the GPU
+    workbench.panels.clocks()           whichever tunes in this process; its Start button tunes what this
+                                        process runs on the GPU
     workbench.panels.clocks(tuner)      one tuner, or what `workbench.tune()` returned
 
-`%%energy --tune` shows it below the live view while the cell runs; when the cell ends a static picture takes its place.
+`%%energy --tune` shows it below the live view while the cell runs; when the cell ends a static picture takes
+its place.
 """
 
 from __future__ import annotations
@@ -28,14 +31,17 @@ if TYPE_CHECKING:
     from ....tuning.results import TuningView
 
 POLL_S = 0.25  # between two looks at the tuner
-NOTHING = "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
+NOTHING = (
+    "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
+)
 
 
 class ClocksPanel(LivePanel):
     """What a tuner believes, tries and has saved.
 
     Args:
-        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this process.
+        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
+            process.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:
@@ -84,7 +90,9 @@ class ClocksPanel(LivePanel):
                 self._drawn += 1
 
     def finish(self, caption: str = "") -> None:
-        """Stop publishing and put a static picture in the view's place. Call it when the tuner has ended; the second time does nothing."""
+        """Stop publishing and put a static picture in the view's place. Call it when the tuner has ended;
+        the second time does nothing.
+        """
         with self._lock:
             if self._over:
                 return
@@ -115,7 +123,9 @@ class ClocksPanel(LivePanel):
             return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table)
 
     def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere. The widget of a given tuner ends with it."""
+        """Display it: a widget where a front end can draw one, a picture elsewhere. The widget of a given
+        tuner ends with it.
+        """
         if kernel() is None:
             return
         if has_widgets() if self._live is None else self._live:
@@ -140,8 +150,17 @@ class ClocksPanel(LivePanel):
         self.start()
         with self._report_errors():
             self.refresh()
-        inks = {name: theme.colour(number) for name, number in (("energy", 0), ("chosen", 1), ("time", 2), ("spent", 5))}
-        about = {"theme": theme.VARIABLES, "inks": inks, "steps": STEPS, "objectives": dict(objectives()), "nothing": NOTHING}
+        inks = {
+            name: theme.colour(number)
+            for name, number in (("energy", 0), ("chosen", 1), ("time", 2), ("spent", 5))
+        }
+        about = {
+            "theme": theme.VARIABLES,
+            "inks": inks,
+            "steps": STEPS,
+            "objectives": dict(objectives()),
+            "nothing": NOTHING,
+        }
         content, buffers = self._news(whole=True)
         return {**about, **content}, buffers
 
@@ -165,13 +184,30 @@ class ClocksPanel(LivePanel):
 
     def _is_over(self) -> bool:
         """Whether the widget of a given tuner is to become a picture."""
-        return not self._going() and self._tuning is not None and self.source.given and self._display_id is not None and not self._over
+        return (
+            not self._going()
+            and self._tuning is not None
+            and self.source.given
+            and self._display_id is not None
+            and not self._over
+        )
 
     def _news(self, *, whole: bool = False, **more: Any) -> Message:
         """What is said; and what is drawn, where views do not know it."""
-        content: dict[str, Any] = {"kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated)}
-        content |= {"words": None if self._words is None else asdict(self._words), "begins": not self.source.given, **more}
-        content["wanted"] = {"objective": self._wanted[0], "bound": None if self._wanted[1] is None else 100 * self._wanted[1]}
+        content: dict[str, Any] = {
+            "kind": "news",
+            "title": self.title(),
+            "simulated": bool(self._tuning and self._tuning.simulated),
+        }
+        content |= {
+            "words": None if self._words is None else asdict(self._words),
+            "begins": not self.source.given,
+            **more,
+        }
+        content["wanted"] = {
+            "objective": self._wanted[0],
+            "bound": None if self._wanted[1] is None else 100 * self._wanted[1],
+        }
         if self._drawing is None or (self._told == self._drawn and not whole):
             return content, []
         self._told = self._drawn
@@ -233,17 +269,23 @@ class ClocksPanel(LivePanel):
 
 def _draws_alike(a: TuningView, b: TuningView) -> bool:
     """Whether two views of one tuner look the same on the planes."""
-    one, other = ((each.choice, each.current, each.reference, each.max_slowdown, each.state in ENDED) for each in (a, b))
+    one, other = (
+        (each.choice, each.current, each.reference, each.max_slowdown, each.state in ENDED) for each in (a, b)
+    )
     if one != other:
         return False
-    return all(x is y or (x is not None and y is not None and x.equals(y)) for x, y in ((a.belief, b.belief), (a.probes, b.probes)))
+    return all(
+        x is y or (x is not None and y is not None and x.equals(y))
+        for x, y in ((a.belief, b.belief), (a.probes, b.probes))
+    )
 
 
 def clocks(tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
     """Look at a tuner at work, and steer it.
 
     Args:
-        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this process, and can begin one.
+        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
+            process, and can begin one.
         live: A widget or a picture; None takes a widget where the front end has them.
 
     Raises:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class Tunable(Protocol):
-    """What the panel asks of a tuner; `tuning.state_machine.Tuner` does it. Everything may be called from any thread and returns at once."""
+    """What the panel asks of a tuner; `tuning.state_machine.Tuner` does it. Everything may be called from
+    any thread and returns at once.
+    """
 
     def view(self) -> TuningView: ...
     def pause(self) -> None: ...
@@ -48,11 +50,16 @@ class GivenTuner:
         self.tuner: Tunable | None = tuner
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
-        raise UsageError("this tuning is over; run the cell again, or tune what this kernel runs on the GPU: workbench.panels.clocks()")
+        raise UsageError(
+            "this tuning is over; run the cell again, or tune what this kernel runs on the GPU: "
+            "workbench.panels.clocks()"
+        )
 
 
 class LatestTuner:
-    """The tuner that was begun last in this process, by a cell, a script or from here, also when it has ended."""
+    """The tuner that was begun last in this process, by a cell, a script or from here, also when it has
+    ended.
+    """
 
     given = False
 
@@ -96,5 +103,7 @@ def source(what: Any) -> TunerSource:
         return LatestTuner()
     tuner = getattr(what, "tuner", what)
     if not callable(getattr(tuner, "view", None)) or not callable(getattr(tuner, "change", None)):
-        raise UsageError(f"a tuner can be looked at, or what workbench.tune() returns, not {type(what).__name__}")
+        raise UsageError(
+            f"a tuner can be looked at, or what workbench.tune() returns, not {type(what).__name__}"
+        )
     return GivenTuner(tuner)

@@ -1,4 +1,5 @@
-"""What a tuner believes of every setting, as a table and as what is drawn of it: lines over one knob, cells over both clocks.
+"""What a tuner believes of every setting, as a table and as what is drawn of it: lines over one knob, cells
+over both clocks.
 
 Times and energies are changes against the default in per cent. Errors are half widths of 95 % intervals.
 """
@@ -19,7 +20,16 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Columns = dict[str, list[Any]]
 
 SURE = 1.96  # standard deviations of 95 %
-COLUMNS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "time", "time_error", "energy", "energy_error", "allowed")
+COLUMNS = (
+    "power_limit_w",
+    "sm_clock_mhz",
+    "mem_clock_mhz",
+    "time",
+    "time_error",
+    "energy",
+    "energy_error",
+    "allowed",
+)
 LEVELS = 6  # of the ground
 DEEPEST = 30.0  # per cent of more energy, beyond which the ground gets no darker
 
@@ -34,12 +44,14 @@ def surface(belief: pl.DataFrame | None) -> Table:
         100 * (time - 1), 100 * SURE * time * _floats(belief["time_sd"]),
         100 * (energy - 1), 100 * SURE * energy * _floats(belief["energy_sd"]),
         _floats(belief["p_allowed"]) >= 0.5,
-    ]  # fmt: skip
+    ]
     return np.column_stack(columns).astype(np.float32)
 
 
 def knobs_of(table: Table) -> list[str]:
-    """What can be drawn: "clocks" (SM against memory clock), "sm" (a line: there is one memory clock), "limit" (a line)."""
+    """What can be drawn: "clocks" (SM against memory clock), "sm" (a line: there is one memory clock),
+    "limit" (a line).
+    """
     clocks = table[~np.isnan(table[:, 1])]
     found = []
     if len(clocks):
@@ -62,11 +74,21 @@ def line(table: Table, knob: str) -> Columns:
     rows = rows[np.argsort(rows[:, 1 if knob == "sm" else 0], kind="stable")]
     at = rows[:, 1 if knob == "sm" else 0]
     spans = list(_allowed(at, rows[:, 7] > 0))
-    values = {"x": at, "time": rows[:, 3], "time_error": rows[:, 4], "energy": rows[:, 5], "energy_error": rows[:, 6]}
+    values = {
+        "x": at,
+        "time": rows[:, 3],
+        "time_error": rows[:, 4],
+        "energy": rows[:, 5],
+        "energy_error": rows[:, 6],
+    }
     return {
-        **{name: [round(float(v), 3) if math.isfinite(v) else None for v in each] for name, each in values.items()},
-        "allowed_from": [x0 for x0, _ in spans], "allowed_to": [x1 for _, x1 in spans],
-    }  # fmt: skip
+        **{
+            name: [round(float(v), 3) if math.isfinite(v) else None for v in each]
+            for name, each in values.items()
+        },
+        "allowed_from": [x0 for x0, _ in spans],
+        "allowed_to": [x1 for _, x1 in spans],
+    }
 
 
 def cells(table: Table) -> tuple[Columns, Columns]:

@@ -1,4 +1,6 @@
-"""The static picture of a tuner: what every setting was believed to cost, the probes on top in order, the planes of settings."""
+"""The static picture of a tuner: what every setting was believed to cost, the probes on top in order, the
+planes of settings.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,16 @@ def draw(title: str, sentences: Sequence[str], view: Drawing | None, table: Tabl
     for number, sentence in enumerate(sentences):
         for line in lines(sentence, CHARACTERS):
             y += 16
-            parts.append(text(0, y, line, size=11 if number else 12, weight="" if number else "bold", opacity=0.75 if number else 1.0))
+            parts.append(
+                text(
+                    0,
+                    y,
+                    line,
+                    size=11 if number else 12,
+                    weight="" if number else "bold",
+                    opacity=0.75 if number else 1.0,
+                )
+            )
     if view is None:
         return svg(title, parts, y + 12)
     y += GUTTER
@@ -47,23 +58,37 @@ def _plane(view: Drawing, table: Table, y: float) -> list[str]:
     if view.bound is not None:
         parts.append(_ground(frame, frame.x_span[0], min(view.bound, frame.x_span[1])))
     parts += frame.axes("Energy against the default (%)", 6, None)
-    parts += frame.below("time against the default (%)", {value: f"{value:g}" for value in ticks(*frame.x_span, 6)})
+    parts += frame.below(
+        "time against the default (%)", {value: f"{value:g}" for value in ticks(*frame.x_span, 6)}
+    )
     believed = table[:, [3, 5]].tolist()
-    inside = [f"M{frame.x(x):.1f} {frame.y(e):.1f}h0" for x, e in believed if _within(x, frame.x_span) and _within(e, frame.y_span)]
+    inside = [
+        f"M{frame.x(x):.1f} {frame.y(e):.1f}h0"
+        for x, e in believed
+        if _within(x, frame.x_span) and _within(e, frame.y_span)
+    ]
     if inside:
-        parts.append(f'<path d="{"".join(inside)}" stroke="{colour(0)}" stroke-opacity="0.28" stroke-width="4" stroke-linecap="round"/>')
+        parts.append(
+            f'<path d="{"".join(inside)}" stroke="{colour(0)}" stroke-opacity="0.28" stroke-width="4" '
+            'stroke-linecap="round"/>'
+        )
     parts += [_cross_lines(frame)]
     if view.bound is not None:
-        parts.append(text(frame.left + 5, frame.top + frame.height - 6, f"within {view.bound:g} %", opacity=0.8))
+        parts.append(
+            text(frame.left + 5, frame.top + frame.height - 6, f"within {view.bound:g} %", opacity=0.8)
+        )
     parts += _probes(frame, view.probes, "time", "energy", joined=True)
-    parts += _marks(frame, [(mark, mark.time, mark.energy) for mark in (view.default, view.current, view.choice) if mark])
+    parts += _marks(
+        frame, [(mark, mark.time, mark.energy) for mark in (view.default, view.current, view.choice) if mark]
+    )
     return parts
 
 
 def _cross_lines(frame: Frame) -> str:
     """Where the default is."""
     return (
-        f'<path d="M{frame.x(0):.1f} {frame.top:.1f}v{frame.height}M{frame.left:g} {frame.y(0):.1f}H{frame.right:g}" '
+        f'<path d="M{frame.x(0):.1f} {frame.top:.1f}v{frame.height}M{frame.left:g} '
+        f'{frame.y(0):.1f}H{frame.right:g}" '
         'stroke="currentColor" stroke-opacity="0.45"/>'
     )
 
@@ -77,10 +102,13 @@ def _ground(frame: Frame, x0: float, x1: float) -> str:
 
 def _probes(frame: Frame, probes: Columns, across: str, up: str, *, joined: bool) -> list[str]:
     known = [
-        n for n in range(len(probes["n"]))
-        if probes[across][n] is not None and probes[up][n] is not None and _within(probes[across][n], frame.x_span)
+        n
+        for n in range(len(probes["n"]))
+        if probes[across][n] is not None
+        and probes[up][n] is not None
+        and _within(probes[across][n], frame.x_span)
         and _within(probes[up][n], frame.y_span)
-    ]  # fmt: skip
+    ]
     spot = {n: (frame.x(probes[across][n]), frame.y(probes[up][n])) for n in known}
     tried = [n for n in known if probes["n"][n] is not None]
     parts = []
@@ -94,7 +122,11 @@ def _probes(frame: Frame, probes: Columns, across: str, up: str, *, joined: bool
         if probes["n"][n] is None:
             parts.append(_square(x, y, 3))
             continue
-        fill = f'fill="{colour(0)}"' if probes["whole"][n] else f'fill="none" stroke="{colour(0)}" stroke-width="1.6"'
+        fill = (
+            f'fill="{colour(0)}"'
+            if probes["whole"][n]
+            else f'fill="none" stroke="{colour(0)}" stroke-width="1.6"'
+        )
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {fill}/>')
     if joined:
         parts += [_number(spot[n], probes, "trade", n) for n in tried]
@@ -118,7 +150,9 @@ def _error_bars(frame: Frame, probes: Columns, n: int, x: float, y: float) -> st
     return f'<path d="{bars}" stroke="{colour(0)}" stroke-opacity="0.6"/>' if bars else ""
 
 
-def _marks(frame: Frame, marks: Sequence[tuple[SettingMark, float | None, float | None]], *, named: bool = True) -> list[str]:
+def _marks(
+    frame: Frame, marks: Sequence[tuple[SettingMark, float | None, float | None]], *, named: bool = True
+) -> list[str]:
     parts = []
     for mark, across, up in marks:
         if across is None or up is None or not _within(across, frame.x_span) or not _within(up, frame.y_span):
@@ -127,19 +161,30 @@ def _marks(frame: Frame, marks: Sequence[tuple[SettingMark, float | None, float 
         if mark.words == "default":
             parts += [_square(x, y, 4.5), text(x - 8, y + 15, "default", anchor="end", opacity=0.8)]
         elif mark.words == "now":
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="11" stroke="currentColor" stroke-dasharray="2 2"/>')
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="11" stroke="currentColor" stroke-dasharray="2 2"/>'
+            )
         else:
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7.5" stroke="{colour(1)}" stroke-width="2.6"/>')
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7.5" stroke="{colour(1)}" stroke-width="2.6"/>'
+            )
             if not named:
                 continue
             # Nothing lies below and left of the best; only at the edge there is no room.
             left = x > frame.left + 110
-            parts.append(text(x + (-11 if left else 11), y + 16, mark.words, anchor="end" if left else "", weight="bold"))
+            parts.append(
+                text(
+                    x + (-11 if left else 11), y + 16, mark.words, anchor="end" if left else "", weight="bold"
+                )
+            )
     return parts
 
 
 def _square(x: float, y: float, half: float) -> str:
-    return f'<path d="M{x - half:.1f} {y - half:.1f}h{2 * half}v{2 * half}h{-2 * half}z" stroke="currentColor" stroke-width="1.6"/>'
+    return (
+        f'<path d="M{x - half:.1f} {y - half:.1f}h{2 * half}v{2 * half}h{-2 * half}z" stroke="currentColor" '
+        'stroke-width="1.6"/>'
+    )
 
 
 # a line of power limits, or of SM clocks
@@ -148,31 +193,48 @@ def _square(x: float, y: float, half: float) -> str:
 def _line_of(view: Drawing, y: float) -> list[str]:
     knob = view.knobs[0]
     rows = view.lines[knob]
-    frame = Frame(y, HEIGHT, view.ranges[knob], view.ranges[f"{knob} change"], left=MIDDLE + 30, right=WIDTH - RIGHT)
+    frame = Frame(
+        y, HEIGHT, view.ranges[knob], view.ranges[f"{knob} change"], left=MIDDLE + 30, right=WIDTH - RIGHT
+    )
     parts = []
     if view.bound is not None:
         for x0, x1 in zip(rows["allowed_from"], rows["allowed_to"], strict=True):
             parts.append(_ground(frame, max(x0, frame.x_span[0]), min(x1, frame.x_span[1])))
     parts += frame.axes("Change against the default (%)", 6, None)
     parts += frame.below(NAMES[knob], {value: f"{value:g}" for value in ticks(*frame.x_span, 6)})
-    parts.append(f'<path d="M{frame.left:g} {frame.y(0):.1f}H{frame.right:g}" stroke="currentColor" stroke-opacity="0.45"/>')
+    parts.append(
+        f'<path d="M{frame.left:g} {frame.y(0):.1f}H{frame.right:g}" stroke="currentColor" '
+        'stroke-opacity="0.45"/>'
+    )
     for number, (name, ink) in enumerate((("time", colour(2)), ("energy", colour(0)))):
         for points in _seen(frame, rows, name):
             parts += _believed(frame, points, ink)
         parts += _dots(frame, view.probes, knob, name, ink)
         # The corner below the default is empty: it would be less energy for nothing.
         below = frame.top + frame.height - 8 - 15 * number
-        parts.append(f'<path d="M{frame.right - 66:.1f} {below - 4:.1f}h14" stroke="{ink}" stroke-width="3"/>')
+        parts.append(
+            f'<path d="M{frame.right - 66:.1f} {below - 4:.1f}h14" stroke="{ink}" stroke-width="3"/>'
+        )
         parts.append(text(frame.right - 6, below, name, anchor="end"))
     for mark, ink, dashes in ((view.current, "currentColor", "2 2"), (view.choice, colour(1), "")):
         at = None if mark is None else mark.limit_w if knob == "limit" else mark.sm_mhz
         if mark is not None and at is not None and _within(at, frame.x_span):
             pattern = f' stroke-dasharray="{dashes}"' if dashes else ' stroke-width="2"'
-            parts.append(f'<path d="M{frame.x(at):.1f} {frame.top:.1f}v{frame.height}" stroke="{ink}"{pattern}/>')
+            parts.append(
+                f'<path d="M{frame.x(at):.1f} {frame.top:.1f}v{frame.height}" stroke="{ink}"{pattern}/>'
+            )
             if mark is view.choice:
                 right = frame.x(at) > frame.right - 80
                 words = f"{at:g} {'W' if knob == 'limit' else 'MHz'}"
-                parts.append(text(frame.x(at) + (-5 if right else 5), frame.top + 11, words, anchor="end" if right else "", weight="bold"))
+                parts.append(
+                    text(
+                        frame.x(at) + (-5 if right else 5),
+                        frame.top + 11,
+                        words,
+                        anchor="end" if right else "",
+                        weight="bold",
+                    )
+                )
     return parts
 
 
@@ -202,7 +264,13 @@ def _dots(frame: Frame, probes: Columns, knob: str, name: str, ink: str) -> list
     parts = []
     own = "limit_w" if knob == "limit" else "sm_mhz"
     for n, (at, value) in enumerate(zip(probes[own], probes[name], strict=True)):
-        if at is None or value is None or probes["n"][n] is None or not _within(at, frame.x_span) or not _within(value, frame.y_span):
+        if (
+            at is None
+            or value is None
+            or probes["n"][n] is None
+            or not _within(at, frame.x_span)
+            or not _within(value, frame.y_span)
+        ):
             continue
         fill = f'fill="{ink}"' if probes["whole"][n] else f'fill="none" stroke="{ink}" stroke-width="1.6"'
         parts.append(f'<circle cx="{frame.x(at):.1f}" cy="{frame.y(value):.1f}" r="3.4" {fill}/>')
@@ -216,8 +284,14 @@ def _dots(frame: Frame, probes: Columns, knob: str, name: str, ink: str) -> list
 
 def _clocks(view: Drawing, y: float) -> list[str]:
     memories = view.mem_clocks
-    frame = Frame(y, HEIGHT, view.ranges["clocks"], (-0.5, len(memories) - 0.5), left=MIDDLE + 44, right=WIDTH - RIGHT)
-    parts = [text(frame.left, frame.top - 4, "Memory clock (MHz); green: less energy, framed: allowed", opacity=0.75)]
+    frame = Frame(
+        y, HEIGHT, view.ranges["clocks"], (-0.5, len(memories) - 0.5), left=MIDDLE + 44, right=WIDTH - RIGHT
+    )
+    parts = [
+        text(
+            frame.left, frame.top - 4, "Memory clock (MHz); green: less energy, framed: allowed", opacity=0.75
+        )
+    ]
     parts += frame.below(NAMES["clocks"], {value: f"{value:g}" for value in ticks(*frame.x_span, 5)})
     for row, memory in enumerate(memories):
         parts.append(text(frame.left - 6, frame.y(row) + 4, f"{memory}", anchor="end"))
@@ -227,27 +301,41 @@ def _clocks(view: Drawing, y: float) -> list[str]:
             grounds.setdefault(cell["shade"], []).append(_rectangle(frame, cell))
     frames = [_rectangle(frame, cell) for cell in _rows(view.allowed)] if view.bound is not None else []
     for shade, drawn in sorted(grounds.items()):
-        parts.append(f'<path d="{"".join(drawn)}" fill="{SAVED if shade < 0 else SPENT}" fill-opacity="{opacity(shade):.2f}"/>')
+        parts.append(
+            f'<path d="{"".join(drawn)}" fill="{SAVED if shade < 0 else SPENT}" '
+            f'fill-opacity="{opacity(shade):.2f}"/>'
+        )
     if frames:
-        parts.append(f'<path d="{"".join(frames)}" stroke="currentColor" stroke-opacity="0.7" stroke-width="1.2"/>')
+        parts.append(
+            f'<path d="{"".join(frames)}" stroke="currentColor" stroke-opacity="0.7" stroke-width="1.2"/>'
+        )
     places = {memory: row for row, memory in enumerate(memories)}
     rows = [None if memory is None else places.get(memory) for memory in view.probes["mem_mhz"]]
     placed = {**view.probes, "row": rows}
     parts += _probes(frame, placed, "sm_mhz", "row", joined=False)
-    tried = [n for n in range(len(rows)) if placed["n"][n] is not None and placed["sm_mhz"][n] is not None and rows[n] is not None]
+    tried = [
+        n
+        for n in range(len(rows))
+        if placed["n"][n] is not None and placed["sm_mhz"][n] is not None and rows[n] is not None
+    ]
     if len(tried) > 1:
         way = "L".join(f"{frame.x(placed['sm_mhz'][n]):.1f} {frame.y(rows[n] or 0):.1f}" for n in tried)
         parts.append(f'<path d="M{way}" stroke="currentColor" stroke-opacity="0.35"/>')
     for n in tried:
         parts.append(_number((frame.x(placed["sm_mhz"][n]), frame.y(rows[n] or 0)), placed, "clocks", n))
     standing = [mark for mark in (view.current, view.choice) if mark]
-    spots = [(mark, mark.sm_mhz, None if mark.mem_mhz is None else places.get(mark.mem_mhz)) for mark in standing]
+    spots = [
+        (mark, mark.sm_mhz, None if mark.mem_mhz is None else places.get(mark.mem_mhz)) for mark in standing
+    ]
     return parts + _marks(frame, spots, named=False)
 
 
 def _rectangle(frame: Frame, cell: dict[str, Any]) -> str:
     left, right = frame.x(max(cell["from"], frame.x_span[0])), frame.x(min(cell["to"], frame.x_span[1]))
-    return f"M{left:.1f} {frame.y(cell['row'] + 0.46):.1f}H{right:.1f}V{frame.y(cell['row'] - 0.46):.1f}H{left:.1f}z"
+    return (
+        f"M{left:.1f} "
+        f"{frame.y(cell['row'] + 0.46):.1f}H{right:.1f}V{frame.y(cell['row'] - 0.46):.1f}H{left:.1f}z"
+    )
 
 
 # little things

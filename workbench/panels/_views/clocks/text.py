@@ -1,4 +1,6 @@
-"""What the panel of a tuner says: the state, the choice, what was spent and saved, what can be asked for now."""
+"""What the panel of a tuner says: the state, the choice, what was spent and saved, what can be asked for
+now.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ if TYPE_CHECKING:
     from ....search.clocks.make import Choice
     from ....tuning.results import TuningView
 
-STEPS = ("wait", "detect", "features", "baseline", "predict", "search", "hold", "watch")  # the way through; "re-tune" goes back
+STEPS = (
+    "wait",
+    "detect",
+    "features",
+    "baseline",
+    "predict",
+    "search",
+    "hold",
+    "watch",
+)  # the way through; "re-tune" goes back
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
 
@@ -60,10 +71,18 @@ def words(tuning: TuningView, objectives: Mapping[str, str]) -> Words:
         objectives: Names of objectives, and what they are in words.
     """
     return Words(
-        tuning.state, STEPS.index(tuning.state) if tuning.state in STEPS else None, tuning.paused, headline(tuning), tuple(details(tuning)),
-        saved_words(tuning), tuple(tuning.events[-MOST_EVENTS:]), tuning.objective, objective_words(tuning, objectives),
-        None if tuning.max_slowdown is None else 100 * tuning.max_slowdown, commands(tuning),
-    )  # fmt: skip
+        tuning.state,
+        STEPS.index(tuning.state) if tuning.state in STEPS else None,
+        tuning.paused,
+        headline(tuning),
+        tuple(details(tuning)),
+        saved_words(tuning),
+        tuple(tuning.events[-MOST_EVENTS:]),
+        tuning.objective,
+        objective_words(tuning, objectives),
+        None if tuning.max_slowdown is None else 100 * tuning.max_slowdown,
+        commands(tuning),
+    )
 
 
 def commands(tuning: TuningView) -> dict[str, bool]:
@@ -71,8 +90,13 @@ def commands(tuning: TuningView) -> dict[str, bool]:
     going = tuning.state not in ENDED
     known = going and tuning.state in ("search", "hold", "watch")
     return {
-        "start": going and tuning.paused, "step": going, "pause": going and not tuning.paused, "hold": known, "stop": going, "change": going
-    }  # fmt: skip
+        "start": going and tuning.paused,
+        "step": going,
+        "pause": going and not tuning.paused,
+        "hold": known,
+        "stop": going,
+        "change": going,
+    }
 
 
 def headline(tuning: TuningView) -> str:
@@ -86,7 +110,11 @@ def headline(tuning: TuningView) -> str:
 def objective_words(tuning: TuningView, objectives: Mapping[str, str]) -> str:
     """The objective with its bound, as a person says it."""
     words = objectives.get(tuning.objective, tuning.objective)
-    bound = "however long it takes" if tuning.max_slowdown is None else f"at most {100 * tuning.max_slowdown:g} % slower"
+    bound = (
+        "however long it takes"
+        if tuning.max_slowdown is None
+        else f"at most {100 * tuning.max_slowdown:g} % slower"
+    )
     return f"objective: {words}, {bound}"
 
 
@@ -98,9 +126,14 @@ def details(tuning: TuningView) -> list[str]:
     count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
     if tuning.spent_s:
         probes = f", {count} probe{'s' * (count != 1)}" if count else ""
-        said.append(f"tuning has taken {format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)} of the job{probes}")
+        said.append(
+            f"tuning has taken {format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)} "
+            f"of the job{probes}"
+        )
     if tuning.period_s is not None:
-        found = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}.get(tuning.period_source, "")
+        found = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}.get(
+            tuning.period_source, ""
+        )
         error = "" if not tuning.period_uncertainty_s else f" ± {_precision(tuning.period_uncertainty_s)}"
         said.append(f"an iteration takes {_seconds(tuning.period_s)}{error}{found}")
     elif tuning.period_source == "rate":
@@ -113,13 +146,18 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
     state = tuning.state
     first = "held" if state in ("hold", "watch") else "best so far" if state not in ENDED else "chosen"
     if choice.setting == tuning.reference:
-        return f"{first}: the default setting ({choice.setting}); nothing is known to be better within the bound"
+        return (
+            f"{first}: the default setting ({choice.setting}); nothing is known to be better within the bound"
+        )
     return f"{first}: {choice.setting}: {_change(choice)}{'' if choice.measured else ', predicted'}"
 
 
 def _change(choice: Choice) -> str:
     energy, time = 100 * (choice.energy_ratio - 1), 100 * (choice.time_ratio - 1)
-    error_e, error_t = 100 * SURE * choice.energy_ratio * choice.energy_sd, 100 * SURE * choice.time_ratio * choice.time_sd
+    error_e, error_t = (
+        100 * SURE * choice.energy_ratio * choice.energy_sd,
+        100 * SURE * choice.time_ratio * choice.time_sd,
+    )
     return f"energy {signed(energy, error_e)}, time {signed(time, error_t)}"
 
 
@@ -132,7 +170,11 @@ def saved_words(tuning: TuningView) -> str:
     if tuning.saved_share is not None:
         error = tuning.saved_share_uncertainty
         share = f" ({abs(100 * tuning.saved_share):.1f}{f' ± {100 * error:.1f}' if error else ''} %)"
-    slower = "" if tuning.slowdown is None else f", {abs(100 * tuning.slowdown):.1f} % {'slower' if tuning.slowdown >= 0 else 'faster'}"
+    slower = (
+        ""
+        if tuning.slowdown is None
+        else f", {abs(100 * tuning.slowdown):.1f} % {'slower' if tuning.slowdown >= 0 else 'faster'}"
+    )
     return f"{joules} {'saved' if tuning.saved_j >= 0 else 'spent more'}{share}{slower}, tuning included"
 
 
@@ -147,8 +189,16 @@ def signed(value: float, error: float = 0.0) -> str:
 
 
 def _seconds(value: float) -> str:
-    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    return (
+        f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    )
 
 
 def _precision(value: float) -> str:
-    return f"{1000 * value:.1g} ms" if value < 0.0095 else f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.1f} s"
+    return (
+        f"{1000 * value:.1g} ms"
+        if value < 0.0095
+        else f"{1000 * value:.0f} ms"
+        if value < 0.9995
+        else f"{value:.1f} s"
+    )

@@ -1,4 +1,6 @@
-"""One job or one node of a simulated run, drawn: SVG without scripts, and what is said of it. The arithmetic is in `cluster.drill`."""
+"""One job or one node of a simulated run, drawn: SVG without scripts, and what is said of it. The
+arithmetic is in `cluster.drill`.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +48,44 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     origin_s = record.result.start_s
     title = f"Job {job_id} under {words} (simulated)"
     own = log.filter(pl.col("job_id") == job_id).row(0, named=True)
-    alone = f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)} for {format_duration(about['duration_s'])} alone"
-    what = f"{own['model']}, utilisation {100 * own['utilisation']:.0f} %, {own['memory_bytes'] / 2**30:.1f} GiB"
-    came = f"{_since(about['submit_s'] - origin_s)} after the first job" + (f", from {about['user']}" if about["user"] else "")
+    alone = (
+        f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)} for {format_duration(about['duration_s'])} "
+        "alone"
+    )
+    what = (
+        f"{own['model']}, utilisation {100 * own['utilisation']:.0f} %, {own['memory_bytes'] / 2**30:.1f} GiB"
+    )
+    came = f"{_since(about['submit_s'] - origin_s)} after the first job" + (
+        f", from {about['user']}" if about["user"] else ""
+    )
     first = f"first on a GPU {_after(about['start_s'] - about['submit_s'])}"
-    ended = f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its duration"
+    ended = (
+        f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its "
+        "duration"
+    )
     company = "nobody: its GPUs were its own"
     if beside.height:
-        company = f"{beside.height} other job{'s' * (beside.height != 1)}, {format_duration(beside['seconds'][0])} with one at the longest"
+        company = (
+            f"{beside.height} other job{'s' * (beside.height != 1)}, {format_duration(beside['seconds'][0])} "
+            "with one at the longest"
+        )
     shared = f"{format_energy(about['shared_energy_j'], None)} of it are its share of nodes without a job"
-    stops = f"{about['undos']} placements put back, {about['moves']} moves" if about["undos"] or about["moves"] else "never"
+    stops = (
+        f"{about['undos']} placements put back, {about['moves']} moves"
+        if about["undos"] or about["moves"]
+        else "never"
+    )
     facts = [
         ("asks for", f"{alone}; {what}"),
         ("came", came),
-        ("waited", f"{format_duration(3600 * about['wait_h'])}, {first}" if about["wait_h"] > 0 else "not at all"),
-        ("ran", f"{format_duration(about['run_s'])} on GPUs, {signed(about['inflation'])} against alone; {ended}"),
+        (
+            "waited",
+            f"{format_duration(3600 * about['wait_h'])}, {first}" if about["wait_h"] > 0 else "not at all",
+        ),
+        (
+            "ran",
+            f"{format_duration(about['run_s'])} on GPUs, {signed(about['inflation'])} against alone; {ended}",
+        ),
         ("where", _nodes(nodes)),
         ("beside", company),
         ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"),
@@ -68,7 +93,9 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
         ("stopped", stops),
     ]
     more = tuple((name, format_duration(seconds)) for name, seconds in beside.head(MOST_NAMES).iter_rows())
-    return Drilled("job", policy, job_id, title, _job_picture(title, told, about), tuple(facts), more, nodes[:MOST_NAMES])
+    return Drilled(
+        "job", policy, job_id, title, _job_picture(title, told, about), tuple(facts), more, nodes[:MOST_NAMES]
+    )
 
 
 def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: int) -> Drilled:
@@ -80,7 +107,10 @@ def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: 
     length = told["to_s"] - told["from_s"]
     span_s = float(length.sum())
     energy_j = float((length * told["power_w"]).sum())
-    shares = {state: float(length.filter(told["state"] == state).sum()) / span_s if span_s else 0.0 for state in drill.STATES}
+    shares = {
+        state: float(length.filter(told["state"] == state).sum()) / span_s if span_s else 0.0
+        for state in drill.STATES
+    }
     hosting = float(length.filter(told["jobs"] > 0).sum()) / span_s if span_s else 0.0
     wakes = int(record.result.nodes.filter(pl.col("node") == number)["wakes"][0])
     once = there.unique(["job_id", "from_s", "to_s"])  # a job on several GPUs of it was there once
@@ -90,19 +120,34 @@ def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: 
         .sort("seconds", "job_id", descending=[True, False])
     )
     woken = f"woken {wakes} time{'s' * (wakes != 1)}"
-    awake = f"{100 * (shares['awake'] + shares['waking']):.0f} % of the time, in standby {100 * shares['standby']:.0f} %; {woken}"
+    awake = (
+        f"{100 * (shares['awake'] + shares['waking']):.0f} % of the time, in standby "
+        f"{100 * shares['standby']:.0f} %; {woken}"
+    )
     facts = [
-        ("is", f"{kind.name}, {kind.standby_w:g} W in standby, {kind.idle_w:g} W idle, {kind.idle_w + kind.span_w:g} W full"),
+        (
+            "is",
+            f"{kind.name}, {kind.standby_w:g} W in standby, {kind.idle_w:g} W idle, "
+            f"{kind.idle_w + kind.span_w:g} W full",
+        ),
         ("hosted", f"{stays.height} jobs; {100 * hosting:.0f} % of the time it had at least one"),
         ("was awake", awake),
         ("energy", f"{energy_j / 3.6e6:.4g} kWh, {energy_j / span_s if span_s else 0:.0f} W on average"),
     ]
     if limits_w := told["power_limit_w"].drop_nulls().to_list():
-        facts.append(("limits", f"its GPUs were under a power limit, {min(limits_w):g} to {max(limits_w):g} W, for part of the time"))
+        facts.append(
+            (
+                "limits",
+                f"its GPUs were under a power limit, {min(limits_w):g} to {max(limits_w):g} W, for part of "
+                "the time",
+            )
+        )
     if there.height > MOST_BOXES:
         facts.append(("drawn", f"the {MOST_BOXES:,} longest of {there.height:,} stays"))
     more = tuple((name, format_duration(seconds)) for name, seconds in stays.head(MOST_NAMES).iter_rows())
-    drawn = there.top_k(MOST_BOXES, by=pl.col("to_s") - pl.col("from_s")) if there.height > MOST_BOXES else there
+    drawn = (
+        there.top_k(MOST_BOXES, by=pl.col("to_s") - pl.col("from_s")) if there.height > MOST_BOXES else there
+    )
     picture = _node_picture(title, told, drawn, kind.gpus, record.result.start_s)
     return Drilled("node", policy, str(number), title, picture, tuple(facts), more, ())
 
@@ -113,23 +158,32 @@ def _job_picture(title: str, told: pl.DataFrame, about: dict[str, Any]) -> str:
     scale, unit = _unit(end_s - start_s)
     fastest = max(told["speed"].to_list())
     frame = Frame(36, 110, (0.0, max((end_s - start_s) / scale, 1e-9)), (0.0, max(1.1, 1.05 * fastest)))
-    parts = [text(0, 13, title, size=12, weight="bold"), *frame.axes("Speed: seconds of work alone per second", 4, None)]
+    parts = [
+        text(0, 13, title, size=12, weight="bold"),
+        *frame.axes("Speed: seconds of work alone per second", 4, None),
+    ]
     lane = frame.top + frame.height + 15
     for row in told.iter_rows(named=True):
         x0, x1 = (frame.x((row[edge] - start_s) / scale) for edge in ("from_s", "to_s"))
         words = _stretch_words(row)
         if row["state"] == "running":
             ink = colour(1) if row["beside"] else colour(0)
-            parts.append(_box(x0, frame.y(row["speed"]), x1 - x0, frame.y(0) - frame.y(row["speed"]), ink, 0.55, words))
+            parts.append(
+                _box(x0, frame.y(row["speed"]), x1 - x0, frame.y(0) - frame.y(row["speed"]), ink, 0.55, words)
+            )
         else:
-            parts.append(_box(x0, frame.top, x1 - x0, frame.height, "currentColor", GREYS[row["state"]], words))
+            parts.append(
+                _box(x0, frame.top, x1 - x0, frame.height, "currentColor", GREYS[row["state"]], words)
+            )
         if row["beside"]:
             high = min(2 + 2 * len(row["beside"]), 8)
             parts.append(_box(x0, lane - high / 2, x1 - x0, high, colour(1), 1.0, words))
     parts.append(text(LEFT - 6, lane + 4, "beside", anchor="end", opacity=0.75))
     if about["deadline_s"] is not None and about["deadline_s"] < end_s:
         x = frame.x((about["deadline_s"] - start_s) / scale)
-        parts.append(f'<path d="M{x:.1f} {frame.top}v{frame.height}" stroke="{colour(5)}" stroke-dasharray="4 3"/>')
+        parts.append(
+            f'<path d="M{x:.1f} {frame.top}v{frame.height}" stroke="{colour(5)}" stroke-dasharray="4 3"/>'
+        )
         late = x > frame.right - 60
         parts.append(text(x + (-4 if late else 4), frame.top + 11, "deadline", anchor="end" if late else ""))
     words = f"{unit} since it came; grey: waiting, dark: its node wakes, or a checkpoint; orange: GPUs shared"
@@ -146,13 +200,17 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
     frame = Frame(38, gpus * lane, span, (0.0, 1.0))
     parts = [text(0, 13, title, size=12, weight="bold")]
     parts.append(text(LEFT, 32, "Jobs on each GPU: one above the other where they share", opacity=0.75))
-    parts += [text(LEFT - 6, frame.top + gpu * lane + LANE - 4, str(gpu), anchor="end") for gpu in range(gpus)]
+    parts += [
+        text(LEFT - 6, frame.top + gpu * lane + LANE - 4, str(gpu), anchor="end") for gpu in range(gpus)
+    ]
     for job_id, gpu, from_s, to_s, level, levels in _levels(there):
         x0, x1 = frame.x((from_s - origin_s) / scale), frame.x((to_s - origin_s) / scale)
         top, high = frame.top + gpu * lane + level * LANE / levels, max(LANE / levels - 0.5, 1.0)
         words = f"job {job_id}, GPU {gpu}: {format_duration(to_s - from_s)}"
         parts.append(_box(x0, top, x1 - x0, high, colour(number_of(job_id)), 0.75, words, job_id))
-    power = Frame(frame.top + frame.height + 30, 90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0])))
+    power = Frame(
+        frame.top + frame.height + 30, 90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0]))
+    )
     parts += power.axes("Power (W); dark: waking", 4, None)
     drawn = ""
     for from_s, to_s, power_w in _thinned(told, int(power.right - power.left)):
@@ -168,7 +226,9 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
 
 
 def _thinned(told: pl.DataFrame, most: int) -> list[tuple[float, float, float]]:
-    """The node's power in at most so many steps (from, to, watts); where there are more, the mean of each, so that the area stays."""
+    """The node's power in at most so many steps (from, to, watts); where there are more, the mean of each,
+    so that the area stays.
+    """
     if told.height <= most:
         return list(told.select("from_s", "to_s", "power_w").iter_rows())
     from_s, to_s = told["from_s"].to_numpy(), told["to_s"].to_numpy()
@@ -178,12 +238,17 @@ def _thinned(told: pl.DataFrame, most: int) -> list[tuple[float, float, float]]:
     return list(zip(edges[:-1].tolist(), edges[1:].tolist(), mean_w.tolist(), strict=True))
 
 
-def _box(x: float, y: float, wide: float, high: float, ink: str, opacity: float, words: str, job_id: str = "") -> str:
+def _box(
+    x: float, y: float, wide: float, high: float, ink: str, opacity: float, words: str, job_id: str = ""
+) -> str:
     """A filled rectangle with words for who points at it; a click on one with a job looks into that job."""
     named = f' data-job="{html.escape(job_id, quote=True)}"' if job_id else ""
     wide = max(wide, 0.6)
     path = f"M{x:.1f} {y:.1f}h{wide:.1f}v{high:.1f}h{-wide:.1f}z"
-    return f'<path{named} d="{path}" fill="{ink}" fill-opacity="{opacity:g}"><title>{html.escape(words)}</title></path>'
+    return (
+        f'<path{named} d="{path}" fill="{ink}" '
+        f'fill-opacity="{opacity:g}"><title>{html.escape(words)}</title></path>'
+    )
 
 
 def _levels(there: pl.DataFrame) -> list[tuple[str, int, float, float, int, int]]:
@@ -191,7 +256,9 @@ def _levels(there: pl.DataFrame) -> list[tuple[str, int, float, float, int, int]
     found: list[tuple[str, int, float, float, int]] = []
     deepest: dict[int, int] = {}
     free_s: dict[tuple[int, int], float] = {}
-    for job_id, gpu, from_s, to_s in there.sort("gpu", "from_s", "job_id").select("job_id", "gpu", "from_s", "to_s").iter_rows():
+    for job_id, gpu, from_s, to_s in (
+        there.sort("gpu", "from_s", "job_id").select("job_id", "gpu", "from_s", "to_s").iter_rows()
+    ):
         level = 0
         while free_s.get((gpu, level), float("-inf")) > from_s:
             level += 1
@@ -218,7 +285,11 @@ def _stretch_words(row: dict[str, Any]) -> str:
 
 
 def _unit(span_s: float) -> tuple[float, str]:
-    for least, scale, unit in ((4 * 86400, 86400.0, "days"), (3 * 3600, 3600.0, "hours"), (180, 60.0, "minutes")):
+    for least, scale, unit in (
+        (4 * 86400, 86400.0, "days"),
+        (3 * 3600, 3600.0, "hours"),
+        (180, 60.0, "minutes"),
+    ):
         if span_s >= least:
             return scale, unit
     return 1.0, "seconds"
@@ -237,7 +308,9 @@ def _since(seconds: float) -> str:
 
 
 def _nodes(nodes: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, nodes[:MOST_NAMES])) + ("" if len(nodes) <= MOST_NAMES else f" and {len(nodes) - MOST_NAMES} more")
+    shown = ", ".join(map(str, nodes[:MOST_NAMES])) + (
+        "" if len(nodes) <= MOST_NAMES else f" and {len(nodes) - MOST_NAMES} more"
+    )
     return f"node{'s' * (len(nodes) != 1)} {shown}" if nodes else "nowhere"
 
 
@@ -245,4 +318,8 @@ def _deadline(about: dict[str, Any]) -> str:
     if about["deadline_s"] is None:
         return "none"
     late_s = about["end_s"] - about["deadline_s"]
-    return f"missed by {format_duration(late_s)}" if about["missed"] else f"met, {format_duration(max(-late_s, 0.0))} before"
+    return (
+        f"missed by {format_duration(late_s)}"
+        if about["missed"]
+        else f"met, {format_duration(max(-late_s, 0.0))} before"
+    )

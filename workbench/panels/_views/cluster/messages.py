@@ -1,4 +1,6 @@
-"""What the cluster panel tells a browser of a comparison besides its results: what is chosen, how far the runs are; and what it reads."""
+"""What the cluster panel tells a browser of a comparison besides its results: what is chosen, how far the
+runs are; and what it reads.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def title(comparison: PolicyComparison) -> str:
     scenario = about.scenario
     where = f"{scenario.nodes} node{'s' * (scenario.nodes != 1)} of {scenario.kind.name}"
     what = about.log if about.part == WHOLE else f"{about.log}, {about.part}"
-    count = "" if comparison.ran is None else f", {comparison.log.height:,} job{'s' * (comparison.log.height != 1)}"
+    count = (
+        ""
+        if comparison.ran is None
+        else f", {comparison.log.height:,} job{'s' * (comparison.log.height != 1)}"
+    )
     return f"Cluster: {what}{count}, on {where} (simulated)"
 
 
@@ -52,13 +58,18 @@ def about(comparison: PolicyComparison) -> list[str]:
             left += f"; {wrong:,} of {rows} are left out: wrong, or too large for the cluster"
         if source.drawn:
             return [f"Everything is simulated, the jobs too: they are drawn{left}"]
-        return [f"Simulated over the jobs of a log; models, memory and deadlines that it does not tell are drawn by seed{left}"]
+        return [
+            "Simulated over the jobs of a log; models, memory and deadlines that it does not tell are drawn "
+            f"by seed{left}"
+        ]
     return []
 
 
 def node_count(comparison: PolicyComparison) -> int:
     """Of the runs that can be looked into."""
-    return next((each.record.result.cluster.size for each in comparison.outcomes if each.record is not None), 0)
+    return next(
+        (each.record.result.cluster.size for each in comparison.outcomes if each.record is not None), 0
+    )
 
 
 def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
@@ -74,13 +85,28 @@ def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
     if s.sleep_after_s == NEVER_S:
         values["sleep_after_s"] = "never"
     return {
-        "log": choice.log, "logs": list(comparison.sources), "part": choice.part, "parts": names, "jobs": jobs, "wrong": wrong,
-        "trimmed": choice.trimmed, "keep_valid": choice.keep_valid, "nodes": s.nodes, "kind": s.kind.name,
-        "kinds": list(comparison.kinds), "gpus": s.cluster.gpus, "draws": s.draws, "sweep": s.sweep,
-        "values": list(s.values), "atOnce": at_once, **values,
-        "policies": [{"name": name, "words": LABELS.get(name, name), "takes": sorted(takes(name))} for name in CHOICES],
+        "log": choice.log,
+        "logs": list(comparison.sources),
+        "part": choice.part,
+        "parts": names,
+        "jobs": jobs,
+        "wrong": wrong,
+        "trimmed": choice.trimmed,
+        "keep_valid": choice.keep_valid,
+        "nodes": s.nodes,
+        "kind": s.kind.name,
+        "kinds": list(comparison.kinds),
+        "gpus": s.cluster.gpus,
+        "draws": s.draws,
+        "sweep": s.sweep,
+        "values": list(s.values),
+        "atOnce": at_once,
+        **values,
+        "policies": [
+            {"name": name, "words": LABELS.get(name, name), "takes": sorted(takes(name))} for name in CHOICES
+        ],
         "chosen": list(s.policies),
-    }  # fmt: skip
+    }
 
 
 def sendable(found: Any) -> Any:
@@ -100,11 +126,18 @@ def progress(comparison: PolicyComparison) -> dict[str, Any]:
         for task, share in zip(runs.tasks, runs.progress, strict=True):
             shares.setdefault(task.policy, []).append(share)
     each = [{"policy": name, "share": round(sum(found) / len(found), 3)} for name, found in shares.items()]
-    return {"state": comparison.state, "words": progress_words(comparison), "each": each, "stale": comparison.stale}
+    return {
+        "state": comparison.state,
+        "words": progress_words(comparison),
+        "each": each,
+        "stale": comparison.stale,
+    }
 
 
 def read(sent: dict[str, Any]) -> dict[str, Any]:
-    """Settings as a browser sends them. Raises UsageError where a number is missing; `Scenario` says what else is wrong."""
+    """Settings as a browser sends them. Raises UsageError where a number is missing; `Scenario` says what
+    else is wrong.
+    """
     found = dict(sent)
     if found.get("sleep_after_s") == "never":
         found["sleep_after_s"] = NEVER_S
@@ -114,6 +147,8 @@ def read(sent: dict[str, Any]) -> dict[str, Any]:
         if name in found and not isinstance(found[name], (int, float)):
             raise UsageError(f"{name} is {found[name]}; a whole number is needed")
     return {
-        name: int(value) if isinstance(value, float) and value.is_integer() and name in WHOLE_NUMBERS else value
+        name: int(value)
+        if isinstance(value, float) and value.is_integer() and name in WHOLE_NUMBERS
+        else value
         for name, value in found.items()
     }

@@ -1,5 +1,5 @@
-"""What the cluster panel draws and says, as columns and words: the same for the live view and for the picture. All arithmetic is in
-`cluster.views`.
+"""What the cluster panel draws and says, as columns and words: the same for the live view and for the
+picture. All arithmetic is in `cluster.views`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,19 @@ DISTRIBUTION_WORDS = {
     "slowdown": ("Slowdown: waiting and running over the duration alone", "times"),
     "inflation": ("Runtime on GPUs against alone", "% longer"),
 }
-LOWEST = {"wait_h": 0.01, "jct_h": 0.01, "slowdown": 1.0, "inflation": None}  # of a logarithmic axis; None is a linear one
+LOWEST = {
+    "wait_h": 0.01,
+    "jct_h": 0.01,
+    "slowdown": 1.0,
+    "inflation": None,
+}  # of a logarithmic axis; None is a linear one
 
 
 @dataclass(frozen=True)
 class TableLine:
-    """A policy in the table: its name, number (of its colour), value of what is swept, and its cells as words."""
+    """A policy in the table: its name, number (of its colour), value of what is swept, and its cells as
+    words.
+    """
 
     policy: str
     number: int
@@ -46,7 +53,9 @@ class TableLine:
 
 @dataclass(frozen=True)
 class Bar:
-    """Energy over that of the first policy: with jobs on the node, and without any; the error is a standard deviation."""
+    """Energy over that of the first policy: with jobs on the node, and without any; the error is a
+    standard deviation.
+    """
 
     number: int
     words: str
@@ -57,8 +66,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class PolicyCurve:
-    """A policy in the plots of time and of shares: columns of `COURSES` and of `DISTRIBUTIONS`; jobs that are worth a look, and
-    whether it can be looked into.
+    """A policy in the plots of time and of shares: columns of `COURSES` and of `DISTRIBUTIONS`; jobs that are
+    worth a look, and whether it can be looked into.
     """
 
     policy: str
@@ -94,7 +103,9 @@ class ClusterView:
     details: tuple[str, ...] = ()
 
 
-def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], known: dict[str, PolicyCurve] | None = None) -> ClusterView:
+def cluster_view(
+    scenario: Scenario, outcomes: Sequence[RunOutcome], known: dict[str, PolicyCurve] | None = None
+) -> ClusterView:
     """What is known so far.
 
     Args:
@@ -111,8 +122,12 @@ def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], known: dict
             curves[each.task.policy] = curve(each, numbers[each.task.policy])
     at_first = [row for row in table if row.value == first]
     return ClusterView(
-        lines=tuple(TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table),
-        bars=tuple(_bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None),
+        lines=tuple(
+            TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table
+        ),
+        bars=tuple(
+            _bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None
+        ),
         curves=tuple(curves[name] for name in scenario.policies if name in curves),
         swept=_swept(scenario, table, numbers),
         swept_words=UNITS[scenario.sweep] if scenario.sweep else "",
@@ -127,7 +142,15 @@ def curve(outcome: RunOutcome, number: int) -> PolicyCurve:
     found["power_kw"] = found.pop("power_w") / 1000
     columns["inflation"] = 100 * columns["inflation"]
     task = outcome.task
-    return PolicyCurve(task.policy, number, label(task.policy, task.scenario), found, columns, outcome.seen.notable, outcome.record is not None)
+    return PolicyCurve(
+        task.policy,
+        number,
+        label(task.policy, task.scenario),
+        found,
+        columns,
+        outcome.seen.notable,
+        outcome.record is not None,
+    )
 
 
 def _bar(row: PolicyRow, number: int, scenario: Scenario) -> Bar:
@@ -142,16 +165,21 @@ def _swept(scenario: Scenario, table: Sequence[PolicyRow], numbers: dict[str, in
         return ()
     found = []
     for name in scenario.policies:
-        mine = sorted((row for row in table if row.policy == name and row.value is not None), key=lambda row: row.value or 0.0)
+        mine = sorted(
+            (row for row in table if row.policy == name and row.value is not None),
+            key=lambda row: row.value or 0.0,
+        )
         if mine:
             energy = [row.figures["energy_kwh"] for row in mine]
             found.append(
                 SweepCurve(
-                    numbers[name], label(name, scenario.at(None)) if scenario.sweep == "nodes" else _plain(name),
-                    tuple(float(row.value or 0.0) for row in mine), tuple(each.mean / 1000 for each in energy),
+                    numbers[name],
+                    label(name, scenario.at(None)) if scenario.sweep == "nodes" else _plain(name),
+                    tuple(float(row.value or 0.0) for row in mine),
+                    tuple(each.mean / 1000 for each in energy),
                     tuple(None if each.sd is None else each.sd / 1000 for each in energy),
                 )
-            )  # fmt: skip
+            )
     return tuple(found)
 
 
@@ -170,11 +198,16 @@ def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
     if scenario.sweep is not None and row.value is not None:
         name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
     return (
-        name, energy_words(f["energy_kwh"]), "" if row.energy_ratio is None else ratio_words(row.energy_ratio),
-        f"{f['active_nodes'].mean:.1f}", f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
-        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", signed(f["runtime_inflation"].mean),
-        f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines", f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
-    )  # fmt: skip
+        name,
+        energy_words(f["energy_kwh"]),
+        "" if row.energy_ratio is None else ratio_words(row.energy_ratio),
+        f"{f['active_nodes'].mean:.1f}",
+        f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
+        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}",
+        signed(f["runtime_inflation"].mean),
+        f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines",
+        f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
+    )
 
 
 def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
@@ -186,10 +219,17 @@ def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
     name = label(best.policy, scenario.at(best.value))
     base = next((row for row in table if row.policy == scenario.policies[0]), None)
     if base is None or base is best or best.energy_ratio is None:
-        return f"{name}: {energy_words(best.figures['energy_kwh'])}" + ("" if len(table) == 1 else ", the least of these") + so_far
+        return (
+            f"{name}: {energy_words(best.figures['energy_kwh'])}"
+            + ("" if len(table) == 1 else ", the least of these")
+            + so_far
+        )
     less = 100 * (1 - best.energy_ratio.mean)
     error = "" if best.energy_ratio.sd is None else f" ± {100 * best.energy_ratio.sd:.1f}"
-    return f"{name} uses {less:.1f}{error} % less energy than {label(base.policy, scenario.at(base.value))}{so_far}"
+    return (
+        f"{name} uses {less:.1f}{error} % less energy than "
+        f"{label(base.policy, scenario.at(base.value))}{so_far}"
+    )
 
 
 def _complete(scenario: Scenario, table: Sequence[PolicyRow]) -> bool:
@@ -206,21 +246,28 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
     if base is not None and base is not best:
         b, a = best.figures, base.figures
         said.append(
-            f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; waiting and running "
-            f"{hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; runtime {signed(b['runtime_inflation'].mean)}; "
+            f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; waiting and "
+            "running "
+            f"{hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; runtime "
+            f"{signed(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
     others = [row for row in table if row is not best and row is not base]
     if others:
         second = min(others, key=lambda row: row.figures["energy_kwh"].mean)
         less = 1 - best.figures["energy_kwh"].mean / second.figures["energy_kwh"].mean
-        said.append(f"{100 * less:.1f} % less than {label(second.policy, scenario.at(second.value))}, which comes next")
+        said.append(
+            f"{100 * less:.1f} % less than {label(second.policy, scenario.at(second.value))}, which comes "
+            "next"
+        )
     draws = min(row.draws for row in table)
     if not _complete(scenario, table):
         most = max(row.draws for row in table)
         have = str(draws) if most == draws else f"{draws} to {most}"
         policies = f"{len(table)} of {len(scenario.policies)} policies"
-        said.append(f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this")
+        said.append(
+            f"So far: {policies}, {have} of {scenario.draws} draws; what is still to come may change this"
+        )
     elif draws == 1:
         said.append("One draw of what the log does not tell; more draws tell the spread")
     elif all(row.figures[name].sd == 0 for row in table for name in ("energy_kwh", "jct_h")):
@@ -276,7 +323,11 @@ def hours(value: float) -> str:
     ('0.07 min', '30 min', '12.3 h', '101 h')
     """
     minutes = 60 * value
-    return f"{rounded(value):g} h" if value >= 1 else f"{rounded(minutes) if minutes >= 1 else round(minutes, 2):g} min"
+    return (
+        f"{rounded(value):g} h"
+        if value >= 1
+        else f"{rounded(minutes) if minutes >= 1 else round(minutes, 2):g} min"
+    )
 
 
 def value_words(sweep: str, value: float) -> str:
@@ -294,8 +345,16 @@ def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
             pieces.append(np.ascontiguousarray(values, np.float32))
             places[name] = [at, at + len(values)]
             at += len(values)
-        about.append({"policy": each.policy, "number": each.number, "words": each.words, "places": places, "open": each.open,
-                      "notable": each.notable if each.open else {}})  # fmt: skip
+        about.append(
+            {
+                "policy": each.policy,
+                "number": each.number,
+                "words": each.words,
+                "places": places,
+                "open": each.open,
+                "notable": each.notable if each.open else {},
+            }
+        )
     return about, np.concatenate(pieces).tobytes() if pieces else b""
 
 

@@ -1,11 +1,14 @@
-"""Which jobs of a log share a GPU, what that saves and what it costs: policies side by side, simulated, and a way into each job and node.
+"""Which jobs of a log share a GPU, what that saves and what it costs: policies side by side, simulated, and a
+way into each job and node.
 
     workbench.panels.cluster()                       logs that are found here, and generated ones
-    workbench.panels.cluster("jobs.parquet")         a file of Philly's, Alibaba's or sacct's columns; a frame; several by name
+    workbench.panels.cluster("jobs.parquet")         a file of Philly's, Alibaba's or sacct's columns; a
+                                                     frame; several by name
     panel.run()                                      the same from a cell: returns when it is done
     panel.results                                    a row per run, as a frame
 
-Runs go on in processes of their own, so neither the kernel nor a cell waits for them. Everything here is simulated.
+Runs go on in processes of their own, so neither the kernel nor a cell waits for them. Everything here is
+simulated.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ class ClusterPanel(PersistentPanel):
     # for the caller
 
     def set(self, **settings: Any) -> None:
-        """Change what is to be run: fields of `cluster.scenario.Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
+        """Change what is to be run: fields of `cluster.scenario.Scenario`, and `log`, `part`, `trimmed`,
+        `keep_valid`.
 
         Raises:
             UsageError: A setting that makes no sense; nothing is changed then.
@@ -109,7 +113,10 @@ class ClusterPanel(PersistentPanel):
         if runs.errors:
             raise SimulationError(next(iter(runs.errors.values())))
         if runs.cancelled and len(runs.outcomes) < len(runs.tasks):
-            raise SimulationError(f"cancelled: {len(runs.outcomes)} of {len(runs.tasks)} runs have ended; panel.results has them")
+            raise SimulationError(
+                f"cancelled: {len(runs.outcomes)} of {len(runs.tasks)} runs have ended; panel.results has "
+                "them"
+            )
         return self.results
 
     def cancel(self) -> None:
@@ -128,7 +135,9 @@ class ClusterPanel(PersistentPanel):
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, value of what is swept, everything that `cluster.summarise` tells."""
+        """A row per run that has ended: policy, seed, value of what is swept, everything that
+        `cluster.summarise` tells.
+        """
         return self.comparison.results
 
     def job(self, policy: str, job_id: str) -> Drilled:
@@ -189,13 +198,19 @@ class ClusterPanel(PersistentPanel):
         """What came of it, and on what it stands."""
         found = [self._look.headline, *self._look.details] if self._look.headline else []
         going = [] if self.comparison.state == "done" else [told.progress_words(self.comparison)]
-        problem = [self._problem] if self._problem and not any(self._problem in words for words in going) else []
+        problem = (
+            [self._problem] if self._problem and not any(self._problem in words for words in going) else []
+        )
         return [*found, *going, *problem, *told.about(self.comparison)]
 
     def summary(self) -> str:
         rows = [" | ".join(line.cells) for line in self._look.lines]
         table = [" | ".join(name for name, _ in HEADS), *rows] if rows else []
-        drilled = [] if self._drilled is None else [self._drilled.title, *(f"{name}: {words}" for name, words in self._drilled.facts)]
+        drilled = (
+            []
+            if self._drilled is None
+            else [self._drilled.title, *(f"{name}: {words}" for name, words in self._drilled.facts)]
+        )
         return "\n".join([self.title(), *self.sentences(), *table, *drilled])
 
     def svg(self) -> str:
@@ -208,7 +223,9 @@ class ClusterPanel(PersistentPanel):
         return page(self.svg(), self._look, self.summary(), more)
 
     def finish(self) -> None:
-        """Put a picture of what has come of it in the place where it was displayed last, and end the panel."""
+        """Put a picture of what has come of it in the place where it was displayed last, and end the
+        panel.
+        """
         with self._report_errors():
             self.refresh()
         self.end()
@@ -223,10 +240,16 @@ class ClusterPanel(PersistentPanel):
             self.refresh()
         content, buffers = self._news(whole=True)
         about = {
-            "theme": theme.VARIABLES, "palette": theme.PALETTE, "dashes": theme.DASHES, "heads": HEADS, "units": UNITS, "swept": SWEPT,
+            "theme": theme.VARIABLES,
+            "palette": theme.PALETTE,
+            "dashes": theme.DASHES,
+            "heads": HEADS,
+            "units": UNITS,
+            "swept": SWEPT,
             "distributions": {name: [*words, LOWEST[name]] for name, words in DISTRIBUTION_WORDS.items()},
-            "drilled": None if self._drilled is None else asdict(self._drilled), "distribution": self._distribution,
-        }  # fmt: skip
+            "drilled": None if self._drilled is None else asdict(self._drilled),
+            "distribution": self._distribution,
+        }
         return {**about, **content}, buffers
 
     def changes(self) -> Message | None:
@@ -257,11 +280,17 @@ class ClusterPanel(PersistentPanel):
         found = self._look
         curves, table = packed(found)
         drawn = {
-            "lines": [asdict(line) for line in found.lines], "bars": [asdict(bar) for bar in found.bars], "curves": curves,
-            "sweptLines": [asdict(each) for each in found.swept], "sweptWords": found.swept_words,
-            "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS}, "headline": found.headline, "details": found.details,
-            "about": told.about(self.comparison), "nodeCount": told.node_count(self.comparison),
-        }  # fmt: skip
+            "lines": [asdict(line) for line in found.lines],
+            "bars": [asdict(bar) for bar in found.bars],
+            "curves": curves,
+            "sweptLines": [asdict(each) for each in found.swept],
+            "sweptWords": found.swept_words,
+            "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS},
+            "headline": found.headline,
+            "details": found.details,
+            "about": told.about(self.comparison),
+            "nodeCount": told.node_count(self.comparison),
+        }
         return {**content, "drawn": told.sendable(drawn), "version": self._version}, [table]
 
     def _tell(self, **more: Any) -> None:
@@ -322,20 +351,27 @@ def cluster(
     """Compare policies over a job log, on a simulated cluster.
 
     Args:
-        log: A frame of `workbench.cluster` jobs; a path or a directory of Philly's, Alibaba's or sacct's columns; several of these by
-            name; None: files of `$WORKBENCH_DATA/cluster` or `../shared/data/cluster`, else generated logs.
-        nodes, kind: The cluster: how many nodes, of which type (a name of `cluster.scenario.KINDS`, or a `NodeType`).
+        log: A frame of `workbench.cluster` jobs; a path or a directory of Philly's, Alibaba's or sacct's
+            columns; several of these by name; None: files of `$WORKBENCH_DATA/cluster` or
+            `../shared/data/cluster`, else generated logs.
+        nodes, kind: The cluster: how many nodes, of which type (a name of `cluster.scenario.KINDS`, or a
+            `NodeType`).
         policies: Names of `cluster.scenario.CHOICES`, or one; the first is what the others are compared with.
         part: "whole log", "busiest day", "busiest week", "median week".
         draws, seed: How many draws of what the log does not tell, and the first seed.
-        load_threshold, max_jobs: Of the policies that share, where their names do not fix them: highest sum of solo utilisations on a GPU,
-            most jobs on one; None leaves each its own.
-        slack: Deadlines are the submission plus U(1.05, slack) times the duration; None: as the log tells, else U(1.05, 1.5).
+        load_threshold, max_jobs: Of the policies that share, where their names do not fix them: highest sum
+            of solo utilisations on a GPU, most jobs on one; None leaves each its own.
+        slack: Deadlines are the submission plus U(1.05, slack) times the duration; None: as the log tells,
+            else U(1.05, 1.5).
         sleep_after_s: When empty nodes go to standby (`math.inf`: never); None leaves each policy its own.
-        sweep, values: A parameter to vary ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s"), and its values.
-        trim: Take jobs of 1 to 8 GPUs and at least 60 s, durations cut at 3 days; None does so with files, not with frames.
-        keep_valid: Leave out rows that are wrong or too large for the cluster, instead of saying so and running nothing.
-        executor: Where runs are done: any `concurrent.futures.Executor`, or a Dask client; None: processes of this machine.
+        sweep, values: A parameter to vary ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s"),
+            and its values.
+        trim: Take jobs of 1 to 8 GPUs and at least 60 s, durations cut at 3 days; None does so with files,
+            not with frames.
+        keep_valid: Leave out rows that are wrong or too large for the cluster, instead of saying so and
+            running nothing.
+        executor: Where runs are done: any `concurrent.futures.Executor`, or a Dask client; None: processes of
+            this machine.
         workers: How many of those; as many as cores where None.
         live: A widget or a picture; None takes a widget where the front end has them.
 
@@ -345,17 +381,27 @@ def cluster(
     given = sources(log)
     if isinstance(kind, str):
         if kind not in KINDS:
-            raise UsageError(f"there is no node type {kind!r}; there are {', '.join(KINDS)}, or give a NodeType")
+            raise UsageError(
+                f"there is no node type {kind!r}; there are {', '.join(KINDS)}, or give a NodeType"
+            )
         kind = KINDS[kind]
     scenario = Scenario(
-        policies=policies, values=values,  # type: ignore[arg-type]
-        nodes=nodes, kind=kind, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack, sleep_after_s=sleep_after_s, draws=draws,
-        seed=seed, sweep=sweep,
-    )  # fmt: skip
+        policies=policies,  # type: ignore[arg-type]
+        values=values,  # type: ignore[arg-type]
+        nodes=nodes,
+        kind=kind,
+        load_threshold=load_threshold,
+        max_jobs=max_jobs,
+        slack=slack,
+        sleep_after_s=sleep_after_s,
+        draws=draws,
+        seed=seed,
+        sweep=sweep,
+    )
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
     comparison = PolicyComparison(
         given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
-    )  # fmt: skip
+    )
     return ClusterPanel(comparison, live=live)
 
 __all__ = ["ClusterPanel", "cluster"]

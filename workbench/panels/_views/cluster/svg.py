@@ -1,4 +1,6 @@
-"""The static picture of a comparison of policies: nodes and power over time, a distribution, energy, the sweep; SVG without scripts."""
+"""The static picture of a comparison of policies: nodes and power over time, a distribution, energy, the
+sweep; SVG without scripts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,16 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution:
         for line in lines(sentence, CHARACTERS):
             y += 16
             bold = number == 0 and bool(found.headline)
-            parts.append(text(0, y, line, size=12 if bold else 11, weight="bold" if bold else "", opacity=1.0 if bold else 0.75))
+            parts.append(
+                text(
+                    0,
+                    y,
+                    line,
+                    size=12 if bold else 11,
+                    weight="bold" if bold else "",
+                    opacity=1.0 if bold else 0.75,
+                )
+            )
     if not found.curves:
         return svg(title, parts, y + 10)
     legend, y = _legend(found.curves, y + 22)
@@ -54,7 +65,10 @@ def _legend(curves: Sequence[PolicyCurve], y: float) -> tuple[list[str], float]:
         wide = 34 + NAME_PX * len(each.words)
         if x + wide > WIDTH and x > LEFT:
             x, y = float(LEFT), y + 16
-        parts.append(f'<path d="M{x:.0f} {y - 4:.0f}h18" stroke="{colour(each.number)}" stroke-width="3"{_dashes(each.number)}/>')
+        parts.append(
+            f'<path d="M{x:.0f} {y - 4:.0f}h18" stroke="{colour(each.number)}" '
+            f'stroke-width="3"{_dashes(each.number)}/>'
+        )
         parts.append(text(x + 24, y, each.words))
         x += wide
     return parts, y
@@ -66,7 +80,11 @@ def _dashes(number: int) -> str:
 
 
 def _half(y: float, x: tuple[float, float], span: tuple[float, float], *, left: bool) -> Frame:
-    return Frame(y, HEIGHT, x, span, right=MIDDLE - 30) if left else Frame(y, HEIGHT, x, span, left=MIDDLE + 26, right=WIDTH - RIGHT)
+    return (
+        Frame(y, HEIGHT, x, span, right=MIDDLE - 30)
+        if left
+        else Frame(y, HEIGHT, x, span, left=MIDDLE + 26, right=WIDTH - RIGHT)
+    )
 
 
 def _course(curves: Sequence[PolicyCurve], y: float, name: str, words: str, *, left: bool) -> list[str]:
@@ -75,7 +93,10 @@ def _course(curves: Sequence[PolicyCurve], y: float, name: str, words: str, *, l
     frame = _half(y, (0.0, max(end, 1e-9)), (0.0, 1.08 * high or 1.0), left=left)
     scale, unit = (24.0, "days") if end > 72 else (1.0, "hours")
     parts = frame.axes(words, 4, None)
-    parts += frame.below(f"{unit} since the first submission", {value * scale: f"{value:g}" for value in ticks(0.0, end / scale, 6)})
+    parts += frame.below(
+        f"{unit} since the first submission",
+        {value * scale: f"{value:g}" for value in ticks(0.0, end / scale, 6)},
+    )
     for each in curves:
         hours, values = each.course["hours"], each.course[name]
         starts = np.concatenate([[0.0], hours[:-1]])
@@ -91,7 +112,10 @@ def _course(curves: Sequence[PolicyCurve], y: float, name: str, words: str, *, l
                 drawn.pop()
             drawn.append(f"H{frame.x(float(stop)):.1f}")
             last = level
-        parts.append(f'<path d="{"".join(drawn)}" stroke="{colour(each.number)}" stroke-width="1.3"{_dashes(each.number)}/>')
+        parts.append(
+            f'<path d="{"".join(drawn)}" stroke="{colour(each.number)}" '
+            f'stroke-width="1.3"{_dashes(each.number)}/>'
+        )
     return parts
 
 
@@ -114,7 +138,10 @@ def _shares(curves: Sequence[PolicyCurve], y: float, name: str) -> list[str]:
     title, unit = DISTRIBUTION_WORDS[name]
     parts = frame.axes(f"{title}: share of jobs below", 5, None)
     if logarithmic:
-        marks = {float(n): f"{10.0**n:g}" for n in range(math.ceil(turned[0] - 1e-9), math.floor(turned[1] + 1e-9) + 1)}
+        marks = {
+            float(n): f"{10.0**n:g}"
+            for n in range(math.ceil(turned[0] - 1e-9), math.floor(turned[1] + 1e-9) + 1)
+        }
     else:
         marks = {value: f"{value:g}" for value in ticks(*span, 6)}
     parts += frame.below(unit, marks)
@@ -124,9 +151,13 @@ def _shares(curves: Sequence[PolicyCurve], y: float, name: str) -> list[str]:
             held = np.clip(values, *span)
             xs = np.log10(held) if logarithmic else held
             points = [
-                f"{frame.x(float(x)):.1f} {frame.y(float(share)):.1f}" for x, share in zip(xs, np.linspace(0, 1, len(xs)), strict=True)
+                f"{frame.x(float(x)):.1f} {frame.y(float(share)):.1f}"
+                for x, share in zip(xs, np.linspace(0, 1, len(xs)), strict=True)
             ]
-            parts.append(f'<path d="M{"L".join(points)}" stroke="{colour(each.number)}" stroke-width="1.6"{_dashes(each.number)}/>')
+            parts.append(
+                f'<path d="M{"L".join(points)}" stroke="{colour(each.number)}" '
+                f'stroke-width="1.6"{_dashes(each.number)}/>'
+            )
     return parts
 
 
@@ -140,16 +171,30 @@ def _bars(found: ClusterView, y: float) -> list[str]:
     parts += frame.below("policies in the order of the table", {float(n): str(n + 1) for n in range(count)})
     wide = 0.62 * (frame.right - frame.left) / (count + 0.2)
     for n, bar in enumerate(found.bars):
-        x, top, middle, bottom = frame.x(n), frame.y(bar.owned + bar.unowned), frame.y(bar.owned), frame.y(0.0)
+        x, top, middle, bottom = (
+            frame.x(n),
+            frame.y(bar.owned + bar.unowned),
+            frame.y(bar.owned),
+            frame.y(0.0),
+        )
         ink = colour(bar.number)
         words = html.escape(f"{bar.words}: {bar.owned + bar.unowned:.3f}")
         parts.append(
-            f'<path d="M{x - wide / 2:.1f} {bottom:.1f}V{middle:.1f}h{wide:.1f}V{bottom:.1f}z" fill="{ink}"><title>{words}</title></path>'
+            f'<path d="M{x - wide / 2:.1f} {bottom:.1f}V{middle:.1f}h{wide:.1f}V{bottom:.1f}z" '
+            f'fill="{ink}"><title>{words}</title></path>'
         )
-        parts.append(f'<path d="M{x - wide / 2:.1f} {middle:.1f}V{top:.1f}h{wide:.1f}V{middle:.1f}z" fill="{ink}" fill-opacity="0.4"/>')
+        parts.append(
+            f'<path d="M{x - wide / 2:.1f} {middle:.1f}V{top:.1f}h{wide:.1f}V{middle:.1f}z" fill="{ink}" '
+            'fill-opacity="0.4"/>'
+        )
         if bar.error:
-            low_y, high_y = frame.y(bar.owned + bar.unowned - bar.error), frame.y(bar.owned + bar.unowned + bar.error)
-            parts.append(f'<path d="M{x:.1f} {low_y:.1f}V{high_y:.1f}" stroke="currentColor" stroke-width="1.6"/>')
+            low_y, high_y = (
+                frame.y(bar.owned + bar.unowned - bar.error),
+                frame.y(bar.owned + bar.unowned + bar.error),
+            )
+            parts.append(
+                f'<path d="M{x:.1f} {low_y:.1f}V{high_y:.1f}" stroke="currentColor" stroke-width="1.6"/>'
+            )
             top = high_y
         parts.append(text(x, top - 4, f"{bar.owned + bar.unowned:.2f}", anchor="middle"))
     return parts
@@ -157,14 +202,21 @@ def _bars(found: ClusterView, y: float) -> list[str]:
 
 def _sweep(found: ClusterView, y: float) -> list[str]:
     values = [value for each in found.swept for value in each.values if math.isfinite(value)]
-    tops = [value + (error or 0.0) for each in found.swept for value, error in zip(each.energy_mwh, each.error, strict=True)]
+    tops = [
+        value + (error or 0.0)
+        for each in found.swept
+        for value, error in zip(each.energy_mwh, each.error, strict=True)
+    ]
     if not values:
         return []
     low, high = min(values), max(values)
     room = 0.06 * ((high - low) or 1.0)
     frame = Frame(y, HEIGHT, (low - room, high + room), (0.0, 1.08 * max(tops)))
     parts = frame.axes(
-        "Energy (MWh)" + ("; bars: standard deviation from draw to draw" if any(any(s.error) for s in found.swept) else ""), 4, None
+        "Energy (MWh)"
+        + ("; bars: standard deviation from draw to draw" if any(any(s.error) for s in found.swept) else ""),
+        4,
+        None,
     )
     tried = sorted(set(values))
     marks = tried if len(tried) <= MOST_MARKS else ticks(low, high, 8)
@@ -172,11 +224,13 @@ def _sweep(found: ClusterView, y: float) -> list[str]:
     for each in found.swept:
         ink = colour(each.number)
         spots = [
-            (frame.x(value), frame.y(energy), error) for value, energy, error in zip(each.values, each.energy_mwh, each.error, strict=True)
+            (frame.x(value), frame.y(energy), error)
+            for value, energy, error in zip(each.values, each.energy_mwh, each.error, strict=True)
             if math.isfinite(value)
-        ]  # fmt: skip
+        ]
         parts.append(
-            f'<path d="M{"L".join(f"{x:.1f} {at:.1f}" for x, at, _ in spots)}" stroke="{ink}" stroke-width="1.4"{_dashes(each.number)}/>'
+            f'<path d="M{"L".join(f"{x:.1f} {at:.1f}" for x, at, _ in spots)}" stroke="{ink}" '
+            f'stroke-width="1.4"{_dashes(each.number)}/>'
         )
         for x, at, error in spots:
             parts.append(f'<circle cx="{x:.1f}" cy="{at:.1f}" r="3.2" fill="{ink}"/>')
@@ -189,7 +243,10 @@ def _sweep(found: ClusterView, y: float) -> list[str]:
 def page(picture: str, found: ClusterView, words: str, more: str = "") -> str:
     """The picture, the table below it, and all words folded away."""
     said = html.escape(words).replace("\n", "<br>")
-    return f"{picture}{table(found)}{more}<details style='font-size:12px'><summary>in words</summary>{said}</details>"
+    return (
+        f"{picture}{table(found)}{more}<details style='font-size:12px'><summary>in "
+        f"words</summary>{said}</details>"
+    )
 
 
 def table(found: ClusterView) -> str:
@@ -208,4 +265,7 @@ def table(found: ClusterView) -> str:
         cells: list[Any] = [f'<td style="{left}">{n + 1}. {ink}{html.escape(line.cells[0])}</td>']
         cells += [f'<td style="{style}">{html.escape(cell)}</td>' for cell in line.cells[1:]]
         body += f"<tr>{''.join(cells)}</tr>"
-    return f'<table style="font-size:12px;border-collapse:collapse;color:inherit;margin:.3em 0"><tr>{heads}</tr>{body}</table>'
+    return (
+        '<table style="font-size:12px;border-collapse:collapse;color:inherit;margin:.3em '
+        f'0"><tr>{heads}</tr>{body}</table>'
+    )

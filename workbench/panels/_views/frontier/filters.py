@@ -1,4 +1,6 @@
-"""Which of the points are shown: one job, one GPU or all, one batch size or all, with predictions or without."""
+"""Which of the points are shown: one job, one GPU or all, one batch size or all, with predictions or
+without.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ NAMES = ("job", "gpu", "batch_size")
 
 
 class Filters:
-    """What is selected, and what there is to select. Jobs are different work, so that there is no choosing all of them."""
+    """What is selected, and what there is to select. Jobs are different work, so that there is no choosing
+    all of them.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"job": None, "gpu": None, "batch_size": ALL, "predicted": True}
@@ -21,7 +25,9 @@ class Filters:
 
     def learn(self, points: pl.DataFrame) -> None:
         """What there is now; what was selected and is gone gives way to the commonest."""
-        self.options = {name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES}
+        self.options = {
+            name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES
+        }
         for name in NAMES:
             if self.values[name] not in (*self.options[name], ALL):
                 self.values[name] = ALL if name == "batch_size" else _commonest(points, name)
@@ -35,7 +41,10 @@ class Filters:
         for name in NAMES:
             value = given.get(name)
             if value is not None and value not in self.options[name] and not (value == ALL and name != "job"):
-                raise UsageError(f"there is no {name} {value!r} here; there are {', '.join(map(str, self.options[name])) or 'none'}")
+                raise UsageError(
+                    f"there is no {name} {value!r} here; there are "
+                    f"{', '.join(map(str, self.options[name])) or 'none'}"
+                )
         self.values = self.values | {name: value for name, value in given.items() if value is not None}
 
     def apply(self, points: pl.DataFrame) -> pl.DataFrame:

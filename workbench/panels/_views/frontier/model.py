@@ -1,4 +1,6 @@
-"""What the panel of a frontier shows, as columns and words: the same for the live view and for the picture."""
+"""What the panel of a frontier shows, as columns and words: the same for the live view and for the
+picture.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,28 @@ from ....search import frontier
 from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, savings, words
 from ....tariff import J_PER_KWH, Tariff
 
-COLUMNS = ("time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured", "repeats", "traces")
+COLUMNS = (
+    "time",
+    "energy",
+    "time_sd",
+    "energy_sd",
+    "limit",
+    "sm",
+    "mem",
+    "batch",
+    "gpu",
+    "chance",
+    "measured",
+    "repeats",
+    "traces",
+)
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (HAND, ETA, SLOWDOWN)
-HOURS = ((1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"))  # from how many kWh on, by what, and the unit
+HOURS = (
+    (1e-2, 1.0, "kWh"),
+    (1e-5, 1e3, "Wh"),
+    (0.0, 1e6, "mWh"),
+)  # from how many kWh on, by what, and the unit
 PADDING = 0.06
 MINUS = "\N{MINUS SIGN}"
 Span = tuple[float, float]
@@ -41,7 +61,9 @@ class FrontierChoice:
 
 
 def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
-    """The row that a rule leads to; by hand the row itself, or the slowest of the frontier that the bound allows."""
+    """The row that a rule leads to; by hand the row itself, or the slowest of the frontier that the bound
+    allows.
+    """
     allowed = seen.allowed(choice.max_slowdown)
     if choice.rule == ETA:
         return int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)])
@@ -52,15 +74,27 @@ def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
 
 
 def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
-    """`COLUMNS` of every point, shape (columns, points), NaN where there is none; and the names of the GPUs that `gpu` counts."""
+    """`COLUMNS` of every point, shape (columns, points), NaN where there is none; and the names of the
+    GPUs that `gpu` counts.
+    """
     points = seen.points
     names = sorted(name for name in points["gpu"].unique() if name is not None)
     numbers = {name: number for number, name in enumerate(names)}
     columns = [
-        points["time_s"], points["energy_j"], points["time_sd_s"], points["energy_sd_j"], points["power_limit_w"], points["sm_clock_mhz"],
-        points["mem_clock_mhz"], points["batch_size"], points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None),
-        pl.Series(seen.chance), points["measured"], points["repeats"], points["measurements"].list.len(),
-    ]  # fmt: skip
+        points["time_s"],
+        points["energy_j"],
+        points["time_sd_s"],
+        points["energy_sd_j"],
+        points["power_limit_w"],
+        points["sm_clock_mhz"],
+        points["mem_clock_mhz"],
+        points["batch_size"],
+        points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None),
+        pl.Series(seen.chance),
+        points["measured"],
+        points["repeats"],
+        points["measurements"].list.len(),
+    ]
     return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), names
 
 
@@ -68,7 +102,10 @@ def ranges(seen: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
     """Spans of time and energy: of all points, and of the frontier with the default."""
     time_s, energy_j = seen.points["time_s"].to_numpy(), seen.points["energy_j"].to_numpy()
     near = seen.front if seen.reference is None else np.append(seen.front, seen.reference)
-    return {name: (_span(time_s[rows]), _span(energy_j[rows])) for name, rows in (("all", slice(None)), ("frontier", near))}
+    return {
+        name: (_span(time_s[rows]), _span(energy_j[rows]))
+        for name, rows in (("all", slice(None)), ("frontier", near))
+    }
 
 
 def _span(values: np.ndarray) -> Span:
@@ -82,7 +119,10 @@ def _span(values: np.ndarray) -> Span:
 
 def headline(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
     """The chosen configuration and how it came to be that."""
-    return f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}: {rule_words(seen, choice)}"
+    return (
+        f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}: "
+        f"{rule_words(seen, choice)}"
+    )
 
 
 def a(unit: str) -> str:
@@ -105,7 +145,11 @@ def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
         return f"least cost at eta {choice.eta:g}{bound}"
     if choice.rule == SLOWDOWN:
         return f"least energy{bound}"
-    return "chosen by hand, not on the frontier" if place is None else f"step {place + 1} of {len(seen.front)}, chosen by hand"
+    return (
+        "chosen by hand, not on the frontier"
+        if place is None
+        else f"step {place + 1} of {len(seen.front)}, chosen by hand"
+    )
 
 
 def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
@@ -113,7 +157,10 @@ def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: 
     row = seen.points.row(choice.row, named=True)
     error = Z95 * row["energy_sd_j"] if row["energy_sd_j"] else None
     repeats = f", mean of {row['repeats']}" if row["repeats"] > 1 else ""
-    said = [f"{format_duration(row['time_s'])} and {format_energy(row['energy_j'], error)} {a(work.unit)}{repeats}{against(seen, choice.row)}"]
+    said = [
+        f"{format_duration(row['time_s'])} and {format_energy(row['energy_j'], error)} "
+        f"{a(work.unit)}{repeats}{against(seen, choice.row)}"
+    ]
     said += [saving_words(each, tariff) for each in savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
     return said
@@ -136,14 +183,19 @@ def _signed(share: float) -> str:
 
 def saving_words(saved: Saving, tariff: Tariff) -> str:
     """A saving as a sentence."""
-    what = {"hour": "In the work of an hour at the default", "epoch": "In an epoch", "job": "In a job"}[saved.per]
+    what = {"hour": "In the work of an hour at the default", "epoch": "In an epoch", "job": "In a job"}[
+        saved.per
+    ]
     verb = "saves" if saved.energy_j >= 0 else "costs"
     scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
     error = "" if not saved.uncertainty_j else f" ± {_short(scale * saved.uncertainty_j / J_PER_KWH)}"
     money = tariff.words(abs(saved.energy_j))
     longer = f"{format_duration(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
     more = "" if saved.energy_j >= 0 else " more"
-    return f"{what} it {verb} {_short(scale * abs(saved.kwh))}{error} {unit}{more}{', ' + money if money else ''} and takes {longer}"
+    return (
+        f"{what} it {verb} {_short(scale * abs(saved.kwh))}{error} "
+        f"{unit}{more}{', ' + money if money else ''} and takes {longer}"
+    )
 
 
 def _short(value: float) -> str:
@@ -162,11 +214,15 @@ def standing(seen: FrontierAnalysis, row: int) -> str:
     place = seen.place(row)
     chance = float(seen.chance[row])
     if place is not None:
-        sure = f"{frontier.verdict(chance)} on the frontier" + (f" ({100 * chance:.0f} % likely)" if chance < 0.995 else "")
+        sure = f"{frontier.verdict(chance)} on the frontier" + (
+            f" ({100 * chance:.0f} % likely)" if chance < 0.995 else ""
+        )
         return sure[:1].upper() + sure[1:]
     at = seen.points.row(row, named=True)
     left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
-    parts = [f"one at most as slow needs {format_energy(left.energy_j, None)} less"] if left.energy_j > 0 else []
+    parts = (
+        [f"one at most as slow needs {format_energy(left.energy_j, None)} less"] if left.energy_j > 0 else []
+    )
     parts += [f"one at most as hungry takes {format_duration(left.time_s)} less"] if left.time_s > 0 else []
     return f"Not on the frontier: {', '.join(parts)}" if parts else "As good as a point of the frontier"
 
@@ -189,8 +245,13 @@ def summary_table(seen: FrontierAnalysis, choice: FrontierChoice, *, most: int =
     for number in range(first, min(first + most, len(seen.front))):
         row = int(seen.front[number])
         at = seen.points.row(row, named=True)
-        rows.append({
-            "step": number + 1, "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
-            "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None), "chosen": row == choice.row,
-        })  # fmt: skip
+        rows.append(
+            {
+                "step": number + 1,
+                "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
+                "time": format_duration(at["time_s"]),
+                "energy": format_energy(at["energy_j"], None),
+                "chosen": row == choice.row,
+            }
+        )
     return rows

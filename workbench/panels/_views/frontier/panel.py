@@ -1,11 +1,14 @@
-"""The energy-time frontier to look at and to step along: what every configuration costs, and what the chosen one saves.
+"""The energy-time frontier to look at and to step along: what every configuration costs, and what the chosen
+one saves.
 
-    panel = workbench.panels.frontier(points)      a frame, `%energy_log`, measurements, a sweep, a recurring job, or a file of such
+    panel = workbench.panels.frontier(points)      a frame, `%energy_log`, measurements, a sweep, a recurring
+                                                   job, or a file of such
     panel.chosen                                   the configuration that is chosen
     panel.on_choice(print)                         is called with every new one
 
-A slider and the arrow keys step along the frontier, a second slider bounds the slowdown against the default, a third moves eta between time
-and energy. The browser has all points and moves at once; the kernel hears what was chosen, while a cell runs too.
+A slider and the arrow keys step along the frontier, a second slider bounds the slowdown against the default,
+a third moves eta between time and energy. The browser has all points and moves at once; the kernel hears what
+was chosen, while a cell runs too.
 """
 
 from __future__ import annotations
@@ -39,7 +42,21 @@ from ..._core.live import Message, kernel, module, resting
 from ..._core.persistent import PersistentPanel
 from .export import table_file
 from .filters import ALL, NAMES, Filters
-from .model import COLUMNS, ETA, HAND, RULES, SLOWDOWN, FrontierChoice, counts, details, headline, ranges, rule_words, ruled, table
+from .model import (
+    COLUMNS,
+    ETA,
+    HAND,
+    RULES,
+    SLOWDOWN,
+    FrontierChoice,
+    counts,
+    details,
+    headline,
+    ranges,
+    rule_words,
+    ruled,
+    table,
+)
 from .model import summary_table as rows_around
 from .sources import GivenPoints, PointSource, source
 from .svg import draw, page
@@ -127,7 +144,9 @@ class FrontierPanel(PersistentPanel):
 
     @property
     def tariff(self) -> Tariff:
-        """What energy is worth; without one of its own, that of the magics (`%config EnergyMagics.price_per_kwh`)."""
+        """What energy is worth; without one of its own, that of the magics (`%config
+        EnergyMagics.price_per_kwh`).
+        """
         if self._tariff is not None:
             return self._tariff
         shell = getattr(kernel(), "shell", None)
@@ -135,14 +154,21 @@ class FrontierPanel(PersistentPanel):
         return getattr(magics, "tariff", NO_TARIFF)
 
     def on_choice(self, callback: Callable[[Configuration], object]) -> Callable[[], None]:
-        """Call `callback` with every configuration that is newly chosen, on whatever thread that happens; returns what ends it."""
+        """Call `callback` with every configuration that is newly chosen, on whatever thread that happens;
+        returns what ends it.
+        """
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
     def choose(
-        self, chosen: Configuration | int | None = None, *, eta: float | None = None, max_slowdown: float | None = None
+        self,
+        chosen: Configuration | int | None = None,
+        *,
+        eta: float | None = None,
+        max_slowdown: float | None = None,
     ) -> Configuration:
-        """Choose a configuration, or a row of `analyse_frontier.points`; or what is best for eta, or of least energy, within a slowdown.
+        """Choose a configuration, or a row of `analyse_frontier.points`; or what is best for eta, or of least
+        energy, within a slowdown.
 
         Raises:
             UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
@@ -152,12 +178,18 @@ class FrontierPanel(PersistentPanel):
             if isinstance(chosen, Configuration):
                 row = find(seen.points, chosen)
                 if row is None:
-                    raise UsageError(f"{words(chosen)} is none of the {len(seen.points)} points that are shown")
+                    raise UsageError(
+                        f"{words(chosen)} is none of the {len(seen.points)} points that are shown"
+                    )
                 chosen = row
             if chosen is not None:
                 self._take(replace(self._choice, row=_row(seen, chosen), rule=HAND))
             elif eta is not None:
-                self._take(replace(self._choice, rule=ETA, eta=check_eta(eta), max_slowdown=check_bound(max_slowdown)))
+                self._take(
+                    replace(
+                        self._choice, rule=ETA, eta=check_eta(eta), max_slowdown=check_bound(max_slowdown)
+                    )
+                )
             else:
                 self._take(replace(self._choice, rule=SLOWDOWN, max_slowdown=check_bound(max_slowdown)))
             self._say(*self._news())
@@ -165,7 +197,9 @@ class FrontierPanel(PersistentPanel):
             return self.chosen
 
     def step(self, by: int = 1) -> Configuration:
-        """So many steps along the frontier towards less energy; below 0 towards less time. The bound is kept."""
+        """So many steps along the frontier towards less energy; below 0 towards less time. The bound is
+        kept.
+        """
         with self._lock:
             seen = self._must()
             place = seen.place(self._choice.row)
@@ -176,8 +210,9 @@ class FrontierPanel(PersistentPanel):
             return self.choose(int(seen.front[pareto.step(bounded, place, by)]))
 
     def select(self, *, job: str | None = None, gpu: str | None = None, batch_size: int | str | None = None,
-               predicted: bool | None = None) -> None:  # fmt: skip
-        """Show another job, GPU ("all": of all) or batch size ("all"), with or without predictions; None leaves it as it is.
+               predicted: bool | None = None) -> None:
+        """Show another job, GPU ("all": of all) or batch size ("all"), with or without predictions; None
+        leaves it as it is.
 
         Raises:
             UsageError: there is none such.
@@ -193,7 +228,9 @@ class FrontierPanel(PersistentPanel):
             self._say(*self._whole())
 
     def update(self, points: Any) -> None:
-        """Show other points; a choice that is not among them, or beaten now, goes to the nearest and says so."""
+        """Show other points; a choice that is not among them, or beaten now, goes to the nearest and says
+        so.
+        """
         with self._lock:
             self.source = source(points, name=self.source.name, unit=self.source.unit)
             self._seen = None
@@ -251,7 +288,9 @@ class FrontierPanel(PersistentPanel):
             default = None  # it is not selected: the default among what is takes its place, and is named
         seen = analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
         self._version += 1
-        self._looks = {number: each for number, each in self._looks.items() if number >= self._version - 2} | {self._version: seen}
+        self._looks = {
+            number: each for number, each in self._looks.items() if number >= self._version - 2
+        } | {self._version: seen}
         self._told = ". ".join([counts(seen), *self._collected.said])
         old = None if before is None else configuration(before.points, self._choice.row)
         self._note = ""
@@ -300,7 +339,11 @@ class FrontierPanel(PersistentPanel):
         """The choice, what it costs and saves, and what else there is to say."""
         if self.look is None:
             return [self._told or NOTHING]
-        said = [headline(self.look, self._choice), *details(self.look, self._choice, self.work, self.tariff), self._told]
+        said = [
+            headline(self.look, self._choice),
+            *details(self.look, self._choice, self.work, self.tariff),
+            self._told,
+        ]
         return [*said, *([self._note] if self._note else [])]
 
     def summary(self) -> str:
@@ -311,7 +354,9 @@ class FrontierPanel(PersistentPanel):
         return draw(self.title(), self.sentences(), self.look, self._choice, relative=self.relative)
 
     def html(self) -> str:
-        """The picture, the frontier as a table, the line of Python, and everything in words: HTML without scripts."""
+        """The picture, the frontier as a table, the line of Python, and everything in words: HTML without
+        scripts.
+        """
         rows = [] if self.look is None else rows_around(self.look, self._choice)
         return page(self.svg(), rows, self.python, self.summary())
 
@@ -330,29 +375,54 @@ class FrontierPanel(PersistentPanel):
     def _whole(self) -> Message:
         """Everything that there is to draw."""
         about: dict[str, Any] = {
-            "kind": "points", "title": self.title(), "simulated": self.source.simulated, "said": self._told or NOTHING,
-            "filters": self._filters.values, "options": self._filters.options, "relative": self.relative, **self._state(), "view": None,
+            "kind": "points",
+            "title": self.title(),
+            "simulated": self.source.simulated,
+            "said": self._told or NOTHING,
+            "filters": self._filters.values,
+            "options": self._filters.options,
+            "relative": self.relative,
+            **self._state(),
+            "view": None,
             "hollow": bool(len(self._collected.points)) and not self._collected.points["measured"].all(),
-        }  # fmt: skip
+        }
         seen = self.look
         if seen is None:
             return about, []
         columns, gpus = table(seen)
         tariff = self.tariff
         about["view"] = {
-            "version": self._version, "columns": COLUMNS, "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(),
-            "reference": seen.reference, "why": seen.why, "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
-            "maxPower": seen.max_power_w, "ranges": ranges(seen), "unit": self.work.unit,
+            "version": self._version,
+            "columns": COLUMNS,
+            "count": len(seen.points),
+            "gpus": gpus,
+            "front": seen.front.tolist(),
+            "reference": seen.reference,
+            "why": seen.why,
+            "referenceTime": seen.reference_time_s,
+            "knee": int(seen.front[seen.knee]),
+            "maxPower": seen.max_power_w,
+            "ranges": ranges(seen),
+            "unit": self.work.unit,
             "factors": {} if seen.reference is None else self.work.factors(seen.reference_time_s),
-            "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
-        }  # fmt: skip
+            "price": tariff.price_per_kwh,
+            "currency": tariff.currency,
+            "co2": tariff.g_co2_per_kwh,
+        }
         return about, [columns.tobytes()]
 
     def _state(self) -> dict[str, Any]:
         chosen = self._choice
         bound = None if chosen.max_slowdown is None else 100 * chosen.max_slowdown
-        return {"version": self._version, "row": chosen.row, "rule": chosen.rule, "eta": chosen.eta, "slowdown": bound, "note": self._note,
-                "python": self.python}  # fmt: skip
+        return {
+            "version": self._version,
+            "row": chosen.row,
+            "rule": chosen.rule,
+            "eta": chosen.eta,
+            "slowdown": bound,
+            "note": self._note,
+            "python": self.python,
+        }
 
     def _news(self, **more: Any) -> Message:
         return {"kind": "choice", **self._state(), **more}, []
@@ -377,7 +447,13 @@ class FrontierPanel(PersistentPanel):
                     self._say(*self._news(asked=content.get("asked")))
             elif kind == "select":
                 try:
-                    self.select(**{name: content[name] for name in (*NAMES, "predicted") if content.get(name) is not None})
+                    self.select(
+                        **{
+                            name: content[name]
+                            for name in (*NAMES, "predicted")
+                            if content.get(name) is not None
+                        }
+                    )
                 except UsageError:
                     self._say(*self._whole())
                     raise
@@ -387,10 +463,19 @@ class FrontierPanel(PersistentPanel):
                 self._say({"kind": "axes", "relative": self.relative})  # another view of the same panel
             elif kind == "export":
                 what = str(content["what"])
-                about = {"kind": "file", "what": what, "name": f"frontier.{what}", "view": content.get("view")}
+                about = {
+                    "kind": "file",
+                    "what": what,
+                    "name": f"frontier.{what}",
+                    "view": content.get("view"),
+                }
                 self._say(about, [self._exported("svg" if what == "png" else what)])
             elif kind == "traces":
-                row = _row(self._must(), int(content["row"])) if content.get("version") == self._version else self._choice.row
+                row = (
+                    _row(self._must(), int(content["row"]))
+                    if content.get("version") == self._version
+                    else self._choice.row
+                )
                 svg, said = traces(self._must().points["measurements"][row].to_list(), self._store)
                 self._say({"kind": "traces", "row": row, "svg": svg, "said": said})
 
@@ -400,7 +485,12 @@ class FrontierPanel(PersistentPanel):
         if rule not in RULES:
             raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {rule!r}")
         bound = content.get("slowdown")
-        wanted = FrontierChoice(row, rule, check_eta(float(content["eta"])), check_bound(None if bound is None else float(bound) / 100))
+        wanted = FrontierChoice(
+            row,
+            rule,
+            check_eta(float(content["eta"])),
+            check_bound(None if bound is None else float(bound) / 100),
+        )
         if content.get("version") != self._version:
             before = self._looks.get(int(content.get("version", -1)))
             row, note = (self._choice.row, "") if before is None else follow(before, _row(before, row), seen)
@@ -450,15 +540,18 @@ def frontier(
     """Look at energy against time, and choose a configuration.
 
     Args:
-        points: A frame with time_s, energy_j and knobs (power_limit_w, sm_clock_mhz, mem_clock_mhz, batch_size), and where there are any
-            time_sd_s, energy_sd_j, gpu, job, measured (false: predicted), measurement; the frame of `%energy_log`; measurements or
-            observations; a `Sweep`, also one under way; a recurring job, its study or history; a CSV or Parquet file.
-        default: The configuration that savings are against; the driver's own, or the highest that was measured, where None.
+        points: A frame with time_s, energy_j and knobs (power_limit_w, sm_clock_mhz, mem_clock_mhz,
+            batch_size), and where there are any time_sd_s, energy_sd_j, gpu, job, measured (false:
+            predicted), measurement; the frame of `%energy_log`; measurements or observations; a `Sweep`, also
+            one under way; a recurring job, its study or history; a CSV or Parquet file.
+        default: The configuration that savings are against; the driver's own, or the highest that was
+            measured, where None.
         max_power_w: Prices time for eta; the highest power limit where None.
         unit: What a point's time and energy are for: "sample", "iteration", "epoch", "job" or "run".
         per_epoch, epochs: Units in an epoch and epochs in a job, for what is saved per epoch and job.
         tariff: Price and CO2 of a kWh; that of the magics where None.
-        eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least energy within it (0.05 is 5 %).
+        eta, max_slowdown: What is chosen at first: least cost at eta, or, where a bound is given, least
+            energy within it (0.05 is 5 %).
         relative: Axes in per cent of the default.
         store: Where traces of measurements are; the user's log where None.
         live: A widget or a picture; None takes a widget where the front end has them.
@@ -468,10 +561,22 @@ def frontier(
         UsageError: points that are none, or an argument that makes no sense; says which and why.
     """
     given = source(points, name=name, unit=unit, simulated=simulated)
-    work = None if (unit, per_epoch, epochs) == (None, None, None) else Work(unit or given.unit, per_epoch, epochs)
+    work = (
+        None
+        if (unit, per_epoch, epochs) == (None, None, None)
+        else Work(unit or given.unit, per_epoch, epochs)
+    )
     return FrontierPanel(
-        given, default=default, max_power_w=max_power_w, work=work, tariff=tariff, eta=eta, max_slowdown=max_slowdown, relative=relative,
-        store=store, live=live,
-    )  # fmt: skip
+        given,
+        default=default,
+        max_power_w=max_power_w,
+        work=work,
+        tariff=tariff,
+        eta=eta,
+        max_slowdown=max_slowdown,
+        relative=relative,
+        store=store,
+        live=live,
+    )
 
 __all__ = ["FrontierPanel", "frontier"]

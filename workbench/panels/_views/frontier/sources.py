@@ -1,4 +1,6 @@
-"""Where the points of a frontier come from: a frame, the log, measurements, observations, a sweep under way, a recurring job."""
+"""Where the points of a frontier come from: a frame, the log, measurements, observations, a sweep under
+way, a recurring job.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,15 @@ class GivenPoints:
 
     live = False
 
-    def __init__(self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None) -> None:
+    def __init__(
+        self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None
+    ) -> None:
         self.name, self.unit = name, unit
-        translate_storage_errors = "simulated" in frame.columns and frame.schema["simulated"] == pl.Boolean and bool(frame["simulated"].any())
+        translate_storage_errors = (
+            "simulated" in frame.columns
+            and frame.schema["simulated"] == pl.Boolean
+            and bool(frame["simulated"].any())
+        )
         self.simulated = translate_storage_errors if simulated is None else simulated
         self._collected = collect(_plain(frame))
 
@@ -66,7 +74,9 @@ class GivenPoints:
 
 
 class SweepPoints:
-    """A sweep, which may be under way on another thread: what it has measured, and what it expects of the rest."""
+    """A sweep, which may be under way on another thread: what it has measured, and what it expects of the
+    rest.
+    """
 
     live = True
 
@@ -100,7 +110,9 @@ class SweepPoints:
 
 
 class Recurred:
-    """The runs of a recurring job that reached its target, and what its profiles say of the limits that they did not run at."""
+    """The runs of a recurring job that reached its target, and what its profiles say of the limits that
+    they did not run at.
+    """
 
     live = True
     unit = "job"
@@ -122,7 +134,9 @@ class Recurred:
         return collect(of_attempts(self._ledger.attempts))
 
 
-def source(what: Any, *, name: str = "", unit: str | None = None, simulated: bool | None = None) -> PointSource:
+def source(
+    what: Any, *, name: str = "", unit: str | None = None, simulated: bool | None = None
+) -> PointSource:
     """What can be looked at.
 
     Raises:
@@ -151,18 +165,25 @@ def source(what: Any, *, name: str = "", unit: str | None = None, simulated: boo
         if not each:
             raise UsageError("there are no points yet; measure at least one configuration")
     raise UsageError(
-        "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a sweep, "
+        "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a "
+        "sweep, "
         f"of a recurring job or of a file of such; this is {type(what).__name__}"
     )
 
 
 def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> PointSource:
     try:
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
+        frame = (
+            pl.read_parquet(path)
+            if path.suffix == ".parquet"
+            else pl.read_csv(path, infer_schema_length=None)
+        )
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(f"{path} cannot be read as Parquet or CSV: {str(error).splitlines()[0]}") from error
     if {"recurrence", "state"} <= set(frame.columns):
-        return GivenPoints(of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated)
+        return GivenPoints(
+            of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated
+        )
     return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
 
 
@@ -176,10 +197,15 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_log(log: pl.DataFrame) -> pl.DataFrame:
-    """Measurements as `store.as_frame` has them. The setting is that of the first GPU; its power limit as read where none was set."""
+    """Measurements as `store.as_frame` has them. The setting is that of the first GPU; its power limit as
+    read where none was set.
+    """
     whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
     if whole.is_empty():
-        raise UsageError(f"none of the {len(log)} measurements ended well with an energy; measure at least one configuration")
+        raise UsageError(
+            f"none of the {len(log)} measurements ended well with an energy; measure at least one "
+            "configuration"
+        )
     first = pl.col("gpus").list.first()
     setting = first.struct.field("setting")
     runs = pl.col("repeats").clip(1)
@@ -187,12 +213,17 @@ def _of_log(log: pl.DataFrame) -> pl.DataFrame:
         "time_s",
         "energy_j",
         time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
-        energy_sd_j=pl.max_horizontal(pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()),
+        energy_sd_j=pl.max_horizontal(
+            pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()
+        ),
         repeats=runs,
         power_limit_w=pl.coalesce(setting.struct.field("power_limit_w"), first.struct.field("power_limit_w")),
         sm_clock_mhz=setting.struct.field("sm_clock_mhz"),
         mem_clock_mhz=setting.struct.field("mem_clock_mhz"),
-        gpu=pl.col("gpus").list.eval(pl.element().struct.field("name")).list.unique(maintain_order=True).list.join(" + "),
+        gpu=pl.col("gpus")
+        .list.eval(pl.element().struct.field("name"))
+        .list.unique(maintain_order=True)
+        .list.join(" + "),
         job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")),
         measurement="id",
         simulated="simulated",
@@ -203,14 +234,25 @@ def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
     """Observations know their configuration; those that did not reach their target are no run of the work."""
     done = [each for each in observations if each.reached is not False]
     if not done:
-        raise UsageError(f"none of the {len(observations)} observations reached its target, so none tells what the work takes")
-    rows = _of_log(as_frame([each.measurement for each in done])) if all(each.measurement.energy_j is not None for each in done) else None
+        raise UsageError(
+            f"none of the {len(observations)} observations reached its target, so none tells what the work "
+            "takes"
+        )
+    rows = (
+        _of_log(as_frame([each.measurement for each in done]))
+        if all(each.measurement.energy_j is not None for each in done)
+        else None
+    )
     if rows is None:
         raise UsageError("an observation has no energy; leave it out, or measure on a GPU that tells energy")
     if len(rows) != len(done):
         kept = [each for each in done if each.measurement.outcome == "ok"]
         return _of_observations(kept)
-    knobs = {name: [getattr(each.configuration.setting, name) for each in done] for name in KNOBS if name != "batch_size"}
+    knobs = {
+        name: [getattr(each.configuration.setting, name) for each in done]
+        for name in KNOBS
+        if name != "batch_size"
+    }
     return rows.with_columns(
         pl.Series("power_limit_w", knobs["power_limit_w"], pl.Float64),
         pl.Series("sm_clock_mhz", knobs["sm_clock_mhz"], pl.Int64),
@@ -221,17 +263,27 @@ def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
 
 
 def of_attempts(attempts: Iterable[Attempt]) -> pl.DataFrame:
-    """Runs that reached the target as points; a profile's other limits as predictions: mean epochs x an epoch's time and energy there."""
-    schema = {"time_s": pl.Float64, "energy_j": pl.Float64, "batch_size": pl.Int64, "power_limit_w": pl.Float64, "gpu": pl.String,
-              "measured": pl.Boolean}  # fmt: skip
+    """Runs that reached the target as points; a profile's other limits as predictions: mean epochs x an
+    epoch's time and energy there.
+    """
+    schema = {
+        "time_s": pl.Float64,
+        "energy_j": pl.Float64,
+        "batch_size": pl.Int64,
+        "power_limit_w": pl.Float64,
+        "gpu": pl.String,
+        "measured": pl.Boolean,
+    }
     ended = list(attempts)
     done = [each for each in ended if each.state == "reached" and each.purpose == "run"]
-    rows = [(each.time_s, each.energy_j, each.batch_size, each.power_limit_w, each.gpu, True) for each in done]
+    rows = [
+        (each.time_s, each.energy_j, each.batch_size, each.power_limit_w, each.gpu, True) for each in done
+    ]
     for batch_size in {each.batch_size for each in done}:
         same = [each for each in done if each.batch_size == batch_size]
         epochs = float(np.mean([each.epochs for each in same]))
         profile = {limit: (epoch_s, power_w, each.gpu) for each in ended if each.batch_size == batch_size
-                   for limit, epoch_s, power_w in each.profile}  # fmt: skip
+                   for limit, epoch_s, power_w in each.profile}
         rows += [(epochs * epoch_s, epochs * epoch_s * power_w, batch_size, limit, gpu, False)
-                 for limit, (epoch_s, power_w, gpu) in profile.items()]  # fmt: skip
+                 for limit, (epoch_s, power_w, gpu) in profile.items()]
     return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,4 +1,6 @@
-"""The static picture of a frontier: energy against time, the default, the line of equal cost, the choice, and what it saves in words."""
+"""The static picture of a frontier: energy against time, the default, the line of equal cost, the choice,
+and what it saves in words.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def draw(
-    title: str, sentences: Sequence[str], seen: FrontierAnalysis | None, choice: FrontierChoice | None, *, relative: bool = False, whole: bool = False
+    title: str,
+    sentences: Sequence[str],
+    seen: FrontierAnalysis | None,
+    choice: FrontierChoice | None,
+    *,
+    relative: bool = False,
+    whole: bool = False,
 ) -> str:
     """One `<svg>` element; without points it has only words."""
     parts = [text(0, 13, title, size=13, weight="bold")]
@@ -32,7 +40,16 @@ def draw(
     for number, sentence in enumerate(sentences):
         for line in lines(sentence, CHARACTERS):
             y += 16
-            parts.append(text(0, y, line, size=11 if number else 12, weight="" if number else "bold", opacity=0.75 if number else 1.0))
+            parts.append(
+                text(
+                    0,
+                    y,
+                    line,
+                    size=11 if number else 12,
+                    weight="" if number else "bold",
+                    opacity=0.75 if number else 1.0,
+                )
+            )
     if seen is None or choice is None:
         return svg(title, parts, y + 12)
     y += GUTTER
@@ -65,7 +82,8 @@ class _Axes:
 
 
 def prefixed(value: float, unit: str) -> tuple[float, str]:
-    """The power of 1000 that a value is best told in, and the unit with its prefix; whole seconds stay seconds.
+    """The power of 1000 that a value is best told in, and the unit with its prefix; whole seconds stay
+    seconds.
 
     >>> prefixed(52_000.0, "J"), prefixed(0.02, "s"), prefixed(5000.0, "s")
     ((1000.0, 'kJ'), (0.001, 'ms'), (1.0, 's'))
@@ -76,16 +94,28 @@ def prefixed(value: float, unit: str) -> tuple[float, str]:
     return PREFIXES[-1][0], PREFIXES[-1][1] + unit
 
 
-def _plane(seen: FrontierAnalysis, choice: FrontierChoice, y: float, *, relative: bool, whole: bool) -> list[str]:
+def _plane(
+    seen: FrontierAnalysis, choice: FrontierChoice, y: float, *, relative: bool, whole: bool
+) -> list[str]:
     axes = _Axes(seen, relative=relative, whole=whole)
     frame = Frame(y, HEIGHT, axes.x_span, axes.y_span)
     parts = []
     if choice.max_slowdown is not None:
         end = min(axes.time(seen.reference_time_s * (1 + choice.max_slowdown)), axes.x_span[1])
         if end > axes.x_span[0]:
-            parts.append(f'<path d="M{frame.left:g} {frame.top:.1f}H{frame.x(end):.1f}v{HEIGHT}H{frame.left:g}z" fill="{SAVED}" '
-                         f'fill-opacity="0.09"/>')  # fmt: skip
-            parts.append(text(frame.left + 5, frame.top + HEIGHT - 6, f"at most {100 * choice.max_slowdown:.3g} % slower", opacity=0.8))
+            parts.append(
+                f'<path d="M{frame.left:g} {frame.top:.1f}H{frame.x(end):.1f}v{HEIGHT}H{frame.left:g}z" '
+                f'fill="{SAVED}" '
+                f'fill-opacity="0.09"/>'
+            )
+            parts.append(
+                text(
+                    frame.left + 5,
+                    frame.top + HEIGHT - 6,
+                    f"at most {100 * choice.max_slowdown:.3g} % slower",
+                    opacity=0.8,
+                )
+            )
     parts += frame.axes(axes.names[1] + LEGEND, 6, None)
     parts += frame.below(axes.names[0], {value: f"{value:g}" for value in ticks(*frame.x_span, 8)})
     parts += _iso(seen, choice, axes, frame)
@@ -132,7 +162,9 @@ def _clip(xs: np.ndarray, ys: np.ndarray, span: tuple[float, float]) -> list[tup
 def _points(seen: FrontierAnalysis, axes: _Axes, frame: Frame) -> list[str]:
     parts = []
     on = set(seen.front.tolist())
-    spots = {row: spot for row in range(len(seen.points)) if (spot := _spot(seen, row, axes, frame)) is not None}
+    spots = {
+        row: spot for row in range(len(seen.points)) if (spot := _spot(seen, row, axes, frame)) is not None
+    }
     measured = seen.points["measured"].to_list()
     pale: dict[bool, dict[tuple[int, int], None]] = {True: {}, False: {}}
     for row, (x, y) in spots.items():
@@ -142,11 +174,20 @@ def _points(seen: FrontierAnalysis, axes: _Axes, frame: Frame) -> list[str]:
         drawn = list(cells)[:: max(1, math.ceil(len(cells) / MOST))]
         if solid and drawn:
             dots = "".join(f"M{x} {y}h0" for x, y in drawn)
-            parts.append(f'<path d="{dots}" stroke="{ONE}" stroke-opacity="0.38" stroke-width="5" stroke-linecap="round"/>')
-        parts += [] if solid else [f'<circle cx="{x}" cy="{y}" r="3" stroke="{ONE}" stroke-opacity="0.7"/>' for x, y in drawn]
+            parts.append(
+                f'<path d="{dots}" stroke="{ONE}" stroke-opacity="0.38" stroke-width="5" '
+                'stroke-linecap="round"/>'
+            )
+        parts += (
+            []
+            if solid
+            else [f'<circle cx="{x}" cy="{y}" r="3" stroke="{ONE}" stroke-opacity="0.7"/>' for x, y in drawn]
+        )
     corners = [spots[row] for row in seen.front.tolist() if row in spots]
     if len(corners) > 1:
-        steps = f"M{corners[0][0]:.1f} {corners[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in corners[1:])
+        steps = f"M{corners[0][0]:.1f} {corners[0][1]:.1f}" + "".join(
+            f"H{x:.1f}V{y:.1f}" for x, y in corners[1:]
+        )
         parts.append(f'<path d="{steps}" stroke="{ONE}" stroke-opacity="0.55"/>')
     for row in seen.front.tolist():
         if row in spots:
@@ -160,7 +201,10 @@ def _bars(seen: FrontierAnalysis, row: int, axes: _Axes, frame: Frame, spot: tup
     """Errors of 95 %."""
     x, y = spot
     bars = ""
-    for column, scale, across in (("time_sd_s", axes.scales[0], True), ("energy_sd_j", axes.scales[1], False)):
+    for column, scale, across in (
+        ("time_sd_s", axes.scales[0], True),
+        ("energy_sd_j", axes.scales[1], False),
+    ):
         error = seen.points[column][row]
         if not error:
             continue
@@ -178,7 +222,9 @@ def _marks(seen: FrontierAnalysis, choice: FrontierChoice, axes: _Axes, frame: F
     parts = []
     if seen.reference is not None and (spot := _spot(seen, seen.reference, axes, frame)) is not None:
         x, y = spot
-        parts.append(f'<path d="M{x - 6:.1f} {y - 6:.1f}h12v12h-12z" stroke="currentColor" stroke-width="1.6"/>')
+        parts.append(
+            f'<path d="M{x - 6:.1f} {y - 6:.1f}h12v12h-12z" stroke="currentColor" stroke-width="1.6"/>'
+        )
         parts.append(_beside(frame, x, y - 10, "default"))
     if (spot := _spot(seen, choice.row, axes, frame)) is not None:
         x, y = spot
@@ -189,8 +235,13 @@ def _marks(seen: FrontierAnalysis, choice: FrontierChoice, axes: _Axes, frame: F
 
 def _beside(frame: Frame, x: float, y: float, name: str, *, weight: str = "") -> str:
     left = x > frame.right - 60
-    return text(x + (-11 if left else 11), min(max(y, frame.top + 11), frame.top + frame.height - 4), name, anchor="end" if left else "",
-                weight=weight)  # fmt: skip
+    return text(
+        x + (-11 if left else 11),
+        min(max(y, frame.top + 11), frame.top + frame.height - 4),
+        name,
+        anchor="end" if left else "",
+        weight=weight,
+    )
 
 
 def page(picture: str, rows: Sequence[dict[str, object]], code: str, words: str) -> str:
@@ -200,12 +251,23 @@ def page(picture: str, rows: Sequence[dict[str, object]], code: str, words: str)
     body = ""
     for row in rows:
         weight = ' style="font-weight:bold"' if row["chosen"] else ""
-        cells = "".join(f"<td {cell}>{html.escape(str(row[name]))}</td>" for name in ("step", "configuration", "time", "energy"))
+        cells = "".join(
+            f"<td {cell}>{html.escape(str(row[name]))}</td>"
+            for name in ("step", "configuration", "time", "energy")
+        )
         body += f"<tr{weight}>{cells}</tr>"
-    told = f"<table style='margin:.3em 0;font-size:12px;color:inherit'><tr>{heads}</tr>{body}</table>" if rows else ""
+    told = (
+        f"<table style='margin:.3em 0;font-size:12px;color:inherit'><tr>{heads}</tr>{body}</table>"
+        if rows
+        else ""
+    )
     line = f"<pre style='margin:.3em 0;white-space:pre-wrap'>{html.escape(code)}</pre>" if code else ""
     said = html.escape(words).replace("\n", "<br>")
-    folded = f"<details style='font-size:12px'><summary>the frontier in a table</summary>{told}{line}</details>" if told else ""
+    folded = (
+        f"<details style='font-size:12px'><summary>the frontier in a table</summary>{told}{line}</details>"
+        if told
+        else ""
+    )
     return f"{picture}{folded}<details style='font-size:12px'><summary>in words</summary>{said}</details>"
 
 

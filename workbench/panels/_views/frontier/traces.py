@@ -49,8 +49,10 @@ def _rows(frame: pl.DataFrame, length_s: float) -> np.ndarray:
         sorted_frame[name].cast(pl.Float64) - (start_s if name == "time_s" else 0.0)
         if name in frame.columns else pl.Series([None] * len(frame), dtype=pl.Float64)
         for name in COLUMNS
-    ]  # fmt: skip
-    rows = np.stack([column.fill_null(float("nan")).to_numpy() for column in columns], axis=1).astype(np.float32)
+    ]
+    rows = np.stack([column.fill_null(float("nan")).to_numpy() for column in columns], axis=1).astype(
+        np.float32
+    )
     series = Series(gap_s=max(1.0, length_s / 20))
     series.append(rows)
     return series.rows

@@ -33,7 +33,8 @@ TABLES = ("spans", "folded", "shape", "spectrum")
 
 
 class PeriodFollower:
-    """The iterations of one of a live view's GPUs; of the busiest, until a person chooses. Times are the recorder's clock's.
+    """The iterations of one of a live view's GPUs; of the busiest, until a person chooses. Times are the
+    recorder's clock's.
 
     Args:
         recorder: Watches the devices.
@@ -79,7 +80,9 @@ class PeriodFollower:
         self.end()
         self.number, self._level, self._version, self._older = number, None, -1, []
         self.look, self._due_s = PeriodView(), -math.inf
-        self._following = self._follow(self.recorder, self.devices[number].uuid, math.nextafter(self.start_s, -math.inf))
+        self._following = self._follow(
+            self.recorder, self.devices[number].uuid, math.nextafter(self.start_s, -math.inf)
+        )
 
     def choose_level(self, name: str) -> None:
         """Fold another of the levels that were found."""
@@ -92,7 +95,9 @@ class PeriodFollower:
             self._following = None
 
     def told(self, *, whole: bool) -> Told:
-        """A message for views: words, and tables whose sizes they tell. All iterations, or those of the last look that replace others."""
+        """A message for views: words, and tables whose sizes they tell. All iterations, or those of the
+        last look that replace others.
+        """
         since_s = -math.inf if whole else self._fresh_s
         return told(self.look, self.number or 0, since_s)
 
@@ -101,7 +106,8 @@ class PeriodFollower:
 
         Args:
             end_s: When that was.
-            settled: What the measurement of it has found in the busiest GPU's trace, or was told by marks; looked for here where None.
+            settled: What the measurement of it has found in the busiest GPU's trace, or was told by marks;
+                looked for here where None.
         """
         if settled is None and end_s - self.start_s < SHORT_S and not self.look.sure:
             self.end()
@@ -140,13 +146,21 @@ class PeriodFollower:
             return False
         self._version, self._looked_s = tracker.version, now_s
         uuid = self.devices[self.number or 0].uuid
-        periods = replace(tracker.periods, notes=())  # on the device's clock; the pauses that they tell of are drawn
+        periods = replace(
+            tracker.periods, notes=()
+        )  # on the device's clock; the pauses that they tell of are drawn
         since_s = max(self.start_s, now_s - WINDOW_S)
         if periods.sure and math.isfinite(tracker.since_s):
             since_s = max(since_s, tracker.since_s)  # what came before was another rhythm
         chosen = next((each for each in periods.levels if each.name == self._level), None)
         looking = tracker.state in ("looking", "changed")
-        new = look(self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s, level=chosen, looking=looking)
+        new = look(
+            self.recorder.trace(uuid, since_s, now_s),
+            periods,
+            start_s=self.start_s,
+            level=chosen,
+            looking=looking,
+        )
         self.look = self._with_older(new, since_s - self.start_s)
         return True
 
@@ -156,7 +170,11 @@ class PeriodFollower:
         self._fresh_s = first_s
         self._older = [span for span in (*self._older, *self.look.spans) if span.start_s < first_s - 1e-6]
         self._older = sorted(set(self._older))[-MOST_SPANS:]
-        kept = tuple(span for span in self._older if span.end_s <= first_s + 0.5 * (new.level.seconds if new.level else 0.0))
+        kept = tuple(
+            span
+            for span in self._older
+            if span.end_s <= first_s + 0.5 * (new.level.seconds if new.level else 0.0)
+        )
         return replace(new, spans=(*kept, *new.spans))
 
     def _busiest(self, now_s: float) -> int:
@@ -177,8 +195,9 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
 
 
 def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
-    """A look as a message: words, and tables whose sizes they tell; of the iterations those from `since_s` on, which replace what came
-    after it."""
+    """A look as a message: words, and tables whose sizes they tell; of the iterations those from `since_s`
+    on, which replace what came after it.
+    """
     shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
     tables = [spans, seen.folded, seen.shape, seen.spectrum]
@@ -188,7 +207,9 @@ def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
         "headline": seen.headline,
         "details": list(seen.details),
         "sure": seen.sure,
-        "levels": [{"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels],
+        "levels": [
+            {"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels
+        ],
         "level": {"name": seen.level.name, "seconds": seen.level.seconds} if seen.level else None,
         "waits": seen.waits,
         "sizes": [len(table) for table in tables],

@@ -1,6 +1,8 @@
-"""What a period view shows of one GPU, worked out once for the live view, the picture and the inspection view.
+"""What a period view shows of one GPU, worked out once for the live view, the picture and the inspection
+view.
 
-Arrays are float32 and small: the last iterations only, a shape of some tens of bins, a spectrum of some hundreds of points.
+Arrays are float32 and small: the last iterations only, a shape of some tens of bins, a spectrum of some
+    hundreds of points.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ NOTHING = np.empty((0, 0), np.float32)
 
 @dataclass(frozen=True, slots=True)
 class PeriodView:
-    """A GPU's rhythm as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and `shape` from an iteration's.
+    """A GPU's rhythm as it is drawn. Seconds of `spans` count from the view's start, those of `folded` and
+    `shape` from an iteration's.
 
     Attributes:
         headline: What is known, or that it is not.
@@ -83,7 +86,9 @@ def look(
 
     marked = known is not None and known.summary.source == "marks"
     chosen = level or (_marked(known.summary, known.frame) if known is not None and marked else None)
-    chosen = chosen or periods.iteration or max(periods.levels, key=lambda each: each.confidence, default=None)
+    chosen = (
+        chosen or periods.iteration or max(periods.levels, key=lambda each: each.confidence, default=None)
+    )
     spectrum = _table(fold.spectrum(trace, points=SPECTRUM_POINTS), "period_s", "amplitude")
     if chosen is None:
         return PeriodView(*_no(periods, looking), spectrum=spectrum)
@@ -93,14 +98,21 @@ def look(
         frame = _found(trace, periods, chosen)
         summary = per_iteration(frame, periods=periods)
     else:  # a person's own period is laid on like a ruler, so that a wrong one is seen to be wrong
-        frame, summary = fold.uniform_grid(trace, chosen).with_columns(pl.lit("iteration").alias("kind")), IterationSummary(0)
+        frame, summary = (
+            fold.uniform_grid(trace, chosen).with_columns(pl.lit("iteration").alias("kind")),
+            IterationSummary(0),
+        )
     turns = frame.filter(frame["kind"] == "iteration")
     frame = _inner(frame)
     folded = fold.fold(trace, chosen, turns)
     late = folded.filter(folded["iteration"] >= _first(folded, turns.height))
     shape = fold.shape(late, chosen, refresh=fold.refresh_s(trace))
     idle = fold.idle_share(trace, chosen, turns)
-    slow = "" if idle or turns.height < 2 else f"this sensor is too slow to show where in {_seconds(chosen.seconds)} the GPU waits"
+    slow = (
+        ""
+        if idle or turns.height < 2
+        else f"this sensor is too slow to show where in {_seconds(chosen.seconds)} the GPU waits"
+    )
     details = [_counts(summary), idle.words if idle else slow, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
     if not (periods.sure or marked) and level is None:  # a guess is not drawn as if it were known
@@ -118,7 +130,8 @@ def look(
             for begin_s, end_s, kind in frame.select("start_s", "end_s", "kind").iter_rows()
         ),
         _broken(late, chosen),
-        _table(shape, "phase", "low_w", "power_w", "high_w") * np.array([chosen.seconds, 1, 1, 1], np.float32),
+        _table(shape, "phase", "low_w", "power_w", "high_w")
+        * np.array([chosen.seconds, 1, 1, 1], np.float32),
         spectrum,
         (idle.at_s, min(idle.at_s + idle.longest_s, chosen.seconds)) if idle and idle.longest_s > 0 else None,
     )
@@ -128,14 +141,18 @@ def _marked(summary: IterationSummary, frame: pl.DataFrame) -> Level | None:
     """The iteration as marks tell it."""
     if not summary.count or summary.seconds is None:
         return None
-    return Level("iteration", summary.seconds, summary.seconds_uncertainty or 0.0, 1.0, float(frame["start_s"][0]), 0.0)
+    return Level(
+        "iteration", summary.seconds, summary.seconds_uncertainty or 0.0, 1.0, float(frame["start_s"][0]), 0.0
+    )
 
 
 def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
     """Iterations and pauses of a level in time: at least the columns start_s, end_s, kind."""
     from ....periods.segment import iterations
 
-    others = tuple(each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds)
+    others = tuple(
+        each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds
+    )
     return iterations(trace, replace(periods, levels=(*others, replace(level, name="iteration"))))
 
 
@@ -171,9 +188,17 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
         seconds, error_s = summary.seconds, summary.seconds_uncertainty
         if seconds is None:
             seconds, error_s = level.seconds, level.uncertainty_s
-        joules = "" if summary.energy_j is None else f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
+        joules = (
+            ""
+            if summary.energy_j is None
+            else f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
+        )
         says = f"One {level.name} takes {seconds_words(seconds, error_s)}{joules}"
-        return f"{says}, {sure}" if marked or level in periods.levels else f"Folded at {_seconds(level.seconds)}, a period of your own"
+        return (
+            f"{says}, {sure}"
+            if marked or level in periods.levels
+            else f"Folded at {_seconds(level.seconds)}, a period of your own"
+        )
     why = _looking(periods) if looking else _why(periods)
     return f"Perhaps one {level.name} takes {_seconds(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
 
@@ -200,7 +225,9 @@ def _counts(summary: IterationSummary) -> str:
     if summary.count < 2:
         return ""
     between = [
-        f"{each.count} {each.name}s of {_seconds(each.each_s)}" if each.count > 1 else f"a {each.name} of {_seconds(each.each_s)}"
+        f"{each.count} {each.name}s of {_seconds(each.each_s)}"
+        if each.count > 1
+        else f"a {each.name} of {_seconds(each.each_s)}"
         for each in summary.levels
         if each.name not in ("iteration", "micro-step", "cycle", "other")
     ]
@@ -227,7 +254,9 @@ def _table(frame: pl.DataFrame, *names: str) -> Table:
 
 
 def _broken(folded: pl.DataFrame, level: Level) -> Table:
-    """Rows of phase and power with a row of NaN between two iterations; phase in seconds of the mean iteration."""
+    """Rows of phase and power with a row of NaN between two iterations; phase in seconds of the mean
+    iteration.
+    """
     if not folded.height:
         return np.empty((0, 2), np.float32)
     table = _table(folded, "phase", "power_w") * np.array([level.seconds, 1], np.float32)

@@ -3,7 +3,8 @@
     workbench.panels.period(measurement)          what a cell did, by its measurement, id or label
     workbench.panels.period(frame)                any trace, also one of `readers.read_nvidia_smi`
 
-In JupyterLab it is a widget: zoom into the power, choose a level and see it folded, or give a period of your own. Elsewhere, and with
+In JupyterLab it is a widget: zoom into the power, choose a level and see it folded, or give a period of your
+    own. Elsewhere, and with
 `live=False`, it is a picture.
 """
 
@@ -92,7 +93,10 @@ class PeriodPanel(LivePanel):
         if self._looked is None or self._looked[0] != key:
             frame = self._frames[self._number]
             found = self._found if self._number == self._busiest else None
-            self._looked = key, look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found)
+            self._looked = (
+                key,
+                look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found),
+            )
         return self._looked[1]
 
     def choose(self, number: int) -> None:
@@ -114,7 +118,9 @@ class PeriodPanel(LivePanel):
         length_s = traces.duration_s(self._frames[self._number])
         if not 0 < seconds <= length_s / 2:
             most = f"give one up to {length_s / 2:.3g} s"
-            raise UsageError(f"a period of {seconds:g} s cannot be seen twice in {length_s:.3g} s of trace; {most}")
+            raise UsageError(
+                f"a period of {seconds:g} s cannot be seen twice in {length_s:.3g} s of trace; {most}"
+            )
         start_s = self.periods.iteration.phase_s if self.periods.iteration else self._start_s()
         self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
 
@@ -127,7 +133,9 @@ class PeriodPanel(LivePanel):
             return rhythm(seen, number, top)
 
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
-        return picture(self.title(), [TraceLine(number, self.names[number], rows)], (), end_s, seen.spans, below)
+        return picture(
+            self.title(), [TraceLine(number, self.names[number], rows)], (), end_s, seen.spans, below
+        )
 
     def title(self) -> str:
         what = self.names[self._number]
@@ -154,13 +162,19 @@ class PeriodPanel(LivePanel):
 
     def picture_bundle(self) -> dict[str, Any]:
         words = html.escape(self.summary()).replace("\n", "<br>")
-        return {"text/html": f'{self.svg()}<details style="font-size:12px"><summary>in words</summary>{words}</details>',
-                "text/plain": self.summary()}  # fmt: skip
+        return {
+            "text/html": f'{self.svg()}<details style="font-size:12px"><summary>in '
+                         f'words</summary>{words}</details>',
+            "text/plain": self.summary(),
+        }
 
     # for the views
 
     def snapshot(self) -> Message:
-        gpus = [{"index": number, "name": name, "colour": theme.colour(number)} for number, name in enumerate(self.names)]
+        gpus = [
+            {"index": number, "name": name, "colour": theme.colour(number)}
+            for number, name in enumerate(self.names)
+        ]
         words = {"title": self.title(), "gpus": gpus, "theme": theme.VARIABLES, "simulated": self.simulated}
         return self._packed(words)
 
@@ -212,7 +226,8 @@ def period(
     """Look at the iterations of a trace, of a measurement, or of one named by id or label.
 
     Args:
-        what: A frame as in `trace.SCHEMA` (`readers` makes them of CSV), several by GPU, a measurement, or its id or label.
+        what: A frame as in `trace.SCHEMA` (`readers` makes them of CSV), several by GPU, a measurement, or
+            its id or label.
         live: A widget or a picture; None takes a widget where the front end has them.
         store: Where measurements are; this user's by default.
 
@@ -242,8 +257,8 @@ class Picture:
 def has_widgets() -> bool:
     """Whether the request that is being executed came from a front end that draws widgets.
 
-    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output do not, and what they keep
-    would show no widget later.
+    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output
+    do not, and what they keep would show no widget later.
     """
     present = kernel()
     if present is None:
@@ -266,12 +281,20 @@ def _panel(what: Any, store: Store | None) -> PeriodPanel:
         store = Store()
     measurement = store.find(what) if isinstance(what, str) else what
     if not isinstance(measurement, Measurement):
-        raise UsageError(f"a trace, a measurement or its id or label can be looked at, not {type(what).__name__}")
+        raise UsageError(
+            f"a trace, a measurement or its id or label can be looked at, not {type(what).__name__}"
+        )
     frame = store.trace(measurement.id)
     if frame is None:
-        raise UsageError(f"no trace of {measurement.label or measurement.id} is kept: it was too short, or made room for newer ones")
+        raise UsageError(
+            f"no trace of {measurement.label or measurement.id} is kept: it was too short, or made room for "
+            "newer ones"
+        )
     several = len(measurement.gpus) > 1
-    names = {gpu.uuid: f"GPU {number}, {gpu.name}" if several else gpu.name for number, gpu in enumerate(measurement.gpus)}
+    names = {
+        gpu.uuid: f"GPU {number}, {gpu.name}" if several else gpu.name
+        for number, gpu in enumerate(measurement.gpus)
+    }
     frames = {names.get(uuid, uuid): part for uuid, part in _by_gpu(frame).items()}
     marked = measurement.iterations is not None and measurement.iterations.source == "marks"
     try:
@@ -284,13 +307,19 @@ def _panel(what: Any, store: Store | None) -> PeriodPanel:
 def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     if "uuid" not in frame.columns:
         return {"": frame}
-    return {str(key[0]): part.drop("uuid") for key, part in frame.partition_by("uuid", as_dict=True, maintain_order=True).items()}
+    return {
+        str(key[0]): part.drop("uuid")
+        for key, part in frame.partition_by("uuid", as_dict=True, maintain_order=True).items()
+    }
 
 
 def _sorted(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     missing = [column for column in ("time_s", "power_w") if column not in frame.columns]
     if missing:
-        has = f"{name or 'this one'} has no {' and no '.join(missing)}, only {', '.join(frame.columns) or 'none'}"
+        has = (
+            f"{name or 'this one'} has no {' and no '.join(missing)}, only "
+            f"{', '.join(frame.columns) or 'none'}"
+        )
         raise UsageError(f"a trace has the columns time_s and power_w; {has}")
     return frame.drop_nulls("time_s").sort("time_s")
 

@@ -1,4 +1,6 @@
-"""The static picture of a rhythm: the folded iteration and the spectrum side by side, below the power or alone."""
+"""The static picture of a rhythm: the folded iteration and the spectrum side by side, below the power or
+alone.
+"""
 
 from __future__ import annotations
 
@@ -46,22 +48,43 @@ def _fold(look: PeriodView, number: int, y: float, right: float) -> list[str]:
     unit, scale = ("ms", 1000.0) if look.level.seconds < 0.9995 else ("s", 1.0)
     span_s = look.level.seconds
     frame = Frame(y, HEIGHT, (0.0, span_s * scale), (0.0, high_w), right=right)
-    parts = frame.axes(f"{look.level.name.capitalize()}s laid over one another (W), and their median", 4, None)
+    parts = frame.axes(
+        f"{look.level.name.capitalize()}s laid over one another (W), and their median", 4, None
+    )
     if look.waits:
         x0, x1 = (frame.x(at_s * scale) for at_s in look.waits)
-        parts.append(f'<path d="M{x0:.1f} {y:.1f}H{x1:.1f}v{HEIGHT}H{x0:.1f}z" fill="currentColor" fill-opacity="0.12"/>')
+        parts.append(
+            f'<path d="M{x0:.1f} {y:.1f}H{x1:.1f}v{HEIGHT}H{x0:.1f}z" fill="currentColor" '
+            'fill-opacity="0.12"/>'
+        )
         late = x1 > right - 20  # no room to the right
-        parts.append(text(x1 - 3 if late else (x0 + x1) / 2, y + 11, "waits", anchor="end" if late else "middle", opacity=0.75))
+        parts.append(
+            text(
+                x1 - 3 if late else (x0 + x1) / 2,
+                y + 11,
+                "waits",
+                anchor="end" if late else "middle",
+                opacity=0.75,
+            )
+        )
     low, high = look.shape[:, [0, 1]], look.shape[::-1][:, [0, 3]]
     band = "L".join(_points(frame, np.concatenate([low, high]), scale))
     parts.append(f'<path d="M{band}z" fill="{colour(number)}" fill-opacity="0.18"/>')
     pieces = np.split(look.folded, np.flatnonzero(np.isnan(look.folded[:, 0])))
-    lines = ["M" + "L".join(_points(frame, piece[~np.isnan(piece[:, 0])], scale)) for piece in pieces[-MOST_LINES:] if len(piece) > 2]
-    look_of_lines = f'stroke="{colour(number)}" stroke-width="0.7" stroke-opacity="0.4" stroke-linejoin="round"'
+    lines = [
+        "M" + "L".join(_points(frame, piece[~np.isnan(piece[:, 0])], scale))
+        for piece in pieces[-MOST_LINES:]
+        if len(piece) > 2
+    ]
+    look_of_lines = (
+        f'stroke="{colour(number)}" stroke-width="0.7" stroke-opacity="0.4" stroke-linejoin="round"'
+    )
     parts.append(f'<path d="{"".join(lines)}" {look_of_lines}/>')
     median = "L".join(_points(frame, look.shape[:, [0, 2]], scale))
     parts.append(f'<path d="M{median}" stroke="currentColor" stroke-width="1.8" stroke-linejoin="round"/>')
-    return parts + frame.below(f"{unit} since its start", {value: f"{value:g}" for value in ticks(0.0, span_s * scale, 6)})
+    return parts + frame.below(
+        f"{unit} since its start", {value: f"{value:g}" for value in ticks(0.0, span_s * scale, 6)}
+    )
 
 
 def _spectrum(look: PeriodView, number: int, y: float, left: float) -> list[str]:
@@ -77,10 +100,22 @@ def _spectrum(look: PeriodView, number: int, y: float, left: float) -> list[str]
             continue
         x, chosen = frame.x(at), level == look.level
         pattern = "" if chosen else ' stroke-dasharray="3 3"'
-        parts.append(f'<path d="M{x:.1f} {y:.1f}v{HEIGHT}" stroke="currentColor" stroke-opacity="{0.9 if chosen else 0.5:g}"{pattern}/>')
+        parts.append(
+            f'<path d="M{x:.1f} {y:.1f}v{HEIGHT}" stroke="currentColor" '
+            f'stroke-opacity="{0.9 if chosen else 0.5:g}"{pattern}/>'
+        )
         leftwards = x > WIDTH - RIGHT - 110
-        parts.append(text(x - 4 if leftwards else x + 4, y + 10 + 13 * row, level_words(level), anchor="end" if leftwards else ""))
-    shown = {float(np.log10(value)): f"{value:g}" for value in DECADES if span[0] <= np.log10(value) <= span[1]}
+        parts.append(
+            text(
+                x - 4 if leftwards else x + 4,
+                y + 10 + 13 * row,
+                level_words(level),
+                anchor="end" if leftwards else "",
+            )
+        )
+    shown = {
+        float(np.log10(value)): f"{value:g}" for value in DECADES if span[0] <= np.log10(value) <= span[1]
+    }
     return parts + frame.below("period (s)", shown)
 
 

@@ -1,10 +1,11 @@
-"""The live view of a running cell: power, limit, SM clock and utilisation of its GPUs, a Stop button, a limit slider.
+"""The live view of a running cell: power, limit, SM clock and utilisation of its GPUs, a Stop button, a limit
+slider.
 
-    view = PowerView(recorder, devices, label="train", set_power_limit=change, stop=interrupt_cell)
-    view.show()
-    view.start()
-    ...                                       # the cell runs
-    view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
+view = PowerView(recorder, devices, label="train", set_power_limit=change, stop=interrupt_cell)
+view.show()
+view.start()
+...                                       # the cell runs
+view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class PowerView(LivePanel):
         self._stop, self._set_power_limit = stop, set_power_limit
         self._setting = threading.RLock()
         self._accepting = True  # limits; with `_setting` held
-        self._series = [Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices]
+        self._series = [
+            Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices
+        ]
         self._read_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
         self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
         self._marks: list[VerticalMark] = []
@@ -103,7 +106,9 @@ class PowerView(LivePanel):
             self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
-        """The iterations that the measurement has found or was told; the picture shows them, as the report does."""
+        """The iterations that the measurement has found or was told; the picture shows them, as the report
+        does.
+        """
         self._settled = found
 
     def finish(self, caption: str, *, end_s: float | None = None) -> None:
@@ -165,10 +170,17 @@ class PowerView(LivePanel):
         self._unsaid = self._dropped + len(self._marks)
         gpus = [self._about(number, device) for number, device in enumerate(self.devices)]
         words = {
-            "title": self.title(), "label": self.label, "gpus": gpus, "theme": theme.VARIABLES, "window": WINDOW_S,
-            "stop": self._stop is not None, "slider": self._set_power_limit is not None,
-            "marks": self._mark_rows(self._dropped), "follows": self._rhythm is not None, **self._numbers(),
-        }  # fmt: skip
+            "title": self.title(),
+            "label": self.label,
+            "gpus": gpus,
+            "theme": theme.VARIABLES,
+            "window": WINDOW_S,
+            "stop": self._stop is not None,
+            "slider": self._set_power_limit is not None,
+            "marks": self._mark_rows(self._dropped),
+            "follows": self._rhythm is not None,
+            **self._numbers(),
+        }
         told = None
         if self._rhythm is not None and self._rhythm.number is not None:
             told = self._rhythm.told(whole=True)
@@ -182,7 +194,9 @@ class PowerView(LivePanel):
         told = None
         if self._rhythm is not None and self._followed():
             told = self._rhythm.told(whole=self._end_s is not None)
-        return self._packed({"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new, told)
+        return self._packed(
+            {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new, told
+        )
 
     def drain(self) -> None:
         self._gather()
@@ -250,7 +264,9 @@ class PowerView(LivePanel):
     def _packed(self, words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
         """One message: words, and all tables in one buffer, those of the period part last."""
         words = {**words, "counts": [len(table) for table in tables], **({"period": told[0]} if told else {})}
-        return words, [b"".join(np.ascontiguousarray(table).tobytes() for table in (*tables, *(told[1] if told else ())))]
+        return words, [
+            b"".join(np.ascontiguousarray(table).tobytes() for table in (*tables, *(told[1] if told else ())))
+        ]
 
     def _numbers(self) -> dict[str, Any]:
         energy = [None if pair is None else round(pair[1] - pair[0], 3) for pair in self._energy]
@@ -261,7 +277,9 @@ class PowerView(LivePanel):
 
     def _mark_rows(self, since: int) -> list[list[Any]]:
         first = max(0, since - self._dropped)
-        return [[self._dropped + first + n, round(m.time_s, 3), m.text] for n, m in enumerate(self._marks[first:])]
+        return [
+            [self._dropped + first + n, round(m.time_s, 3), m.text] for n, m in enumerate(self._marks[first:])
+        ]
 
     def _about(self, number: int, device: Device) -> dict[str, Any]:
         limits = device.limits
@@ -270,14 +288,25 @@ class PowerView(LivePanel):
         if not reason and (low is None or high is None):
             reason = f"{device.name} does not tell which limits it takes"
         return {
-            "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
-            "colour": theme.colour(number), "dash": list(theme.dash(number)),
-            "low": low, "high": high, "default": limits.default_power_limit_w, "reason": reason,
-        }  # fmt: skip
+            "uuid": device.uuid,
+            "index": device.index,
+            "name": device.name,
+            "simulated": device.simulated,
+            "colour": theme.colour(number),
+            "dash": list(theme.dash(number)),
+            "low": low,
+            "high": high,
+            "default": limits.default_power_limit_w,
+            "reason": reason,
+        }
 
     def _watch_recorder(self) -> None:
         """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
-        problems = [f"GPU {device.index}: {error}" for device in self.devices if (error := self.recorder.error(device.uuid))]
+        problems = [
+            f"GPU {device.index}: {error}"
+            for device in self.devices
+            if (error := self.recorder.error(device.uuid))
+        ]
         problem = "; ".join(problems)
         if problem != self._recorder_problem:
             self._recorder_problem = problem
@@ -291,7 +320,10 @@ class PowerView(LivePanel):
         try:
             with self._setting:
                 if not self._accepting:
-                    raise UsageError(f"{asked_w:g} W was not set: the cell has ended, and the limit that it began with is back")
+                    raise UsageError(
+                        f"{asked_w:g} W was not set: the cell has ended, and the limit that it began with is "
+                        "back"
+                    )
                 for uuid in content["uuids"]:
                     applied[uuid] = self._set_power_limit(uuid, asked_w)
             self.report_error("")
@@ -309,7 +341,13 @@ class PowerView(LivePanel):
         now_s = self.recorder.clock()
         with self._lock:
             last = self._last_limit
-            if last and last[0] == who and now_s - last[1] < SAME_DRAG_S and self._marks and self._marks[-1].text.startswith(who):
+            if (
+                last
+                and last[0] == who
+                and now_s - last[1] < SAME_DRAG_S
+                and self._marks
+                and self._marks[-1].text.startswith(who)
+            ):
                 del self._marks[-1]
                 self._unsaid = min(self._unsaid, self._dropped + len(self._marks))
             self._last_limit = (who, now_s)

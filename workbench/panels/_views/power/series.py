@@ -1,4 +1,6 @@
-"""What a plot remembers of a long run: the last minute whole, what is older as the extremes of short stretches."""
+"""What a plot remembers of a long run: the last minute whole, what is older as the extremes of short
+stretches.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,11 @@ def is_gap(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def thin(rows: Rows, bins: int) -> Rows:
-    """Of each of `bins` equal stretches the rows with the lowest and the highest power; also gaps and changes of the limit.
+    """Of each of `bins` equal stretches the rows with the lowest and the highest power; also gaps and changes
+    of the limit.
 
-    Real rows are picked, never averaged: a peak keeps its height, and thinning what was thinned before is harmless.
+    Real rows are picked, never averaged: a peak keeps its height, and thinning what was thinned before is
+        harmless.
     """
     if len(rows) <= 2 * bins:
         return rows

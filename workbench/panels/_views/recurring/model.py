@@ -1,4 +1,6 @@
-"""What the panel of a recurring job shows, as words and columns: the same for the live view and for the picture."""
+"""What the panel of a recurring job shows, as words and columns: the same for the live view and for the
+picture.
+"""
 
 from __future__ import annotations
 
@@ -62,26 +64,52 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
     scale, unit = prefixed(float(np.median(typical)) if typical else 1.0, kind)
     columns = {
         "batch": believed["batch_size"].to_list(),
-        **{name: _scaled(believed[source].to_list(), scale) for name, source in (("middle", "cost"), ("low", "low"), ("high", "high"))},
+        **{
+            name: _scaled(believed[source].to_list(), scale)
+            for name, source in (("middle", "cost"), ("low", "low"), ("high", "high"))
+        },
         **{name: believed[name].to_list() for name in ("best", "reached", "other", "barred")},
     }
-    keep = np.unique(np.linspace(0, recurrences.height - 1, min(recurrences.height, MOST_ROWS)).round().astype(int))
+    keep = np.unique(
+        np.linspace(0, recurrences.height - 1, min(recurrences.height, MOST_ROWS)).round().astype(int)
+    )
     shown = recurrences[keep.tolist()] if recurrences.height > MOST_ROWS else recurrences
     rows: Columns = {
-        "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"].to_list(), scale), "batch": shown["batch_size"].to_list()
-    }  # fmt: skip
+        "recurrence": shown["recurrence"].to_list(),
+        "cost": _scaled(shown["cost"].to_list(), scale),
+        "batch": shown["batch_size"].to_list(),
+    }
     saved_unit = unit
     if "saved" in shown.columns:
-        saved_scale, saved_unit = prefixed(max(np.abs(shown["saved"].to_numpy()).max(initial=0.0), 1e-12), kind)
-        rows |= {name: _scaled(shown[name].to_list(), saved_scale) for name in ("saved", "saved_low", "saved_high")}
+        saved_scale, saved_unit = prefixed(
+            max(np.abs(shown["saved"].to_numpy()).max(initial=0.0), 1e-12), kind
+        )
+        rows |= {
+            name: _scaled(shown[name].to_list(), saved_scale) for name in ("saved", "saved_low", "saved_high")
+        }
     profile, optimum = _profile(outlook)
-    about = None if default is None else {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
+    about = (
+        None
+        if default is None
+        else {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
+    )
     return RecurringView(
-        headline(outlook, running or []), tuple(details(outlook)),
-        outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None, objective_words(outlook.objective), unit, saved_unit,
-        columns, outlook.arm, rows, about, outlook.break_even, profile, optimum, outlook.profile_of,
+        headline(outlook, running or []),
+        tuple(details(outlook)),
+        outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None,
+        objective_words(outlook.objective),
+        unit,
+        saved_unit,
+        columns,
+        outlook.arm,
+        rows,
+        about,
+        outlook.break_even,
+        profile,
+        optimum,
+        outlook.profile_of,
         _ranges(columns, rows, about, profile),
-    )  # fmt: skip
+    )
 
 
 # words
@@ -91,7 +119,8 @@ def headline(outlook: Outlook, running: list[Attempt]) -> str:
     """What runs, or would be done next."""
     if running:
         each = [
-            f"{'a few seconds of ' if a.purpose == 'slice' else ''}batch size {a.batch_size}{_at(a.power_limit_w)}"
+            f"{'a few seconds of ' if a.purpose == 'slice' else ''}batch size "
+            f"{a.batch_size}{_at(a.power_limit_w)}"
             + (f", {a.epochs:g} epoch{'s' * (a.epochs != 1)} done" if a.epochs else "")
             for a in running[:3]
         ]
@@ -102,7 +131,9 @@ def headline(outlook: Outlook, running: list[Attempt]) -> str:
             return outlook.reason[:1].upper() + outlook.reason[1:]
         return f"Believed to cost least: batch size {outlook.batch_size}{_sure(outlook)}"
     what = "a few seconds of batch size" if proposal.purpose == "slice" else "batch size"
-    limits = _at(proposal.power_limit_w) or (", power limits profiled in its first iterations" if outlook.space.power_limits_w else "")
+    limits = _at(proposal.power_limit_w) or (
+        ", power limits profiled in its first iterations" if outlook.space.power_limits_w else ""
+    )
     return f"Next: {what} {proposal.batch_size}{limits}: {proposal.reason}{_sure(outlook)}"
 
 
@@ -116,7 +147,10 @@ def details(outlook: Outlook) -> list[str]:
         if default is None or not rows["reached"].any():
             said.append(f"{count} cost {amount(spent, kind)}")
         else:
-            said += [f"{count} cost {amount(spent, kind)}, {_against(outlook, default)}", _even(outlook, kind)]
+            said += [
+                f"{count} cost {amount(spent, kind)}, {_against(outlook, default)}",
+                _even(outlook, kind),
+            ]
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
         said.append(outlook.reason)
     said += sorted({why for why in outlook.believed["barred"].to_list() if why})
@@ -129,7 +163,10 @@ def details(outlook: Outlook) -> list[str]:
 def _against(outlook: Outlook, default: Default) -> str:
     rows = outlook.recurrences
     done = int(rows["reached"].sum())
-    least, most = 1 - float(rows["spent"][-1]) / (done * default.low), 1 - float(rows["spent"][-1]) / (done * default.high)
+    least, most = (
+        1 - float(rows["spent"][-1]) / (done * default.low),
+        1 - float(rows["spent"][-1]) / (done * default.high),
+    )
     what = f"batch size {default.batch_size}{_at(default.power_limit_w)}"
     parts = []
     if default.energy_j > 0:  # else it is not measured
@@ -156,7 +193,9 @@ def _even(outlook: Outlook, kind: str) -> str:
     rows = outlook.recurrences
     if outlook.break_even is not None:
         maybe = "probably " if rows["saved_low"][-1] < 0 else ""
-        return f"{maybe}cheaper in sum " + (f"since recurrence {outlook.break_even}" if outlook.break_even > 1 else "from the first on")
+        return f"{maybe}cheaper in sum " + (
+            f"since recurrence {outlook.break_even}" if outlook.break_even > 1 else "from the first on"
+        )
     return f"not cheaper in sum yet, {amount(-float(rows['saved'][-1]), kind)} are missing"
 
 
@@ -174,12 +213,21 @@ def _at(limit_w: float | None) -> str:
 def objective_words(objective: Objective) -> str:
     """An objective as a person says it."""
     if isinstance(objective, ZeusCost):
-        return f"eta {objective.eta:g}: {100 * objective.eta:.0f} % energy, {100 * (1 - objective.eta):.0f} % time"
+        return (
+            f"eta {objective.eta:g}: {100 * objective.eta:.0f} % energy, {100 * (1 - objective.eta):.0f} % "
+            "time"
+        )
     if isinstance(objective, EnergyDelay):
         return "energy x time" if objective.delay == 1 else f"energy x time^{objective.delay}"
     if isinstance(objective, EnergyWithin):
         return f"least energy within {100 * (objective.slowdown - 1):g} % more time"
-    return "energy" if isinstance(objective, Energy) else "time" if isinstance(objective, Time) else type(objective).__name__
+    return (
+        "energy"
+        if isinstance(objective, Energy)
+        else "time"
+        if isinstance(objective, Time)
+        else type(objective).__name__
+    )
 
 
 def unit_of(objective: Objective) -> str:
@@ -195,7 +243,11 @@ def prefixed(value: float, unit: str) -> tuple[float, str]:
     >>> prefixed(52_000.0, "J")
     (1000.0, 'kJ')
     """
-    power = 0 if not value > 0 or not math.isfinite(value) or unit == "s" else min(max(int(math.log10(value) // 3), 0), 4)
+    power = (
+        0
+        if not value > 0 or not math.isfinite(value) or unit == "s"
+        else min(max(int(math.log10(value) // 3), 0), 4)
+    )
     return 1000.0**power, ("", "k", "M", "G", "T")[power] + unit
 
 
@@ -225,15 +277,21 @@ def _profile(outlook: Outlook) -> tuple[Columns, int | None]:
     return columns, int(np.flatnonzero(frame["best"].to_numpy())[0])
 
 
-def _ranges(believed: Columns, rows: Columns, default: dict[str, float] | None, profile: Columns) -> dict[str, tuple[float, float]]:
+def _ranges(
+    believed: Columns, rows: Columns, default: dict[str, float] | None, profile: Columns
+) -> dict[str, tuple[float, float]]:
     highs = [value for value in believed["high"] if value is not None]
     middles = [value for value in believed["middle"] if value is not None]
     top = min(max(highs, default=1.0), TALLEST * min(middles, default=1.0))
     costs = [value for value in rows["cost"] if value is not None]
     tallest = max([*costs, default["high"] if default else 0.0], default=0.0) or 1.0
-    saved = [value for name in ("saved_low", "saved_high") for value in rows.get(name, []) if value is not None] or [0.0, 1.0]
+    saved = [
+        value for name in ("saved_low", "saved_high") for value in rows.get(name, []) if value is not None
+    ] or [0.0, 1.0]
     room = 0.08 * ((max(saved) - min(saved)) or 1.0)
-    shares = [value for name in ("time", "energy", "cost") for value in profile[name] if value is not None] or [0.0, 1.0]
+    shares = [
+        value for name in ("time", "energy", "cost") for value in profile[name] if value is not None
+    ] or [0.0, 1.0]
     return {
         "believed": (0.0, 1.18 * top),
         "cost": (0.0, 1.1 * tallest),

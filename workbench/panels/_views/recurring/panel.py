@@ -1,9 +1,11 @@
-"""A recurring job to look at and to run: what is believed of each batch size, what was saved, which power limit is best.
+"""A recurring job to look at and to run: what is believed of each batch size, what was saved, which power
+limit is best.
 
     workbench.panels.recurring(job, run=train)       a job; its buttons run recurrences with `train(run)`
     workbench.panels.recurring("history.csv")        an exported history; its buttons play it again
 
-The slider moves eta between time and energy: everything is scored anew from the history, and the next recurrence is chosen by it. What
+The slider moves eta between time and energy: everything is scored anew from the history, and the next
+    recurrence is chosen by it. What
 other processes or a running cell add to the history appears by itself.
 """
 
@@ -79,7 +81,9 @@ class RecurringPanel(PersistentPanel):
             self._tell()
 
     def run(self, count: int = 1) -> None:
-        """Run so many recurrences, or play them again; returns when they are done. After an interrupt no further one begins."""
+        """Run so many recurrences, or play them again; returns when they are done. After an interrupt no
+        further one begins.
+        """
         self._begin(count)
         assert self._worker is not None
         try:
@@ -117,7 +121,13 @@ class RecurringPanel(PersistentPanel):
             ledger = self.source.ledger
             if self._paid[0] != len(ledger.ended) or self.source.replayed:
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
-            self._outlook = look(ledger, self._paid[1], self.source.objective, self.source.policy, pardoned=self.source.pardoned)
+            self._outlook = look(
+                ledger,
+                self._paid[1],
+                self.source.objective,
+                self.source.policy,
+                pardoned=self.source.pardoned,
+            )
             self._view = view(self._outlook, list(ledger.open.values()))
             self._seen = seen
             self._picture_later()
@@ -127,12 +137,18 @@ class RecurringPanel(PersistentPanel):
 
     def title(self) -> str:
         words = f"Recurring job {self.source.name}" if self.source.name else "Recurring job"
-        return words + (", replayed" if self.source.replayed else "") + (" (simulated)" if self.source.simulated else "")
+        return (
+            words
+            + (", replayed" if self.source.replayed else "")
+            + (" (simulated)" if self.source.simulated else "")
+        )
 
     def summary(self) -> str:
         if self._view is None:
             return self.title()
-        return "\n".join([self.title(), self._view.headline, *self._view.details, f"by {self._view.objective}"])
+        return "\n".join(
+            [self.title(), self._view.headline, *self._view.details, f"by {self._view.objective}"]
+        )
 
     def svg(self) -> str:
         """The view as an `<svg>` element that needs no scripts and no network."""
@@ -152,16 +168,22 @@ class RecurringPanel(PersistentPanel):
         with self._report_errors():
             self.refresh()
         about = {
-            "title": self.title(), "name": self.source.name, "simulated": self.source.simulated, "replayed": self.source.replayed,
-            "whyNot": self.source.why_not, "theme": theme.VARIABLES, "colours": [theme.colour(0), theme.colour(1), theme.colour(2)],
-        }  # fmt: skip
+            "title": self.title(),
+            "name": self.source.name,
+            "simulated": self.source.simulated,
+            "replayed": self.source.replayed,
+            "whyNot": self.source.why_not,
+            "theme": theme.VARIABLES,
+            "colours": [theme.colour(0), theme.colour(1), theme.colour(2)],
+        }
         return {**about, **self._state(), "view": self._told()}, []
 
     def changes(self) -> Message | None:
         if resting(self._read_s, self._heard_s, POLL_S):
             return None
         self.refresh()
-        # Not what `refresh` returns: a call from Python may have taken it in, and the browser does not know it.
+        # Not what `refresh` returns: a call from Python may have taken it in, and the browser does not know
+        # it.
         return None if self._sent is self._view else self._news()
 
     def _received(self, widget: Any, content: Any, buffers: Any) -> None:
@@ -187,10 +209,18 @@ class RecurringPanel(PersistentPanel):
                 self.source.rewind()
                 self._tell()
             elif kind == "export":
-                self._say({"kind": "csv", "name": f"{self.source.name or 'history'}.csv", "text": as_csv(self.source.ledger.attempts)})
+                self._say(
+                    {
+                        "kind": "csv",
+                        "name": f"{self.source.name or 'history'}.csv",
+                        "text": as_csv(self.source.ledger.attempts),
+                    }
+                )
             elif kind == "import":
                 count = self.source.add(str(content["text"]))
-                self._note = f"{count} attempt{'s' * (count != 1)} added" if count else "nothing was new in that file"
+                self._note = (
+                    f"{count} attempt{'s' * (count != 1)} added" if count else "nothing was new in that file"
+                )
                 self._tell()
 
     def _told(self) -> dict[str, Any] | None:
@@ -228,12 +258,15 @@ class RecurringPanel(PersistentPanel):
         while self._left > 0:
             went = False
             try:
-                # What is played again is done at once; a training takes its time, and the view goes on meanwhile.
+                # What is played again is done at once; a training takes its time, and the view goes on
+                # meanwhile.
                 with self._lock if self.source.replayed else contextlib.nullcontext():
                     went = self.source.recur()
             except Exception as error:
                 self._error = error
-                self.report_error(str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}")
+                self.report_error(
+                    str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
+                )
             with self._lock:
                 self._left = self._left - 1 if went else 0
                 if not went and self._error is None:
@@ -255,8 +288,8 @@ def recurring(
 
     Args:
         job: A job or its study; or a history: its CSV file, its frames, its attempts.
-        run: What the buttons run: for a job the training, as `RecurringJob.run` takes it; for a study a function of the study that runs
-            one recurrence. It is called on a thread of its own.
+        run: What the buttons run: for a job the training, as `RecurringJob.run` takes it; for a study a
+            function of the study that runs one recurrence. It is called on a thread of its own.
         space, objective: For a history, what could be chosen and what is to be small; a file does not tell.
         live: A widget or a picture; None takes a widget where the front end has them.
         simulated: Whether no joule of it is real, where the history does not tell.
@@ -270,7 +303,9 @@ def recurring(
         raise UsageError("a history has nothing to run; give the job or its study, or leave out run=")
     if not isinstance(job, Recorded):
         if not isinstance(job, (str, Path, RunHistory, Sequence)):
-            raise UsageError(f"a recurring job, its study or its history can be looked at, not {type(job).__name__}")
+            raise UsageError(
+                f"a recurring job, its study or its history can be looked at, not {type(job).__name__}"
+            )
         name = Path(job).stem if isinstance(job, (str, Path)) else ""
         return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)
     return RecurringPanel(Played(job, "", simulated), live=live)

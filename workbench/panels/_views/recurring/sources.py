@@ -1,4 +1,6 @@
-"""Where the panel of a recurring job has its history from: a job, a study, or a record that is played again."""
+"""Where the panel of a recurring job has its history from: a job, a study, or a record that is played
+again.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,15 @@ class JobSource(Protocol):
 
 
 class Studied:
-    """A job, or a study, whose history others may write at the same time: it is read with a ledger of its own."""
+    """A job, or a study, whose history others may write at the same time: it is read with a ledger of its
+    own.
+    """
 
     replayed = False
 
-    def __init__(self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None, simulated: bool | None) -> None:
+    def __init__(
+        self, job: RecurringJob | JobStudy, run: Callable[[Any], object] | None, simulated: bool | None
+    ) -> None:
         self._job = job if isinstance(job, RecurringJob) else None
         self._study = job.study if isinstance(job, RecurringJob) else job
         self._run = run
@@ -85,7 +91,11 @@ class Studied:
     @property
     def why_not(self) -> str:
         what = "run=train" if self._job else "run=one_recurrence"
-        return "" if self._run else f"no recurrence can be run from here: give the panel your training, recurring(job, {what})"
+        return (
+            ""
+            if self._run
+            else f"no recurrence can be run from here: give the panel your training, recurring(job, {what})"
+        )
 
     def read(self) -> Hashable:
         with translate_storage_errors(self._study.url):
@@ -110,7 +120,9 @@ class Studied:
         return True
 
     def rewind(self) -> None:
-        raise UsageError("the history of a job is not rewound; export it, and look at the file: recurring('history.csv')")
+        raise UsageError(
+            "the history of a job is not rewound; export it, and look at the file: recurring('history.csv')"
+        )
 
     def add(self, text: str) -> int:
         with _file(text) as path:
@@ -181,7 +193,7 @@ def _with_eta(objective: Objective, eta: float, ledger: AttemptLedger) -> ZeusCo
     return ZeusCost(eta, max(limits) if limits else max(drawn, default=1.0))
 
 
-class _file:  # noqa: N801  a function that needs no generator
+class _file:  # noqa: N801
     """A file for as long as the block takes."""
 
     def __init__(self, text: str) -> None:

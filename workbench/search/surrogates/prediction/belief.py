@@ -1,7 +1,9 @@
-"""A Gaussian over ln time and ln energy of all settings at once: what one probe says of all others, and which probe would say most.
+"""A Gaussian over ln time and ln energy of all settings at once: what one probe says of all others, and which
+probe would say most.
 
-The covariance of a model's errors is kept as a factor: its columns are errors that were made on unseen workloads, so a draw is a thing
-that happens. Errors are alike over clocks, so that one probe takes most of them away (Kalman's update; Rasmussen and Williams, 2006, 2.2).
+The covariance of a model's errors is kept as a factor: its columns are errors that were made on unseen
+workloads, so a draw is a thing that happens. Errors are alike over clocks, so that one probe takes most of
+them away (Kalman's update; Rasmussen and Williams, 2006, 2.2).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ NUGGET = 1e-4  # standard deviation below which no probe is believed
 
 @dataclass(frozen=True)
 class GaussianPosterior:
-    """Mean (2 * settings,), ln times before ln energies, and a factor F of the covariance F F', (2 * settings, columns)."""
+    """Mean (2 * settings,), ln times before ln energies, and a factor F of the covariance F F', (2 *
+    settings, columns).
+    """
 
     mean: Array
     factor: Array
@@ -31,7 +35,9 @@ class GaussianPosterior:
     def sd(self) -> Array:
         return np.asarray(np.sqrt(np.sum(self.factor**2, axis=1)))
 
-    def after(self, rows: Sequence[int], log_time: Array, log_energy: Array, errors: Array) -> GaussianPosterior:
+    def after(
+        self, rows: Sequence[int], log_time: Array, log_energy: Array, errors: Array
+    ) -> GaussianPosterior:
         """What is believed once these were measured.
 
         Args:
@@ -43,11 +49,14 @@ class GaussianPosterior:
         seen = np.concatenate([np.asarray(log_time, float), np.asarray(log_energy, float)])
         noise = np.asarray(errors, float).reshape(-1, 2).T.ravel() ** 2 + NUGGET**2
         reach = self.factor[at]
-        # (I + U U')^(-1/2) of the factor's own space keeps the covariance positive whatever the rounding; U has two columns a probe.
+        # (I + U U')^(-1/2) of the factor's own space keeps the covariance positive whatever the rounding; U
+        # has two columns a probe.
         sides, sizes, _ = np.linalg.svd(reach.T / np.sqrt(noise), full_matrices=False)
         shrink = 1 / np.sqrt(1 + sizes**2) - 1
         factor = self.factor + (self.factor @ sides) * shrink @ sides.T
-        return GaussianPosterior(self.mean + factor @ (factor[at].T @ ((seen - self.mean[at]) / noise)), factor)
+        return GaussianPosterior(
+            self.mean + factor @ (factor[at].T @ ((seen - self.mean[at]) / noise)), factor
+        )
 
     def compact(self) -> GaussianPosterior:
         """The same with no more columns than rows: later steps are faster."""

@@ -1,9 +1,11 @@
-"""LightGBM over features and settings: relative time and power at every setting of a training set, monotone where physics is.
+"""LightGBM over features and settings: relative time and power at every setting of a training set, monotone
+where physics is.
 
-One row of a training table is a workload at a setting. Time falls and power rises with either clock and with the limit, so these
-constraints always hold. In a training set of one memory clock, time at a lower SM clock also rises with what the workload keeps the SM's
-pipes busy with and falls with what it keeps memory busy with; with several memory clocks it is one or the other, and is left open.
-Nothing is imported before a model is made or read.
+One row of a training table is a workload at a setting. Time falls and power rises with either clock and with
+the limit, so these constraints always hold. In a training set of one memory clock, time at a lower SM clock
+also rises with what the workload keeps the SM's pipes busy with and falls with what it keeps memory busy
+with; with several memory clocks it is one or the other, and is left open. Nothing is imported before a model
+is made or read.
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ PIPES = ("tensor_active", "fp64_active", "fp32_active", "fp16_active")
 PIPE = "pipe_active"  # the busiest of these
 SETTING = ("sm_clock", "memory_clock", "limit")  # relative to the reference
 LEAN = ("dram_active", "memory_utilisation", "gpu_utilisation", "power_share")
-SIGNS = {"dram_active": -1, "memory_utilisation": -1, "power_share": 1, PIPE: 1, **dict.fromkeys(PIPES, 1)}  # of time at a lower SM clock
+SIGNS = {
+    "dram_active": -1,
+    "memory_utilisation": -1,
+    "power_share": 1,
+    PIPE: 1,
+    **dict.fromkeys(PIPES, 1),
+}  # of time at a lower SM clock
 MEANS = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 20,
     "monotone_constraints_method": "intermediate",
-}  # fmt: skip
+}
 MEAN_ROUNDS = 200
 SPREAD = {"objective": "quantile", "learning_rate": 0.05, "num_leaves": 6, "min_data_in_leaf": 40}
 SPREAD_ROUNDS = 60
@@ -68,7 +76,11 @@ def inputs(names: Sequence[str], lean: bool) -> tuple[str, ...]:
     few = tuple(name for name in few if name != "memory_utilisation" or "dram_active" not in names)
     if lean:
         return few
-    return (*few, *([PIPE] if any(name in names for name in PIPES) else []), *(name for name in names if name not in few))
+    return (
+        *few,
+        *([PIPE] if any(name in names for name in PIPES) else []),
+        *(name for name in names if name not in few),
+    )
 
 
 def selected(names: tuple[str, ...], features: Array, wanted: Sequence[str]) -> Array:
@@ -81,7 +93,9 @@ def selected(names: tuple[str, ...], features: Array, wanted: Sequence[str]) -> 
             columns.append(np.max(np.where(np.isfinite(stacked), stacked, -1.0), axis=0))
             columns[-1][~np.isfinite(stacked).any(axis=0)] = np.nan
         else:
-            columns.append(features[:, names.index(name)] if name in names else np.full(len(features), np.nan))
+            columns.append(
+                features[:, names.index(name)] if name in names else np.full(len(features), np.nan)
+            )
     return np.column_stack(columns) if columns else np.empty((len(features), 0))
 
 
@@ -100,7 +114,8 @@ def grow(
     Args:
         target: (workloads, settings); NaN = not measured, left out.
         wanted: Its inputs (`inputs`).
-        rising: 1 where the target rises with clocks (power), -1 where it falls (time), 0 for none of both (spreads).
+        rising: 1 where the target rises with clocks (power), -1 where it falls (time), 0 for none of both
+            (spreads).
         quantile: Learn this quantile of the target instead of its mean.
     """
     import lightgbm
@@ -111,12 +126,16 @@ def grow(
     rows, seen = _rows(selected(names, features, wanted), places), told.ravel()
     keep = np.isfinite(seen)
     one_memory_clock = bool(np.all(settings[:, 1] == 1))
-    signs = [-rising * SIGNS.get(name, 0) if one_memory_clock else 0 for name in wanted] + [rising] * len(SETTING)
+    signs = [-rising * SIGNS.get(name, 0) if one_memory_clock else 0 for name in wanted] + [rising] * len(
+        SETTING
+    )
     parameters: dict[str, Any] = {**(MEANS if quantile is None else SPREAD), **ALWAYS}
     if quantile is None:
         parameters["monotone_constraints"] = signs
     else:
-        parameters["alpha"] = quantile  # LightGBM has no monotone quantiles; these are of errors, which know no such law
+        parameters["alpha"] = (
+            quantile  # LightGBM has no monotone quantiles; these are of errors, which know no such law
+        )
     parameters["min_data_in_leaf"] = min(int(parameters["min_data_in_leaf"]), max(int(keep.sum()) // 20, 3))
     data = lightgbm.Dataset(rows[keep], seen[keep], params={"verbosity": -1})
     return Trees(lightgbm.train(parameters, data, MEAN_ROUNDS if quantile is None else SPREAD_ROUNDS), wanted)

@@ -1,10 +1,15 @@
-"""What a training set teaches of one card: physics and trees together, and how far both err on workloads they have not seen.
+"""What a training set teaches of one card: physics and trees together, and how far both err on workloads they
+have not seen.
 
-The mean of two forecasts that fail differently beats the better of them more often than a choice between them does (Clemen, 1989). Trees
-know nothing beyond the range of their training set: there their part fades and physics is left alone. Errors come from cross-validation
-that leaves whole groups out, never one variant of a kernel that is there in seven others: their covariance over all settings is what makes
-one probe tell of all others (`belief`). LightGBM's quantiles of those errors say for which workloads they are large; they are stretched
-until they hold the share of unseen workloads that they promise (split conformal prediction).
+The mean of two forecasts that fail differently beats the better of them more often than a choice between them
+does (Clemen, 1989). Trees
+know nothing beyond the range of their training set: there their part fades and physics is left alone. Errors
+    come from cross-validation
+that leaves whole groups out, never one variant of a kernel that is there in seven others: their covariance
+    over all settings is what makes
+one probe tell of all others (`belief`). LightGBM's quantiles of those errors say for which workloads they are
+large; they are stretched until they hold the share of unseen workloads that they promise (split conformal
+prediction).
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from .boosting import Trees
 from .curves import Array, Curves, Nodes
 from .physics import CardPhysics
 
-TREES = 0.4  # their part of the mean: errors of unseen groups are alike from here to 0.8, and physics carries further
+# their part of the mean: errors of unseen groups are alike from here to 0.8, and physics carries further
+TREES = 0.4
 FADE = 0.5  # beyond the training range by this share of it, trees are not heard any more
 QUANTILES = (0.1, 0.9)
 LEAST_GROUPS = 2
@@ -43,7 +49,10 @@ class Means:
         """ln of relative time, then of relative power, (workloads, 2 * nodes)."""
         part = self.part(names, features)[:, None]
         laws = (self.physics.log_time(names, features), self.physics.log_power(names, features))
-        time, power = ((1 - part) * law + part * trees(names, features, nodes.inputs) for law, trees in zip(laws, self.trees, strict=True))
+        time, power = (
+            (1 - part) * law + part * trees(names, features, nodes.inputs)
+            for law, trees in zip(laws, self.trees, strict=True)
+        )
         return np.hstack([-ordered(nodes, -time), ordered(nodes, power)])
 
     def part(self, names: tuple[str, ...], features: Array) -> Array:
@@ -51,7 +60,11 @@ class Means:
         columns = boosting.selected(names, features, self.trees[0].inputs)
         span = np.maximum(self.high - self.low, 1e-6)
         beyond = np.maximum(np.maximum(columns - self.high, self.low - columns), 0) / span
-        farthest = np.nanmax(np.where(np.isfinite(beyond), beyond, 0.0), axis=1) if columns.shape[1] else np.zeros(len(features))
+        farthest = (
+            np.nanmax(np.where(np.isfinite(beyond), beyond, 0.0), axis=1)
+            if columns.shape[1]
+            else np.zeros(len(features))
+        )
         return np.asarray(TREES * np.clip(1 - farthest / FADE, 0, 1))
 
 
@@ -59,18 +72,27 @@ def fit_means(curves: Curves, laws: CardPhysics, *, lean: bool) -> Means:
     wanted = boosting.inputs(curves.names, lean)
     targets = ((curves.log_time, -1), (curves.log_power, 1))
     time, power = (
-        boosting.grow(curves.names, curves.features, curves.nodes.inputs, target, wanted, rising=rising) for target, rising in targets
+        boosting.grow(curves.names, curves.features, curves.nodes.inputs, target, wanted, rising=rising)
+        for target, rising in targets
     )
     columns = boosting.selected(curves.names, curves.features, wanted)
-    low, high = (np.where(np.isfinite(each), each, end) for each, end in zip(_range(columns), (-np.inf, np.inf), strict=True))
+    low, high = (
+        np.where(np.isfinite(each), each, end)
+        for each, end in zip(_range(columns), (-np.inf, np.inf), strict=True)
+    )
     return Means(laws, (time, power), low, high)
 
 
 def ordered(nodes: Nodes, values: Array) -> Array:
-    """The nearest values, (workloads, nodes), that rise with the SM clock and with the limit, and to no more than the reference's 0."""
+    """The nearest values, (workloads, nodes), that rise with the SM clock and with the limit, and to no
+    more than the reference's 0.
+    """
     found = values.copy()
     for mu in np.unique(nodes.mu):
-        for line in (np.flatnonzero((nodes.mu == mu) & (nodes.cap == 1)), np.flatnonzero((nodes.mu == mu) & (nodes.cap < 1))):
+        for line in (
+            np.flatnonzero((nodes.mu == mu) & (nodes.cap == 1)),
+            np.flatnonzero((nodes.mu == mu) & (nodes.cap < 1)),
+        ):
             order = line[np.lexsort((nodes.x[line], nodes.cap[line]))]
             for row in found if len(order) else ():
                 row[order] = isotonic_regression(row[order]).x
@@ -80,7 +102,10 @@ def ordered(nodes: Nodes, values: Array) -> Array:
 
 
 def _range(columns: Array) -> tuple[Array, Array]:
-    filled_low, filled_high = np.where(np.isfinite(columns), columns, np.inf), np.where(np.isfinite(columns), columns, -np.inf)
+    filled_low, filled_high = (
+        np.where(np.isfinite(columns), columns, np.inf),
+        np.where(np.isfinite(columns), columns, -np.inf),
+    )
     return filled_low.min(axis=0, initial=np.inf), filled_high.max(axis=0, initial=-np.inf)
 
 
@@ -89,12 +114,15 @@ class FittedCard:
     """A fitted card.
 
     Attributes:
-        residuals: What cross-validation leaves over, (workloads, 2 * nodes): ln of true over predicted relative time, then power.
+        residuals: What cross-validation leaves over, (workloads, 2 * nodes): ln of true over predicted
+            relative time, then power.
         seen: The trees' inputs of the training workloads, in the same order.
         spreads: Boosters of the low and high quantile of errors in time and in energy.
-        stretch: What the quantiles' distances must be multiplied by to hold what they promise, for time and energy.
-        errors: Held-out error by setting: sm_clock_mhz, mem_clock_mhz, power_limit_share; time_error, power_error, energy_error (mean
-            absolute, relative); time_covered, energy_covered (share inside the 80 % interval), workloads.
+        stretch: What the quantiles' distances must be multiplied by to hold what they promise, for time and
+            energy.
+        errors: Held-out error by setting: sm_clock_mhz, mem_clock_mhz, power_limit_share; time_error,
+            power_error, energy_error (mean absolute, relative); time_covered, energy_covered (share inside
+            the 80 % interval), workloads.
         lean: Whether the trees see only the inputs that physics asks for; cross-validation decided.
     """
 
@@ -110,7 +138,9 @@ class FittedCard:
     lean: bool
 
     def nodes_of(self, features: Array) -> tuple[Array, Array, Array]:
-        """Of one workload's features (names,): mean ln time and ln power, distances to both quantiles of ln time and ln energy."""
+        """Of one workload's features (names,): mean ln time and ln power, distances to both quantiles of
+        ln time and ln energy.
+        """
         mean = self.means(self.names, features[None, :], self.nodes)[0]
         down, up = _distances(self.names, features[None, :], self.nodes, self.spreads, self.stretch)
         return mean, down[0], up[0]
@@ -129,7 +159,9 @@ class FittedCard:
         """Share of the gain of the trees by input: input, time, power."""
         time, power = (each.gains() for each in self.means.trees)
         rows = [(name, time[name], power[name]) for name in time]
-        return pl.DataFrame(rows, schema=["input", "time", "power"], orient="row").sort("time", descending=True)
+        return pl.DataFrame(rows, schema=["input", "time", "power"], orient="row").sort(
+            "time", descending=True
+        )
 
 
 def fit(curves: Curves) -> FittedCard:
@@ -143,13 +175,20 @@ def fit(curves: Curves) -> FittedCard:
         residuals = np.full_like(seen, np.nan)
         for out in outs:
             means = fit_means(curves.part(folds != out), laws[int(out)], lean=lean)
-            residuals[folds == out] = seen[folds == out] - means(curves.names, curves.features[folds == out], curves.nodes)
+            residuals[folds == out] = seen[folds == out] - means(
+                curves.names, curves.features[folds == out], curves.nodes
+            )
         return residuals
 
     lean, residuals = True, left_over(True)
     if boosting.inputs(curves.names, True) != boosting.inputs(curves.names, False):
         fuller = left_over(False)
-        better = np.array([np.nanmean(np.abs(residuals[folds == out])) - np.nanmean(np.abs(fuller[folds == out])) for out in outs])
+        better = np.array(
+            [
+                np.nanmean(np.abs(residuals[folds == out])) - np.nanmean(np.abs(fuller[folds == out]))
+                for out in outs
+            ]
+        )
         # More inputs must be better by more than chance between groups.
         if better.mean() > better.std() / np.sqrt(len(outs)):
             lean, residuals = False, fuller
@@ -187,7 +226,11 @@ def filled(residuals: Array) -> Array:
         cover = full.T @ full / len(full) + 1e-5 * np.eye(full.shape[1])
         for row in np.flatnonzero(~known.all(axis=1)):
             at = known[row]
-            full[row, ~at] = cover[np.ix_(~at, at)] @ np.linalg.solve(cover[np.ix_(at, at)], full[row, at]) if at.any() else 0.0
+            full[row, ~at] = (
+                cover[np.ix_(~at, at)] @ np.linalg.solve(cover[np.ix_(at, at)], full[row, at])
+                if at.any()
+                else 0.0
+            )
     return full
 
 
@@ -202,16 +245,25 @@ def _grow_spreads(curves: Curves, residuals: Array, lean: bool) -> dict[str, tup
     found = {}
     for name, target in zip(BOTH, halves, strict=True):
         pair = [
-            boosting.grow(curves.names, curves.features, curves.nodes.inputs, target, wanted, rising=0, quantile=each) for each in QUANTILES
+            boosting.grow(
+                curves.names, curves.features, curves.nodes.inputs, target, wanted, rising=0, quantile=each
+            )
+            for each in QUANTILES
         ]
         found[name] = (pair[0], pair[1])
     return found
 
 
 def _distances(
-    names: tuple[str, ...], features: Array, nodes: Nodes, spreads: dict[str, tuple[Trees, Trees]], stretch: tuple[float, float]
+    names: tuple[str, ...],
+    features: Array,
+    nodes: Nodes,
+    spreads: dict[str, tuple[Trees, Trees]],
+    stretch: tuple[float, float],
 ) -> tuple[Array, Array]:
-    """How far below and above the mean the quantiles of ln time and ln energy lie, (workloads, 2 * nodes) each, none below zero."""
+    """How far below and above the mean the quantiles of ln time and ln energy lie, (workloads, 2 * nodes)
+    each, none below zero.
+    """
     down, up = [], []
     for name, wider in zip(BOTH, stretch, strict=True):
         low, high = (each(names, features, nodes.inputs) for each in spreads[name])
@@ -221,31 +273,52 @@ def _distances(
     return np.hstack(down), np.hstack(up)
 
 
-def _conformal(curves: Curves, residuals: Array, folds: Array, lean: bool) -> tuple[tuple[float, float], Array]:
-    """The stretch of either quantile pair, and which errors on unseen groups the stretched intervals hold, (workloads, 2 * nodes)."""
+def _conformal(
+    curves: Curves, residuals: Array, folds: Array, lean: bool
+) -> tuple[tuple[float, float], Array]:
+    """The stretch of either quantile pair, and which errors on unseen groups the stretched intervals hold,
+    (workloads, 2 * nodes).
+    """
     down, up = np.empty_like(residuals), np.empty_like(residuals)
     for out in np.unique(folds):
         keep = folds != out
         spreads = _grow_spreads(curves.part(keep), residuals[keep], lean)
-        down[~keep], up[~keep] = _distances(curves.names, curves.features[~keep], curves.nodes, spreads, (1.0, 1.0))
+        down[~keep], up[~keep] = _distances(
+            curves.names, curves.features[~keep], curves.nodes, spreads, (1.0, 1.0)
+        )
     wrong = _wrong(residuals)
     score = np.where(wrong < 0, -wrong / down, wrong / up)
     halves = np.hsplit(score, 2)
     promised = QUANTILES[1] - QUANTILES[0]
-    # The settings of one workload are no independent cases, so that the correction for few cases counts workloads.
-    wider = [max(float(np.nanquantile(half, min(promised * (1 + 1 / len(half)), 1.0))), 0.3) for half in halves]
+    # The settings of one workload are no independent cases, so that the correction for few cases counts
+    # workloads.
+    wider = [
+        max(float(np.nanquantile(half, min(promised * (1 + 1 / len(half)), 1.0))), 0.3) for half in halves
+    ]
     held = np.hstack([half <= each for half, each in zip(halves, wider, strict=True)])
     return (wider[0], wider[1]), held
 
 
 def _errors(curves: Curves, residuals: Array, covered: Array) -> pl.DataFrame:
     nodes, count = curves.nodes, len(curves.nodes)
-    wrong = {"time": residuals[:, :count], "power": residuals[:, count:], "energy": residuals[:, :count] + residuals[:, count:]}
+    wrong = {
+        "time": residuals[:, :count],
+        "power": residuals[:, count:],
+        "energy": residuals[:, :count] + residuals[:, count:],
+    }
     held = dict(zip(BOTH, np.hsplit(covered, 2), strict=True))
-    sm = [None if nodes.max_sm_clock_mhz is None else round(each * nodes.max_sm_clock_mhz) for each in nodes.x]
-    mem = [None if nodes.max_mem_clock_mhz is None else round(each * nodes.max_mem_clock_mhz) for each in nodes.mu]
+    sm = [
+        None if nodes.max_sm_clock_mhz is None else round(each * nodes.max_sm_clock_mhz) for each in nodes.x
+    ]
+    mem = [
+        None if nodes.max_mem_clock_mhz is None else round(each * nodes.max_mem_clock_mhz)
+        for each in nodes.mu
+    ]
     columns: dict[str, Any] = {"sm_clock_mhz": sm, "mem_clock_mhz": mem, "power_limit_share": nodes.cap}
     columns |= {f"{name}_error": np.nanmean(np.abs(np.expm1(-each)), axis=0) for name, each in wrong.items()}
-    columns |= {f"{name}_covered": np.nanmean(np.where(np.isfinite(wrong[name]), each, np.nan), axis=0) for name, each in held.items()}
+    columns |= {
+        f"{name}_covered": np.nanmean(np.where(np.isfinite(wrong[name]), each, np.nan), axis=0)
+        for name, each in held.items()
+    }
     columns["workloads"] = np.isfinite(wrong["time"]).sum(axis=0)
     return pl.DataFrame(columns)

@@ -1,4 +1,6 @@
-"""The setting of least energy within a slowdown, by what is believed, and the probe that would improve that choice most."""
+"""The setting of least energy within a slowdown, by what is believed, and the probe that would improve
+that choice most.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ TRIED = 24  # candidates of a probe, at most
 
 
 def chosen(belief: GaussianPosterior, reference: int, log_bound: float, *, sure: float = SURE) -> int:
-    """The setting with the least expected energy; where the bound would break, the reference's energy is spent.
+    """The setting with the least expected energy; where the bound would break, the reference's energy is
+    spent.
 
     Args:
         reference: Row of the setting that all is relative to; it is always allowed.
@@ -34,7 +37,8 @@ def _chosen(means: Array, factor: Array, reference: int, log_bound: float, sure:
     sd = np.sqrt(np.sum(factor[:n] ** 2, axis=1) + NUGGET**2)
     at = (log_bound - time) / sd
     kept = norm.cdf(at)
-    # Energy where the bound is kept is not energy on average: both are wrong together (mean of a Gaussian cut off at one side).
+    # Energy where the bound is kept is not energy on average: both are wrong together (mean of a Gaussian cut
+    # off at one side).
     slope = np.sum(factor[:n] * factor[n:], axis=1) / sd
     inside = energy - slope * np.exp(norm.logpdf(at) - norm.logcdf(at))
     spent = kept * np.exp(inside) + (1 - kept)
@@ -44,12 +48,20 @@ def _chosen(means: Array, factor: Array, reference: int, log_bound: float, sure:
 
 
 def next_probe(
-    belief: GaussianPosterior, reference: int, log_bound: float, *, rng: np.random.Generator, error: float = 0.0, sure: float = SURE_PROBED,
+    belief: GaussianPosterior,
+    reference: int,
+    log_bound: float,
+    *,
+    rng: np.random.Generator,
+    error: float = 0.0,
+    sure: float = SURE_PROBED,
     leave_out: Sequence[int] = (),
-) -> int:  # fmt: skip
-    """The setting whose probe is expected to improve the choice most (knowledge gradient; Frazier et al., 2009).
+) -> int:
+    """The setting whose probe is expected to improve the choice most (knowledge gradient; Frazier et al.,
+    2009).
 
-    Each of some draws is taken for the truth in turn: the probe is imagined, the belief brought up to date, a choice made and its cost
+    Each of some draws is taken for the truth in turn: the probe is imagined, the belief brought up to date, a
+        choice made and its cost
     taken from that truth.
     """
     n = belief.settings
@@ -60,15 +72,23 @@ def next_probe(
     promising = np.where(belief.mean[:n] - sd[:n] <= log_bound, belief.mean[n:] - sd[n:], np.inf)
     promising[[reference, *leave_out]] = np.inf
     candidates = [int(row) for row in np.argsort(promising)[:TRIED] if np.isfinite(promising[row])]
-    if not candidates:  # nothing is likely to be allowed: then what is least unlikely, which is near the reference and soon measured
+    # nothing is likely to be allowed: then what is least unlikely, which is near the reference and soon
+    # measured
+    if not candidates:
         rest = [row for row in range(n) if row != reference and row not in leave_out]
-        return min(rest, key=lambda row: float((belief.mean[row] - log_bound) / (sd[row] + NUGGET))) if rest else reference
+        return (
+            min(rest, key=lambda row: float((belief.mean[row] - log_bound) / (sd[row] + NUGGET)))
+            if rest
+            else reference
+        )
     costs = []
     for row in candidates:
         at = [row, row + n]
         told = belief.after([row], belief.mean[[row]], belief.mean[[row + n]], np.full((1, 2), error))
         # Every imagined probe moves the mean along the same two directions.
         gain = (told.factor @ told.factor[at].T) / (error**2 + NUGGET**2)
-        picks = _chosen(belief.mean + (truths[:, at] - belief.mean[at]) @ gain.T, told.factor, reference, log_bound, sure)
+        picks = _chosen(
+            belief.mean + (truths[:, at] - belief.mean[at]) @ gain.T, told.factor, reference, log_bound, sure
+        )
         costs.append(float(paid[np.arange(FANTASIES), picks].mean()))
     return candidates[int(np.argmin(costs))]

@@ -1,4 +1,6 @@
-"""A training frame as relative curves: one row a workload, one column a setting, the reference left out (it is 1 by definition)."""
+"""A training frame as relative curves: one row a workload, one column a setting, the reference left out
+(it is 1 by definition).
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,18 @@ FEATURES = (
     "sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active",
     "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s",
     "gpu_utilisation", "memory_utilisation", "sm_clock_ratio", "mem_clock_ratio", "power_share",
-)  # fmt: skip
+)
 NEEDED = ("workload", "iteration_s", "power_w")
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
-CAPS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)  # power limit over power at the reference: where curves over limits are read
+CAPS = (
+    0.9,
+    0.8,
+    0.7,
+    0.6,
+    0.5,
+    0.4,
+    0.3,
+)  # power limit over power at the reference: where curves over limits are read
 LEAST_WORKLOADS = 8
 
 
@@ -90,9 +100,10 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
     """Relative curves of a training frame.
 
     Args:
-        frame: One row a workload and setting: workload, group, sm_clock_mhz, mem_clock_mhz, power_limit_w (null = the driver's),
-            iteration_s, power_w, features (those of the rows at the reference count), and optionally `reference`: true at the setting that
-            the GPU runs by default; without it that is the highest clocks and limit.
+        frame: One row a workload and setting: workload, group, sm_clock_mhz, mem_clock_mhz, power_limit_w
+            (null = the driver's), iteration_s, power_w, features (those of the rows at the reference count),
+            and optionally `reference`: true at the setting that the GPU runs by default; without it that is
+            the highest clocks and limit.
         names: Features to use; those that the frame does not have, or never tells, are left out.
 
     Raises:
@@ -102,24 +113,41 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
     tops = rows.filter("_reference")
     numbers = [name for name in names if name in rows.columns and rows[name].is_not_null().any()]
     base = tops.group_by("workload", maintain_order=True).agg(
-        pl.col("group").first(), pl.col("iteration_s").mean(), pl.col("power_w").mean(), *(pl.col(name).mean() for name in numbers)
+        pl.col("group").first(),
+        pl.col("iteration_s").mean(),
+        pl.col("power_w").mean(),
+        *(pl.col(name).mean() for name in numbers),
     )
-    lost = [each for each in rows["workload"].unique(maintain_order=True).to_list() if each not in set(base["workload"].to_list())]
+    lost = [
+        each
+        for each in rows["workload"].unique(maintain_order=True).to_list()
+        if each not in set(base["workload"].to_list())
+    ]
     dropped = tuple(f"{each}: not measured at the reference" for each in lost)
     if base.height < LEAST_WORKLOADS:
         raise UsageError(
-            f"a model needs {LEAST_WORKLOADS} workloads measured at the reference and below, this training set has {base.height}; "
+            f"a model needs {LEAST_WORKLOADS} workloads measured at the reference and below, this training "
+            f"set has {base.height}; "
             "`workbench profile-gpu` collects one"
         )
-    others = rows.filter(~pl.col("_reference")).join(base.select("workload", top_s="iteration_s", top_w="power_w"), on="workload")
-    others = others.with_columns(lt=(pl.col("iteration_s") / pl.col("top_s")).log(), lp=(pl.col("power_w") / pl.col("top_w")).log())
+    others = rows.filter(~pl.col("_reference")).join(
+        base.select("workload", top_s="iteration_s", top_w="power_w"), on="workload"
+    )
+    others = others.with_columns(
+        lt=(pl.col("iteration_s") / pl.col("top_s")).log(), lp=(pl.col("power_w") / pl.col("top_w")).log()
+    )
     max_sm, max_mem = _highest(rows, "sm_clock_mhz"), _highest(rows, "mem_clock_mhz")
     order = {name: row for row, name in enumerate(base["workload"].to_list())}
     clocked = _by_clock(others.filter(pl.col("power_limit_w").is_null()), order, max_sm, max_mem)
     capped = _by_cap(others.filter(pl.col("power_limit_w").is_not_null()), order)
-    x, mu, cap, log_time, log_power = (np.concatenate(parts, axis=-1) for parts in zip(clocked, capped, strict=True))
+    x, mu, cap, log_time, log_power = (
+        np.concatenate(parts, axis=-1) for parts in zip(clocked, capped, strict=True)
+    )
     if not len(x):
-        raise UsageError("this training set tells of one setting only; measure every workload at some lower clocks or limits too")
+        raise UsageError(
+            "this training set tells of one setting only; measure every workload at some lower clocks or "
+            "limits too"
+        )
     features = base.select(numbers).to_numpy().astype(float) if numbers else np.empty((base.height, 0))
     power_w = base["power_w"].to_numpy().astype(float)
     if "power_share" in numbers:
@@ -129,26 +157,46 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
         numbers, features = [*numbers, "power_share"], np.column_stack([features, power_w / unit_w])
     nodes = Nodes(x, mu, cap, max_sm, max_mem)
     return Curves(
-        nodes, tuple(numbers), tuple(order), tuple(base["group"].to_list()), features, power_w, unit_w, log_time, log_power, dropped
+        nodes,
+        tuple(numbers),
+        tuple(order),
+        tuple(base["group"].to_list()),
+        features,
+        power_w,
+        unit_w,
+        log_time,
+        log_power,
+        dropped,
     )
 
 
 def _checked(frame: pl.DataFrame) -> pl.DataFrame:
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
-        raise UsageError(f"a training set needs the columns {', '.join(NEEDED)}; {', '.join(missing)} is not there")
+        raise UsageError(
+            f"a training set needs the columns {', '.join(NEEDED)}; {', '.join(missing)} is not there"
+        )
     if all(name not in frame.columns for name in KNOBS):
-        raise UsageError(f"a training set needs at least one of the columns {', '.join(KNOBS)}; none is there")
-    rows = frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in KNOBS if name not in frame.columns)
+        raise UsageError(
+            f"a training set needs at least one of the columns {', '.join(KNOBS)}; none is there"
+        )
+    rows = frame.with_columns(
+        pl.lit(None, pl.Float64).alias(name) for name in KNOBS if name not in frame.columns
+    )
     if "group" not in rows.columns:
         rows = rows.with_columns(group=pl.col("workload"))
-    rows = rows.with_columns(pl.col("workload", "group").cast(pl.String), pl.col(*KNOBS, "iteration_s", "power_w").cast(pl.Float64))
-    good = pl.all_horizontal((pl.col(name) > 0) & pl.col(name).is_finite() for name in ("iteration_s", "power_w")).fill_null(False)
+    rows = rows.with_columns(
+        pl.col("workload", "group").cast(pl.String), pl.col(*KNOBS, "iteration_s", "power_w").cast(pl.Float64)
+    )
+    good = pl.all_horizontal(
+        (pl.col(name) > 0) & pl.col(name).is_finite() for name in ("iteration_s", "power_w")
+    ).fill_null(False)
     bad = rows.filter(~good)
     if bad.height:
         one = bad.row(0, named=True)
         raise UsageError(
-            f"{bad.height} of {rows.height} rows have no time or power above zero (first: {one['workload']}, {one['iteration_s']} s, "
+            f"{bad.height} of {rows.height} rows have no time or power above zero (first: {one['workload']}, "
+            f"{one['iteration_s']} s, "
             f"{one['power_w']} W); leave them out"
         )
     # A limit as high as any changes nothing: it is the default, told in another way.
@@ -168,27 +216,45 @@ def _highest(rows: pl.DataFrame, name: str) -> float | None:
 Columns = tuple[Array, Array, Array, Array, Array]
 
 
-def _by_clock(rows: pl.DataFrame, order: dict[str, int], max_sm: float | None, max_mem: float | None) -> Columns:
+def _by_clock(
+    rows: pl.DataFrame, order: dict[str, int], max_sm: float | None, max_mem: float | None
+) -> Columns:
     rows = rows.with_columns(
         x=(pl.col("sm_clock_mhz") / max_sm).fill_null(1.0) if max_sm else pl.lit(1.0),
         mu=(pl.col("mem_clock_mhz") / max_mem).fill_null(1.0) if max_mem else pl.lit(1.0),
     )
     told = rows.group_by("x", "mu").agg(pl.col("workload").n_unique())
-    keys = told.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu").sort("mu", "x", descending=True)
+    keys = (
+        told.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu").sort("mu", "x", descending=True)
+    )
     column = {key: at for at, key in enumerate(keys.rows())}
     times, powers = np.full((len(order), keys.height), np.nan), np.full((len(order), keys.height), np.nan)
     means = rows.join(keys, on=["x", "mu"]).group_by("workload", "x", "mu").agg(pl.col("lt", "lp").mean())
     for workload, x, mu, lt, lp in means.select("workload", "x", "mu", "lt", "lp").rows():
         times[order[workload], column[x, mu]], powers[order[workload], column[x, mu]] = lt, lp
-    return keys["x"].to_numpy().astype(float), keys["mu"].to_numpy().astype(float), np.ones(keys.height), times, powers
+    return (
+        keys["x"].to_numpy().astype(float),
+        keys["mu"].to_numpy().astype(float),
+        np.ones(keys.height),
+        times,
+        powers,
+    )
 
 
 def _by_cap(rows: pl.DataFrame, order: dict[str, int]) -> Columns:
-    """Curves over limits, each read at the same shares of the workload's own power; between measured limits straight in logarithms."""
-    rows = rows.filter(pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null())  # a lock and a limit at once tell of neither
+    """Curves over limits, each read at the same shares of the workload's own power; between measured
+    limits straight in logarithms.
+    """
+    rows = rows.filter(
+        pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
+    )  # a lock and a limit at once tell of neither
     caps = np.array(CAPS if rows.height else ())
     times, powers = np.full((len(order), len(caps)), np.nan), np.full((len(order), len(caps)), np.nan)
-    shares = rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w")).group_by("workload", "c").agg(pl.col("lt", "lp").mean())
+    shares = (
+        rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w"))
+        .group_by("workload", "c")
+        .agg(pl.col("lt", "lp").mean())
+    )
     for (workload,), mine in shares.filter(pl.col("c") < 1).sort("c").group_by("workload"):
         at = np.log([*mine["c"].to_list(), 1.0])
         inside = np.log(caps) >= at[0] - 1e-9

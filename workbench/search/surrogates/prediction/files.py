@@ -1,4 +1,6 @@
-"""One file per model: JSON, compressed, readable anywhere. What cannot be read, or is another card's, is said in a sentence."""
+"""One file per model: JSON, compressed, readable anywhere. What cannot be read, or is another card's, is
+said in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,11 @@ def restored(tables: dict[str, Any]) -> FittedCard:
     x, mu, cap = (np.array(nodes[name], float) for name in ("x", "mu", "cap"))
     residuals = np.array(tables["residuals"], float)
     seen = np.array([[np.nan if each is None else each for each in row] for row in tables["seen"]], float)
-    fit = len(x) == len(mu) == len(cap) and residuals.shape == (len(seen), 2 * len(x)) and seen.shape[1:] == (len(trees[0].inputs),)
+    fit = (
+        len(x) == len(mu) == len(cap)
+        and residuals.shape == (len(seen), 2 * len(x))
+        and seen.shape[1:] == (len(trees[0].inputs),)
+    )
     if not fit or not np.isfinite(residuals).all():
         raise ValueError("its tables do not fit each other")
     return FittedCard(
@@ -89,7 +95,9 @@ def write(path: Path, about: dict[str, Any], card: FittedCard) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink()
-        raise UsageError(f"the clock model cannot be written to {path} ({error.strerror}); name another place") from error
+        raise UsageError(
+            f"the clock model cannot be written to {path} ({error.strerror}); name another place"
+        ) from error
 
 
 def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
@@ -111,7 +119,10 @@ def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise UsageError(f"{path} is no clock model; {REMEDY}")
     if found.get("version") != VERSION:
-        raise UsageError(f"the clock model {path} has version {found.get('version')}, this workbench reads version {VERSION}; {REMEDY}")
+        raise UsageError(
+            f"the clock model {path} has version {found.get('version')}, this workbench reads version "
+            f"{VERSION}; {REMEDY}"
+        )
     try:
         about = {name: found[name] for name in ("gpu", "feature_set", "workloads", "dropped", "made_by")}
         words = [about["gpu"], about["feature_set"], *about["dropped"]]
@@ -120,8 +131,11 @@ def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
         card = restored(found["card"])
         _try_out(card)
         return about, card
-    except Exception as error:  # whatever a file of wrong content makes of itself, LightGBM's own errors among it
-        raise UsageError(f"the clock model {path} is damaged ({type(error).__name__}: {error}); {REMEDY}") from error
+    # whatever a file of wrong content makes of itself, LightGBM's own errors among it
+    except Exception as error:
+        raise UsageError(
+            f"the clock model {path} is damaged ({type(error).__name__}: {error}); {REMEDY}"
+        ) from error
 
 
 def _try_out(card: FittedCard) -> None:
@@ -129,9 +143,14 @@ def _try_out(card: FittedCard) -> None:
     nodes, about = card.nodes, ("time_error", "power_error")
     settings = np.concatenate([nodes.x, nodes.mu, nodes.cap])
     tops = [each for each in (nodes.max_sm_clock_mhz, nodes.max_mem_clock_mhz) if each is not None]
-    if not len(nodes) or not np.all((settings > 0) & (settings <= 2)) or not all(0 < each < np.inf for each in tops):
+    if (
+        not len(nodes)
+        or not np.all((settings > 0) & (settings <= 2))
+        or not all(0 < each < np.inf for each in tops)
+    ):
         raise ValueError("its settings cannot be")
-    if not 0 < card.power_unit_w < np.inf or not all(np.isfinite(float(card.errors[name].mean())) for name in about):  # type: ignore[arg-type]
+    means = card.errors.select(pl.mean(*about)).row(0)
+    if not 0 < card.power_unit_w < np.inf or not all(np.isfinite(float(mean)) for mean in means):
         raise ValueError("its watts or its errors cannot be")
     if not all(isinstance(name, str) for name in card.names):
         raise ValueError("its features have no names")

@@ -1,15 +1,21 @@
-"""One card's answer to clocks and limits, from two numbers of a workload: how busy memory is, and how much power it draws.
+"""One card's answer to clocks and limits, from two numbers of a workload: how busy memory is, and how much
+power it draws.
 
-With d the activity of memory at the reference, d_full what a wholly memory-bound workload shows, b = d/d_full, a**n + b**n = 1 and q the
-share of gaps,
+With d the activity of memory at the reference, d_full what a wholly memory-bound workload shows, b =
+d/d_full, a**n + b**n = 1 and q the share of gaps,
 
-    time_j  = q + (1 - q) * ((a*A_j)**n + (b*M_j)**n)**(1/n)                 a roofline with a rounded edge (Williams et al., 2009)
-    power_j = (static_j * unit + clocked_j * p + memory_j * d * unit) / p    p is power at the reference, `unit` that of the training set
+    time_j  = q + (1 - q) * ((a*A_j)**n + (b*M_j)**n)**(1/n)                 a roofline with a rounded edge
+            (Williams et al., 2009)
+    power_j = (static_j * unit + clocked_j * p + memory_j * d * unit) / p    p is power at the reference,
+                                                                             `unit` that of the training set
 
-relative to the reference, at each setting j of the training set. A_j and M_j say how much longer clock-bound and memory-bound work takes
-there: close to the ratio of clocks on paper, but cards run other clocks than were asked for, and memory slows where the crossbar's clock
-falls; so they are fitted, and only held by the ratios. Three numbers a setting for power, none below zero, say the same of power. So few
-numbers carry over to workloads unlike those of the training set, which trees do not.
+relative to the reference, at each setting j of the training set. A_j and M_j say how much longer clock-bound
+and memory-bound work takes
+there: close to the ratio of clocks on paper, but cards run other clocks than were asked for, and memory slows
+    where the crossbar's clock
+falls; so they are fitted, and only held by the ratios. Three numbers a setting for power, none below zero,
+say the same of power. So few numbers carry over to workloads unlike those of the training set, which trees do
+not.
 """
 
 from __future__ import annotations
@@ -29,7 +35,11 @@ SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
 HOLD = 0.02  # weight of the clocks' ratios against one workload
 ROUNDS = 12
 FULL = 0.999
-STATIC, CLOCKED, MEMORY_POWER = 0.25, 0.65, 0.10  # where a training set says nothing of a number, watts at the reference go there
+STATIC, CLOCKED, MEMORY_POWER = (
+    0.25,
+    0.65,
+    0.10,
+)  # where a training set says nothing of a number, watts at the reference go there
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,9 @@ class CardPhysics:
 
     def log_time(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative time, (workloads, nodes)."""
-        return _time(self.edge, self.full, self.gap, *self._inputs(names, features), self.clocked, self.memory)
+        return _time(
+            self.edge, self.full, self.gap, *self._inputs(names, features), self.clocked, self.memory
+        )
 
     def log_power(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative power, (workloads, nodes)."""
@@ -59,13 +71,24 @@ class CardPhysics:
         return _inputs(names, features, self.typical_memory)
 
     def stored(self) -> dict[str, Any]:
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
 
     @classmethod
     def restored(cls, stored: dict[str, Any]) -> CardPhysics:
         numbers = [float(stored[name]) for name in ("edge", "full", "gap")]
         tables = [np.array(stored[name], float) for name in ("clocked", "memory", "watts")]
-        return cls(numbers[0], numbers[1], numbers[2], tables[0], tables[1], tables[2], float(stored["typical_memory"]))
+        return cls(
+            numbers[0],
+            numbers[1],
+            numbers[2],
+            tables[0],
+            tables[1],
+            tables[2],
+            float(stored["typical_memory"]),
+        )
 
 
 def fit(curves: Curves) -> CardPhysics:
@@ -81,14 +104,21 @@ def fit(curves: Curves) -> CardPhysics:
     def loss(at: Array) -> float:
         return _nodes(curves, active, idle, 1 + np.exp(at[0]), top * (1 + np.exp(at[1])), best[2])[2]
 
-    found = minimize(loss, [np.log(best[0] - 1), np.log(best[1] / top - 1)], method="Nelder-Mead", options={"maxfev": 60, "xatol": 0.02})
+    found = minimize(
+        loss,
+        [np.log(best[0] - 1), np.log(best[1] / top - 1)],
+        method="Nelder-Mead",
+        options={"maxfev": 60, "xatol": 0.02},
+    )
     edge, full = float(1 + np.exp(found.x[0])), float(top * (1 + np.exp(found.x[1])))
     clocked, memory, _ = _nodes(curves, active, idle, edge, full, best[2])
     return CardPhysics(edge, full, best[2], clocked, memory, _watts(curves, active), typical)
 
 
 def paper(curves: Curves) -> tuple[Array, Array]:
-    """ln A_j and ln M_j by the ratio of clocks alone; a limit is taken for a clock as low as the square root of its share."""
+    """ln A_j and ln M_j by the ratio of clocks alone; a limit is taken for a clock as low as the square
+    root of its share.
+    """
     nodes = curves.nodes
     slow = -np.log(nodes.x) - 0.5 * np.log(nodes.cap)
     return slow, -np.log(nodes.mu) + 0.3 * slow
@@ -109,13 +139,17 @@ def _parts(edge: float, full: float, gap: float, active: Array, idle: Array) -> 
     return (1 - b**edge) ** (1 / edge), b, q
 
 
-def _time(edge: float, full: float, gap: float, active: Array, idle: Array, clocked: Array, memory: Array) -> Array:
+def _time(
+    edge: float, full: float, gap: float, active: Array, idle: Array, clocked: Array, memory: Array
+) -> Array:
     a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
     busy = ((a * np.exp(clocked)) ** edge + (b * np.exp(memory)) ** edge) ** (1 / edge)
     return np.asarray(np.log(q + (1 - q) * busy))
 
 
-def _nodes(curves: Curves, active: Array, idle: Array, edge: float, full: float, gap: float) -> tuple[Array, Array, float]:
+def _nodes(
+    curves: Curves, active: Array, idle: Array, edge: float, full: float, gap: float
+) -> tuple[Array, Array, float]:
     """ln A and ln M of every setting by Gauss-Newton steps, all settings at once; and what is left over."""
     a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
     held = np.stack(paper(curves))
@@ -134,7 +168,10 @@ def _nodes(curves: Curves, active: Array, idle: Array, edge: float, full: float,
         step = np.linalg.solve(normal, aim[:, :, None])[:, :, 0].T
         at = np.clip(at + np.clip(step, -0.7, 0.7), -0.3, 4.0)
     rest = np.where(told, curves.log_time - _time(edge, full, gap, active, idle, at[0], at[1]), 0.0)
-    loss = float(np.sum(2 * SOFT**2 * (np.sqrt(1 + (rest / SOFT) ** 2) - 1) * told) + HOLD**2 * np.sum((at - held) ** 2))
+    loss = float(
+        np.sum(2 * SOFT**2 * (np.sqrt(1 + (rest / SOFT) ** 2) - 1) * told)
+        + HOLD**2 * np.sum((at - held) ** 2)
+    )
     return at[0], at[1], loss
 
 

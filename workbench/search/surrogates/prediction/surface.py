@@ -1,9 +1,10 @@
-"""From the settings of a training set to any setting of the card: weights of the training settings, one row a wanted setting.
+"""From the settings of a training set to any setting of the card: weights of the training settings, one row a
+wanted setting.
 
-Between clocks everything is straight in the logarithm of the clock; below the lowest clock that was measured the line from the reference is
-drawn out. A power limit acts as the clock at which the predicted power meets it, which is what the driver does (`search.response`); where
-the training set has curves over limits too, it is the mean of both. What the training set cannot tell, a memory clock it never saw, stays
-untold.
+Between clocks everything is straight in the logarithm of the clock; below the lowest clock that was measured
+the line from the reference is drawn out. A power limit acts as the clock at which the predicted power meets
+it, which is what the driver does (`search.response`); where the training set has curves over limits too, it
+is the mean of both. What the training set cannot tell, a memory clock it never saw, stays untold.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ REACH = 0.5  # how far below what was measured a clock or limit may lie, as a sh
 
 
 def weights(
-    nodes: Nodes, settings: Sequence[Setting], *, full_limit_w: float | None, power_w: float | None, log_power: Array
+    nodes: Nodes,
+    settings: Sequence[Setting],
+    *,
+    full_limit_w: float | None,
+    power_w: float | None,
+    log_power: Array,
 ) -> tuple[Array, Array]:
     """Weights (settings, nodes) of the training settings, and whether each setting can be told.
 
@@ -31,7 +37,10 @@ def weights(
     """
     rows, told = np.zeros((len(settings), len(nodes))), np.zeros(len(settings), bool)
     for row, each in enumerate(settings):
-        x, mu = _relative(each.sm_clock_mhz, nodes.max_sm_clock_mhz), _relative(each.mem_clock_mhz, nodes.max_mem_clock_mhz)
+        x, mu = (
+            _relative(each.sm_clock_mhz, nodes.max_sm_clock_mhz),
+            _relative(each.mem_clock_mhz, nodes.max_mem_clock_mhz),
+        )
         limit_w = each.power_limit_w
         if x is None or mu is None:
             continue
@@ -76,16 +85,26 @@ def _at_level(nodes: Nodes, mu: float, x: float, row: Array, part: float) -> boo
 def _at_cap(nodes: Nodes, cap: float, log_power: Array, row: Array) -> bool:
     if cap >= 1:
         return True
-    capped, clocked = np.flatnonzero(nodes.cap < 1), np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1))
+    capped, clocked = (
+        np.flatnonzero(nodes.cap < 1),
+        np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1)),
+    )
     ways = int(len(capped) > 0) + int(len(clocked) > 0)
     told = False
     if len(capped):
-        told |= _line(sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)]), float(np.log(cap)), row, 1 / ways)
+        told |= _line(
+            sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)]),
+            float(np.log(cap)),
+            row,
+            1 / ways,
+        )
     if len(clocked):
         order = clocked[np.argsort(nodes.x[clocked])]
         clocks = np.append(np.log(nodes.x[order]), 0.0)
         powers = np.maximum.accumulate(np.append(log_power[order], 0.0))
-        told |= _at_level(nodes, 1.0, float(np.exp(np.interp(np.log(cap), powers, clocks))), row, 1 / ways if told else 1.0)
+        told |= _at_level(
+            nodes, 1.0, float(np.exp(np.interp(np.log(cap), powers, clocks))), row, 1 / ways if told else 1.0
+        )
     return told
 
 
