@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -186,8 +187,11 @@ def test_a_thread_serves_where_no_process_is_wanted(simulated: Simulated) -> Non
     assert recorder.pid is None
     assert recorder.ready()
     assert recorder.calibrated()
+    (thread,) = (each for each in threading.enumerate() if each.name == "energy-sampler")
     recorder.stop()
     assert not recorder.running
+    thread.join(60.0)  # it may be in the middle of a sample, of a machine that goes with this test
+    assert not thread.is_alive()
 
 
 def test_nothing_to_record_is_an_error() -> None:
