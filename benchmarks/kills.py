@@ -55,7 +55,7 @@ for each in (signal.SIGHUP, signal.SIGTERM, signal.SIGABRT):
     signal.signal(each, signal.SIG_DFL)
 import polars
 from workbench.measurement import session
-from workbench.device import lease as control
+from workbench.device import lease
 from workbench.errors import DeviceError
 from workbench.records import Setting
 from workbench.measurement.store import Store
@@ -77,7 +77,7 @@ def drawn():
 
 def cell():
     mine.set_power_limit(device.uuid, drawn().power_limit_w)
-    control.change(device, Setting(sm_clock_mhz=drawn().sm_clock_mhz))
+    lease.change(device, Setting(sm_clock_mhz=drawn().sm_clock_mhz))
     print("changed", flush=True)
     time.sleep(rng.uniform(0.0, 0.08))
     mine.set_power_limit(device.uuid, drawn().power_limit_w)
@@ -90,7 +90,7 @@ def tune():
         print("changed", flush=True)
         time.sleep(rng.uniform(0.0, 0.05))
 
-way, refused = control.WayBack(device), 0
+way, refused = lease.SettingLease(device), 0
 while True:
     window = meter.open("cell")
     try:
