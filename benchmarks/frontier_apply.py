@@ -53,10 +53,10 @@ WEIGHTS = (0.34, 0.16, 0.06, 0.08, 0.10, 0.06, 0.06, 0.09, 0.05)
 
 CHILD = """
 import sys, time
-from workbench.tuning.manual import Hand
+from workbench.tuning.manual import ManualControl
 from workbench.device.discovery import open_device
 from workbench.records import Setting
-hand = Hand(open_device())
+hand = ManualControl(open_device())
 for text in sys.argv[1:]:
     limit, clock = text.split(":")
     if limit == "undo":

@@ -105,7 +105,7 @@ def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(no
 
 
 EVERYTHING = """
-from workbench.panels.workbench_parts import sweep_sheet
+from workbench.panels.tab_sheets import sweep_sheet
 from workbench.experiments.job import RecurringJob
 from workbench.experiments.sweep import Sweep
 session = workbench.simulate("V100,V100", stepped=True)

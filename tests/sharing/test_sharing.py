@@ -1078,7 +1078,7 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
 def test_who_keeps_a_simulated_machine_to_itself_is_known_without_waiting_for_it(lab: Machine) -> None:
     """A job that was stopped then would keep the others, and the comparison, waiting for ever."""
     hold = (
-        "import sys\nfrom workbench.simulation.state import State\nwith State(sys.argv[1]).writing():\n"
+        "import sys\nfrom workbench.simulation.state import MachineState as State\nwith State(sys.argv[1]).writing():\n"
         "    print(1, flush=True)\n    sys.stdin.read()"
     )
     assert lab.state.holder() == 0

@@ -15,7 +15,7 @@
     as panels drive them
     views, watched, drill      what is drawn of runs; a run that can be looked into; one job or node of it
 
-`summarise(Simulator(draw(log, seed=0), Cluster.of(28), Frugal()).run())` is a whole run.
+`summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` is a whole run.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def format_energy(energy_j: float | None, uncertainty_j: float | None) -> str:
 def format_duration(seconds: float) -> str:
     """A duration as a person says it.
 
-    >>> format_duration(0.01234), format_duration(9.98), format_duration(754.0), time_words(7384.0)
+    >>> format_duration(0.01234), format_duration(9.98), format_duration(754.0), format_duration(7384.0)
     ('12.3 ms', '9.98 s', '12 min 34 s', '2 h 3 min')
     """
     if seconds < 0.1:

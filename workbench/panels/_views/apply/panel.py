@@ -83,7 +83,7 @@ class ApplyPanel(PersistentPanel):
             self.refresh()
 
     def apply(self) -> None:
-        """Apply what is chosen. Raises as `applying.Hand.apply`."""
+        """Apply what is chosen. Raises as `applying.ManualControl.apply`."""
         chosen = self.chosen
         if chosen is None:
             raise UsageError(
@@ -92,11 +92,11 @@ class ApplyPanel(PersistentPanel):
         self._do("applying", lambda: _said(self.hand.apply(chosen, jobs=self.jobs)))
 
     def undo(self) -> None:
-        """Take the last change back. Raises as `applying.Hand.undo`."""
+        """Take the last change back. Raises as `applying.ManualControl.undo`."""
         self._do("undoing", self.hand.undo)
 
     def restore_default(self) -> None:
-        """Give every knob back to the driver. Raises as `applying.Hand.apply`."""
+        """Give every knob back to the driver. Raises as `applying.ManualControl.apply`."""
         self._do("restoring the default", lambda: _said(self.hand.restore_default()))
 
     def refresh(self) -> None:
