@@ -2,8 +2,8 @@
 between.
 
 A problem is one thing that was run at many settings of one GPU: a kernel, an application, a pass of a
-    pipeline stage, a training. Files are
-told apart by their columns, so that those of another GPU are read alike:
+pipeline stage, a training. Files are told apart by their columns, so that those of another GPU are read
+alike:
 
     clocks/*.csv                       kernel | application | stage and instruction, by SM (and memory) clock
     zeus/summary_power_*.csv           trainings of a batch size, by power limit
@@ -11,10 +11,9 @@ told apart by their columns, so that those of another GPU are read alike:
     counters/*_{applications,microbenchmarks}.csv     by SM (and memory) clock
 
 The rule, for whoever asks for a setting that was not measured: at one memory clock, the logarithms of time
-    and of energy are straight lines
-in the logarithm of the SM clock (of the power limit) between neighbours that were measured. Nothing is said
-beyond the lowest and highest
-that were measured at that memory clock, and none between memory clocks: a card has only those that it has.
+and of energy are straight lines in the logarithm of the SM clock (of the power limit) between neighbours that
+were measured. Nothing is said beyond the lowest and highest that were measured at that memory clock, and none
+between memory clocks: a card has only those that it has.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ has not seen.
 [--quick]
 
 Every pair `counters/NAME_microbenchmarks.csv`, `counters/NAME_applications.csv` is one card. Nothing is taken
-from the applications but
-what a user has too: counters and power at the highest clocks, and the probes that are paid for. Contestants:
+from the applications but what a user has too: counters and power at the highest clocks, and the probes that
+are paid for. Contestants:
 
     plain               LightGBM as it comes, on the counters, the power and the relative clocks, predicting
                         ln relative time and power
     plain, interpolated ln time and ln power straight in ln clock through the highest clock and the probes;
-    also with the two probes
+        also with the two probes
                         with which such lines do best on the training set
     plain, with probes  the plain LightGBM again, trained anew with time and power at the probed clocks as
                         further inputs

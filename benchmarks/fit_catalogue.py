@@ -3,8 +3,7 @@
     python -m benchmarks.fit_catalogue --data DIR
 
 Reads what it finds of: Zeus NSDI'23 power-limit traces (`zeus/summary_power_*.csv`), Perseus SOSP'24 pipeline
-    stages on
-A100 (`clocks/perseus_a100_sxm_*.csv`), kernels over both clocks of an RTX 3080 Ti
+stages on A100 (`clocks/perseus_a100_sxm_*.csv`), kernels over both clocks of an RTX 3080 Ti
 (`clocks/rtx3080ti_kernels.csv`).
 """
 

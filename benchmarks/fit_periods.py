@@ -1,7 +1,7 @@
 """Train the ranker of iteration periods on simulated jobs, and show what it learned.
 
-    python -m benchmarks.fit_periods                    # a quarter of an hour on two cores; writes
-                                                        workbench/periods/estimators/ranker.json.gz
+    # a quarter of an hour on two cores; writes workbench/periods/estimators/ranker.json.gz
+    python -m benchmarks.fit_periods
     python -m benchmarks.fit_periods --leave-out        # the score on each family when training never saw it
     python -m benchmarks.fit_periods --cases 500        # a try
 

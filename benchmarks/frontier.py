@@ -1,7 +1,8 @@
 """The energy-time frontier: how fast it is had, how few measurements find it, how fast a step is drawn, and
 what applying leaves behind.
 
-python -m benchmarks.frontier [--data DIR] [--json FILE] [--quick] [--only million|sweeps|panel|apply|dask]
+    python -m benchmarks.frontier [--data DIR] [--json FILE] [--quick] [--only
+        million|sweeps|panel|apply|dask]
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@ left.
     python -m benchmarks.frontier_apply [--json FILE] [--quick]
 
 Each sequence puts a simulated V100 to random configurations, takes some back, and meets in between: no
-    rights, a driver that times out,
-a lost GPU, a limit that another program sets, the limit slider of a live view, a cell's end, a kernel that is
-killed (a process of its own, SIGKILL). It ends with everything undone. What the driver then shows is compared
-with what was found.
+rights, a driver that times out, a lost GPU, a limit that another program sets, the limit slider of a live
+view, a cell's end, a kernel that is killed (a process of its own, SIGKILL). It ends with everything undone.
+What the driver then shows is compared with what was found.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 random and Optuna's samplers.
 
 A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel,
-    application or pipeline pass.
-A method sees what it has measured and nothing else; axes are relative, the reference point is the worst time
-and the worst energy of the problem (which no method is told). Asking for a configuration again costs nothing,
-which favours the samplers that do so.
+application or pipeline pass. A method sees what it has measured and nothing else; axes are relative, the
+reference point is the worst time and the worst energy of the problem (which no method is told). Asking for a
+configuration again costs nothing, which favours the samplers that do so.
 """
 
 from __future__ import annotations
@@ -157,8 +156,8 @@ def but_for_the_scatter(frame: pl.DataFrame) -> int | None:
     are several axes.
 
     The curve: polynomials of the fourth degree in the logarithm of the knob, fitted to the logarithms of all
-        times and energies. The next
-    point is the one that adds most area where each is either measured or on the curve.
+    times and energies. The next point is the one that adds most area where each is either measured or on the
+    curve.
     """
     axes = [axis for axis in AXES if axis in frame.columns]
     if len(axes) != 1 or len(frame) < 10:

@@ -53,7 +53,8 @@ def calibration_error(bins: Sequence[dict[str, Any]]) -> float | None:
     """Expected calibration error: mean distance between confidence and share right, weighted by cases (Naeini
     et al. 2015).
 
-    >>> calibration_error([{"cases": 3, "confidence": 0.9, "right": 0.8}, {"cases": 1, "confidence": 0.5, "right": 0.5}])
+    >>> calibration_error([{"cases": 3, "confidence": 0.9, "right": 0.8}, {"cases": 1, "confidence": 0.5,
+        "right": 0.5}])
     0.075
     """
     total = sum(each["cases"] for each in bins)

@@ -61,8 +61,7 @@ def load_cases(data: Path) -> list[Case]:
     """The cases of a directory laid out as `shared/data/period` (or of its parent).
 
     Files are found by what is in their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without which
-        no cycle of
-    evaluations or checkpoints is known).
+    no cycle of evaluations or checkpoints is known).
 
     Raises:
         UsageError: there are no traces, or no truth.

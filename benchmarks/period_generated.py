@@ -2,7 +2,7 @@
 sure.
 
 Seeds: case n of a stream is drawn from `default_rng([SEED, stream, n])`. Training must use no generator that
-    starts with `SEED`.
+starts with `SEED`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def scored(detect: Detector, cases: Iterator[Case]) -> list[Row]:
 def nested(count: int, tries: int = 3000) -> list[Case]:
     """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s
     inside optimizer steps of 2-7 s inside checkpoint cycles of 13-50 s. Drawn by leaving out what is not
-    like them.
-    """
+    like them."""
     from benchmarks.fixtures.traces import random_case
 
     kept: list[Case] = []

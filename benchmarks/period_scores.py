@@ -11,20 +11,20 @@ What the summary's keys mean (shares 0..1; "observable" cases are those whose pe
 
 * `iteration_exact`: observable cases whose level named "iteration" is exact, whether or not it is sure.
 * `level_exact`: observable cases whose single most confident level is exact or within 5 % of another true
-level.
+    level.
 * `step_exact`: observable cases whose most confident level is the iteration or its micro-step, and not a
-cycle of many iterations.
+    cycle of many iterations.
 * `false_levels`: levels beside the most confident one that are no true level, mean per observable case.
 * `factor_errors`: observable cases whose iteration is off by a factor of 2 to 6, either way, and is no other
-true level either;
+    true level either;
   `factor_errors_strict` counts those that are a true level too.
 * `sure_share`: observable cases on which it is sure. `wrong_but_sure`: of those, iteration not exact.
-`no_level_but_sure`: of those,
+    `no_level_but_sure`: of those,
   most confident level no true level.
 * `false_alarms`: aperiodic cases on which it is sure. `named_on_negatives`: those on which it offers any
-level.
+    level.
 * `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration
-(`unobservable_wrong` counts them).
+    (`unobservable_wrong` counts them).
 * `crashes`: cases on which it raised an error. `cpu_ms`: mean CPU time a trace.
 """
 

@@ -3,13 +3,11 @@
     python -m benchmarks.power_profile [--data DIR] [--json FILE] [--quick]
 
 Every workload and batch size on every simulated card that holds it: slices with the scatter of iterations and
-    the counter's error that the
-simulated machine has, against the exact optimum over the same limits. The same on the measured epochs of
-Zeus' artifact, where the truth is the measured table itself, and on the 40-iteration windows of four jobs on
-a V100. `within one step` and `regret` are the project's
-targets: 95 % and 1 %. `overhead` is what profiling cost beyond the same iterations at the optimum, as a share
-    of a run of one hour;
-`share_of_hour` counts the slices themselves, though their iterations train as any others do.
+the counter's error that the simulated machine has, against the exact optimum over the same limits. The same
+on the measured epochs of Zeus' artifact, where the truth is the measured table itself, and on the
+40-iteration windows of four jobs on a V100. `within one step` and `regret` are the project's targets: 95 %
+and 1 %. `overhead` is what profiling cost beyond the same iterations at the optimum, as a share of a run of
+one hour; `share_of_hour` counts the slices themselves, though their iterations train as any others do.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 it saves.
 
     python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
-    N] [--tune] [--only NAME ...]
+        N] [--tune] [--only NAME ...]
                                    [--workers N]
 
 Everything is charged to whoever asked for it: runs, stopped runs, retries, slices. Regret is in runs of the
-    best fixed configuration:
-cumulative cost / its expected cost - recurrences.
+best fixed configuration: cumulative cost / its expected cost - recurrences.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ as sure as they say.
     python -m benchmarks.sharing [--data DIR] [--json FILE] [--quick]
 
 Tables: each set of EaCO's tables 1 to 3 on a simulated card that stands for an eighth of the published
-    server, read through its driver.
+server, read through its driver.
 
 Coverage: sets of simulated trainings, alone and together, there and back, as `workbench.share` measures them;
-    the truth is the simulator's
-own, over a run fifty times as long. An interval of 95 % is to hold the truth in 95 of 100 comparisons.
+the truth is the simulator's own, over a run fifty times as long. An interval of 95 % is to hold the truth in
+95 of 100 comparisons.
 """
 
 from __future__ import annotations

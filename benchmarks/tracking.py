@@ -72,7 +72,8 @@ def measure_online_cost(
 
     Returns:
         `us_per_sample` of the training (an A100's recorder looks ten times a second), `us_per_sample_in_vain`
-        of power without a rhythm, `detections` and `detection_ms` of the training, `limit_us`.
+            of power without a
+        rhythm, `detections` and `detection_ms` of the training, `limit_us`.
     """
     from workbench.measurement.recorder import as_rows
     from workbench.periods.detect import find_periods

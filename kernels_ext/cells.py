@@ -1,7 +1,7 @@
 """Reads the `%%energy` line of a cell: finds it among stacked magics, strips it, parses its options.
 
 The cell itself then runs natively: its value, errors, top-level `await`, `;` and interrupts are IPython's
-    own.
+own.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ The rooms, from the ground up; a room imports only rooms above it in this list:
     cli                      `workbench run -- python train.py`
 
 In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script: `with
-    workbench.measure("epoch") as m:`.
+workbench.measure("epoch") as m:`.
 """
 
 from __future__ import annotations

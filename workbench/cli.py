@@ -1,6 +1,5 @@
 """The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
-`gpus`, `notebooks`, `lab`.
-"""
+`gpus`, `notebooks`, `lab`."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ LOOKS = 512
 
 class Bucket:
     """The open GPUs of one mix. Every profile that asks has a cursor of its own into `log` and looks at
-    each entry once; `kept` are those that it has seen and that may still take another job of the profile.
-    """
+    each entry once; `kept` are those that it has seen and that may still take another job of the profile."""
 
     __slots__ = ("cursors", "kept", "live", "log", "mix")
 

@@ -108,8 +108,7 @@ def job_history(
     running, stopping (a checkpoint).
 
     `beside` are the jobs on any of its GPUs, `excess` by how much an iteration takes longer there for this
-    job, `speed` its progress in
-    seconds alone per second: 0 while it stops, waits or its node wakes.
+    job, `speed` its progress in seconds alone per second: 0 while it stops, waits or its node wakes.
 
     Raises:
         UsageError: No such job.

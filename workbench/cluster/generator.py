@@ -95,8 +95,8 @@ def generate(
     Philly's mixture of GPU counts.
 
     Durations have median `mean_s` / 5 and the tail that this mean asks for (Philly: median 1,144 s, mean
-    13,136 s), cut at 60 s and 3 days.
-    GPU counts: 94.8 % one, 0.6 % two, 2.4 % four, 2.2 % eight, as in Philly's jobs of at most eight.
+    13,136 s), cut at 60 s and 3 days. GPU counts: 94.8 % one, 0.6 % two, 2.4 % four, 2.2 % eight, as in
+    Philly's jobs of at most eight.
     """
     if count < 1 or gpus < 8 or not load > 0 or not mean_s > 60:
         raise UsageError(

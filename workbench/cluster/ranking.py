@@ -19,8 +19,7 @@ class Ranking:
     """What is known of all nodes, in arrays. The policy says when a node has changed.
 
     A node's bound for a job is what the node will draw more while its jobs run anyway, plus the whole node
-    for as long as the job would
-    keep it awake alone: its cost there, if it slowed nobody.
+    for as long as the job would keep it awake alone: its cost there, if it slowed nobody.
 
     Args:
         max_jobs: On one GPU.

@@ -2,8 +2,7 @@
 end.
 
 Progress and cancelling go through a small file that all processes of the machine can see: eight bytes a run,
-    and one byte that ends all.
-A worker on another machine runs its task to the end, and what waits is not begun.
+and one byte that ends all. A worker on another machine runs its task to the end, and what waits is not begun.
 """
 
 from __future__ import annotations

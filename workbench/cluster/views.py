@@ -2,7 +2,7 @@
 courses, distributions.
 
 Everything here is bounded, however long the log is: a time course is at most `POINTS` rows, a distribution
-    `LEVELS`.
+`LEVELS`.
 """
 
 from __future__ import annotations

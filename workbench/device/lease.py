@@ -97,8 +97,7 @@ class SettingLease:
     """The way back from one's own changes, whoever else in this process has changed the GPU.
 
     It leads to what was set when the first of them was made: within a hold that was there already to its
-        setting, else to
-    what was before the hold.
+    setting, else to what was before the hold.
     """
 
     def __init__(self, device: Device) -> None:

@@ -3,8 +3,7 @@
 One file is in the system's temporary directory and keeps users apart. One is in the home, next to the
 journals, and keeps processes of one user apart that have different temporary directories (containers, batch
 jobs). Nothing is ever written into them: what is shown of a holder comes from the kernel. The locks are
-record
-locks: they end with the process that took them, also where a process that it has forked lives on.
+record locks: they end with the process that took them, also where a process that it has forked lives on.
 """
 
 from __future__ import annotations

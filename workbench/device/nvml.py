@@ -751,8 +751,7 @@ def identities() -> list[tuple[str, str, str]]:
     """(UUID, PCI bus id, name) of every GPU, in NVML order.
 
     One that a cgroup hides is left out, as CUDA leaves it out. One that is lost keeps its place, with
-    `NVML:<index>` for a
-    UUID: without it, an index would mean its neighbour.
+    `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
     """
     rows: list[tuple[str, str, str]] = []
     for index in range(count()):

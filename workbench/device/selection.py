@@ -2,9 +2,8 @@
 CUDA_VISIBLE_DEVICES.
 
 CUDA counts the fastest GPU first unless told to go by PCI bus, NVML always goes by PCI bus. Where the two can
-differ, an index
-is looked up through a UUID that a running CUDA has given, or refused: measuring the wrong GPU is worse than
-    an error.
+differ, an index is looked up through a UUID that a running CUDA has given, or refused: measuring the wrong
+GPU is worse than an error.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 the frontier is known.
 
     found = workbench.sweep(train_some, {"batch_size": [64, 128, 256], "power_limit_w": range(100, 301, 25)},
-    budget=12) workbench.panels.frontier(found)
+        budget=12)
+    workbench.panels.frontier(found)
 
 `Sweep` is the same as a thing to step: it yields a row (`trial.TRIALS`) as each trial ends, so that a button,
 a test and a loop can drive it. With a name its rows are kept on disk, and a sweep of that name goes on where

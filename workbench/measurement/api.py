@@ -1,7 +1,7 @@
 """For scripts: `measure` a block, a function or a call, `track` a loop. They use the session of the process.
 
 A training never ends of its measurement: what goes wrong here is a note of the result, which has the time in
-    any case.
+any case.
 """
 
 from __future__ import annotations

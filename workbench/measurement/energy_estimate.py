@@ -2,14 +2,12 @@
 with its error.
 
 Between two steps of the counter the energy is exact; what is uncertain is the piece of a step at either edge
-of a window.
-Power near an edge is taken as a Gaussian process: a level that may change at the edge (a cell starts or ends
-    work there)
-plus fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings
-are both means of that process over known stretches, so the energy of the piece is a conditional mean and its
-error a conditional variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for
-Machine Learning", 2.2). Size and length of the fluctuation, and whether the level changes, are averaged over
-by their likelihood.
+of a window. Power near an edge is taken as a Gaussian process: a level that may change at the edge (a cell
+starts or ends work there) plus fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the
+counter and power readings are both means of that process over known stretches, so the energy of the piece is
+a conditional mean and its error a conditional variance (kriging with interval supports; Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", 2.2). Size and length of the fluctuation, and whether the
+level changes, are averaged over by their likelihood.
 
 Pure functions over arrays: seconds, joules, watts.
 """

@@ -64,7 +64,7 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
     """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
 
     A trace of a recorder has the energy counter beside the reading: a rhythm in the one that is not in the
-        other is a beat.
+    other is a beat.
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing

@@ -2,16 +2,15 @@
 
     for batch in loader:
         train(batch)
-        workbench.step()                     # once per iteration; costs next to nothing where nothing is
-                                             measured
+        # once per iteration; costs next to nothing where nothing is measured
+        workbench.step()
 
     with workbench.phase("evaluation"):      # its time is no iteration's
         evaluate()
 
 Marks beat guesses: where there are enough of them, iterations are cut by them, and what the power trace says
-    is checked against them.
-They are the host's moments, which may run ahead of the GPU's by what a framework queues; over many iterations
-that makes no difference.
+is checked against them. They are the host's moments, which may run ahead of the GPU's by what a framework
+queues; over many iterations that makes no difference.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def step() -> None:
     the loop.
 
     Every window that is open notes it: a `%%energy` cell, `workbench.measure`. Where none is, nothing
-        happens.
+    happens.
     """
     for notebook in _open:
         try:

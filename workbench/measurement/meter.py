@@ -1,9 +1,8 @@
 """Windows are opened, closed and measured: the energy of what ran between two moments, and how sure that is.
 
 Opening and closing read each GPU's energy counter and nothing else. What the sampling process saw in between
-gives the rest when
-the window is measured: the energy of the pieces of a counter step at both edges (`estimate`), peaks, clocks,
-    throttling.
+gives the rest when the window is measured: the energy of the pieces of a counter step at both edges
+(`estimate`), peaks, clocks, throttling.
 """
 
 from __future__ import annotations

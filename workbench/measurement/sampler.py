@@ -7,8 +7,7 @@ look around the expected moment now and then) and reads once after each, and sta
 the step it belongs to.
 
 The process ends when its parent does: it waits on its standard input, which closes then. Standard library
-    only, but for
-the driver's door: the process starts in some 50 ms and holds some 17 MB.
+only, but for the driver's door: the process starts in some 50 ms and holds some 17 MB.
 """
 
 from __future__ import annotations
@@ -238,8 +237,7 @@ class _Watched:
     """A device and what is known about its sensors.
 
     `edges` follows what energy comes from: the counter, or power readings where there is none. `power_edges`
-    follows the power
-    readings beside a counter: nothing says that the two refresh together.
+    follows the power readings beside a counter: nothing says that the two refresh together.
     """
 
     def __init__(self, number: int, device: Device) -> None:

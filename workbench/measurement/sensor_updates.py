@@ -21,9 +21,8 @@ def as_steps(
     """One entry per refresh of the sensor; None while its refreshes are not known.
 
     The moments of the refreshes are put on one line where they lie on one: what is left of their error is
-        then the same at
-    both edges of a window and cancels. `closing` is a counter reading at the window's end, which may show a
-    refresh that no row has seen yet; `most_w` the most that the GPU may draw.
+    then the same at both edges of a window and cancels. `closing` is a counter reading at the window's end,
+    which may show a refresh that no row has seen yet; `most_w` the most that the GPU may draw.
     """
     rows = rows[np.isfinite(rows["tick_s"])]
     if len(rows) < 3:

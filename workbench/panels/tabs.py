@@ -7,8 +7,7 @@ cluster, log.
                                                    the log where None
 
 It belongs to the kernel: called again, or with the notebook reopened, it is the same one as it was. Without a
-    kernel a picture is left,
-of when it was displayed; `finish()` leaves one of now.
+kernel a picture is left, of when it was displayed; `finish()` leaves one of now.
 """
 
 from __future__ import annotations

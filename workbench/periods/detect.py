@@ -4,12 +4,12 @@
     periods.iteration.seconds, periods.iteration.confidence, periods.reason
 
 Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
-    2005) of power and both
-utilisations over windows of the trace's length, half of it, a quarter ..., the same between pauses, and an
-interpolated spectrum. Boosted trees trained on simulated jobs say which candidate is the iteration and which
-another level (`periodicity.ranker`); folding in chunks makes it precise (`periodicity.precise`). The detector
-that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy optimization for machine learning training
-workloads", TPDS 2022): one spectrum, one period, even samples assumed.
+2005) of power and both utilisations over windows of the trace's length, half of it, a quarter ..., the same
+between pauses, and an interpolated spectrum. Boosted trees trained on simulated jobs say which candidate is
+the iteration and which another level (`periodicity.ranker`); folding in chunks makes it precise
+(`periodicity.precise`). The detector that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy
+optimization for machine learning training workloads", TPDS 2022): one spectrum, one period, even samples
+assumed.
 
 Pure functions; nothing is learned from the trace's length, the GPU or the user's code.
 """
@@ -213,9 +213,8 @@ def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) ->
     """Whether something faster than the sensor may have made a rhythm, in words.
 
     A beat of the job with the sensor's refresh keeps the fundamental only: it is a sine. Iterations have an
-    edge somewhere, unless they
-    too are near the limit, where nobody can tell the two apart from one reading: then a utilisation must show
-        the rhythm as well.
+    edge somewhere, unless they too are near the limit, where nobody can tell the two apart from one reading:
+    then a utilisation must show the rhythm as well.
     """
     limit_s = REFRESHES * max(grid.refresh_s, grid.poll_s)
     if period_s > BEATS * limit_s or not seen["power_w:pure"] >= SINE:

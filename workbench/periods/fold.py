@@ -209,11 +209,9 @@ def idle_share(
 
     A wait is where the power falls below half way from the busy level to the level of the iterations' lowest
     readings. Crossings at half height stay where they are when a sensor averages over a window shorter than
-    the wait. The lowest level must be
-    that of a GPU without work: near `idle_w`, or below half of the busy power; a power dip during which
-        kernels run
-    (`utilisation`) is none. Where utilisation tells of waits that the power does not show, the sensor is too
-    slow.
+    the wait. The lowest level must be that of a GPU without work: near `idle_w`, or below half of the busy
+    power; a power dip during which kernels run (`utilisation`) is none. Where utilisation tells of waits that
+    the power does not show, the sensor is too slow.
 
     Args:
         trace: A power trace.

@@ -8,9 +8,8 @@ average.
 
 A frame of iterations covers a stretch of time without holes or overlaps, so its energies add up to the
 stretch's. Columns: `iteration` (its number; null for what is none), `kind` ("iteration", "pause" between two,
-"other" before the first and after the last, or what the
-training called it: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`, `energy_j`,
-    `mean_power_w`.
+"other" before the first and after the last, or what the training called it: "evaluation", "checkpoint"),
+`start_s`, `end_s` (the trace's clock), `time_s`, `energy_j`, `mean_power_w`.
 
 Pure functions over frames.
 """

@@ -9,7 +9,7 @@ changes.
     none      the honest no: looked for long enough and there is no rhythm; still looked for, now and then
 
 Evaluations and checkpoints are not changes: the lock is held for as long as they may plausibly take, and
-    taken up again.
+taken up again.
 """
 
 from __future__ import annotations

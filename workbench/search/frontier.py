@@ -2,8 +2,8 @@
 
 A frame of points has `time_s` and `energy_j` per row, lower is better in both; what else is in it (knobs,
 batch size, GPU, job, labels) stays with its row. `time_sd_s` and `energy_sd_j`, where they are there, are
-standard errors. Only points for the same work
-can be compared: give `by` ("gpu", "job") where a frame holds several.
+standard errors. Only points for the same work can be compared: give `by` ("gpu", "job") where a frame holds
+several.
 """
 
 from __future__ import annotations

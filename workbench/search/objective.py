@@ -110,8 +110,7 @@ class EnergyWithin:
     infinitely much.
 
     The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are.
-        The cost of an
-    epoch is therefore only comparable with a reference per epoch.
+    The cost of an epoch is therefore only comparable with a reference per epoch.
     """
 
     slowdown: float

@@ -1,9 +1,8 @@
 """The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
 
 A space is finite, as the driver's lists are. Its reference is what the GPU runs by default; slowdown and
-saving are relative to it. A clock
-lock and a power limit both lower the SM clock, so one at a time is enough: "both" is the clocks and, beside
-    them, the limits.
+saving are relative to it. A clock lock and a power limit both lower the SM clock, so one at a time is enough:
+"both" is the clocks and, beside them, the limits.
 """
 
 from __future__ import annotations

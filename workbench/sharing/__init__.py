@@ -91,7 +91,7 @@ def share(
 
     Returns:
         The jobs, alone and together, with errors of 95 %, and a verdict. Jobs that die, hang or run out of
-        memory are told of in it.
+            memory are told of in it.
 
     Raises:
         UsageError: not two to four jobs, a command that cannot be run, a bound or time that makes no sense.

@@ -6,9 +6,8 @@ environment: workers that begin a session of their own (torchrun's do) keep the 
 /proc, the leader's group is all that is known.
 
 As a program it is the guardian: it reads a pipe whose other end only the comparison holds, a line for each
-    job's leader, and when the pipe
-ends without "done" it ends every process of every job. A job that is paused would else hold its memory for
-ever.
+job's leader, and when the pipe ends without "done" it ends every process of every job. A job that is paused
+would else hold its memory for ever.
 """
 
 from __future__ import annotations

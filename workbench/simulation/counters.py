@@ -2,8 +2,8 @@
 in each segment.
 
 A segment carries them in 53 bits above its event reasons: shares in steps of 1/127, the traffic over PCIe as
-    a power of two. What they
-are in a phase of a job, `activity` says; segments that nobody gave any count nothing.
+a power of two. What they are in a phase of a job, `activity` says; segments that nobody gave any count
+nothing.
 
 Standard library only: the sampling process imports this.
 """

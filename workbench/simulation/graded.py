@@ -1,10 +1,9 @@
 """Loads of graded intensity for a simulated card: what a model of the card is trained on.
 
 Six families span what kernels do: arithmetic on tensor cores and without, streaming through the memory,
-    stencils between the two,
-kernels too small to fill the card, and mixtures as trainings are. Each is graded in how much of its time the
-SM clock and the memory clock decide, in power, and in how long the card waits for its host between two
-iterations. None of them is one of the trainings of the catalogue.
+stencils between the two, kernels too small to fill the card, and mixtures as trainings are. Each is graded in
+how much of its time the SM clock and the memory clock decide, in power, and in how long the card waits for
+its host between two iterations. None of them is one of the trainings of the catalogue.
 """
 
 from __future__ import annotations

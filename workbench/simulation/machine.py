@@ -4,8 +4,7 @@
     machine = simulate("H100", stepped=True)      # time moves when a test says so
 
 A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). Nothing here
-is ever
-chosen for the user: without a call, or the environment variable, there are no simulated GPUs.
+is ever chosen for the user: without a call, or the environment variable, there are no simulated GPUs.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ number tells them to look again. Writers hold a lock on the file. The past (befo
 rewritten, so energy never goes back.
 
 Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so
-    that the C
-fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` are its whole
+that the C fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` are its whole
 description.
 """
 

@@ -11,10 +11,9 @@ n jobs that run,
 where D_i is the mean power of job i alone over that of a resident GPU that waits. The first law and the
 second fit tables 1 to 3 of EaCO (Haghshenas and Hashemi, arXiv 2412.08294: 8x V100, four trainings alone and
 together), f is the form of Fan, Weber and Barroso (ISCA'07, section 4) that fits the same tables: power is
-concave in utilisation, which is why sharing saves energy at all. A GPU has no more time than
-it has: from U = 1 on jobs wait for each other, whatever else they do (those tables end at U = 1.005). The
-    V100's numbers stand for every
-card.
+concave in utilisation, which is why sharing saves energy at all. A GPU has no more time than it has: from U =
+1 on jobs wait for each other, whatever else they do (those tables end at U = 1.005). The V100's numbers stand
+for every card.
 
 Slices are far shorter than what sensors see, so phases of jobs that run at once show in power and utilisation
 as a mean around which each job's phases swing as far as the card allows; the means are those above.

@@ -1,8 +1,8 @@
 """Simulated training: a job that keeps a simulated GPU busy, iterated as a data loader is.
 
     for batch in TrainingJob("imagenet", batch_size=256, iterations=100):
-        ...                                  # the GPU computes meanwhile; a changed power limit slows it at
-                                             once
+        # the GPU computes meanwhile; a changed power limit slows it at once
+        ...
 
 An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the
 card's physics gives them under the setting in force. As with a real GPU, the host runs a little ahead of the

@@ -138,7 +138,7 @@ class GpoeoWatch:
 def make_watch(
     name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0
 ) -> Watch:
-    """ "model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the
+    """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the
     power of a steady job wander.
     """
     return (

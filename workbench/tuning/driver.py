@@ -14,7 +14,7 @@ class TunerThread:
     """Advances a tuner until `end`, which also ends the tuner.
 
     On a clock that is stepped there is no thread: the tuner is advanced as the clock moves, and what runs in
-        between takes no time.
+    between takes no time.
     """
 
     def __init__(self, tuner: Tuner) -> None:

@@ -2,11 +2,10 @@
 
 A change of clocks stretches the iterations of a job; it does not make a new job of it. So a probe needs no
 new detection, which takes three to five periods and can be wrong by whole factors (GPOEO detects anew at
-every probe: `SpectrumAnalysis.py`, `PyEPOpt.py:954-1722`).
-It needs one number, and where to look for it is known: by least squares the readings are laid on the first
-    harmonics of every period
-within the range that the change can have made, and the one that leaves least is it. The shape is free,
-because not all of an iteration stretches alike.
+every probe: `SpectrumAnalysis.py`, `PyEPOpt.py:954-1722`). It needs one number, and where to look for it is
+known: by least squares the readings are laid on the first harmonics of every period within the range that the
+change can have made, and the one that leaves least is it. The shape is free, because not all of an iteration
+stretches alike.
 """
 
 from __future__ import annotations

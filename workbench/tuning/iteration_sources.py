@@ -2,9 +2,8 @@
 nothing repeats.
 
 All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they
-    begin and end. Any rhythm
-that belongs to the work will do: what is compared is its time and energy at one setting with its own at
-    another.
+begin and end. Any rhythm that belongs to the work will do: what is compared is its time and energy at one
+setting with its own at another.
 """
 
 from __future__ import annotations
@@ -284,10 +283,10 @@ class Rate:
     elsewhere, both from above:
 
     - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest
-    not at all:
+        not at all:
       `busy0 * clock0 / clock + 1 - busy0`. It says nothing where the memory clock is lower too.
     - what is not the GPU's part, the waits, takes as long as before, or less where it overlaps with the
-    GPU's: `(1 - busy0) / (1 - busy)`.
+        GPU's: `(1 - busy0) / (1 - busy)`.
       It tells much where the GPU mostly waits, and next to nothing where it hardly does.
 
     The lower of the two is taken. What is called a slowdown is then an upper bound of it.

@@ -2,15 +2,14 @@
 it.
 
     hand = workbench.tuning.manual.on()                 # the first GPU of this process's session
-    hand.apply(Setting(power_limit_w=150.0))       # read back; knobs that are None are given back to the
-                                                   driver
+    # read back; knobs that are None are given back to the driver
+    hand.apply(Setting(power_limit_w=150.0))
     hand.undo()                                    # step by step
     hand.restore_default()
 
 What is applied stays until it is undone or the process ends: a cell's end does not take it back, a kill does
-    (the watchdog of
-`device.control`). Clocks that another program has locked NVML does not tell, so they are never touched unless
-a clock is chosen.
+(the watchdog of `device.control`). Clocks that another program has locked NVML does not tell, so they are
+never touched unless a clock is chosen.
 """
 
 from __future__ import annotations

@@ -4,23 +4,24 @@ emptied by moving what is left on them.
 What it does otherwise than EaCO, each for its own reason:
 
 - **Energy decides, not utilisation.** A placement costs what the node will draw more while its jobs run
-anyway, plus the whole node for
+    anyway, plus the whole node for
   as long as this job would keep it awake alone, plus what the slowdown of everyone there costs. So jobs that
-  end together gather on the same nodes.
+      end together gather on the
+  same nodes.
 - **A free GPU of an awake node comes first.** It adds the same power to the node as a shared one and slows
-nobody.
+    nobody.
 - **A GPU is full when its jobs would slow each other too much**, not at a number of jobs. Many small ones
-fit.
+    fit.
 - **Observation closes nothing.** What was measured after an epoch teaches the history and what is believed of
-that job alone; a placement
+    that job alone; a placement
   is undone only where a deadline that can still be met would break.
 - **Nodes are emptied.** Now and then the jobs that will hold a node longest are moved to other awake nodes,
-with checkpoint and restart
+    with checkpoint and restart
   paid, where that saves energy several times what it costs.
 - **A busy cluster shares more.** Once no node is left to wake, a slowdown costs less than waiting, so the
-bound on it is wider.
+    bound on it is wider.
 - **Power limits, where nodes offer them**: a node is put under the limit of least energy for its work, for as
-long as
+    long as
   all deadlines hold under it.
 """
 

@@ -184,9 +184,8 @@ class Lucid(Pairing):
     scores sum to at most 2.
 
     A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the
-        score with a decision tree from
-    utilisation, memory and use of mixed precision, and estimates durations; here durations are those that the
-    scheduler is told.
+    score with a decision tree from utilisation, memory and use of mixed precision, and estimates durations;
+    here durations are those that the scheduler is told.
     """
 
     LIMIT = 2

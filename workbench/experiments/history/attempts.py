@@ -130,9 +130,8 @@ class Bars:
     """Which batch sizes are not to be tried again, counted as attempts end.
 
     One that ran out of memory bars all that are not smaller, on that card, until one of them has run an epoch
-    there. Other crashes
-    bar a batch size after two in a row, kills after three, and only if another batch size has ended well:
-        else it is not the batch size.
+    there. Other crashes bar a batch size after two in a row, kills after three, and only if another batch
+    size has ended well: else it is not the batch size.
 
     Args:
         space: Of the job.

@@ -2,8 +2,8 @@
 them read a study with.
 
 study = optuna.create_study(sampler=BanditSampler(space, objective))
-study.optimize(train)                       # which calls trial.suggest_int("batch_size", ...) and
-                                            record(trial, ...)
+# which calls trial.suggest_int("batch_size", ...) and record(trial, ...)
+study.optimize(train)
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ default would have cost.
     outlook = look(ledger, paid, objective, policy)          # again at every change of the objective
 
 Nothing is run and nothing is claimed: these are numbers to look at. Every cost is computed from the recorded
-    time and energy, so another
-eta, or another objective altogether, scores the same history anew.
+time and energy, so another eta, or another objective altogether, scores the same history anew.
 """
 
 from __future__ import annotations
@@ -293,9 +292,8 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
     """A row per recurrence: what all its attempts cost together, and the sum so far.
 
     Columns: recurrence (counted from 1), batch_size and power_limit_w of its last run, reached, attempts,
-        time_s, energy_j, cost, spent;
-    with a default also saved, saved_low and saved_high: what so many recurrences at the default would have
-        cost more.
+    time_s, energy_j, cost, spent; with a default also saved, saved_low and saved_high: what so many
+    recurrences at the default would have cost more.
     """
     # Numpy, not a query: this is done anew at every move of a slider, and a query's threads take longer to
     # wake than all the rest.

@@ -171,7 +171,7 @@ class JobStudy:
         """Decide, and claim the trial with what was decided in one write.
 
         Where another process has claimed one in between, what was decided knows nothing of that: it is
-            withdrawn and decided anew.
+        withdrawn and decided anew.
         """
         ledger, sampler = self.sampler.ledger, self.sampler
         for last in (False, False, False, True):

@@ -3,10 +3,9 @@ and jitter are followed.
 
 A rigid ruler of the period leaves its marks after some tens of iterations. Here the shape of one iteration
 slides over the trace, and the row of its best matches is chosen whose distances keep to the period within 15
-% (dynamic programming over match peaks, as beats are
-tracked in music: Ellis, "Beat Tracking by Dynamic Programming", J. New Music Research 36, 2007, section 3).
-    What lies between and does
-not look like an iteration (evaluation, checkpoint, warm-up, a gap) stays outside.
+% (dynamic programming over match peaks, as beats are tracked in music: Ellis, "Beat Tracking by Dynamic
+Programming", J. New Music Research 36, 2007, section 3). What lies between and does not look like an
+iteration (evaluation, checkpoint, warm-up, a gap) stays outside.
 
 Pure functions over arrays: seconds, and a signal of any unit.
 """

@@ -1,7 +1,6 @@
 """What tells the iteration from its parts, its multiples and chance. Nothing here knows the trace's length
 or scale: every feature is a correlation, a share or a ratio, the same whether the iteration takes 0.2 s or
-20 s.
-"""
+20 s."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 `features`.
 
 Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals
-    (stacking, Wolpert 1992).
-Trained by `python -m benchmarks.fit_periods` on jobs of `simulation.traces` only; a table maps scores to
-shares that came true.
+(stacking, Wolpert 1992). Trained by `python -m benchmarks.fit_periods` on jobs of `simulation.traces` only; a
+table maps scores to shares that came true.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def folded(
 
     Returns:
         Mean shapes (k, bins), and the share (k,) of each chunk's variance that its shape explains, adjusted
-        for the bins.
+            for the bins.
     """
     number = len(starts)
     at = starts[:, None] + np.arange(length)[None, :]

@@ -1,16 +1,14 @@
 """What is believed about the epochs to the target and the cost of an epoch, at every batch size.
 
 Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more
-    samples per step buy
-nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and with large q it does not
-get there at all. Runs
-scatter around that by a share of their epochs that is not known either: several values are kept and weighed
-    by what was seen, so a
-small sample has fat tails. A stopped run is a lower bound; the level its metric had reached by then, against
-the same level in runs that reached the target, is a forecast.
+samples per step buy nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and
+with large q it does not get there at all. Runs scatter around that by a share of their epochs that is not
+known either: several values are kept and weighed by what was seen, so a small sample has fat tails. A stopped
+run is a lower bound; the level its metric had reached by then, against the same level in runs that reached
+the target, is a forecast.
 
 Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled
-    batch sizes are known.
+batch sizes are known.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ Three frames make a history. Rows are never changed but for a run that ends.
     MILESTONES   the epoch in which a run first reached a level of its validation metric below the target
 
 States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all
-    epochs done, target
-not reached), "crashed" (out of memory, an error).
+epochs done, target not reached), "crashed" (out of memory, an error).
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 The cost of a recurrence is epochs x cost of an epoch. The second is known from seconds of profiling, the
 first is believed (`epochs.py`). A try at a batch size is worth what it costs now, with the best moment to
-stop it, plus what the recurrences
-of a planning horizon will cost once it is known: the knowledge gradient (Frazier, Powell and Dayanik, 2008)
-    over several further
-samples, since one alone often changes no decision although two would.
+stop it, plus what the recurrences of a planning horizon will cost once it is known: the knowledge gradient
+(Frazier, Powell and Dayanik, 2008) over several further samples, since one alone often changes no decision
+although two would.
 """
 
 from __future__ import annotations
@@ -170,8 +169,8 @@ class KnowledgeGradient:
         much.
 
         After the first dozen runs, worth is weighed anew at every eighth of the runs so far: thoughts are
-            dear, and one result among
-        fifty says little. A result of another batch size than the best is always thought about.
+        dear, and one result among fifty says little. A result of another batch size than the best is always
+        thought about.
         """
         runs = len(evidence.runs) - evidence.since
         if runs < 12 or runs % (runs // 8) == 0:

@@ -3,8 +3,8 @@
     policy = make.make_policy("knowledge-gradient")
     evidence = Evidence.of(history, space)                 # or kept, and told with `evidence.add(...)`
     proposal = policy.ask(evidence, objective, rng)        # what to run now
-    reason = policy.watch(evidence, objective, proposal, progress)   # inside the run, after each epoch: None,
-                                                                     or why to stop
+    # inside the run, after each epoch: None, or why to stop
+    reason = policy.watch(evidence, objective, proposal, progress)
 
 `ask` depends on nothing but its arguments, so two processes may ask over one history, and history can be
 scored anew with another objective. A proposal with the purpose "slice" wants a few seconds of that batch size

@@ -2,10 +2,9 @@
 sampling.
 
 Two rounds: from the default batch size downwards until one fails, then upwards until one fails; the next
-    round starts at the
-cheapest survivor. After that, one Gaussian arm per survivor, variance from its own results, flat prior. Runs
-are stopped before the epoch in which they would cost more than `beta` times the least cost of a recurrence so
-far.
+round starts at the cheapest survivor. After that, one Gaussian arm per survivor, variance from its own
+results, flat prior. Runs are stopped before the epoch in which they would cost more than `beta` times the
+least cost of a recurrence so far.
 
 What differs from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is
 profiled, so the profiling in a first run does not count against its batch size for ever; a run that did not

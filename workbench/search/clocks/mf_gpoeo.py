@@ -2,10 +2,9 @@
 
 As in its code (ruixueqingyang/MF-GPOEO 0b051df, `pid.h`, `TuneMemClk`, `judgeConfigStability`): lower memory
 clocks are tried first while they keep the bound and pay; then a PID controller moves the SM gear until the
-slowdown stands just below the bound. It lowers the clock
-as far as the bound lets it: it assumes that lower is always cheaper. Its kernel-level slowdown needs CUPTI;
-    here the slowdown is that of
-whole iterations, which is exact. With power limits for gears it works alike.
+slowdown stands just below the bound. It lowers the clock as far as the bound lets it: it assumes that lower
+is always cheaper. Its kernel-level slowdown needs CUPTI; here the slowdown is that of whole iterations, which
+is exact. With power limits for gears it works alike.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The search that uses every probe's time and energy, with their errors, over all knobs at once.
 
 After every probe `response` says what may be true of every setting, as draws. What a setting is worth is its
-expected cost, where a draw
-that breaks the bound is charged as the reference and more: that alone keeps the choice as far from the bound
-    as the errors ask. The next
-probe is the one that is expected to improve the choice most (knowledge gradient: Frazier, Powell and Dayanik,
-2009): for every candidate the draws themselves play the truth in turn, the others are weighed by what the
-probe would then show, and the choice that follows is charged against that truth. It ends when no probe
-improves the choice by more than the probe costs the rest of the job.
+expected cost, where a draw that breaks the bound is charged as the reference and more: that alone keeps the
+choice as far from the bound as the errors ask. The next probe is the one that is expected to improve the
+choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009): for every candidate the draws themselves
+play the truth in turn, the others are weighed by what the probe would then show, and the choice that follows
+is charged against that truth. It ends when no probe improves the choice by more than the probe costs the rest
+of the job.
 
 No probe is made where the bound is all but surely broken (`TRY`), one that may break it is dearer, and after
 one that did the next is where it is probably kept (`SURE`).

@@ -3,8 +3,8 @@ section 4.2).
 
     profile = PowerProfile(limits_w, objective)
     while isinstance(step := profile.next_slice(), Slice):
-        ...                       # put the GPUs to step.limit_w, let it settle, measure step.iterations whole
-                                  iterations
+        # put the GPUs to step.limit_w, let it settle, measure step.iterations whole iterations
+        ...
         profile.tell(step.limit_w, iterations, time_s, energy_j, energy_uncertainty_j)
     step.reason                   # why it is done
     profile.optimum()             # of this objective, or of any other

@@ -4,8 +4,8 @@ from the shape.
     y(b) = level + shape_h(b) + smooth deviation + deviation of this batch size alone
 
 Given h everything is Gaussian with one covariance for all h, so hundreds of shapes cost little more than one.
-How noisy the values are
-is not known either: a few levels of noise are conditioned on at once, and weighed with the shapes.
+How noisy the values are is not known either: a few levels of noise are conditioned on at once, and weighed
+with the shapes.
 """
 
 from __future__ import annotations

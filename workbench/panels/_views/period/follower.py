@@ -196,8 +196,7 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
 
 def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
     """A look as a message: words, and tables whose sizes they tell; of the iterations those from `since_s`
-    on, which replace what came after it.
-    """
+    on, which replace what came after it."""
     shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
     tables = [spans, seen.folded, seen.shape, seen.spectrum]

@@ -2,7 +2,7 @@
 view.
 
 Arrays are float32 and small: the last iterations only, a shape of some tens of bins, a spectrum of some
-    hundreds of points.
+hundreds of points.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     workbench.panels.period(frame)                any trace, also one of `readers.read_nvidia_smi`
 
 In JupyterLab it is a widget: zoom into the power, choose a level and see it folded, or give a period of your
-    own. Elsewhere, and with
-`live=False`, it is a picture.
+own. Elsewhere, and with `live=False`, it is a picture.
 """
 
 from __future__ import annotations

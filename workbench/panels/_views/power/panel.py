@@ -1,11 +1,11 @@
 """The live view of a running cell: power, limit, SM clock and utilisation of its GPUs, a Stop button, a limit
 slider.
 
-view = PowerView(recorder, devices, label="train", set_power_limit=change, stop=interrupt_cell)
-view.show()
-view.start()
-...                                       # the cell runs
-view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
+    view = PowerView(recorder, devices, label="train", set_power_limit=change, stop=interrupt_cell)
+    view.show()
+    view.start()
+    ...                                       # the cell runs
+    view.finish("1.24 kJ ± 9 J in 4.1 s")     # a static picture takes the view's place
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def thin(rows: Rows, bins: int) -> Rows:
     of the limit.
 
     Real rows are picked, never averaged: a peak keeps its height, and thinning what was thinned before is
-        harmless.
+    harmless.
     """
     if len(rows) <= 2 * bins:
         return rows

@@ -5,8 +5,7 @@ limit is best.
     workbench.panels.recurring("history.csv")        an exported history; its buttons play it again
 
 The slider moves eta between time and energy: everything is scored anew from the history, and the next
-    recurrence is chosen by it. What
-other processes or a running cell add to the history appears by itself.
+recurrence is chosen by it. What other processes or a running cell add to the history appears by itself.
 """
 
 from __future__ import annotations

@@ -2,14 +2,11 @@
 have not seen.
 
 The mean of two forecasts that fail differently beats the better of them more often than a choice between them
-does (Clemen, 1989). Trees
-know nothing beyond the range of their training set: there their part fades and physics is left alone. Errors
-    come from cross-validation
-that leaves whole groups out, never one variant of a kernel that is there in seven others: their covariance
-    over all settings is what makes
-one probe tell of all others (`belief`). LightGBM's quantiles of those errors say for which workloads they are
-large; they are stretched until they hold the share of unseen workloads that they promise (split conformal
-prediction).
+does (Clemen, 1989). Trees know nothing beyond the range of their training set: there their part fades and
+physics is left alone. Errors come from cross-validation that leaves whole groups out, never one variant of a
+kernel that is there in seven others: their covariance over all settings is what makes one probe tell of all
+others (`belief`). LightGBM's quantiles of those errors say for which workloads they are large; they are
+stretched until they hold the share of unseen workloads that they promise (split conformal prediction).
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def next_probe(
     2009).
 
     Each of some draws is taken for the truth in turn: the probe is imagined, the belief brought up to date, a
-        choice made and its cost
-    taken from that truth.
+    choice made and its cost taken from that truth.
     """
     n = belief.settings
     truths = belief.draws(FANTASIES, rng)
