@@ -27,9 +27,9 @@ from workbench.panels._core.live import LivePanel, unblock
 heard = {}
 class Panel(LivePanel):
     _esm = "export default { render() {} }"
-    def greeting(self): return {}, []
-    def news(self): return None
-    def heard(self, kind, content):
+    def snapshot(self): return {}, []
+    def changes(self): return None
+    def on_message(self, kind, content):
         heard[kind] = (time.monotonic(), threading.current_thread() is threading.main_thread())
 panel, plain = Panel(), Panel()
 plain.comm.__dict__.pop("_reply_subshell_for", None)       # as ipykernel would have it

@@ -598,7 +598,7 @@ def test_a_store_without_any_place_to_write_says_so(monkeypatch: pytest.MonkeyPa
     def nowhere() -> tuple[Path, str]:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(stores.places, "home", nowhere)
+    monkeypatch.setattr(stores._paths, "home", nowhere)
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "none"))
     assert Store().log().height == 0
     assert Store().messages() == [

@@ -16,7 +16,8 @@ import polars as pl
 import pytest
 
 import workbench.panels
-import workbench.tuning
+import workbench.tuning.api
+import workbench.tuning.state_machine
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import marks
@@ -535,7 +536,7 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
 
     class Begun:
         def begin(self) -> Begun:
-            monkeypatch.setattr(workbench.tuning, "latest", lambda: tuner)
+            monkeypatch.setattr(workbench.tuning.state_machine, "latest", lambda: tuner)
             return self
 
         def end(self) -> None:
@@ -545,8 +546,8 @@ def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
         begun.append((max_slowdown, objective))
         return Begun()
 
-    monkeypatch.setattr(workbench.tuning, "latest", lambda: None)
-    monkeypatch.setattr(workbench.tuning, "tune", tune)
+    monkeypatch.setattr(workbench.tuning.state_machine, "latest", lambda: None)
+    monkeypatch.setattr(workbench.tuning.api, "tune", tune)
     panel = ClocksPanel(live=True)
     said = Said(panel)
     assert panel.summary().splitlines() == ["Tuning", NOTHING]

@@ -601,8 +601,7 @@ def test_every_distribution_can_be_drawn(ran: ClusterPanel, name: str) -> None:
     ask(ran, "distribution", name="wait_h")
 
 
-def test_it_can_be_called_by_name_and_by_module() -> None:
-    from workbench.panels._views.cluster import panel as cluster
+def test_it_is_a_plain_function_of_panels() -> None:
+    import workbench.panels
 
-    assert isinstance(cluster(JOBS, nodes=4), ClusterPanel)
-    assert isinstance(cluster.cluster(JOBS, nodes=4), ClusterPanel)
+    assert isinstance(workbench.panels.cluster(JOBS, nodes=4), ClusterPanel)

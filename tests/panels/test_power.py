@@ -147,7 +147,7 @@ def test_an_answer_that_took_long_is_not_given_again_to_what_was_repeated_meanwh
         now_s[0] += 2 * base.GREET_AGAIN_S
         return greeting()
 
-    monkeypatch.setattr(view, "greeting", slow)
+    monkeypatch.setattr(view, "snapshot", slow)
     monkeypatch.setattr(base.time, "monotonic", lambda: now_s[0])
     for _ in range(3):
         hello(view, view="one")

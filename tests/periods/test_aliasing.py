@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.periods.online import aliasing, buffer
-from workbench.trace import ROWS
+from workbench.samples import ROWS
 
 STEP_S = 0.1
 

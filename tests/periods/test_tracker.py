@@ -19,9 +19,9 @@ from workbench.measurement.recorder import Recorder, as_rows
 from workbench.periods.detect import find_periods
 from workbench.periods.tracker import PeriodTracker
 from workbench.records import Level, Periods, Setting
+from workbench.samples import ROWS
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.trace import ROWS
 
 Simulated = Callable[..., Machine]
 Rows = np.ndarray

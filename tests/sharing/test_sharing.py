@@ -231,7 +231,7 @@ def test_a_verdict_is_no_surer_than_its_errors(
 
 def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: SharingEffect) -> None:
     jobs = tuple(
-        sharing.Job(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>")
+        sharing.SharedJob(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>")
     )
     shared = Shared(
         "GPU",

@@ -276,8 +276,7 @@ def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine,
 
 def test_random_sequences_with_faults_end_restored_or_say_what_is_left(own_locks: None) -> None:
     from benchmarks.frontier_apply import sequences
-
-    from .conftest import _without_nvml
+    from tests.conftest import _without_nvml
 
     _without_nvml()
     try:

@@ -999,7 +999,7 @@ def test_one_gpu_that_does_not_answer_does_not_keep_the_others_changed() -> None
             if self.broken:
                 raise Transient("busy")
 
-        def back(self) -> str:
+        def restore(self) -> str:
             if self.broken:
                 raise Transient("busy")
             self.changed = False

@@ -71,17 +71,19 @@ def measure(label: str | Callable[..., Any] = "") -> Any:
 
 
 def track(iterable: Iterable[T], label: str = "") -> Track[T]:
-    """Iterate as before, with the energy of every iteration: `for batch in (loop := track(loader)): ...`,
-    `loop.iterations`.
+    """Iterate as before, with the energy of every iteration in joules.
+
+    for batch in (loop := track(loader)): train(batch)
+    print(loop.iterations)
     """
     return session.current().meter_or_clock().track(iterable, label)
 
 
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
-    """The iterations of a stored measurement (or of the newest with this label or id): `.frame`, `.summary`,
-    `.periods`.
+    """The iterations of a stored measurement, or of the newest with this label or id.
 
-    The periods are found anew in its stored trace. Iterations that the training had marked stay as they were.
+    `.frame` has a row for each, `.summary` and `.periods` what is known of all. The periods are found anew in
+    its stored trace. Iterations that the training had marked stay as they were.
 
     Raises:
         UsageError: there is no such measurement.

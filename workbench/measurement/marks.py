@@ -140,8 +140,7 @@ def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
 
 
 def step() -> None:
-    """Say that an iteration of the training has ended (or begins): once per iteration, at the same place of
-    the loop.
+    """Mark the end (or the beginning) of a training iteration: once in each, at the same place of the loop.
 
     Every window that is open notes it: a `%%energy` cell, `workbench.measure`. Where none is, nothing
     happens.
@@ -156,9 +155,7 @@ def step() -> None:
 
 @contextlib.contextmanager
 def phase(kind: str) -> Iterator[None]:
-    """Say that this block is no iteration but an "evaluation", a "checkpoint" or whatever you call it; it
-    is counted apart.
-    """
+    """Mark this block as an "evaluation", a "checkpoint" or the like, counted apart from iterations."""
     begun = [(notebook, start_s) for notebook in _open if (start_s := notebook.now_s()) is not None]
     for notebook, start_s in begun:
         notebook.begun(start_s)
@@ -172,9 +169,7 @@ def phase(kind: str) -> Iterator[None]:
 
 
 def since_last(kind: str) -> None:
-    """Say that what ran since the last step (or phase) was this; for hooks that are called at its end
-    only.
-    """
+    """Mark what ran since the last step or phase as this kind; for hooks that are called at its end only."""
     for notebook in _open:
         notebook.since_last(kind)
 

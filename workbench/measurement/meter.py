@@ -26,7 +26,7 @@ from ..device.nvml import throttle_names
 from ..device.protocol import Device
 from ..errors import DeviceError, MeasurementError, UsageError, WorkbenchError
 from ..records import Edge, GpuMeasurement, Marks, Measurement, Periods, Process, Setting, Window
-from ..trace import ROWS
+from ..samples import ROWS
 from . import energy_estimate, marks
 from .recorder import Recorder
 from .sensor_updates import as_steps, by_readings, gaps, reaches

@@ -24,7 +24,7 @@ import numpy as np
 from .. import _processes
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
-from ..trace import ROWS
+from ..samples import ROWS
 from .sampler import LOST, RUNNING, Ring, Sampler
 
 if TYPE_CHECKING:

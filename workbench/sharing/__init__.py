@@ -65,8 +65,9 @@ def share(
     keep: bool = True,
     say: Say | None = print,
 ) -> Shared:
-    """Run two to four jobs on one GPU, measure each alone and all together, say whether they should share it,
-    and see them to their end.
+    """Run two to four jobs on one GPU, alone and together, and say whether they should share it.
+
+    They are seen to their end.
 
     Args:
         jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...trace import ROWS
+from ...samples import ROWS
 
 if TYPE_CHECKING:
     import polars as pl
