@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import Sweep
+from tools import physics_fits
+from tools.physics_fits import Sweep
 from workbench.simulation.catalogue import WORKLOADS, law
 from workbench.simulation.physics import Card
 
@@ -41,10 +41,10 @@ def main() -> None:
         "--quick", action="store_true", help="every third configuration, no refitted batch-size laws"
     )
     options = parser.parse_args()
-    paths = sorted((fitting.data_folder(options.data) / "zeus").glob("summary_power_*.csv"))
+    paths = sorted((physics_fits.data_folder(options.data) / "zeus").glob("summary_power_*.csv"))
     if not paths:
         raise SystemExit(
-            f"no zeus/summary_power_*.csv in {fitting.data_folder(options.data)}; give --data DIR"
+            f"no zeus/summary_power_*.csv in {physics_fits.data_folder(options.data)}; give --data DIR"
         )
     figures = {path.stem.removeprefix("summary_power_"): measure(path, quick=options.quick) for path in paths}
     for gpu, figure in figures.items():
@@ -55,9 +55,9 @@ def main() -> None:
 
 def measure(path: Path, *, quick: bool = False) -> dict:
     """All figures of one trace file."""
-    sweeps = [sweep for sweep in fitting.read_sweeps(path) if len(sweep.limits_w) >= 3]
-    calibration = [sweep for sweep in sweeps if sweep.workload in fitting.CALIBRATION]
-    card = fitting.fit_card(calibration[::3] if quick else calibration)
+    sweeps = [sweep for sweep in physics_fits.read_sweeps(path) if len(sweep.limits_w) >= 3]
+    calibration = [sweep for sweep in sweeps if sweep.workload in physics_fits.CALIBRATION]
+    card = physics_fits.fit_card(calibration[::3] if quick else calibration)
     tested = sweeps[::3] if quick else sweeps
     figures = {
         "card": {name: getattr(card, name) for name in ("static_w", "gap_w", "knee", "v_knee", "x_min")},
@@ -66,7 +66,7 @@ def measure(path: Path, *, quick: bool = False) -> dict:
             for name, predictor in predictors(card).items()
         },
     }
-    if known := fitting.card_of(path):
+    if known := physics_fits.card_of(path):
         figures["batch_size_law"] = summary(law_errors(known, sweeps))
         if not quick:
             figures["batch_size_law_held_out"] = summary(held_out_batch_errors(known, sweeps))
@@ -80,7 +80,7 @@ def predictors(card: Card) -> dict[str, Predictor]:
     """Three ways to foretell time and power at some limits from a sweep at others."""
 
     def physics(known: Sweep, limits_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return fitting.predict(card, fitting.fit_sweep(card, known), limits_w)
+        return physics_fits.predict(card, physics_fits.fit_sweep(card, known), limits_w)
 
     def interpolation(known: Sweep, limits_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         lines = (np.interp(limits_w, known.limits_w, values) for values in (known.time_s, known.power_w))
@@ -106,8 +106,8 @@ def law_errors(card: Card, sweeps: list[Sweep]) -> dict[str, Errors]:
     errors: dict[str, Errors] = {}
     for workload in WORKLOADS.values():
         errors[workload.key] = {"time": [], "power": []}
-        for sweep in fitting.traced(workload.key, sweeps):
-            collect(errors[workload.key], fitting.predict_law(card, law(card, workload), sweep), sweep)
+        for sweep in physics_fits.traced(workload.key, sweeps):
+            collect(errors[workload.key], physics_fits.predict_law(card, law(card, workload), sweep), sweep)
     return errors
 
 
@@ -115,27 +115,27 @@ def held_out_batch_errors(card: Card, sweeps: list[Sweep]) -> dict[str, Errors]:
     """Errors at every second batch size of a law fitted to the others."""
     errors: dict[str, Errors] = {}
     for key in WORKLOADS:
-        mine = fitting.traced(key, sweeps)
+        mine = physics_fits.traced(key, sweeps)
         errors[key] = {"time": [], "power": []}
         if len(mine) < 3:
             continue
-        refitted = fitting.fit_law(card, mine[::2])
+        refitted = physics_fits.fit_law(card, mine[::2])
         for sweep in mine[1::2]:
-            collect(errors[key], fitting.predict_law(card, refitted, sweep), sweep)
+            collect(errors[key], physics_fits.predict_law(card, refitted, sweep), sweep)
     return errors
 
 
 def collect(errors: Errors, predicted: tuple[np.ndarray, np.ndarray], measured: Sweep) -> None:
     """Append a sweep's errors."""
-    errors["time"] += fitting.percent_errors(predicted[0], measured.time_s).tolist()
-    errors["power"] += fitting.percent_errors(predicted[1], measured.power_w).tolist()
+    errors["time"] += physics_fits.percent_errors(predicted[0], measured.time_s).tolist()
+    errors["power"] += physics_fits.percent_errors(predicted[1], measured.power_w).tolist()
 
 
 def summary(errors: dict[str, Errors]) -> dict[str, dict[str, float]]:
     """Mean percent errors by workload, over all, and over those that took no part in fitting the card."""
     groups = {key: [key] for key in sorted(errors) if errors[key]["time"]}
     groups["all"] = list(groups)
-    groups["never fitted"] = [key for key in groups if key not in (*fitting.CALIBRATION, "all")]
+    groups["never fitted"] = [key for key in groups if key not in (*physics_fits.CALIBRATION, "all")]
     pooled = {
         name: {what: [error for key in keys for error in errors[key][what]] for what in ("time", "power")}
         for name, keys in groups.items()

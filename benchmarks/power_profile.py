@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks import common, fitting
+from benchmarks import common
+from tools import physics_fits
 from workbench.search.clocks.power_profile import SETTLE_S, PowerProfile, Slice
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.simulation import catalogue
@@ -76,7 +77,7 @@ def simulated(step_w: float, *, quick: bool) -> list[Truth]:
 def traced(path: Path) -> list[Truth]:
     """The measured epochs of a card, cut into iterations; their own scatter is in the table."""
     found = []
-    for sweep in fitting.read_sweeps(path):
+    for sweep in physics_fits.read_sweeps(path):
         if len(sweep.limits_w) < 4:
             continue
         order = np.argsort(-sweep.limits_w)

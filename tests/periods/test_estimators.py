@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,7 +131,22 @@ def test_a_damaged_or_foreign_model_file_is_refused_with_the_way_out(
     monkeypatch.setattr(ranker.resources, "files", lambda package: tmp_path)
     ranker.shipped.cache_clear()
     try:
-        with pytest.raises(WorkbenchError, match=f"{said}.*fit_periods"):
+        with pytest.raises(WorkbenchError, match=f"{said}.*fit_period_ranker"):
             ranker.shipped()
+    finally:
+        ranker.shipped.cache_clear()
+
+
+def test_a_model_file_predicts_the_same_with_and_without_the_record_of_its_making(tmp_path, monkeypatch) -> None:
+    source = Path(ranker.__file__).with_name(ranker.FILE)
+    stored = json.loads(gzip.decompress(source.read_bytes()))
+    assert stored.pop("about")["command"].startswith("python -m tools.fit_period_ranker")
+    case = describe(on_grid(*sine()))[:2]
+    expected = ranker.shipped()(*case)
+    (tmp_path / ranker.FILE).write_bytes(gzip.compress(json.dumps(stored).encode()))
+    monkeypatch.setattr(ranker.resources, "files", lambda package: tmp_path)
+    ranker.shipped.cache_clear()
+    try:
+        assert np.array_equal(ranker.shipped()(*case), expected)
     finally:
         ranker.shipped.cache_clear()

@@ -1,7 +1,7 @@
 """The GPUs and the training workloads the simulator knows.
 
 The batch-size laws, the A100's voltage curve and the RTX 3080 Ti come out of `python -m
-benchmarks.fit_catalogue`. Where a card's numbers are stated or scaled instead, its comment says so: trust it
+tools.fit_catalogue`. Where a card's numbers are stated or scaled instead, its comment says so: trust it
 for shape, not for watts.
 """
 

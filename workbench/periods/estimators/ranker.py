@@ -2,8 +2,9 @@
 `features`.
 
 Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals
-(stacking, Wolpert 1992). Trained by `python -m benchmarks.fit_periods` on jobs of `simulation.traces` only; a
-table maps scores to shares that came true.
+(stacking, Wolpert 1992).
+Trained by `python -m tools.fit_period_ranker` on generated jobs only; a table maps scores to shares that came
+true. The file begins with how it was made ("about"), which nothing here reads.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .features import NAMES
 
 Array = np.ndarray[Any, Any]
 FILE = "ranker.json.gz"
-REMEDY = "`python -m benchmarks.fit_periods` makes it anew"
+REMEDY = "`python -m tools.fit_period_ranker` makes it anew"
 ERROR = "error"
 STAGES = ("iteration_alone", "level_alone", "iteration", "level")
 RIVAL_NAMES = (
@@ -62,7 +63,6 @@ class Ranker:
     # what the foretold errors must be stretched by to hold 90 % of those of unseen cases (split conformal
     # prediction)
     wider: float
-    about: dict[str, Any]
 
     def __call__(self, periods_s: Array, features: Array) -> tuple[Array, Array]:
         """Probabilities (n,) that each candidate is the iteration, and that it is any level of the job."""
@@ -143,4 +143,4 @@ def shipped() -> Ranker:
         raise WorkbenchError(f"the period ranker {FILE} was made for other features; {REMEDY}")
     boosters = {name: lightgbm.Booster(model_str=stored["boosters"][name]) for name in (*STAGES, ERROR)}
     tables = {name: (np.array(x), np.array(y)) for name, (x, y) in stored["tables"].items()}
-    return Ranker(boosters, tables, stored["wider"], stored["about"])
+    return Ranker(boosters, tables, stored["wider"])

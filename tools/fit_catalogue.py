@@ -1,6 +1,6 @@
 """Fit the simulator's catalogue to measured traces and print the numbers to paste into it.
 
-    python -m benchmarks.fit_catalogue --data DIR
+    python -m tools.fit_catalogue --data DIR
 
 Reads what it finds of: Zeus NSDI'23 power-limit traces (`zeus/summary_power_*.csv`), Perseus SOSP'24 pipeline
 stages on A100 (`clocks/perseus_a100_sxm_*.csv`), kernels over both clocks of an RTX 3080 Ti
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import astuple
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import fitting
-from benchmarks.fitting import data_folder
+from tools import physics_fits
+from tools.physics_fits import data_folder
 from workbench.simulation.catalogue import CARDS, WORKLOADS, Law
 from workbench.simulation.physics import Card
 
@@ -28,22 +29,28 @@ def main() -> None:
     data = data_folder(parser.parse_args().data)
 
     for path in sorted((data / "zeus").glob("summary_power_*.csv")):
-        sweeps = fitting.read_sweeps(path)
-        print_card(path.stem, fitting.fit_card([s for s in sweeps if s.workload in fitting.CALIBRATION]))
-        if card := fitting.card_of(path):
+        print(source(path))
+        sweeps = physics_fits.read_sweeps(path)
+        calibration = [each for each in sweeps if each.workload in physics_fits.CALIBRATION]
+        print_card(path.stem, physics_fits.fit_card(calibration))
+        if card := physics_fits.card_of(path):
             for workload in WORKLOADS:
-                if mine := fitting.traced(workload, sweeps):
-                    law = fitting.fit_law(card, mine)
+                if mine := physics_fits.traced(workload, sweeps):
+                    law = physics_fits.fit_law(card, mine)
                     print(law_line(card, workload, law), comment(*law_errors(card, law, mine)))
 
-    if stages := fitting.read_pipeline_stages(data / "clocks"):
-        card, residuals = fitting.fit_voltage_curve(CARDS["A100"], stages)
+    if stages := physics_fits.read_pipeline_stages(data / "clocks"):
+        card, residuals = physics_fits.fit_voltage_curve(CARDS["A100"], stages)
+        for path in physics_fits.pipeline_stage_files(data / "clocks"):
+            print(source(path))
         print_card(f"A100, {len(stages)} pipeline stages", card)
         print(comment(*100 * np.abs(np.expm1(residuals)).mean(axis=1)))
 
     if (path := data / "clocks" / "rtx3080ti_kernels.csv").exists():
         known = CARDS["RTX3080TI"]
-        card, residuals = fitting.fit_two_clocks(known, fitting.read_kernels(path, known.power_limit_w[1]))
+        print(source(path))
+        kernels = physics_fits.read_kernels(path, known.power_limit_w[1])
+        card, residuals = physics_fits.fit_two_clocks(known, kernels)
         print_card("RTX 3080 Ti", card)
         print(f"  overlap={card.overlap:.2f} clocked_share={card.clocked_share:.3f}", end=" ")
         print(f"mem_dynamic_w={card.mem_dynamic_w:.1f}", end=" ")
@@ -51,11 +58,16 @@ def main() -> None:
         print(comment(*100 * np.abs(np.expm1(residuals)).mean(axis=1)))
 
 
-def law_errors(card: Card, law: Law, sweeps: list[fitting.Sweep]) -> tuple[float, float]:
+def source(path: Path) -> str:
+    """A file that a fit read, with its hash, as a comment for the catalogue."""
+    return f"# {path.name}: sha256 {sha256(path.read_bytes()).hexdigest()}"
+
+
+def law_errors(card: Card, law: Law, sweeps: list[physics_fits.Sweep]) -> tuple[float, float]:
     """Mean percent error of time and of power of a law over sweeps."""
-    pairs = [(fitting.predict_law(card, law, sweep), sweep) for sweep in sweeps]
-    time = [fitting.percent_errors(predicted[0], sweep.time_s) for predicted, sweep in pairs]
-    power = [fitting.percent_errors(predicted[1], sweep.power_w) for predicted, sweep in pairs]
+    pairs = [(physics_fits.predict_law(card, law, sweep), sweep) for sweep in sweeps]
+    time = [physics_fits.percent_errors(predicted[0], sweep.time_s) for predicted, sweep in pairs]
+    power = [physics_fits.percent_errors(predicted[1], sweep.power_w) for predicted, sweep in pairs]
     return float(np.concatenate(time).mean()), float(np.concatenate(power).mean())
 
 

@@ -1,9 +1,9 @@
 """Train the ranker of iteration periods on simulated jobs, and show what it learned.
 
-    # a quarter of an hour on two cores; writes workbench/periods/estimators/ranker.json.gz
-    python -m benchmarks.fit_periods
-    python -m benchmarks.fit_periods --leave-out        # the score on each family when training never saw it
-    python -m benchmarks.fit_periods --cases 500        # a try
+    python -m tools.fit_period_ranker              # a quarter of an hour on two cores; writes
+                                                        workbench/periods/estimators/ranker.json.gz
+    python -m tools.fit_period_ranker --leave-out  # the score on each family when training never saw it
+    python -m tools.fit_period_ranker --cases 500  # a try
 
 Everything is drawn from `benchmarks.fixtures.traces`; no recorded or published trace takes part.
 """
@@ -16,7 +16,8 @@ import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from workbench.periods.estimators.signals import SignalGrid, on_grid
 Array = np.ndarray[Any, Any]
 SEED = 31
 CASES = 24_000
+COMMAND = "python -m tools.fit_period_ranker"
 TOLERANCE = 0.05
 FOLDS = 3
 HOME = Path(__file__).resolve().parents[1]
@@ -87,6 +89,17 @@ class Table:
             self.doubts,
             self.errors,
         )
+
+    @property
+    def sha256(self) -> str:
+        """A hash of all columns."""
+        found = sha256()
+        for column in fields(self):
+            values = getattr(self, column.name)
+            # Names are hashed as text: the width NumPy stores them in follows the longest of them.
+            content = "\n".join(values).encode() if values.dtype.kind == "U" else values.tobytes()
+            found.update(f"{column.name} {values.shape} ".encode() + content)
+        return found.hexdigest()
 
     @property
     def groups(self) -> Iterator[slice]:
@@ -309,7 +322,7 @@ def save(
             for name, booster in boosters.items()
         },
     }
-    file = HOME / "workbench" / "periodicity" / FILE
+    file = HOME / "workbench" / "periods" / "estimators" / FILE
     file.write_bytes(gzip.compress(json.dumps(stored).encode(), 9, mtime=0))
     return file
 
@@ -359,7 +372,15 @@ def main() -> None:
         boosters, tables, unseen = train(data)
         result = scored(data, unseen)
         print(f"cases that took no part in their fit: {result}")
-        about = {"seed": SEED, "cases": options.cases, "unseen": result}
+        about = {
+            "command": f"{COMMAND} --cases {options.cases}",
+            "data": "cases of benchmarks.fixtures.traces, drawn and described by the command",
+            "data_sha256": data.sha256,
+            "lightgbm": lightgbm.__version__,
+            "seed": SEED,
+            "cases": options.cases,
+            "unseen": result,
+        }
         print(f"written: {save(boosters, tables, stretch(data.doubts, data.errors), about)}")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))

@@ -267,6 +267,11 @@ class Kernel:
     limit_w: float
 
 
+def pipeline_stage_files(folder: Path) -> list[Path]:
+    """Perseus' A100 SXM profiles in a folder."""
+    return sorted(folder.glob("perseus_a100_sxm_*.csv"))
+
+
 def read_pipeline_stages(folder: Path, *, highest_mhz: int = 1350) -> list[Kernel]:
     """Forward and backward passes of Perseus' A100 SXM profiles; stages that share one measurement count
     once.
@@ -274,7 +279,7 @@ def read_pipeline_stages(folder: Path, *, highest_mhz: int = 1350) -> list[Kerne
     Above `highest_mhz` those cards sat at a power limit the data does not tell.
     """
     stages: dict[tuple[float, ...], Kernel] = {}
-    for path in sorted(folder.glob("perseus_a100_sxm_*.csv")):
+    for path in pipeline_stage_files(folder):
         rows = pl.read_csv(path).filter(pl.col("frequency") <= highest_mhz).sort("frequency")
         for (stage, instruction), part in sorted(rows.group_by("stage", "instruction")):
             time_s, clocks = part["time"].to_numpy(), tuple(part["frequency"].to_list())
