@@ -49,20 +49,6 @@ class Capability:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Sensor:
-    """How a device's readings behave, found by watching them (nvml.h; Yang et al., arXiv 2312.02741).
-
-    Update periods in seconds; `power_window_s` is the averaging window behind one reading of instantaneous
-    power.
-    """
-
-    power_update_s: float
-    power_window_s: float
-    counter_update_s: float | None
-    power_field: str = "power.draw.instant"
-
-
 class Sample(NamedTuple):
     """One look at a GPU. NaN marks what this GPU does not tell; `throttle` holds NVML's clock event reason
     bits.

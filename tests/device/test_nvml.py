@@ -83,16 +83,10 @@ def test_a_device_knows_its_name_place_and_limits(stepped: Machine) -> None:
     assert limits.mem_clocks_mhz == (877,)
     assert limits.sm_clocks_mhz == {877: CARDS["V100"].sm_clocks_mhz}
     assert repr(device) == f"<GPU 0: {device.name}, {device.uuid}>"
-    assert nvml.driver_version() == "580.00 simulated"
 
 
 def test_a_door_that_is_opened_twice_is_one_room(stepped: Machine) -> None:
-    assert (
-        open_device("sim:V100").uuid
-        == open_device(0).uuid
-        == devices()[0].uuid
-        == nvml.open_pci("10:00.0").uuid
-    )
+    assert open_device("sim:V100").uuid == open_device(0).uuid == devices()[0].uuid
 
 
 def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine]) -> None:

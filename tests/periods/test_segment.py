@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import UsageError
 from workbench.periods.energy_curve import energy_curve
-from workbench.periods.segment import SCHEMA, compare, from_marks, iterations, per_iteration, rate
+from workbench.periods.segment import SCHEMA, compare, from_marks, iterations, per_iteration
 from workbench.records import IterationSummary, Level, Marks, Periods, Phase
 
 GAP_W, BUSY_W = 60.0, 200.0
@@ -389,17 +389,6 @@ def test_a_best_guess_is_not_sure_and_says_why() -> None:
     guess = Periods(known(1.0).levels, sure=False, reason="too short: 10 s")
     summary = per_iteration(iterations(trace, guess), periods=guess)
     assert (summary.sure, summary.reason, summary.count) == (False, "too short: 10 s", 10)
-
-
-def test_a_rate_needs_steps_and_the_counter_only() -> None:
-    times = np.arange(0.0, 20.0, 0.1)
-    trace = pl.DataFrame(
-        {"time_s": times, "tick_s": times, "energy_j": 150.0 * times, "power_w": np.full(200, 150.0)}
-    )
-    summary = rate(trace, np.arange(0.0, 20.0, 0.5).tolist(), 5.2, 10.1)
-    assert (summary.count, summary.seconds, summary.energy_j) == (9, pytest.approx(0.5), pytest.approx(75.0))
-    with pytest.raises(UsageError, match=r"1 marks lie between 5\.2 and 5\.9 s and at least 2 are needed"):
-        rate(trace, [5.5, 6.0], 5.2, 5.9)
 
 
 # both

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.errors import UnknownGpu
 from workbench.simulation.catalogue import CARDS, WORKLOADS, card, evaluation, fits, iteration, law
-from workbench.simulation.physics import Card, Load, clock_at_most, idle_power_w, nearest_clock, operate
+from workbench.simulation.physics import Card, Load, clock_at_most, nearest_clock, operate
 
 DATA = Path(os.environ.get("WORKBENCH_DATA") or Path(__file__).parents[3] / "shared" / "data")
 LOADS = (Load(0.8, 0.12, 200.0), Load(0.2, 0.5, 120.0), Load(0.5, 0.5, 350.0), Load(0.0, 1.0, 150.0))
@@ -142,7 +142,7 @@ def test_a_card_is_as_the_driver_would_list_it(gpu: Card):
     assert low < default <= high
     assert list(gpu.sm_clocks_mhz) == sorted(set(gpu.sm_clocks_mhz), reverse=True)
     assert list(gpu.mem_clocks_mhz) == sorted(set(gpu.mem_clocks_mhz), reverse=True)
-    assert 0 < idle_power_w(gpu) < gpu.gap_w < low
+    assert 0 < gpu.idle_w < gpu.gap_w < low
     assert len(gpu.mem_static_w) in (0, len(gpu.mem_clocks_mhz))
     assert len(gpu.mem_top_sm_mhz) in (0, len(gpu.mem_clocks_mhz))
 

@@ -179,12 +179,6 @@ def real_library_loaded() -> bool:
     return nvml.nvmlLib is not None and not library_is_simulated()
 
 
-def driver_version() -> str:
-    initialise()
-    with translated("asking the driver's version"):
-        return str(nvml.nvmlSystemGetDriverVersion())
-
-
 def count() -> int:
     """How many GPUs the driver shows this process."""
     initialise()
@@ -738,13 +732,6 @@ def open_uuid(uuid: str) -> NvmlDevice:
         device = NvmlDevice(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
     device.note = "this is a MIG instance: power and energy are those of its whole GPU"
     return device
-
-
-def open_pci(pci_bus_id: str) -> NvmlDevice:
-    """The device at a PCI bus id such as 00000000:3B:00.0 or 3b:00.0."""
-    initialise()
-    with translated(f"opening GPU {pci_bus_id}"):
-        return NvmlDevice(nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id))
 
 
 def identities() -> list[tuple[str, str, str]]:

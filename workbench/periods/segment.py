@@ -28,7 +28,7 @@ from scipy.special import stdtrit
 
 from ..errors import UsageError
 from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
-from .energy_curve import energy_curve, step_j
+from .energy_curve import energy_curve
 from .estimators.alignment import Alignment, align
 
 Array = np.ndarray[Any, Any]
@@ -432,24 +432,6 @@ def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: f
     return LevelCost(
         name, count, time_s, energy_j, time_s / count, None if energy_j is None else energy_j / count, every
     )
-
-
-def rate(trace: pl.DataFrame, marks_s: Sequence[float], from_s: float, to_s: float) -> IterationSummary:
-    """Seconds and joules per iteration in a stretch of time, from the count of steps and the energy counter
-    alone.
-
-    For who tries settings on a running job: no detection, and a few seconds do. Only whole iterations count.
-
-    Raises:
-        UsageError: fewer than two marks lie in the stretch.
-    """
-    inside = [at for at in marks_s if from_s <= at <= to_s]
-    if len(inside) < 2:
-        raise UsageError(
-            f"{len(inside)} marks lie between {from_s:g} and {to_s:g} s and at least 2 are needed; wait for "
-            "longer, or check that step() is called once per iteration"
-        )
-    return per_iteration(from_marks(trace, inside), source="marks", own_error_j=step_j(trace))
 
 
 # both, against one another

@@ -182,16 +182,6 @@ def operate(
     return OperatingPoint(clock, mem_clock, power_w, _time(card, load, x, u), capped)
 
 
-def idle_power_w(card: Card) -> float:
-    """Power with no job on the card."""
-    return card.idle_w
-
-
-def steady_temperature_c(card: Card, power_w: float) -> float:
-    """Temperature the card settles at under a constant power."""
-    return card.idle_c + card.degrees_per_w * max(0.0, power_w - card.idle_w)
-
-
 def voltage(card: Card, x: float) -> float:
     """Core voltage at relative SM clock `x`, relative to the highest clock's."""
     if x <= card.knee:

@@ -517,11 +517,6 @@ class MachineState:
                 end_s = segment.start_s
         return found
 
-    def ring_bytes(self, gpu: int) -> memoryview:
-        """The ring as raw memory, for bulk writers and tests."""
-        start = self._base(gpu) + RING_AT
-        return memoryview(self._map)[start : start + RING * SEGMENT.size]
-
     def total_segments(self, gpu: int) -> int:
         return int(struct.unpack_from("<Q", self._map, self._base(gpu) + TOTAL_AT)[0])
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import SimulationError
@@ -208,11 +208,6 @@ def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant
             )
         )
     return found
-
-
-def running(tenants: Iterable[Tenant], at_s: float, grace_s: float) -> list[Tenant]:
-    """Those that have work queued, or had so a moment ago."""
-    return [tenant for tenant in tenants if tenant.until_s + grace_s > at_s]
 
 
 def grace_s(state: MachineState) -> float:

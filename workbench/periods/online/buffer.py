@@ -38,10 +38,6 @@ class Memory:
         self._seen = self._high = 0
         self.newest_s = -math.inf
 
-    @property
-    def nbytes(self) -> int:
-        return self._rows.nbytes
-
     def add(self, rows: Array) -> None:
         """Append at most `CAPACITY` rows; those that are not newer than all before are left out."""
         if not rows["time_s"][0] > self.newest_s:  # asked for twice: a recorder's edges belong to both sides
