@@ -9,7 +9,7 @@ import pytest
 
 from workbench.errors import MeasurementError, UsageError
 from workbench.records import GpuMeasurement, Measurement
-from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost, cost_of
+from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost, check_measured
 
 ALL = [ZeusCost(0.3, 250), Energy(), Time(), EnergyDelay(1), EnergyDelay(2), EnergyWithin(1e9, 1.0)]
 
@@ -61,10 +61,4 @@ def test_an_eta_outside_0_to_1_is_refused_in_words(eta: float) -> None:
 @pytest.mark.parametrize(("time_s", "energy_j"), [(math.nan, 1.0), (-1.0, 1.0), (1.0, math.inf), (1.0, -2.0)])
 def test_what_cannot_have_been_measured_is_refused(time_s: float, energy_j: float) -> None:
     with pytest.raises(MeasurementError, match="not recorded"):
-        cost_of(measured(time_s, energy_j), Energy())
-
-
-def test_a_measurement_without_energy_has_only_a_time() -> None:
-    assert cost_of(measured(7.0, None), Time()) == 7.0
-    with pytest.raises(MeasurementError, match="Time"):
-        cost_of(measured(7.0, None), ZeusCost(0.5, 250))
+        check_measured(time_s, energy_j)

@@ -204,10 +204,6 @@ def test_one_point_is_a_frontier() -> None:
     assert frontier.hull(points((1, 2))).height == 1
 
 
-def test_what_is_not_valid_can_be_left_out() -> None:
-    assert frontier.valid(points((1, 2), (math.nan, 2), (1, -1))).height == 1
-
-
 def test_a_negative_error_is_refused() -> None:
     with pytest.raises(UsageError, match="standard error is 0 or more"):
         frontier.membership(points((1, 2), time_sd_s=[-1.0]))

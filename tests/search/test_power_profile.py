@@ -194,15 +194,6 @@ def test_a_limit_that_cannot_be_set_is_left_out() -> None:
     assert profile.next_slice() == Done("no limit can be set: held by another process")
 
 
-def test_a_changed_workload_is_noticed_and_scatter_is_not() -> None:
-    profile = PowerProfile(LIMITS_W, Energy())
-    drive(profile)
-    time_s = truth(150)[0]
-    assert not profile.drifted(150.0, 1.03 * time_s)
-    assert profile.drifted(150.0, 1.2 * time_s)
-    assert profile.drifted(150.0, time_s / 1.2)
-
-
 def test_a_profile_ends_when_it_has_taken_its_time() -> None:
     profile = PowerProfile(np.arange(100, 251, 5), Energy(), budget_s=1.0)
     done = drive(profile)

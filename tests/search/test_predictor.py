@@ -222,7 +222,6 @@ def test_a_probe_of_two_numbers_by_hand() -> None:
     )
     assert after.mean[:2] == pytest.approx([1.0, 0.5], abs=1e-6)
     assert after.sd[:2] == pytest.approx([0.0, np.sqrt(0.75)], abs=1e-3)
-    assert GaussianPosterior(np.zeros(4), factor).left_over(0) == pytest.approx(after.sd, abs=1e-3)
 
 
 def test_draws_scatter_as_the_standard_deviations_say(model: ClockModel) -> None:

@@ -60,10 +60,6 @@ class FreeNodes:
                 return free_gpus(node, job.num_gpus)
         return None
 
-    def empty_awake(self) -> int:
-        """How many awake nodes have no job."""
-        return sum(len(kind.buckets[kind.gpus]) for kind in self._types)
-
 
 def free_gpus(node: Node, count: int) -> list[Gpu]:
     """The first so many free GPUs of a node that has them."""

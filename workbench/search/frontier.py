@@ -58,15 +58,6 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
     return points
 
 
-def valid(points: pl.DataFrame) -> pl.DataFrame:
-    """The rows that `check` takes; the rest is dropped."""
-    return points.filter(
-        pl.all_horizontal(
-            pl.col(name).cast(pl.Float64).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j")
-        )
-    )
-
-
 def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
     """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio
     and Preparata, 1975).

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import MeasurementError, UsageError
-from ..records import Measurement
 
 
 class Objective(Protocol):
@@ -129,24 +128,6 @@ class EnergyWithin:
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         allowed = np.asarray(time_s) <= self.slowdown * self.reference_time_s * (1 + 1e-9)
         return np.where(allowed, energy_j, np.inf)[()]
-
-
-def cost_of(measurement: Measurement, objective: Objective) -> float:
-    """The cost of one measurement.
-
-    Raises:
-        MeasurementError: its energy is not known, or time or energy is no number or negative.
-    """
-    energy_j = measurement.energy_j
-    if energy_j is None:
-        if not isinstance(objective, Time):
-            raise MeasurementError(
-                f"'{measurement.label}' has no energy; minimise time with Time(), or measure on a GPU that "
-                "tells energy"
-            )
-        energy_j = 0.0
-    check_measured(measurement.time_s, energy_j)
-    return float(objective.cost(measurement.time_s, energy_j))
 
 
 def check_measured(time_s: float, energy_j: float) -> None:

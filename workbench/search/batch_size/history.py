@@ -14,7 +14,6 @@ epochs done, target not reached), "crashed" (out of memory, an error).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -391,10 +390,3 @@ class Evidence:
 
 MILESTONE_RUNS = 200
 DRIFT_TIME = 1.15  # an epoch that takes so much more or less than it was profiled is of another job
-
-
-def allowed_states(states: Sequence[str]) -> None:
-    """Say which state is none."""
-    for state in states:
-        if state not in STATES:
-            raise UsageError(f"'{state}' is no state of a run; it is one of {', '.join(STATES)}")

@@ -260,15 +260,6 @@ class PowerProfile:
             bool(np.isin(best, self._measured()[0])),
         )
 
-    def drifted(self, limit_w: float, iteration_s: float, *, by: float = 0.05) -> bool:
-        """Whether iterations at a limit take another time than this profile says: the workload has
-        changed; profile it anew.
-        """
-        expected_s = float(self.curve.time_s[self._column(limit_w)])
-        return abs(math.log(iteration_s / expected_s)) > math.log1p(by) + Z * float(
-            np.std(np.log(self.curve.times_s[:, self._column(limit_w)]))
-        )
-
     # what to do next
 
     def next_slice(self) -> Slice | Done:

@@ -13,7 +13,6 @@ import numpy as np
 from ....cluster.scenario import LABELS, UNITS, Scenario, label
 from ....cluster.views import DISTRIBUTIONS, PolicyRow, RunOutcome, Spread, rounded, rows
 
-COURSES = ("hours", "hosting", "awake", "power_kw", "running", "queued")
 HEADS: tuple[tuple[str, str], ...] = (
     ("policy", "who decides"),
     ("energy", "of all nodes until the last job ends; in brackets the standard deviation from draw to draw"),
@@ -66,8 +65,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class PolicyCurve:
-    """A policy in the plots of time and of shares: columns of `COURSES` and of `DISTRIBUTIONS`; jobs that are
-    worth a look, and whether it can be looked into.
+    """A policy in the plots of time and of shares: columns of `views.course` and of `DISTRIBUTIONS`;
+    jobs that are worth a look, and whether it can be looked into.
     """
 
     policy: str

@@ -29,7 +29,6 @@ SHORT_S = 3.0  # of a cell whose iterations are not worth a word
 DECIDE_S = 2.0  # after which the busiest of several GPUs is known
 
 Told = tuple[dict[str, Any], list[Table]]
-TABLES = ("spans", "folded", "shape", "spectrum")
 
 
 class PeriodFollower:

@@ -65,18 +65,6 @@ class GaussianPosterior:
         left, sizes, _ = np.linalg.svd(self.factor, full_matrices=False)
         return GaussianPosterior(self.mean, left * sizes)
 
-    def left_over(self, row: int, error: float = 0.0) -> Array:
-        """Standard deviations of all settings if `row` were measured, before it is."""
-        at = np.array([row, row + self.settings])
-        reach = self.factor[at]
-        cover = reach @ reach.T + (error**2 + NUGGET**2) * np.eye(2)
-        moved = self.factor @ reach.T @ np.linalg.inv(np.linalg.cholesky(cover)).T
-        return np.asarray(np.sqrt(np.maximum(np.sum(self.factor**2, axis=1) - np.sum(moved**2, axis=1), 0)))
-
-    def most_telling(self, among: Sequence[int], error: float = 0.0) -> int:
-        """The setting whose probe leaves the least standard deviation in the mean over all settings."""
-        return min(among, key=lambda row: float(self.left_over(row, error).mean()))
-
     def draws(self, count: int, rng: np.random.Generator) -> Array:
         """Equally likely surfaces, (count, 2 * settings)."""
         return np.asarray(self.mean + rng.standard_normal((count, self.factor.shape[1])) @ self.factor.T)
