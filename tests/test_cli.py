@@ -14,11 +14,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from workbench._processes import runs as alive
 from workbench.cli import main
 from workbench.measurement import session as sessions
 from workbench.measurement.store import Store
 from workbench.simulation.machine import Machine, attached
-from workbench.simulation.state import ENVIRONMENT_VARIABLE, alive
+from workbench.simulation.state import ENVIRONMENT_VARIABLE
 
 Simulated = Callable[..., Machine]
 PYTHON = sys.executable

@@ -1,7 +1,8 @@
 """Where the workbench keeps things: measurements, journals of changed settings, locks.
 
 `WORKBENCH_HOME` overrides the per-user directory. Where that cannot be written to, a directory of this user
-under the system's temporary one serves, and `home()` says so. Standard library only.
+under the system's temporary one serves, and `home()` says so. Standard library only, but where a directory is
+made for the first time.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ def wanted_home() -> Path:
     """The per-user directory that is meant to be used."""
     if chosen := os.environ.get("WORKBENCH_HOME"):
         return Path(chosen)
+    # Version 0.1 kept to the rules of Linux on every system: what it left is found and goes on being used.
     base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    return Path(base) / _NAME
+    if (older := Path(base) / _NAME).is_dir():
+        return older
+    import platformdirs
+
+    return platformdirs.user_data_path(_NAME, appauthor=False)
 
 
 def home() -> tuple[Path, str]:

@@ -21,8 +21,8 @@ except ImportError:  # Windows: process ids alone tell
     fcntl = None  # type: ignore[assignment]
 
 
-def runs(pid: int, started: str) -> bool:
-    """Whether a process that started then still runs (and not another one under its number)."""
+def runs(pid: int, started: str = "") -> bool:
+    """Whether a process still runs, and not another under its number where it is known when it started."""
     now = started_at(pid)
     return bool(now) and (not started or now == started)
 
@@ -38,6 +38,8 @@ def started_at(pid: int) -> str:
             return ""
     try:
         os.kill(pid, 0)
+    except PermissionError:  # another user's
+        return "running"
     except OSError:
         return ""
     return "running"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from workbench import _paths
-from workbench._processes import boot_id
+from workbench._processes import boot_id, runs
 from workbench.device import lease, restore, watchdog
 from workbench.device.discovery import open_device
 from workbench.device.journal import Journal
@@ -26,7 +26,6 @@ from workbench.device.nvml import NvmlDevice
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from workbench.records import Setting
 from workbench.simulation.machine import Machine
-from workbench.simulation.state import alive
 
 Simulated = Callable[..., Machine]
 SET_LIMIT, LOCK_SM, RESET_SM = (
@@ -562,7 +561,7 @@ def test_a_process_that_ends_without_restoring_has_restored(
     process.communicate("\n", timeout=60)
     assert restored(machine)
     assert journals() == []
-    assert wait_until(lambda: not alive(dog))
+    assert wait_until(lambda: not runs(dog))
 
 
 @pytest.mark.parametrize("arguments", [(), ("fork",)], ids=["alone", "with a forked child that lives on"])
@@ -573,7 +572,7 @@ def test_the_watchdog_restores_what_a_killed_process_has_left(
     assert (limit_w(machine), locked_mhz(machine)) == (150.0, 1005)
     os.kill(process.pid, signal.SIGKILL)
     assert wait_until(lambda: restored(machine))
-    assert wait_until(lambda: not alive(dog))
+    assert wait_until(lambda: not runs(dog))
     assert journals() == []
 
 
@@ -592,7 +591,7 @@ def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(
     machine.state.clear_faults()
     process.communicate("\n", timeout=60)
     assert wait_until(lambda: restored(machine))
-    assert wait_until(lambda: not alive(dog))
+    assert wait_until(lambda: not runs(dog))
     assert journals() == []
 
 
@@ -600,7 +599,7 @@ def test_the_watchdog_outlives_the_processes_group(machine: Machine, changer: Ch
     process, dog = changer()
     os.killpg(process.pid, signal.SIGKILL)
     assert wait_until(lambda: restored(machine))
-    assert wait_until(lambda: not alive(dog))
+    assert wait_until(lambda: not runs(dog))
 
 
 def test_when_both_were_killed_the_next_start_restores_and_says_so(

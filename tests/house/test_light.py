@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ HEAVY = {
     "optuna",
     "dask",
     "pynvml",
+    "platformdirs",
     "psutil",
     "torch",
     "traitlets",
@@ -69,8 +71,11 @@ def test_a_part_imports_what_it_needs_and_no_more(code: str, allowed: set[str]) 
     assert heavy(loaded_by(code)) <= allowed
 
 
-def test_the_processes_beside_the_kernel_load_neither_numpy_nor_polars() -> None:
+def test_the_processes_beside_the_kernel_load_neither_numpy_nor_polars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sampling process and the watchdog, with everything they load when they work."""
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))  # the kernel tells them its own
     code = (
         "from workbench.simulation import machine; made = machine.simulate('V100', stepped=True)\n"
         "from workbench.measurement import sampler; from workbench.device import lease as control, restore "

@@ -17,14 +17,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from workbench._processes import runs as alive
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError
 from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.samples import ROWS
 from workbench.simulation.machine import Machine, shared_directory
-from workbench.simulation.state import alive
-from workbench.trace import SCHEMA
+from workbench.trace import ROWS, SCHEMA
 
 Simulated = Callable[..., Machine]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

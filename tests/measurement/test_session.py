@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench._processes import runs as alive
 from workbench.device import lease
 from workbench.device.discovery import open_device, why_no_gpu
 from workbench.errors import NoDriver, SimulationError, UnknownGpu
@@ -20,7 +21,7 @@ from workbench.measurement import session as sessions
 from workbench.measurement.session import Session, simulate
 from workbench.records import Setting
 from workbench.simulation.machine import Machine, attached, shared_directory
-from workbench.simulation.state import ENVIRONMENT_VARIABLE, alive
+from workbench.simulation.state import ENVIRONMENT_VARIABLE
 
 Simulated = Callable[..., Machine]
 

@@ -325,16 +325,18 @@ def test_a_strong_rhythm_is_not_taken_for_two(others_s: float, alike: bool) -> N
 
 
 def test_mps_is_told_from_a_daemon_that_is_alive(tmp_path: Path) -> None:
-    pipes, processes = tmp_path / "pipes", tmp_path / "proc"
-    (processes / "17").mkdir(parents=True)
-    (processes / "17" / "comm").write_text("nvidia-cuda-mps\n")
+    pipes, daemon = tmp_path / "pipes", tmp_path / mps.DAEMON
+    daemon.symlink_to(sys.executable)
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
-    assert not mps.running(environment, processes)
-    pipes.mkdir()
-    (pipes / "control").touch()
-    assert mps.running(environment, processes)
-    (processes / "17" / "comm").write_text("python\n")
-    assert not mps.running(environment, processes)
+    with subprocess.Popen([daemon, "-I", "-S", "-c", "import time; time.sleep(60)"]) as process:
+        try:
+            assert not mps.running(environment)
+            pipes.mkdir()
+            (pipes / "control").touch()
+            assert mps.running(environment)
+        finally:
+            process.kill()
+    assert not mps.running(environment)
 
 
 # marks across processes

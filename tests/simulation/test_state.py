@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench._processes import runs
 from workbench.errors import SimulationError
 from workbench.simulation import sensors
 from workbench.simulation.machine import Machine
@@ -27,7 +28,6 @@ from workbench.simulation.state import (
     SEQUENCE_AT,
     SM_CLOCKS_AT,
     MachineState,
-    alive,
 )
 
 IDLE_W = 26.0  # of a V100
@@ -293,9 +293,9 @@ def test_alive_knows_the_dead_and_the_undead() -> None:
     assert zombie.stdout
     zombie.stdout.read()
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # it has ended and nobody has asked how
-    assert (alive(os.getpid()), alive(1), alive(zombie.pid)) == (True, True, False)
+    assert (runs(os.getpid()), runs(1), runs(zombie.pid)) == (True, True, False)
     zombie.communicate()
-    assert not alive(zombie.pid)
+    assert not runs(zombie.pid)
 
 
 def test_faults_strike_after_so_many_calls_so_many_times_on_their_gpu(

@@ -102,9 +102,11 @@ def _words(pid: int, since_s: float) -> str:
     since = time.strftime(", since %H:%M", time.localtime(since_s))
     if pid <= 0:
         return f"another process (in another container){since}"
+    import psutil
+
     try:
-        program, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # another user's, and the system hides it
+        program, *arguments = psutil.Process(pid).cmdline() or [""]
+    except psutil.Error:  # another user's, and the system hides it
         return f"process {pid}{since}"
     script = next((each for each in arguments if each and not each.startswith("-")), program)
     name = Path(program if "-c" in arguments[:3] else script).name

@@ -770,8 +770,9 @@ def _number(value: Any) -> int:
 
 
 def _process_name(pid: int) -> str:
+    import psutil  # not for the processes beside the kernel, which ask for no names
+
     try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
         return "?"

@@ -642,14 +642,9 @@ def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
 
 def _ours(pid: int) -> bool:
     """Whether a process is this one, or descends from it."""
-    for _ in range(64):
-        if pid == os.getpid():
-            return True
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError):
-            return False
-        if pid <= 1:
-            return False
-    return False
+    import psutil
+
+    try:
+        return pid == os.getpid() or os.getpid() in (each.pid for each in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False

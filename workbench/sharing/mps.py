@@ -12,24 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DEFAULT_PIPES = "/tmp/nvidia-mps"
+DAEMON = "nvidia-cuda-mps-control"
 
 
-def running(environment: Mapping[str, str] | None = None, processes: Path = Path("/proc")) -> bool:
+def running(environment: Mapping[str, str] | None = None) -> bool:
     """Whether CUDA programs started with this environment would share through the service."""
     env = os.environ if environment is None else environment
     pipes = Path(env.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPES)
-    return (pipes / "control").exists() and _daemon(processes)
+    if not (pipes / "control").exists():
+        return False
+    import psutil
 
-
-def _daemon(processes: Path) -> bool:
-    """Whether the daemon is alive: its pipes stay behind when it is killed."""
-    for path in processes.glob("[0-9]*/comm"):
-        try:
-            if path.read_text().strip() == "nvidia-cuda-mps-control"[:15]:  # as the kernel cuts names
-                return True
-        except OSError:
-            continue
-    return False
+    # The pipes stay behind when the daemon is killed. Where its command line is hidden, its name is cut.
+    names = {process.info["name"] for process in psutil.process_iter(["name"])}
+    return not names.isdisjoint((DAEMON, DAEMON[:15]))
 
 
 def words(mps: bool, simulated: bool) -> str:

@@ -25,7 +25,7 @@ from ..errors import SimulationError
 from . import catalogue, nvml_library
 from .nvml_library import MachineClock, SimulatedLibrary
 from .physics import Card
-from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState, alive
+from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,8 @@ def sweep() -> None:
             pid = path.name.split("-")[2]
             with contextlib.suppress(OSError):
                 fresh = time.time() - path.lstat().st_ctime < FRESH_S
-                if pid.isdigit() and not alive(int(pid)) and not fresh and not processes.is_held(path):
+                ended = pid.isdigit() and not processes.runs(int(pid))
+                if ended and not fresh and not processes.is_held(path):
                     path.unlink()
 
 

@@ -29,7 +29,7 @@ except ImportError:  # Windows: one process at a time
     fcntl = None  # type: ignore[assignment]
 
 from .. import _shared_memory
-from .._processes import hold
+from .._processes import hold, runs
 from ..errors import SimulationError
 
 ENVIRONMENT_VARIABLE = "WORKBENCH_SIMULATED_GPUS"
@@ -539,7 +539,7 @@ class MachineState:
         """(pid, memory in bytes) of those that use the GPU and are alive."""
         base = self._base(gpu) + PROCESSES_AT
         rows = [PROCESS.unpack_from(self._map, base + slot * PROCESS.size) for slot in range(PROCESS_SLOTS)]
-        return [(pid, memory) for pid, _, memory in rows if pid and alive(pid)]
+        return [(pid, memory) for pid, _, memory in rows if pid and runs(pid)]
 
     def set_process(self, gpu: int, pid: int, memory_bytes: int | None) -> None:
         """Register a process with its memory, or take it off with None."""
@@ -588,18 +588,3 @@ class MachineState:
             FAULT.pack_into(self._map, at, name, code, left - 1 if left > 0 else left, 0, only)
             return int(code)
         return 0
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists (zombies count as dead where /proc tells)."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return True

@@ -30,9 +30,10 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .._processes import runs
 from ..errors import SimulationError
 from . import counters
-from .state import TENANT_BYTES, TENANT_SLOTS, MachineState, alive
+from .state import TENANT_BYTES, TENANT_SLOTS, MachineState
 
 SLOPE, EXPONENT = 0.078, 1.55
 RESIDENT_S = 60.0  # a job that queues nothing any more holds its clocks for so long
@@ -193,7 +194,7 @@ def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant
         pid, count, token, memory, u, mean_w, peak_w, resident_w, until_s, _ = _HEAD.unpack(
             state.get(at, _HEAD.size)
         )
-        if not pid or (pid != os.getpid() and not alive(pid)):
+        if not pid or (pid != os.getpid() and not runs(pid)):
             continue
         queued = _ROW.iter_unpack(state.get(at + _ROWS_AT, count * _ROW.size)) if rows else ()
         found.append(

@@ -130,15 +130,14 @@ def _from_level(
 
 
 def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, float, float, float]]:
+    from scipy.signal import find_peaks  # the ranker's library loads most of it anyway
+
     amplitude, width = view.spectrum, view.spectrum_hz
     low = max(3, int(1 / (longest_s * width)))
     high = min(len(amplitude) - 2, int(1 / (0.97 * view.signal.shortest_s * width)))
     if high - low < 3:
         return []
-    band = amplitude[low:high]
-    peaks = (
-        np.flatnonzero((band >= amplitude[low - 1 : high - 1]) & (band > amplitude[low + 1 : high + 1])) + low
-    )
+    peaks = find_peaks(amplitude[low - 1 : high + 1])[0] + low - 1
     if len(peaks) == 0:
         return []
     order = peaks[np.argsort(amplitude[peaks])[::-1][:SPECTRAL_PEAKS]]
