@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks import common
-from tools import physics_fits
-from workbench.search.clocks.power_profile import SETTLE_S, PowerProfile, Slice
+from benchmarks import common, fitting
+from workbench.search.clocks.power_profile import PARAMS, PowerProfile, Slice
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.simulation import catalogue
 from workbench.simulation.machine import SENSORS
@@ -144,7 +143,7 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator, **options:
             error_j,
             truth.scatter * each_s,
         )
-        settle = max(step.warm_up, np.ceil((SETTLE_S if step.limit_w != last_w else 0.0) / each_s))
+        settle = max(step.warm_up, np.ceil((PARAMS.settle_s if step.limit_w != last_w else 0.0) / each_s))
         last_w = step.limit_w
         spent_s += (n + settle) * each_s
         spent_j += (n + settle) * each_s * each_w

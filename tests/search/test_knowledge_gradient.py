@@ -11,10 +11,9 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.search.batch_size import knowledge_gradient
 from workbench.search.batch_size.epochs import EpochPrior, believe, forecast
 from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
-from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
+from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient, KnowledgeGradientParams
 from workbench.search.batch_size.make import make_policy
 from workbench.search.batch_size.policy import Progress, Proposal, ask
 from workbench.search.objective import EnergyDelay, EnergyWithin, Objective, ZeusCost
@@ -440,19 +439,15 @@ def test_what_was_stopped_far_beyond_the_best_is_not_tried_again_soon() -> None:
             evidence.add(Run(1, "reached", 31.0 + n % 3, 320.0, 3e4, recurrence=4 + n, milestones=at[n % 3]))
 
 
-def test_chance_does_not_talk_it_into_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chance_does_not_talk_it_into_a_try() -> None:
     machine = Machine(seed=3)
     machine.recur(KnowledgeGradient(), 8)
 
-    def picked(draws: int = 256) -> list[int]:
-        return [
-            KnowledgeGradient(draws=draws).ask(machine.evidence, COST, np.random.default_rng(n)).batch_size
-            for n in range(60)
-        ]
+    def picked(policy: KnowledgeGradient) -> list[int]:
+        return [policy.ask(machine.evidence, COST, np.random.default_rng(n)).batch_size for n in range(60)]
 
-    thought_over = picked()
-    monkeypatch.setattr(knowledge_gradient, "_SURE", 0.0)
-    at_once = picked()
+    thought_over = picked(KnowledgeGradient())
+    at_once = picked(KnowledgeGradient(params=KnowledgeGradientParams(sure_gain_runs=0.0)))
     settled = max(set(thought_over), key=thought_over.count)
     assert thought_over.count(settled) > at_once.count(settled)
 

@@ -17,7 +17,8 @@ from ..measurement.meter import Meter
 from ..records import Configuration, Measurement, Setting, Window
 from ..search.batch_size.history import Space
 from ..search.batch_size.policy import Progress
-from ..search.clocks.power_profile import SCATTER, Optimum, PowerProfile
+from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
+from ..search.clocks.power_profile import Optimum, PowerProfile
 from ..search.objective import Objective, Time
 from .history.attempts import Attempt
 from .history.study import JobStudy
@@ -212,7 +213,7 @@ class Recurrence:
         def make(by_epoch: bool) -> PowerProfile:
             # Epochs are sums of many iterations and differ little; more than one at a limit is seldom worth
             # it.
-            scatter = EPOCH_SCATTER if by_epoch else SCATTER
+            scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
                 among,
                 self.job.objective,

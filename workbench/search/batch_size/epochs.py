@@ -23,15 +23,13 @@ from ..objective import Objective
 from ..surrogates.curve_priors import Shapes, condition, smooth_covariance
 from .history import Evidence, Run
 
-_FORECASTS = 3.0  # finished runs' worth of what is believed beforehand of how differently runs go on
-EARLY = (
-    0.05  # of a run: how it begins says little of its end, and what it says is the same for all batch sizes
-)
-
 
 @dataclass(frozen=True, slots=True)
 class EpochPrior:
-    """What is believed before anything was seen. docs/recurring.md says how each value was chosen.
+    """What is believed of epochs and their cost before any run: the tuned constants of `believe`.
+
+    `benchmarks.recurring --tune` chose `own_sd`, `wall` and `forecast_sd` with the scored workload left out;
+    the others were set by hand on the unscored seeds of the same benchmark (docs/recurring.md).
 
     Attributes:
         smooth_sd, length, single_sd: Deviations of log epochs from the shape: smooth over `length` octaves,
@@ -51,6 +49,13 @@ class EpochPrior:
         tail: Probability that the few runs of a batch size were odd ones, `tail_sd` in log epochs beside
             their like: a run in five may take 7 epochs instead of 4, and who takes the first such run for the
             rule never looks there again.
+        forecast_runs: Finished runs' worth of what is believed beforehand of how differently runs go on.
+        early: Share of a run before which its beginning forecasts nothing: it says little of the end, and
+            the same for all batch sizes.
+        milestone_sd_epochs: Error of the epoch at which a level was reached.
+        milestone_log_sd: Error of a forecast in log epochs that no level takes away.
+        other_run_sd: Scatter of one run to another target, in log epochs.
+        wall_log_epochs: What is added to log epochs where training does not get there.
     """
 
     smooth_sd: float = 0.15
@@ -68,6 +73,12 @@ class EpochPrior:
     other_sd: float = 0.15
     tail: float = 0.1
     tail_sd: float = 0.5
+    forecast_runs: float = 3.0
+    early: float = 0.05
+    milestone_sd_epochs: float = 0.4
+    milestone_log_sd: float = 0.02
+    other_run_sd: float = 0.1
+    wall_log_epochs: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +231,8 @@ def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, flo
         logs = np.log([max(epochs, 0.5) for _, epochs in results])
         for arm in np.unique(arms):
             mine = logs[arms == arm]
-            found.append((int(arm), float(mine.mean()), prior.other_sd**2 + 0.1**2 / len(mine), group))
+            variance = prior.other_sd**2 + prior.other_run_sd**2 / len(mine)
+            found.append((int(arm), float(mine.mean()), variance, group))
     return found
 
 
@@ -243,12 +255,13 @@ def forecast(
     count = count[count > 0]
     ends = np.array([run.epochs for run in whole])
     gone = (at / ends * there).sum(axis=1) / count
-    if gone.max() < EARLY:
+    if gone.max() < prior.early:
         return None
     ratios = np.log(ends / at)
     ratio = (ratios * there).sum(axis=1) / count
     squares = ((ratios - ratio[:, None]) ** 2 * there).sum(axis=1)
-    variance = 0.02**2 + (0.4 / epoch) ** 2 + ((0.4 / at) ** 2 * there).sum(axis=1) / count
+    sd = prior.milestone_sd_epochs
+    variance = prior.milestone_log_sd**2 + (sd / epoch) ** 2 + ((sd / at) ** 2 * there).sum(axis=1) / count
     promised = np.log(epoch) + ratio
     last = int(np.lexsort((promised, gone))[-1])
     # What falls behind from level to level goes on to: a line through what each level promises, to the end of
@@ -259,8 +272,8 @@ def forecast(
     end = float((known @ (lines / variance) @ promised)[0])
     # How differently finished runs went on from there is how differently this one may, as Student's t has it:
     # of one run hardly known.
-    freedom = _FORECASTS + count[last] - 1
-    onwards = (_FORECASTS * (prior.forecast_sd * left) ** 2 + squares[last]) / (freedom - 2)
+    freedom = prior.forecast_runs + count[last] - 1
+    onwards = (prior.forecast_runs * (prior.forecast_sd * left) ** 2 + squares[last]) / (freedom - 2)
     return end, float(known[0, 0] + onwards * (1 + 1 / count[last]))
 
 
@@ -279,7 +292,7 @@ def _walls(
     below = low - rng.exponential(1 / prior.wall, count)
     above = high + rng.exponential(1 / prior.wall, count)
     beyond = (octaves[None, :] < below[:, None]) | (octaves[None, :] > above[:, None])
-    return np.where(beyond, log_epochs + 3.0, log_epochs)
+    return np.where(beyond, log_epochs + prior.wall_log_epochs, log_epochs)
 
 
 def _bounded(

@@ -55,6 +55,19 @@ STATES = ("running", "reached", "stopped", "failed", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceParams:
+    """Tuned constants of `Evidence`; set by hand, `benchmarks.recurring` scores the policies with them."""
+
+    milestone_runs: int = 200  # newest runs whose milestones are read
+    # an epoch that takes so many times more or less than it was profiled is another job's
+    drift_time: float = 1.15
+    follow: float = 0.5  # weight of a new whole run against what an epoch was taken to cost
+
+
+PARAMS = EvidenceParams()
+
+
+@dataclass(frozen=True, slots=True)
 class Space:
     """What a policy may choose from.
 
@@ -211,14 +224,15 @@ class Evidence:
             return
         at = run.arm, self.column(run.power_limit_w)
         if self.epoch_time_s[at] > 0:  # halfway each time: one run that was disturbed is soon forgotten
-            self.epoch_time_s[at] += 0.5 * (run.time_s / run.epochs - self.epoch_time_s[at])
-            self.power_w[at] += 0.5 * (run.energy_j / run.time_s - self.power_w[at])
+            self.epoch_time_s[at] += PARAMS.follow * (run.time_s / run.epochs - self.epoch_time_s[at])
+            self.power_w[at] += PARAMS.follow * (run.energy_j / run.time_s - self.power_w[at])
 
     def _change(self, run: Run, local: bool) -> str:
         """ "time" or "epochs" where this run is not of the job that the others were, else ""."""
         if local and run.power_limit_w is not None and run.profile_time_s == 0 and run.epochs >= 1:
             known_s = self.epoch_time_s[run.arm, self.column(run.power_limit_w)]
-            if known_s > 0 and not 1 / DRIFT_TIME < run.time_s / run.epochs / known_s < DRIFT_TIME:
+            drift = PARAMS.drift_time
+            if known_s > 0 and not 1 / drift < run.time_s / run.epochs / known_s < drift:
                 return "time"
         if run.state != "reached" or len(self.runs) - self.since < 2:
             return ""
@@ -330,7 +344,9 @@ class Evidence:
         if history.milestones.height:
             # Only the newest runs' milestones are used; thousands of older ones would cost time and say
             # nothing more.
-            newest = set(runs.filter(pl.col("state") != "running")["run"].tail(MILESTONE_RUNS).to_list())
+            newest = set(
+                runs.filter(pl.col("state") != "running")["run"].tail(PARAMS.milestone_runs).to_list()
+            )
             for number, level, epoch in history.milestones.filter(
                 pl.col("run") > min(newest, default=0) - 1
             ).iter_rows():
@@ -388,5 +404,8 @@ class Evidence:
         return evidence
 
 
-MILESTONE_RUNS = 200
-DRIFT_TIME = 1.15  # an epoch that takes so much more or less than it was profiled is of another job
+def allowed_states(states: Sequence[str]) -> None:
+    """Say which state is none."""
+    for state in states:
+        if state not in STATES:
+            raise UsageError(f"'{state}' is no state of a run; it is one of {', '.join(STATES)}")

@@ -20,18 +20,37 @@ from .epochs import EpochPosterior, EpochPrior, believe, forecast
 from .history import Evidence, Run
 from .policy import Progress, Proposal
 
-_BINS = 16
-# runs: what a try is expected to save; below that it is thought over, with `_CONFIRM` times the draws
-_SURE = 0.2
-_CONFIRM = 4
-_CHANCE = 2.0  # times the slope that chance alone would show is taken off
-# of the default's cost: a first run that would be dearer counts as one lost, and the default's after it
-_FIRST_CAP = 1.5
-# per octave; later tries run the same risk anyway, so that the first one is not made to carry more of it
-_FIRST_WALL = 0.05
-_FIRST_SLICES = 4  # at most, before the first run
-_HOPE = 0.3  # quantile of what a batch size may cost that makes a slice worthwhile
-_MARGIN = 1.3  # beyond the longest run believed in, so that an honest run is not cut at its end
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeGradientParams:
+    """Tuned constants of `KnowledgeGradient`, in units of epochs, octaves of batch size and shares of
+    cost.
+
+    Set by looking at seeds 1000 to 1039 of `benchmarks.recurring` (docs/recurring.md), not scored ones;
+    `bins`, `margin` and those of `watch` and `budget` by hand.
+    """
+
+    bins: int = 16  # of draws, between which a run may be stopped
+    sure_gain_runs: float = 0.2  # what a try is expected to save, in runs, below which it is thought over
+    confirm_factor: int = 4  # times the draws with which it is
+    chance_factor: float = 2.0  # times the slope that chance alone would show is taken off
+    # of the default's cost: a dearer first run counts as one lost, and the default's after it
+    first_cap: float = 1.5
+    # per octave, as `EpochPrior.wall`: later tries run the same risk, the first carries no more of it
+    first_wall: float = 0.05
+    first_slices: int = 4  # at most, before the first run
+    hope_quantile: float = 0.3  # of what a batch size may cost that makes a slice worthwhile
+    margin: float = 1.3  # beyond the longest run believed in, so that an honest run is not cut at its end
+    # of the default's epochs: a careful price, what may never have been saved is not spent
+    budget_quantile: float = 0.25
+    dear_quantile: float = 0.9  # of an epoch's cost that a safe try must be able to pay
+    settled_after_runs: int = 12  # from which on worth is weighed at every `settled_share`-th of the runs
+    settled_share: int = 8
+    settled_least: int = 3  # runs of a batch size that are known by themselves
+    forecast_runs: int = 20  # newest finished runs that a forecast is made from
+
+
+PARAMS = KnowledgeGradientParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,8 @@ class KnowledgeGradient:
         reach: A step down or up goes at most so many octaves beyond what has reached the target.
         first_below: The first run is not at the default where another batch size is expected to cost less
             than so many times as much, by what an epoch costs there; 0 always begins at the default.
+        prior: What is believed of epochs before any run.
+        params: The remaining constants.
     """
 
     safe: bool = False
@@ -57,6 +78,7 @@ class KnowledgeGradient:
     reach: float = 3.0
     first_below: float = 0.97
     prior: EpochPrior = field(default_factory=EpochPrior)
+    params: KnowledgeGradientParams = PARAMS
 
     @property
     def name(self) -> str:
@@ -84,11 +106,11 @@ class KnowledgeGradient:
         incumbent = options.incumbent
         arm = int(np.argmin(options.value)) if not evidence.in_flight.any() else incumbent
         gain = (options.value[incumbent] - options.value[arm]) / options.expected[incumbent]
-        if 0 < gain < _SURE and evidence.in_profile[arm]:
+        if 0 < gain < self.params.sure_gain_runs and evidence.in_profile[arm]:
             # Asked often enough, chance draws in favour of a try some day. A thought is cheap, a try is not:
             # once more, with more draws.
             options = weigh(
-                believe(evidence, objective, self.prior, _CONFIRM * self.draws, rng),
+                believe(evidence, objective, self.prior, self.params.confirm_factor * self.draws, rng),
                 evidence,
                 objective,
                 self,
@@ -133,7 +155,8 @@ class KnowledgeGradient:
         # What an earlier try has shown by then was known when this one was begun.
         if any(run.arm == arm and run.epochs >= progress.epochs for run in evidence.current):
             return None
-        whole = [run for run in evidence.current if run.state == "reached" and run.milestones][-20:]
+        whole = [run for run in evidence.current if run.state == "reached" and run.milestones]
+        whole = whole[-self.params.forecast_runs :]
         if not whole or forecast(dict(progress.milestones), whole, self.prior) is None:
             return None
         so_far = Run(arm, "stopped", progress.epochs, 0.0, 0.0, milestones=dict(progress.milestones))
@@ -160,6 +183,7 @@ class KnowledgeGradient:
             objective.degree,
             horizon,
             self.samples,
+            self.params,
             sunk=progress.epochs,
         )
         return "its metric lags behind: stopping now costs less" if horizon * fallback < going_on[0] else None
@@ -173,10 +197,11 @@ class KnowledgeGradient:
         thought about.
         """
         runs = len(evidence.runs) - evidence.since
-        if runs < 12 or runs % (runs // 8) == 0:
+        params = self.params
+        if runs < params.settled_after_runs or runs % (runs // params.settled_share) == 0:
             return None
         costs = evidence.epoch_costs(objective)
-        known = (evidence.count >= 3) & ~np.isnan(costs).all(axis=1)
+        known = (evidence.count >= params.settled_least) & ~np.isnan(costs).all(axis=1)
         if not known.any():
             return None
         mean = np.exp(objective.degree * evidence.sum_log[known] / evidence.count[known]) * np.nanmin(
@@ -221,24 +246,31 @@ class KnowledgeGradient:
         believed. A batch size that does not get there is paid for twice, so unlikely good luck (`_FIRST_CAP`)
         does not count for more than that.
         """
+        params = self.params
         space, default = evidence.space, evidence.default
         if not space.power_limits_w or space.max_epochs < 2 or evidence.usable.sum() < 2:
             return None
         highest = max(space.power_limits_w)
         if not evidence.in_profile[default]:
             return Proposal(space.default, highest, "slice", reason="what does an epoch cost here?")
-        belief = believe(evidence, objective, replace(self.prior, wall=_FIRST_WALL), 4 * self.draws, rng)
+        belief = believe(
+            evidence, objective, replace(self.prior, wall=params.first_wall), 4 * self.draws, rng
+        )
         costs = np.exp(objective.degree * belief.log_epochs) * belief.epoch_cost
         ratio = costs / costs[:, [default]]
         near = (np.abs(evidence.octaves - evidence.octaves[default]) <= self.reach + 1e-9) & evidence.usable
-        score = np.where(near, np.where(ratio > _FIRST_CAP, _FIRST_CAP + 1, ratio).mean(axis=0), np.inf)
+        score = np.where(
+            near, np.where(ratio > params.first_cap, params.first_cap + 1, ratio).mean(axis=0), np.inf
+        )
         arm = int(np.argmin(score))
         if score[arm] >= self.first_below:
             # A slice is cheap where a good end of what is believed would change this.
-            hope = np.where(near & ~evidence.in_profile, np.quantile(ratio, _HOPE, axis=0), np.inf)
+            hope = np.where(
+                near & ~evidence.in_profile, np.quantile(ratio, params.hope_quantile, axis=0), np.inf
+            )
             arm = (
                 int(np.argmin(hope))
-                if evidence.in_profile.sum() < _FIRST_SLICES and hope.min() < self.first_below
+                if evidence.in_profile.sum() < params.first_slices and hope.min() < self.first_below
                 else default
             )
         if arm == default:
@@ -262,13 +294,16 @@ class KnowledgeGradient:
 
         A try may cost this much in all, the run that follows a stopped one included.
         """
+        params = self.params
         default = evidence.default
         own = evidence.epoch_costs(objective)[default]
         if np.isnan(own).all():
             return 0.0
         highest = own[evidence.column(None)] if not np.isnan(own[evidence.column(None)]) else np.nanmax(own)
         # A careful price, not the expected one: what may never have been saved is not to be spent.
-        epochs = float(np.exp(objective.degree * np.quantile(belief.log_epochs[:, default], 0.25)))
+        epochs = float(
+            np.exp(objective.degree * np.quantile(belief.log_epochs[:, default], params.budget_quantile))
+        )
         each = epochs * float(highest)
         if objective.degree == 1:
             spent = float(objective.cost(evidence.spent_time_s, evidence.spent_energy_j))
@@ -321,7 +356,16 @@ def weigh(
     if len(arms):
         fallback = float(expected[incumbent])
         value[arms], stop[arms] = _plans(
-            belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, purse=purse
+            belief,
+            costs,
+            arms,
+            fallback,
+            allowed,
+            objective.degree,
+            horizon,
+            policy.samples,
+            policy.params,
+            purse=purse,
         )
     return CandidateValues(value, stop, expected, incumbent)
 
@@ -348,6 +392,7 @@ def _plans(
     degree: int,
     horizon: float,
     samples: tuple[int, ...],
+    params: KnowledgeGradientParams,
     sunk: float = 0.0,
     purse: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -359,7 +404,7 @@ def _plans(
     already).
     """
     draws = len(costs)
-    bins = min(_BINS, draws)
+    bins = min(params.bins, draws)
     tries = np.asarray(samples, dtype=float)[:, None, None]
     seen = belief.log_epochs[:, arms].T + belief.noise / np.sqrt(tries) * _shock(draws)
     if sunk:
@@ -387,7 +432,7 @@ def _plans(
     # explain is taken off.
     explained = slope**2 * squares
     chance = np.maximum((off**2).sum(axis=0) - explained, 0) / draws
-    slope = slope * np.maximum(1 - _CHANCE * chance / np.maximum(explained, 1e-300), 0)
+    slope = slope * np.maximum(1 - params.chance_factor * chance / np.maximum(explained, 1e-300), 0)
     # What would be believed of all after the tries: of the batch size itself its bin, of others along a line.
     # Bins of others would be noisy means of few draws, and the least of noisy means flatters.
     future = costs.mean(axis=0) + binned(centred)[..., None] * slope[:, :, None, :]
@@ -418,15 +463,15 @@ def _plans(
     total = tries * now + again + (horizon - tries) * later
     if purse < math.inf:
         # The worst that can happen: the run gets to where it is stopped, and another one follows.
-        ends = limits * np.where(after > 0, 1.0, _MARGIN)
-        dearest = np.quantile(belief.epoch_cost[:, arms], 0.9, axis=0)[:, None]
+        ends = limits * np.where(after > 0, 1.0, params.margin)
+        dearest = np.quantile(belief.epoch_cost[:, arms], params.dear_quantile, axis=0)[:, None]
         total = np.where(np.ceil(ends) ** degree * dearest + fallback <= purse, total, np.inf)
     # The best number of tries and bin of each batch size.
     flat = total.transpose(1, 0, 2).reshape(len(arms), -1)
     best = np.argmin(flat, axis=1)
     rows = np.arange(len(arms))
     limit = limits.transpose(1, 0, 2).reshape(len(arms), -1)[rows, best]
-    return flat[rows, best], np.ceil(limit * np.where(best % bins < bins - 1, 1.0, _MARGIN))
+    return flat[rows, best], np.ceil(limit * np.where(best % bins < bins - 1, 1.0, params.margin))
 
 
 def _best_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:

@@ -24,8 +24,6 @@ from ..objective import Objective
 from .history import Evidence
 from .policy import Progress, Proposal
 
-_NEVER_RAN = 100.0  # Zeus books a try that could not even run one epoch as so many times its threshold
-
 
 @dataclass(frozen=True, slots=True)
 class _Booked:
@@ -36,19 +34,22 @@ class _Booked:
 
 @dataclass(frozen=True, slots=True)
 class ZeusPolicy:
-    """Pruning exploration and Thompson sampling.
+    """Pruning exploration and Thompson sampling, with the paper's constants; `benchmarks.recurring` holds
+    them against Zeus' own code.
 
     Attributes:
         beta: A run may cost so many times the least cost of a recurrence.
         window: Results per batch size that count, newest; 0 is all (section 4.4, data drift).
         rounds: Rounds of pruning.
         faithful: Book costs as Zeus' own code does.
+        never_ran: A try that could not even run one epoch is booked as so many times its threshold.
     """
 
     beta: float = 2.0
     window: int = 0
     rounds: int = 2
     faithful: bool = False
+    never_ran: float = 100.0
 
     @property
     def name(self) -> str:
@@ -99,7 +100,7 @@ class ZeusPolicy:
             if not reached:
                 threshold = self.beta * least
                 if run.epochs == 0 and run.state == "stopped":
-                    cost = _NEVER_RAN * threshold
+                    cost = self.never_ran * threshold
                 elif not self.faithful and math.isfinite(threshold):
                     cost = max(cost, threshold)
             booked.append(_Booked(run.arm, cost, reached))

@@ -33,13 +33,27 @@ PROBES = pl.Schema(
     }
 )
 Z = 1.96
-SCATTER = 0.01  # of the length of iterations, until it is known
-BELIEVED = 8.0  # iterations that this first guess counts for
-FLOOR = 0.003  # temperature and the like: no probe tells more exactly what the next minutes will be
-# of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
-EDGE_S = 0.025
-ERROR = 0.01  # relative 95 % error that a probe is made long enough for
-LONGEST_S = 15.0  # of a probe, but for one iteration that takes longer
+
+
+@dataclass(frozen=True, slots=True)
+class ProbingParams:
+    """Tuned constants of the probes of every search: how exact they are taken to be, and how long they
+    are made.
+
+    Set by hand; `benchmarks.clocks --only search` and `--only online` score the searches with them.
+    """
+
+    scatter: float = 0.01  # relative, of the length of iterations, until it is known
+    scatter_iterations: float = 8.0  # iterations that this first guess counts for
+    # relative: temperature and the like; no probe tells more exactly what the next minutes will be
+    least_sd: float = 0.003
+    # of power, that an edge of a window leaves uncertain, where the counter refreshes every 0.1 s
+    edge_s: float = 0.025
+    error: float = 0.01  # relative 95 % error that a probe is made long enough for
+    longest_s: float = 15.0  # of a probe, but for one iteration that takes longer
+
+
+PARAMS = ProbingParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,8 @@ class Probing:
         max_slowdown: Allowed share of additional time of an iteration; None for no bound.
         prior: A prediction made before any probe (`predictor.Prediction`).
         counter_update_s: How often the energy counter moves.
-        gpus: That the energies are sums of.
+        gpus: GPUs that the energies are sums of.
+        probing: Constants of the probes.
         rng: Where randomness comes from.
     """
 
@@ -108,6 +123,7 @@ class Probing:
         prior: object | None = None,
         counter_update_s: float = 0.1,
         gpus: int = 1,
+        probing: ProbingParams | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
         self.space = space
@@ -115,6 +131,7 @@ class Probing:
         self.prior = prior
         self.counter_update_s = counter_update_s
         self.gpus = gpus
+        self.probing = probing or PARAMS
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.unreachable: dict[Setting, str] = {}
         self._told: list[tuple[int, int, float, float, float, float | None]] = []
@@ -231,7 +248,8 @@ class Probing:
         """Relative scatter of single iterations, from those that were timed and what is assumed before
         there are any.
         """
-        count, squares = BELIEVED, BELIEVED * SCATTER**2
+        count = self.probing.scatter_iterations
+        squares = count * self.probing.scatter**2
         for _, iterations, time_s, _, _, sd_s in self._told:
             if sd_s is not None and iterations > 1:
                 count += iterations - 1
@@ -246,8 +264,8 @@ class Probing:
             time_error = scatter / math.sqrt(iterations)
             rows.append(
                 (
-                    math.hypot(time_error, FLOOR),
-                    math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, FLOOR),
+                    math.hypot(time_error, self.probing.least_sd),
+                    math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, self.probing.least_sd),
                 )
             )
         return np.array(rows).reshape(len(rows), 2)
@@ -265,15 +283,17 @@ class Probing:
         spread = 1 / np.sqrt(weights.sum(axis=0))
         return Pooled(math.exp(middle[0]), math.exp(middle[1]), float(spread[0]), float(spread[1]))
 
-    def trial(self, row: int, reason: str, error: float = ERROR) -> Trial:
+    def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """A probe long enough for a relative 95 % error of time and energy."""
+        probing = self.probing
+        error = probing.error if error is None else error
         iterations = math.ceil((Z * self.scatter / error) ** 2)
-        edge_s = EDGE_S * self.counter_update_s / 0.1
+        edge_s = probing.edge_s * self.counter_update_s / 0.1
         if self._told:  # an edge's error is joules, whatever the length of a window
             edge_s = max(told[4] / (told[3] / told[2]) for told in self._told) or edge_s
             iteration_s = self._told[-1][2] / self._told[-1][1]
-            iterations = max(1, min(iterations, math.ceil(LONGEST_S / iteration_s)))
-        seconds = min(max(edge_s / error, 2 * self.counter_update_s), LONGEST_S)
+            iterations = max(1, min(iterations, math.ceil(probing.longest_s / iteration_s)))
+        seconds = min(max(edge_s / error, 2 * self.counter_update_s), probing.longest_s)
         return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
 
     def first(self) -> Trial | Done | None:

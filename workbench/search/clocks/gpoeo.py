@@ -12,6 +12,7 @@ no errors.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,32 @@ from ..objective import Objective
 from .base import Choice, Done, ProbedSearch, Trial, bounded, predicted
 
 LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the gears of NVIDIA's cards
-RADIUS, RADIUS_LOW_MEMORY = (
-    0.10,
-    0.15,
-)  # of the card's gears; the latter where the memory clock is well below the highest
-LOW_MEMORY = 0.95  # of the highest memory clock
-RATIO = 1.618
-NARROW = 7  # gears
-SECTIONS = 6  # probes of the golden section
-MEMORY_PROBES = 3
-FAR = 0.75  # of the reference's cost: the walk downwards has gone far enough
-CENTRE = 0.85  # of the centre's cost: such a probe is the new centre
+
+
+@dataclass(frozen=True, slots=True)
+class GpoeoParams:
+    """Constants of GPOEO's search, all as in its published code (37d5a34); none was tuned here.
+
+    `benchmarks.clocks --only search` holds the search against the others.
+    """
+
+    radius: float = 0.10  # step of the walk outwards, of the card's gears
+    radius_low_memory: float = 0.15  # the same where the memory clock is well below the highest
+    low_memory: float = 0.95  # of the highest memory clock
+    golden_ratio: float = 1.618
+    narrow_gears: int = 7  # bracket at which the section ends
+    section_probes: int = 6
+    memory_probes: int = 3
+    far: float = 0.75  # of the reference's cost: the walk downwards has gone far enough
+    centre: float = 0.85  # of the centre's cost: such a probe is the new centre
+    below_bound: float = 0.8  # of the bound: a slowdown below it needs no walk upwards
+    above_bound: float = 1.2  # of the bound: a slowdown above it needs no walk downwards
+    # of the time: a lower memory clock that breaks the bound even so ends the probes of it
+    memory_keep: float = 0.9
+
+
+PARAMS = GpoeoParams()
+
 
 Steps = Generator[tuple[int, str], bool, None]  # asks for a row, hears whether it could be probed
 
@@ -85,12 +101,13 @@ class Scripted(ProbedSearch):
 
 
 class Golden(Scripted):
-    """See the module."""
+    """GPOEO's search over memory clock, then SM clock (or power limit), one setting a probe."""
 
     name = "gpoeo"
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, params: GpoeoParams = PARAMS, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.params = params
         self._line: np.ndarray | None = None  # rows of the chosen memory clock, lowest first
 
     def script(self) -> Steps:
@@ -106,6 +123,7 @@ class Golden(Scripted):
 
     def _memory(self, start: int) -> Generator[tuple[int, str], bool, float]:
         """The memory clock, from at most three probes at the predicted SM clock."""
+        params = self.params
         clocks = sorted(set(self.space.mu.tolist()), reverse=True)
         if len(clocks) == 1:
             return float(clocks[0])
@@ -115,25 +133,27 @@ class Golden(Scripted):
         if (yield from self.visit(start, "the predicted point")):
             tried.append(start)
             order = [at - 2, at - 1]  # the next two higher, highest first
-            if limit is None or self.slowdown(start) < 1.2 * limit:
+            if limit is None or self.slowdown(start) < params.above_bound * limit:
                 order = [at + 1, at + 2] if at == 0 else [at - 1, at + 1]
         else:
             order = [at - 1, at + 1]
         for index in [each for each in order if 0 <= each < len(clocks)]:
-            if len(tried) >= MEMORY_PROBES:
+            if len(tried) >= params.memory_probes:
                 break
             row = self._near(self._rows_at(clocks[index]), start)
             if (yield from self.visit(row, "a neighbouring memory clock at the predicted SM clock")):
                 tried.append(row)
-                if limit is not None and index > at and 0.9 * (1 + self.slowdown(row)) - 1 > limit:
+                keep = params.memory_keep * (1 + self.slowdown(row)) - 1
+                if limit is not None and index > at and keep > limit:
                     break
         return float(self.space.mu[self._best(tried)]) if tried else float(clocks[at])
 
     # SM clock, or power limit where there are no clocks
 
     def _bracket_and_section(self, line: np.ndarray, centre: int) -> Steps:
+        params = self.params
         gears = self._gears(line)
-        share = RADIUS if self.space.mu[line[0]] >= LOW_MEMORY else RADIUS_LOW_MEMORY
+        share = params.radius if self.space.mu[line[0]] >= params.low_memory else params.radius_low_memory
         steps = np.diff(gears)
         radius = (
             max(1, round(share * self._all_gears() / max(float(np.median(steps)), 1e-9))) if len(steps) else 1
@@ -144,8 +164,8 @@ class Golden(Scripted):
         limit = self.max_slowdown
         slow = self.slowdown(int(line[centre]))
         low, high = 0, last
-        up = limit is None or slow >= 0.8 * limit
-        down = limit is None or slow <= 1.2 * limit
+        up = limit is None or slow >= params.below_bound * limit
+        down = limit is None or slow <= params.above_bound * limit
         if not up:
             high = centre
         if not down:
@@ -159,7 +179,7 @@ class Golden(Scripted):
                 high = step
                 if not self.better(int(line[step]), int(line[place])):
                     break
-                if self.reward(int(line[step])) < CENTRE * self.reward(int(line[centre])):
+                if self.reward(int(line[step])) < params.centre * self.reward(int(line[centre])):
                     centre = step
                 if not down:
                     low = place
@@ -173,29 +193,29 @@ class Golden(Scripted):
                 low = step
                 beyond = limit is not None and self.slowdown(int(line[step])) > limit
                 worse = not self.better(int(line[step]), int(line[place]))
-                far = self.reward(int(line[step])) < FAR
+                far = self.reward(int(line[step])) < params.far
                 if worse or beyond or far:
                     break
-                if self.reward(int(line[step])) < CENTRE * self.reward(int(line[centre])):
+                if self.reward(int(line[step])) < params.centre * self.reward(int(line[centre])):
                     centre, high = step, place
                 place = step
         yield from self._section(line, low, high)
 
     def _section(self, line: np.ndarray, low: int, high: int) -> Steps:
         probes = 0
-        narrow = NARROW * self._gear_rows(line)
-        left, right = _inside(low, high)
-        while high - low >= narrow and low < left < right < high and probes < SECTIONS:
+        narrow = self.params.narrow_gears * self._gear_rows(line)
+        left, right = self._inside(low, high)
+        while high - low >= narrow and low < left < right < high and probes < self.params.section_probes:
             for place in (left, right):
                 probes += not self.known(int(line[place]))
                 if not (yield from self.visit(int(line[place]), "golden section")):
                     return
             if self.better(int(line[left]), int(line[right])):
                 high, right = right, left  # the inner probe of before is one of the next two
-                left = min(_inside(low, high)[0], right - 1)
+                left = min(self._inside(low, high)[0], right - 1)
             else:
                 low, left = left, right
-                right = max(_inside(low, high)[1], left + 1)
+                right = max(self._inside(low, high)[1], left + 1)
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
         """The best gear of the cubics between the probed ones, at the chosen memory clock; before that the
@@ -295,7 +315,6 @@ class Golden(Scripted):
         steps = np.diff(self._gears(line))
         return 1 / max(float(np.median(steps)), 1.0) if len(steps) else 1.0
 
-
-def _inside(low: int, high: int) -> tuple[int, int]:
-    reach = (high - low) / RATIO
-    return round(high - reach), round(low + reach)
+    def _inside(self, low: int, high: int) -> tuple[int, int]:
+        reach = (high - low) / self.params.golden_ratio
+        return round(high - reach), round(low + reach)

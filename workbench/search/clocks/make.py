@@ -95,6 +95,7 @@ def make_search(
     wait_share: float | None = None,
     learns_later: bool = False,
     rng: np.random.Generator | None = None,
+    params: Any = None,
 ) -> ClockSearch:
     """A search by name.
 
@@ -113,17 +114,21 @@ def make_search(
         learns_later: The choice will be held and measured for longer than any probe, and the search told.
             Only for model-guided.
         rng: Where randomness comes from.
+        params: Constants of the search: `ModelGuidedParams`, `GpoeoParams` or `MfGpoeoParams`; its default
+            ones where None.
 
     Raises:
         UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for
             other settings.
     """
     options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus, "rng": rng}
+    if params is not None:
+        options["params"] = params
     if name == "model-guided":
-        from .model_guided import HORIZON_S, ModelGuided
+        from .model_guided import PARAMS, ModelGuided
 
         options |= {
-            "horizon_s": horizon_s if horizon_s is not None else HORIZON_S,
+            "horizon_s": horizon_s if horizon_s is not None else PARAMS.horizon_s,
             "wait_share": wait_share,
             "learns_later": learns_later,
         }

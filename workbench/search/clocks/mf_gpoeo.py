@@ -9,29 +9,60 @@ is exact. With power limits for gears it works alike.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from .gpoeo import GEAR_MHZ, LOWEST_GEAR_MHZ, Scripted, Steps
 
-KP, KI, KD = 2.8, 0.002, 0.9
-MARGIN = 0.002  # below the bound: 0.1 to 0.3 % as shipped
-START, START_LOW_MEMORY = 0.95, 0.8  # of the gears
-LIMIT = 0.2  # slowdown that is steered to where no bound was given
-CONTROLS = 12
-MOST_CONTROLS = 5  # after so many controls a slowdown within the bound is good enough
+
+@dataclass(frozen=True, slots=True)
+class MfGpoeoParams:
+    """Constants of MF-GPOEO's search, all as in its published code (0b051df) but `bound`, set by hand.
+
+    `benchmarks.clocks --only search` holds the search against the others.
+    """
+
+    gain_p: float = 2.8
+    gain_i: float = 0.002
+    gain_d: float = 0.9
+    margin: float = 0.002  # of slowdown, below the bound: 0.1 to 0.3 % as shipped
+    start: float = 0.95  # of the gears
+    start_low_memory: float = 0.8  # the same where the memory clock was lowered
+    bound: float = 0.2  # slowdown that is steered to where no bound was given
+    controls: int = 12  # at most
+    enough_controls: int = 5  # after which a slowdown within the bound is good enough
+    lower_memory: float = 0.95  # of the default memory clock: what is above it is no lower one
+    first_move: float = 0.7  # of the first step
+    exact: float = 0.01  # of the wanted slowdown: an error so small ends the search
+    mean_exact: float = 0.1  # the same for the mean of the last three errors
+    still_gears: int = 3  # width of three gears in a row that end it within the bound
+    far_error: float = 0.5  # of the wanted slowdown, from which on steps are `far_boost` times as long
+    far_boost: float = 1.75
+    near_error: float = 0.25  # from which on they are `near_boost` times as long
+    near_boost: float = 1.5
+
+
+PARAMS = MfGpoeoParams()
 
 
 class Feedback(Scripted):
-    """See the module."""
+    """MF-GPOEO's search: a PID controller steers the measured slowdown to just below the bound."""
 
     name = "mf-gpoeo"
 
+    def __init__(self, *args: Any, params: MfGpoeoParams = PARAMS, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params = params
+
     def script(self) -> Steps:
-        bound = LIMIT if self.max_slowdown is None else self.max_slowdown
+        params = self.params
+        bound = params.bound if self.max_slowdown is None else self.max_slowdown
         reference = self.space.reference_row
         memory, best = float(self.space.mu[reference]), reference
         for clock in sorted(set(self.space.mu.tolist()), reverse=True):
-            if clock > 0.95 * memory:
+            if clock > params.lower_memory * memory:
                 continue
             row = self._at(clock, 1.0)
             if not (yield from self.visit(row, "a lower memory clock, while it keeps the bound and pays")):
@@ -39,20 +70,21 @@ class Feedback(Scripted):
             if self.slowdown(row) > bound or self.reward(row) >= self.reward(best):
                 break
             memory, best = clock, row
-        low = memory < 0.95 * float(self.space.mu[reference])
-        yield from self._steer(memory, START_LOW_MEMORY if low else START, bound)
+        low = memory < params.lower_memory * float(self.space.mu[reference])
+        yield from self._steer(memory, params.start_low_memory if low else params.start, bound)
 
     def _steer(self, memory: float, start: float, bound: float) -> Steps:
+        params = self.params
         rows = np.flatnonzero(self.space.mu == memory)
         gears = self._gear_numbers(rows)
         order = np.argsort(gears)
         rows, gears = rows[order], gears[order]
-        wanted = bound - min(MARGIN, 0.1 * bound)
+        wanted = bound - min(params.margin, 0.1 * bound)
         gear = start * float(gears[-1])
         summed, before = 0.0, 0.0
         seen: list[float] = []
         errors: list[float] = []
-        for control in range(CONTROLS):
+        for control in range(params.controls):
             place = int(np.argmin(np.abs(gears - gear)))
             row, gear = int(rows[place]), float(gears[place])
             if not (yield from self.visit(row, "steered towards the bound")):
@@ -62,30 +94,35 @@ class Feedback(Scripted):
             error = wanted - slow
             seen.append(gear)
             errors.append(abs(error))
-            if abs(error) < 0.01 * wanted:
+            if abs(error) < params.exact * wanted:
                 self._why = "the slowdown is what was asked for"
                 return
-            if len(seen) >= 3 and max(seen[-3:]) - min(seen[-3:]) <= 3 and slow <= bound:
+            still = len(seen) >= 3 and max(seen[-3:]) - min(seen[-3:]) <= params.still_gears
+            if still and slow <= bound:
                 self._why = "three gears next to each other, within the bound"
                 return
-            if control + 1 >= MOST_CONTROLS and slow <= bound:
+            if control + 1 >= params.enough_controls and slow <= bound:
                 self._why = "enough controls, within the bound"
                 return
-            if len(errors) >= 4 and float(np.mean(errors[-3:])) < 0.1 * wanted:
+            if len(errors) >= 4 and float(np.mean(errors[-3:])) < params.mean_exact * wanted:
                 self._why = "the mean error is small"
                 return
             summed += error
             swings = len(seen) >= 3 and (seen[-1] - seen[-2]) * (seen[-2] - seen[-3]) < 0
-            move = KP * error + KI * summed + (KD * (error - before) if swings else 0.0)
+            move = (
+                params.gain_p * error
+                + params.gain_i * summed
+                + (params.gain_d * (error - before) if swings else 0.0)
+            )
             before = error
             if control == 0:
-                move *= 0.7
-            elif error > 0.5 * wanted:
-                move *= 1.75
-            elif error > 0.25 * wanted:
-                move *= 1.5
-            elif -0.5 * wanted < error < 0:
-                move *= 1.75
+                move *= params.first_move
+            elif error > params.far_error * wanted:
+                move *= params.far_boost
+            elif error > params.near_error * wanted:
+                move *= params.near_boost
+            elif -params.far_error * wanted < error < 0:
+                move *= params.far_boost
             step = -round(gear * move)
             if step == 0:
                 step = -1 if error > 0 else 1

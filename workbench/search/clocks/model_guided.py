@@ -8,13 +8,14 @@ play the truth in turn, the others are weighed by what the probe would then show
 is charged against that truth. It ends when no probe improves the choice by more than the probe costs the rest
 of the job.
 
-No probe is made where the bound is all but surely broken (`TRY`), one that may break it is dearer, and after
-one that did the next is where it is probably kept (`SURE`).
+No probe is made where the bound is all but surely broken (`params.probe`), one that may break it is dearer,
+and after one that did the next is where it is probably kept (`params.sure`).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,37 +25,59 @@ from ...errors import MeasurementError, UsageError
 from ..objective import Objective
 from ..space import SettingSpace
 from ..surrogates.response_surface import Response, fit, prepare
-from .base import ERROR, Choice, Done, Probing, Trial, bounded
+from .base import Choice, Done, Probing, Trial, bounded
 
-HORIZON_S = 600.0  # how long the job goes on, if nobody says
-SETTLE_S = 1.0  # what a probe costs beside its iterations
-WORTH = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
-WORTH_LATER, ERROR_LATER = 0.003, 0.015  # and how exact a probe is, where the choice is learnt of anyhow
-OVERSHOOT = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
-CHOOSE, TRY = 0.9, 0.08  # least probability of keeping the bound: to be chosen, to be probed
-DOUBT, SURE = 0.5, 0.8  # after a probe where it is below the first, the next is where it is above the second
-DOUBTED, SETTLED = (
-    1.5,
-    0.99,
-)  # a choice that was not probed and is less sure than a probe of it would be is probed
-NEAR, FAR = (
-    0.03,
-    0.12,
-)  # in ln clock or limit: a choice that is farther than the second from every probe is probed anyhow,
-UNSURE = 0.008  # and one that is farther than the first, where its time is less sure than this
-BREAK = 2.0  # times that trouble more, where a probe breaks the bound for sure
-CANDIDATES = 16  # settings whose probe is thought through
-SHORTLIST = 64  # settings that may be chosen after it
-LEAST = 3  # probes, the reference included, unless nothing can be won: two points prove no shape
+
+@dataclass(frozen=True, slots=True)
+class ModelGuidedParams:
+    """Tuned constants of `ModelGuided`.
+
+    `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
+    --only search` (kernels and four of 32 stages, docs/clocks.md), those of `learns_later` by
+    `benchmarks.clocks --only online`, the others by hand.
+    """
+
+    horizon_s: float = 600.0  # how long the job goes on, if nobody says
+    settle_s: float = 1.0  # what a probe costs beside its iterations
+    worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
+    worth_later: float = 0.003  # the same where the choice is learnt of anyhow (`learns_later`)
+    error_later: float = 0.015  # relative 95 % error of a probe there
+    overshoot: float = 0.0  # what a share of time beyond the bound is charged, beside the saving that is lost
+    choose: float = 0.9  # least probability of keeping the bound, to be chosen
+    probe: float = 0.08  # the same, to be probed
+    doubt: float = 0.5  # after a probe where that probability is below this,
+    sure: float = 0.8  # the next is where it is above this
+    doubted: float = 1.5  # times the error of a probe: a choice less sure than that is probed,
+    settled: float = 0.99  # unless it keeps the bound with this probability
+    # in ln clock or limit: a choice farther from every probe than this is probed where it is `unsure`,
+    near: float = 0.03
+    far: float = 0.12  # and one farther than this is probed anyhow
+    unsure_sd: float = 0.008  # relative, of its time
+    break_factor: float = 2.0  # times `worth` more, where a probe breaks the bound for sure
+    candidates: int = 16  # settings whose probe is thought through
+    shortlist: int = 64  # settings that may be chosen after it
+    least_probes: int = 3  # the reference included, unless nothing can be won: two points prove no shape
+
+
+PARAMS = ModelGuidedParams()
 
 
 class ModelGuided(Probing):
-    """See the module. `horizon_s`: how long the job probably goes on; a probe must pay within it.
-    `wait_share`: see `response.fit`.
+    """Bayesian search over clocks and power limit: each probe is the one that is worth most for its price.
 
-    `learns_later`: the choice will be held and measured for longer than any probe. What a probe would tell of
-    it comes for nothing then, so a probe is worth less, and the choice is not probed for its own sake where a
-    probe was near.
+    Args:
+        space: The settings.
+        horizon_s: How long the job probably goes on; a probe must pay within it.
+        worth: Share of the job's cost that a probe must promise; None for that of `params`.
+        wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
+        learns_later: The choice will be held and measured for longer than any probe. What a probe would tell
+            of it comes for nothing then, so a probe is worth less, and the choice is not probed for its own
+            sake where a probe was near.
+        params: The constants.
+        args, options: Of `Probing`.
+
+    Raises:
+        UsageError: a horizon that is not above 0, or a share outside 0..1.
     """
 
     name = "model-guided"
@@ -63,13 +86,15 @@ class ModelGuided(Probing):
         self,
         space: SettingSpace,
         *args: Any,
-        horizon_s: float = HORIZON_S,
+        horizon_s: float = PARAMS.horizon_s,
         worth: float | None = None,
         wait_share: float | None = None,
         learns_later: bool = False,
+        params: ModelGuidedParams = PARAMS,
         **options: Any,
     ) -> None:
         super().__init__(space, *args, **options)
+        self.params = params
         if not horizon_s > 0:
             raise UsageError(
                 f"a job cannot go on for {horizon_s:g} s; give seconds above 0, or leave horizon_s out"
@@ -80,15 +105,15 @@ class ModelGuided(Probing):
             )
         self.horizon_s, self.wait_share = horizon_s, wait_share
         self.learns_later = learns_later
-        self.worth = worth if worth is not None else WORTH_LATER if learns_later else WORTH
+        self.worth = worth if worth is not None else params.worth_later if learns_later else params.worth
         self._response: Response | None = None
         prepare(space)
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """As `Probing.trial`; a shorter one where the choice is learnt of anyhow."""
-        return super().trial(
-            row, reason, error if error is not None else ERROR_LATER if self.learns_later else ERROR
-        )
+        if error is None and self.learns_later:
+            error = self.params.error_later
+        return super().trial(row, reason, error)
 
     def _changed(self, row: int) -> None:
         self._response = None
@@ -115,6 +140,7 @@ class ModelGuided(Probing):
 
     def next(self) -> Trial | Done:
         """The next probe, or why there is none."""
+        params = self.params
         first = self.first()
         if first is not None:
             return first
@@ -132,11 +158,13 @@ class ModelGuided(Probing):
         row = int(candidates[pick])
         if gains[pick] - prices[pick] > 0:
             return self.trial(row, f"it is expected to lower the cost by {gains[pick]:.1%}")
-        limit = UNSURE if self.learns_later else float(np.median(self.errors()[:, 0])) * DOUBTED
-        doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < SETTLED
+        limit = (
+            params.unsure_sd if self.learns_later else float(np.median(self.errors()[:, 0])) * params.doubted
+        )
+        doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < params.settled
         if self.learns_later:
-            doubt = self._apart(best) > (NEAR if doubt else FAR)
-        if best not in tried and (len(tried) < LEAST or doubt):
+            doubt = self._apart(best) > (params.near if doubt else params.far)
+        if best not in tried and (len(tried) < params.least_probes or doubt):
             return self.trial(best, "the best by what is believed, to see whether it is so")
         where = "the reference" if best == self.space.reference_row else f"{self.space.settings[best]}"
         return Done(
@@ -194,6 +222,7 @@ class ModelGuided(Probing):
         """Cost of every draw at every setting relative to the reference, and whether the bound is kept;
         what breaks it pays for that.
         """
+        params = self.params
         time_s = np.exp(response.log_times + response.log_time_s[:, None])
         energy_j = np.exp(response.log_energies + response.log_energy_j[:, None])
         cost = np.asarray(objective.cost(time_s, energy_j), dtype=float)
@@ -204,11 +233,13 @@ class ModelGuided(Probing):
         allowed = over <= 1e-12
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
         return np.where(
-            allowed, cost, np.maximum(share * cost + 1 - share, cost) + OVERSHOOT * np.maximum(over, 0.0)
+            allowed,
+            cost,
+            np.maximum(share * cost + 1 - share, cost) + params.overshoot * np.maximum(over, 0.0),
         ), allowed
 
     def _best(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray) -> int:
-        mean = np.where(open_ & (allowed.mean(axis=0) >= CHOOSE), charged.mean(axis=0), np.inf)
+        mean = np.where(open_ & (allowed.mean(axis=0) >= self.params.choose), charged.mean(axis=0), np.inf)
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _candidates(
@@ -217,21 +248,22 @@ class ModelGuided(Probing):
         """What wins in some draw, the choice itself and the reference; nothing that all but surely breaks
         the bound.
         """
+        params = self.params
         kept = allowed.mean(axis=0)
-        least = SURE if self._doubtful(kept) else TRY
+        least = params.sure if self._doubtful(kept) else params.probe
         fit_ = open_ & (kept >= least)
         wins = (
             np.bincount(np.argmin(np.where(open_, charged, np.inf), axis=1), minlength=charged.shape[1])
             * fit_
         )
-        rows = [row for row in np.argsort(-wins)[: CANDIDATES - 4].tolist() if wins[row] > 0]
-        spread = np.argsort(np.where(fit_, charged.mean(axis=0), np.inf))[: 8 * CANDIDATES : 8]
+        rows = [row for row in np.argsort(-wins)[: params.candidates - 4].tolist() if wins[row] > 0]
+        spread = np.argsort(np.where(fit_, charged.mean(axis=0), np.inf))[: 8 * params.candidates : 8]
         mean = np.where(fit_, charged.mean(axis=0), np.inf)
         each_memory = [
             int(np.argmin(np.where(self.space.mu == mu, mean, np.inf))) for mu in np.unique(self.space.mu)
         ]
         rows = [best, self.space.reference_row, *each_memory, *rows, *spread.tolist()]
-        return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: CANDIDATES + 8], dtype=int)
+        return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: params.candidates + 8], dtype=int)
 
     def _apart(self, row: int) -> float:
         """How far a setting is from all that was probed, in ln clock or limit; far away it is believed on
@@ -243,7 +275,7 @@ class ModelGuided(Probing):
 
     def _doubtful(self, kept: np.ndarray) -> bool:
         """Whether the last probe was where the bound is as likely broken as kept."""
-        return bool(self._told) and float(kept[self._told[-1][0]]) < DOUBT
+        return bool(self._told) and float(kept[self._told[-1][0]]) < self.params.doubt
 
     def _gains(
         self,
@@ -257,7 +289,7 @@ class ModelGuided(Probing):
         """Expected fall of the choice's charged cost through one probe at each candidate."""
         mean = np.where(open_, charged.mean(axis=0), np.inf)
         wins = np.bincount(np.argmin(np.where(open_, charged, np.inf), axis=1), minlength=charged.shape[1])
-        short = np.argsort(mean - 1e3 * (wins > 0))[:SHORTLIST]
+        short = np.argsort(mean - 1e3 * (wins > 0))[: self.params.shortlist]
         short = np.unique(np.append(short[np.isfinite(mean[short])], [best, self.space.reference_row]))
         costs = charged[:, short].astype(np.float32)
         keeps = allowed[:, short].astype(np.float32)
@@ -278,7 +310,7 @@ class ModelGuided(Probing):
             weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
             weights /= weights.sum(axis=1, keepdims=True)
             after = weights @ costs
-            after[weights @ keeps < CHOOSE] = np.inf
+            after[weights @ keeps < self.params.choose] = np.inf
             picks = np.argmin(after, axis=1)
             gains[number] = float(np.mean(costs[:, here] - costs[np.arange(draws), picks]))
         return gains
@@ -287,8 +319,9 @@ class ModelGuided(Probing):
         """What a probe costs, of the job's cost: some trouble, more where it may break the bound, and its
         seconds at a dearer setting.
         """
+        params = self.params
         iterations, time_s = self._told[-1][1:3]
-        seconds = SETTLE_S + max(time_s, time_s / iterations)
+        seconds = params.settle_s + max(time_s, time_s / iterations)
         dear = max(float(charged[:, row].mean() - charged[:, best].mean()), 0.0)
-        trouble = self.worth * (1 + BREAK * (1 - float(allowed[:, row].mean())))
-        return float(trouble * HORIZON_S / self.horizon_s + dear * seconds / self.horizon_s)
+        trouble = self.worth * (1 + params.break_factor * (1 - float(allowed[:, row].mean())))
+        return float(trouble * params.horizon_s / self.horizon_s + dear * seconds / self.horizon_s)

@@ -42,17 +42,37 @@ SLICES = pl.Schema(
         "iteration_sd_s": pl.Float64,  # scatter of single iterations; null where they were not timed
     }
 )
-SETTLE_S = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
-WARM_UP = 5  # iterations before the first slice: caches, autotuning, allocators
-SCATTER = 0.01  # of the length of iterations, until it is known
-# of a counter that refreshes every 0.1 s: what an edge of a window leaves uncertain, as seconds of power
-EDGE_S = 0.025
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProfileParams:
+    """Tuned constants of `PowerProfile`.
+
+    Set by hand; `benchmarks.power_profile` scores the profiles that are made with them.
+    """
+
+    settle_s: float = 0.5  # a new limit is in force after some 0.1 s, and the clock then settles
+    warm_up_iterations: int = 5  # before the first slice: caches, autotuning, allocators
+    scatter: float = 0.01  # relative, of the length of iterations, until it is known
+    # of power, that an edge of a window leaves uncertain, where the counter refreshes every 0.1 s
+    edge_s: float = 0.025
+    stride: float = 0.65  # of the lowest limit that was measured: no slice far below it
+    least_limits: int = 3  # that a curve is believed from
+    again: int = 3  # slices at one limit that a stated error may take
+    longest_s: float = 15.0  # of a slice, but for one iteration that takes longer
+    least_power: float = 0.05  # of the highest limit: no busy card draws less
+    error: float = 0.01  # wanted relative 95 % error of a slice's time and energy
+    error_slack: float = 1.25  # times that, from which on a slice is measured again
+    worth: float = 0.0005  # share of the cost that a further limit must be expected to save
+    budget_s: float = 120.0  # of slices, beyond which only what `least_limits` need is measured
+    scatter_iterations: float = 8.0  # that the first guess of the scatter counts for
+    start: float = 0.45  # of the range of limits, from its lowest, where the second slice is
+
+
+PARAMS = PowerProfileParams()
+
+
 Z = 1.96
-STRIDE = 0.65  # of the lowest limit that was measured: no slice far below it
-LEAST = 3  # limits that a curve is believed from
-AGAIN = 3  # slices at one limit that a stated error may take
-LONGEST_S = 15.0  # of a slice, but for one iteration that takes longer
-FLOOR = 0.05  # of the highest limit: no busy card draws less
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +87,7 @@ class Slice:
     limit_w: float
     iterations: int
     seconds: float
-    settle_s: float = SETTLE_S
+    settle_s: float = PARAMS.settle_s
     warm_up: int = 1
     reason: str = ""
 
@@ -110,6 +130,7 @@ class PowerProfile:
         budget_s: Beyond so many seconds of slices only what three limits need is measured.
         scatter: Of the length of iterations, relative, until it is known.
         slices: Frame of an earlier profile to go on with.
+        params: The constants that have no argument of their own.
 
     Raises:
         UsageError: no limits, limits or an error that are none, or a slice that is none of these limits.
@@ -120,14 +141,16 @@ class PowerProfile:
         limits_w: Sequence[float],
         objective: Objective,
         *,
-        error: float = 0.01,
+        error: float = PARAMS.error,
         counter_update_s: float = 0.1,
         gpus: int = 1,
-        worth: float = 0.0005,
-        budget_s: float = 120.0,
-        scatter: float = SCATTER,
+        worth: float = PARAMS.worth,
+        budget_s: float = PARAMS.budget_s,
+        scatter: float = PARAMS.scatter,
         slices: pl.DataFrame | None = None,
+        params: PowerProfileParams = PARAMS,
     ) -> None:
+        self.params = params
         limits = sorted({float(limit) for limit in limits_w}, reverse=True)
         if not limits:
             raise UsageError(
@@ -264,22 +287,27 @@ class PowerProfile:
 
     def next_slice(self) -> Slice | Done:
         """The next slice, or why there is none."""
+        params = self.params
         open_ = [i for i, limit in enumerate(self.limits_w) if float(limit) not in self.unreachable]
         if not open_:
             return Done(f"no limit can be set: {next(iter(self.unreachable.values()))}")
         if not self._rows:
-            return self._slice(open_[0], "the highest limit", warm_up=WARM_UP)
+            return self._slice(open_[0], "the highest limit", warm_up=params.warm_up_iterations)
         measured = set(self._measured()[0].tolist())
         last = self._column(self._rows[-1][0])
         spent = self.time_s > self.budget_s
-        if not spent and self._error_at(last) > 1.25 * self.error and self._count(last) < AGAIN:
+        if (
+            not spent
+            and self._error_at(last) > params.error_slack * self.error
+            and self._count(last) < params.again
+        ):
             return self._slice(
                 last, f"its error is {self._error_at(last):.1%}, and {self.error:.1%} is wanted"
             )
         left = [i for i in open_ if i not in measured]
         if not left:
             return self._once_more(measured, spent) or Done("all limits are measured")
-        if spent and len(measured) >= LEAST:
+        if spent and len(measured) >= params.least_limits:
             return Done(
                 f"the slices have taken {self.time_s:.0f} s, and {self.budget_s:g} s are what a profile may "
                 "take"
@@ -289,11 +317,12 @@ class PowerProfile:
                 return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
             low, high = self.limits_w[left].min(), self.limits_w[list(measured)].max()
             return self._slice(
-                _nearest(self.limits_w, left, low + 0.45 * (high - low)), "the middle of the range"
+                _nearest(self.limits_w, left, low + params.start * (high - low)), "the middle of the range"
             )
         return self._by_gain(left, measured)
 
     def _by_gain(self, left: list[int], measured: set[int]) -> Slice | Done:
+        params = self.params
         curve, objective = self.curve, self._scaled(self.objective)
         costs, drawn = self._costs(curve, objective)
         tried = np.array(sorted(measured))
@@ -302,7 +331,7 @@ class PowerProfile:
             gains = np.maximum(drawn[:, [best]] - drawn[:, left], 0.0)
         gain = np.nan_to_num(gains, posinf=0.0).mean(axis=0) / costs[best]
         pick = self._downwards(left[int(np.argmax(gain))], left, tried)
-        if len(measured) >= min(LEAST, len(measured) + len(left)) and gain.max() < self.worth:
+        if len(measured) >= min(params.least_limits, len(measured) + len(left)) and gain.max() < self.worth:
             return self._once_more(measured, False) or Done(self._why(left, best, costs))
         if (
             gain.max() < self.worth
@@ -315,6 +344,7 @@ class PowerProfile:
 
     def _once_more(self, measured: set[int], spent: bool) -> Slice | None:
         """A further slice at a limit that may be the best or may not, where to know that is worth it."""
+        params = self.params
         curve, objective = self.curve, self._scaled(self.objective)
         costs, drawn = self._costs(curve, objective)
         tried = np.array(sorted(measured))
@@ -327,7 +357,9 @@ class PowerProfile:
         if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
             return None
         pick = max(
-            (i for i in (best, rival) if self._count(i) < AGAIN), key=lambda i: -self._count(i), default=None
+            (i for i in (best, rival) if self._count(i) < params.again),
+            key=lambda i: -self._count(i),
+            default=None,
         )
         if pick is None:
             return None
@@ -337,7 +369,7 @@ class PowerProfile:
 
     def _downwards(self, pick: int, left: list[int], tried: np.ndarray) -> int:
         """Not far below what is measured at once: there the model knows least, and a slice costs most."""
-        lowest_w = STRIDE * float(self.limits_w[tried].min())
+        lowest_w = self.params.stride * float(self.limits_w[tried].min())
         near = [i for i in left if self.limits_w[i] >= lowest_w]
         return pick if self.limits_w[pick] >= lowest_w or not near else max(near)
 
@@ -360,24 +392,25 @@ class PowerProfile:
         """Whether lower limits lose even if they were as fast and drew next to nothing."""
         time_s, power_w = self.curve.time_s[column], self.curve.power_w[column]
         objective = self._scaled(self.objective)
-        least_w = min(FLOOR * float(self.limits_w.max()), power_w)
+        least_w = min(self.params.least_power * float(self.limits_w.max()), power_w)
         now = float(objective.cost(time_s, time_s * power_w * self.gpus))
         return float(objective.cost(time_s, time_s * least_w * self.gpus)) >= now * (1 - self.worth)
 
     def _slice(self, column: int, reason: str, *, warm_up: int = 1) -> Slice:
+        params = self.params
         _, scatter = self._scatter()
         iterations = math.ceil((Z * scatter / self.error) ** 2)
-        edge_s = EDGE_S * self.counter_update_s / 0.1
+        edge_s = params.edge_s * self.counter_update_s / 0.1
         if self._rows:  # an edge's error is joules, whatever the length of a window
             edge_s = max(row[4] / (row[3] / row[2]) for row in self._rows)
             iteration_s = self._rows[-1][2] / self._rows[-1][1]
-            iterations = max(1, min(iterations, math.ceil(LONGEST_S / iteration_s)))
+            iterations = max(1, min(iterations, math.ceil(params.longest_s / iteration_s)))
         seconds = max(edge_s / self.error, 2 * self.counter_update_s)
         return Slice(
             float(self.limits_w[column]),
             max(iterations, 1),
-            min(seconds, LONGEST_S),
-            SETTLE_S,
+            min(seconds, params.longest_s),
+            params.settle_s,
             warm_up,
             reason,
         )
@@ -400,7 +433,8 @@ class PowerProfile:
         """Iterations that were timed, and their relative scatter with what is assumed before there are
         any.
         """
-        count, squares = 8.0, 8.0 * self._prior_scatter**2
+        count = self.params.scatter_iterations
+        squares = count * self._prior_scatter**2
         for _, iterations, time_s, _, _, sd_s in self._rows:
             if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
                 count += iterations - 1
