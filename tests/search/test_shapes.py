@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.search.surrogates.curve_priors import _LEVEL_VARIANCE, Shapes, condition, smooth_covariance
+from workbench.search.surrogates.curve_priors import PARAMS, Shapes, condition, smooth_covariance
 
 OCTAVES = np.arange(5.0)
 COVARIANCE = smooth_covariance(OCTAVES, smooth_sd=0.2, length=2.0, single_sd=0.05)
@@ -16,7 +16,7 @@ SHAPES = Shapes(np.stack([FLAT, STEEP]), np.log([0.5, 0.5]), COVARIANCE)
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_mean_and_covariance_are_those_of_a_gaussian(scale: float) -> None:
     where, values, variances = np.array([1, 3]), np.array([0.3, 0.1]), np.array([0.01, 0.04])
-    prior = scale**2 * COVARIANCE + _LEVEL_VARIANCE
+    prior = scale**2 * COVARIANCE + PARAMS.level_variance
     gain = prior[:, where] @ np.linalg.inv(prior[np.ix_(where, where)] + np.diag(variances))
     posterior = condition(
         Shapes(FLAT[None], np.zeros(1), COVARIANCE), where, values, variances[None], scales=np.array([scale])

@@ -13,10 +13,11 @@ from workbench.records import Limits, Setting
 from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_from
 from workbench.tuning.accounts import SavingsAccounts, Stretch
-from workbench.tuning.choice import HORIZON_S, MOST_IN_HAND, Choosing
+from workbench.tuning.choice import Choosing
 from workbench.tuning.hold import Holding
 from workbench.tuning.iteration_sources import Count, Rate, guessed
 from workbench.tuning.ledger import Pool
+from workbench.tuning.params import PARAMS
 from workbench.tuning.probe import Reading
 
 CLOCKS = space_from(
@@ -164,17 +165,17 @@ def in_hand(iterations: float, slowdown: float, bound: float = 0.05) -> float:
     book.add(
         Stretch("held", Setting(sm_clock_mhz=900), iterations, iterations * (1 + slowdown), 90.0 * iterations)
     )
-    return Choosing._in_hand(SimpleNamespace(book=book, max_slowdown=bound))  # type: ignore[arg-type]
+    return Choosing._in_hand(SimpleNamespace(book=book, max_slowdown=bound, params=PARAMS))  # type: ignore[arg-type]
 
 
 def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slower_is_owed() -> None:
     """100 s at 4 % where 5 % are allowed leave 1 s over, less half of the baseline's 0.39 %, in the next
     300 s. 6 % is owed, in 90 s.
     """
-    assert in_hand(100, 0.04) == pytest.approx((0.01 - 0.5 * 1.96 * 0.002) * 100 / HORIZON_S)
+    assert in_hand(100, 0.04) == pytest.approx((0.01 - 0.5 * 1.96 * 0.002) * 100 / PARAMS.in_hand_horizon_s)
     assert in_hand(100, 0.06) == pytest.approx(-0.01 * 100 / 90.0)
-    assert in_hand(1000, 0.0) == MOST_IN_HAND
-    assert Choosing._in_hand(SimpleNamespace(book=SavingsAccounts(), max_slowdown=0.05)) == 0.0  # type: ignore[arg-type]
+    assert in_hand(1000, 0.0) == PARAMS.most_in_hand
+    assert Choosing._in_hand(SimpleNamespace(book=SavingsAccounts(), max_slowdown=0.05, params=PARAMS)) == 0.0  # type: ignore[arg-type]
 
 
 def reconsidered(*, gain: float, near: bool, keeps: float = 0.9, faster: bool = False, more: int = 0) -> Any:
@@ -189,6 +190,7 @@ def reconsidered(*, gain: float, near: bool, keeps: float = 0.9, faster: bool = 
     book = SavingsAccounts()
     book.open(reading())
     tuner = SimpleNamespace(
+        params=PARAMS,
         _belief=belief,
         _choice=SimpleNamespace(setting=before),
         book=book,

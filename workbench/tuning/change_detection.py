@@ -19,19 +19,35 @@ from ..measurement.recorder import Recorder
 from ..periods.online import aliasing
 from ..records import Process
 
-IDLE_S = 2.0
-LEAST_TIME_SD, LEAST_POWER_SD = 0.01, 0.015
-SLACK, LIMIT = 1.0, 8.0  # of the cumulative sums, in standard deviations
-LONGEST_ALARM_BACKOFF = 16.0  # times, after false alarms
-FAR = 0.35  # logarithm of iteration times that needs no second look
-MOST = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
-PERIODIC, APERIODIC = 0.18, 0.30
-BACK_OFF = 32
-LEVEL_S, LASTS_S, STEP = (
-    2.5,
-    7.0,
-    0.1,
-)  # of power: the mean over so long, for how long it must be another, by how much (logarithm)
+
+@dataclass(frozen=True, slots=True)
+class ChangeDetectionParams:
+    """Tuned constants of the watches over a held setting, the job's power and other processes.
+
+    Set by hand; `benchmarks.clocks --only online` scores the tuner with them. `periodic` and `aperiodic`
+    are GPOEO's.
+    """
+
+    idle_s: float = 2.0  # without work, after which a GPU is idle
+    least_time_sd: float = 0.01  # relative, of a stretch's iteration time
+    least_power_sd: float = 0.015  # relative, of its power
+    slack: float = 1.0  # of the cumulative sums, in standard deviations
+    limit: float = 8.0  # of the cumulative sums, in standard deviations: an alarm
+    longest_alarm_backoff: float = 16.0  # times, after false alarms
+    far: float = 0.35  # logarithm of iteration times that needs no second look
+    most: float = 6.0  # that one stretch adds: an evaluation in one stretch is no new job
+    periodic: float = 0.18  # relative change of energy that GPOEO's watch takes for another job
+    aperiodic: float = 0.30  # the same where there are no iterations
+    back_off: int = 32
+    level_s: float = 2.5  # of power: the mean over so long,
+    lasts_s: float = 7.0  # for how long it must be another,
+    step: float = 0.1  # by how much (logarithm)
+    first_sd: float = 0.03  # relative: floor of the scatter that the first stretches are given
+    follow: float = 0.05  # weight of a stretch after the first four in what is expected
+    spread_follow: float = 0.1  # weight of a stretch in the scatter
+
+
+PARAMS = ChangeDetectionParams()
 
 
 class Watch(Protocol):
@@ -63,7 +79,7 @@ class ModelWatch:
     tolerance: float = 1.0
     _seen: int = 0
     _sums: list[float] = field(default_factory=lambda: [0.0] * 4)
-    _spread: list[float] = field(default_factory=lambda: [LEAST_TIME_SD**2, LEAST_POWER_SD**2])
+    _spread: list[float] = field(default_factory=lambda: [PARAMS.least_time_sd**2, PARAMS.least_power_sd**2])
 
     @property
     def calm(self) -> bool:
@@ -73,31 +89,36 @@ class ModelWatch:
         now = (iteration_s, power_w)
         expected = (self.iteration_s, self.power_w)
         off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        floors = (max(self.tolerance * LEAST_TIME_SD, time_sd), max(self.tolerance * LEAST_POWER_SD, time_sd))
+        floors = (
+            max(self.tolerance * PARAMS.least_time_sd, time_sd),
+            max(self.tolerance * PARAMS.least_power_sd, time_sd),
+        )
         first = self._seen < 2  # how much stretches differ is not known yet, nor is the setting's model exact
         for k in range(2):
-            sd = max(floors[k], math.sqrt(self._spread[k]), 0.03 if first else 0.0)
+            sd = max(floors[k], math.sqrt(self._spread[k]), PARAMS.first_sd if first else 0.0)
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
-                self._sums[side] = max(0.0, self._sums[side] + min(signed, MOST) - SLACK)
+                self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
         if (
-            abs(off[0]) > FAR and time_sd < 0.3 * FAR
+            abs(off[0]) > PARAMS.far and time_sd < 0.3 * PARAMS.far
         ):  # whole iterations that are so much longer or shorter are those of another job
             return f"an iteration takes {iteration_s:.4g} s, not {self.iteration_s:.4g} s"
         worst = max(range(4), key=lambda side: self._sums[side])
-        if self._sums[worst] > LIMIT:
+        if self._sums[worst] > PARAMS.limit:
             what, unit, k = (("an iteration takes", "s", 0), ("the power is", "W", 1))[worst // 2]
             return f"{what} {now[k]:.4g} {unit}, not {expected[k]:.4g} {unit}"
         self._seen += 1
-        gain = 1.0 / self._seen if self._seen <= 4 else 0.05
-        if max(self._sums) < 0.5 * LIMIT:
+        gain = 1.0 / self._seen if self._seen <= 4 else PARAMS.follow
+        if max(self._sums) < 0.5 * PARAMS.limit:
             self.iteration_s = (
                 iteration_s if math.isnan(self.iteration_s) else self.iteration_s * math.exp(gain * off[0])
             )
             self.power_w = power_w if math.isnan(self.power_w) else self.power_w * math.exp(gain * off[1])
             if not first:
                 for k in range(2):
-                    self._spread[k] += 0.1 * (min(off[k] ** 2, 9 * self._spread[k]) - self._spread[k])
+                    self._spread[k] += PARAMS.spread_follow * (
+                        min(off[k] ** 2, 9 * self._spread[k]) - self._spread[k]
+                    )
         return ""
 
 
@@ -128,10 +149,10 @@ class GpoeoWatch:
         self._powers = [min([*self._powers, power_w]), max([*self._powers, power_w])]
         low, high = self._powers[0], self._powers[-1]
         change = (high - low) / (0.5 * (high + low))
-        if change > (PERIODIC if self.periodic else APERIODIC):
+        if change > (PARAMS.periodic if self.periodic else PARAMS.aperiodic):
             return f"the power went between {low:.0f} and {high:.0f} W ({100 * change:.0f} %)"
         self._quiet += 1
-        self._skip = min(2 ** (self._quiet - 1), BACK_OFF) - 1
+        self._skip = min(2 ** (self._quiet - 1), PARAMS.back_off) - 1
         return ""
 
 
@@ -144,7 +165,7 @@ def make_watch(
     return (
         GpoeoWatch(periodic)
         if name == "gpoeo"
-        else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, LONGEST_ALARM_BACKOFF))
+        else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, PARAMS.longest_alarm_backoff))
     )
 
 
@@ -227,7 +248,7 @@ class PowerLevelDetector:
         self._recorder, self._uuids = recorder, tuple(uuids)
         self._off_s = math.nan  # since when it is another
         self._looked_s = -math.inf
-        self.patience_s = LASTS_S
+        self.patience_s = PARAMS.lasts_s
 
     def false_alarm(self) -> None:
         """It was the same job."""
@@ -239,7 +260,7 @@ class PowerLevelDetector:
 
     def look(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
         """A sentence, if the mean power over the last iterations has been another for long enough."""
-        window_s = max(LEVEL_S, 2.0 * iteration_s)
+        window_s = max(PARAMS.level_s, 2.0 * iteration_s)
         if now_s < self._looked_s + window_s:
             return ""
         self._looked_s = now_s - 0.75 * window_s
@@ -249,7 +270,7 @@ class PowerLevelDetector:
             if mean_w is None:
                 return ""
             power_w += mean_w
-        if abs(math.log(power_w / expected_w)) < STEP + 3.0 * tolerance:
+        if abs(math.log(power_w / expected_w)) < PARAMS.step + 3.0 * tolerance:
             self._off_s = math.nan
             return ""
         self._off_s = now_s - window_s if math.isnan(self._off_s) else self._off_s
@@ -275,8 +296,8 @@ def busy_gpus(recorder: Recorder, devices: Sequence[Device], now_s: float) -> tu
     """GPUs that have been working for the last two seconds."""
     found = []
     for device in devices:
-        rows = recorder.rows(device.uuid, now_s - IDLE_S, now_s)
+        rows = recorder.rows(device.uuid, now_s - PARAMS.idle_s, now_s)
         used = rows["utilisation"]
-        if len(rows) >= 3 and rows["time_s"][0] < now_s - 0.6 * IDLE_S and np.mean(~(used <= 0)) > 0.5:
+        if len(rows) >= 3 and rows["time_s"][0] < now_s - 0.6 * PARAMS.idle_s and np.mean(~(used <= 0)) > 0.5:
             found.append(device)
     return tuple(found)

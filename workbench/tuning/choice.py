@@ -9,18 +9,6 @@ import math
 from ..records import Setting
 from .core import Core
 
-TRACE_ERROR = 0.008  # relative, of times from the power trace: what all of them have in common
-TRACE_MARGIN = 0.5  # standard deviations of that by which a setting stays farther inside the bound
-AIM = 0.98  # of the bound: what a setting is believed to take at most
-HORIZON_S, MAKE_UP_S = (
-    300.0,
-    90.0,
-)  # for which what the job has in hand must last at least; in which what it has lost is made up for
-# standard deviations that a setting stays farther inside than the search asks: an error of the baseline is in
-# all of them
-CAUTION = 0.6
-MOST_IN_HAND = 0.008  # of time: more than this an error is not relied on to be
-
 
 class Choosing(Core):
     """See `machine.Tuner`."""
@@ -29,6 +17,7 @@ class Choosing(Core):
         """The best by what is known, as far inside the bound as that is unsure, and farther where the job
         was too slow so far.
         """
+        params = self.params
         belief, bound = self._belief, self.max_slowdown
         assert belief is not None
         if self._pinned is not None:
@@ -37,20 +26,19 @@ class Choosing(Core):
         if bound is None:
             self._choice = belief.choice(None)
             return
-        common = (
-            TRACE_MARGIN * TRACE_ERROR if self._source is not None and self._source.name == "power" else 0.0
-        )
+        traced = self._source is not None and self._source.name == "power"
+        common = params.trace_margin * params.trace_error if traced else 0.0
         allowed = min(bound + self._in_hand() - common, 1.0)
         self._choice = belief.choice(max(0.0, allowed))
         if self._own(self._choice.setting) != Setting():
-            allowed -= CAUTION * self._choice.time_sd * self._choice.time_ratio
+            allowed -= params.caution * self._choice.time_sd * self._choice.time_ratio
             self._choice = belief.choice(max(0.0, allowed))
         for _ in range(
             2
         # what the job has in hand is for errors; a setting that is believed to be beyond the bound is not
         # held
         ):
-            over = self._choice.time_ratio - 1.0 - max(AIM * bound - common, 0.0)
+            over = self._choice.time_ratio - 1.0 - max(params.aim * bound - common, 0.0)
             if over <= 0.0 or self._own(self._choice.setting) == Setting():
                 break
             allowed -= over
@@ -62,6 +50,7 @@ class Choosing(Core):
 
         The baseline and quick probes leave something over; a job that was too slow so far owes.
         """
+        params = self.params
         bound, saved = self.max_slowdown, self.book.saved()
         if bound is None or saved is None:
             return 0.0
@@ -70,9 +59,9 @@ class Choosing(Core):
         if left_s > 0:  # what is in hand is known no better than the baseline
             left_s = max(0.0, left_s - 0.5 * saved.slowdown_uncertainty * would_s)
         return (
-            min(left_s / max(HORIZON_S, would_s), MOST_IN_HAND)
+            min(left_s / max(params.in_hand_horizon_s, would_s), params.most_in_hand)
             if left_s >= 0
-            else left_s / max(MAKE_UP_S, 0.25 * would_s)
+            else left_s / max(params.make_up_s, 0.25 * would_s)
         )
 
     def _keeps(self, setting: Setting) -> float:

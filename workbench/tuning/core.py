@@ -21,6 +21,7 @@ from .detect_iterations import DetectedIterations, IterationDetector
 from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource, guessed
 from .ledger import Counted, Pool, SavingsLedger
 from .options import check_objective, check_options, check_slowdown, objective_name
+from .params import PARAMS, TunerParams
 from .posterior import SettingPosterior
 from .probe import Probe, Reading
 from .probe_table import ProbeTable
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from ..search.clocks.make import Choice
     from ..search.space import SettingSpace
 
-SETTLE_S, LIMIT_SETTLE_S = 0.3, 0.6  # clocks are obeyed at once, a power limit by a controller
-FIRST_CHECK_S = 60.0
-LEAST, UNSEEN_SD = 0.94, 0.12  # of the time at the default setting; of a setting that nobody has seen
-FAILURES = 3
-LIMIT_STEP_W, MOST_LIMITS = 2.0, 150
 
 _running: list[Core] = []
 _latest: Core | None = None
@@ -58,7 +54,9 @@ class Core:
         recheck: bool = True,
         label: str = "",
         seed: int = 0,
+        params: TunerParams = PARAMS,
     ) -> None:
+        self.params = params
         self._whole, self.clock = meter, meter.clock
         self.objective, self.max_slowdown = check_objective(objective), check_slowdown(max_slowdown)
         check_options(over, search, watch, model, progress)
@@ -112,7 +110,7 @@ class Core:
         self._settled_iterations: int | None = None
         self._watcher: Watch | None = None
         self._since_s = self._seen_s = math.nan  # of the held setting; when its iterations were last seen
-        self._check_s, self._check_every_s = math.inf, FIRST_CHECK_S
+        self._check_s, self._check_every_s = math.inf, params.first_check_s
         self._steer_s = self._calm_s = -math.inf
         self._level_of: Setting | None = None  # the setting whose power is watched
         self._busy: tuple[Device, ...] = ()
@@ -266,10 +264,12 @@ class Core:
         self._devices = devices
 
     def _step_w(self) -> float | None:
+        params = self.params
         low_w, high_w = self._limits.min_power_limit_w, self._limits.default_power_limit_w
         if low_w is None or high_w is None:
             return None
-        return LIMIT_STEP_W * max(1, math.ceil((high_w - low_w) / LIMIT_STEP_W / MOST_LIMITS))
+        step_w = params.limit_step_w
+        return step_w * max(1, math.ceil((high_w - low_w) / step_w / params.most_limits))
 
     def _put(self, setting: Setting) -> None:
         """Put the GPUs to a setting. One that a busy driver does not take is owed, and put before anything
@@ -290,7 +290,7 @@ class Core:
     def _settling_s(self, setting: Setting) -> float:
         window_s = max(device.power_window_s for device in self._devices)
         limited = setting.power_limit_w is not None or self.over == "power"
-        return (LIMIT_SETTLE_S if limited else SETTLE_S) + min(window_s, 1.0)
+        return (self.params.limit_settle_s if limited else self.params.settle_s) + min(window_s, 1.0)
 
     # the probe
 
@@ -334,7 +334,7 @@ class Core:
     def _failed(self, why: str) -> None:
         self._note(f"a probe has failed: {why}")
         self._energy_failures = self._energy_failures + 1 if "energy" in why else 0
-        if self._energy_failures >= FAILURES:
+        if self._energy_failures >= self.params.failures:
             raise UsageError(
                 f"{why}, {self._energy_failures} times in a row; without it nothing can be compared"
             )
@@ -343,9 +343,10 @@ class Core:
 
     def _expected(self, setting: Setting) -> Guess:
         """How long an iteration should take at a setting."""
+        params = self.params
         belief = self._belief
         if not self.book.accounts or belief is None:
-            return guessed(self._found.iteration_s if self._found is not None else 1.0, 0.03)
+            return guessed(self._found.iteration_s if self._found is not None else 1.0, params.baseline_sd)
         time_s = self.book.accounts[-1].baseline()[0]
         ratio, sd, _ = belief.ratios(setting)
         guess = guessed(time_s * ratio, max(0.02, 1.5 * sd))
@@ -353,7 +354,8 @@ class Core:
             return guess
         # Nobody has seen it: from nothing to everything that its clocks allow is possible.
         most = belief.slowest(setting, self._power_share())
-        return Guess(guess.seconds, max(guess.sd, UNSEEN_SD), LEAST * time_s, max(most, 1.1 * ratio) * time_s)
+        sd = max(guess.sd, params.unseen_sd)
+        return Guess(guess.seconds, sd, params.least_time * time_s, max(most, 1.1 * ratio) * time_s)
 
     def _power_share(self) -> float:
         """Of the highest limit that the job draws at the default setting."""

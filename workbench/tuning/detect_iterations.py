@@ -14,25 +14,47 @@ from ..device.protocol import Device
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
 from ..periods.online.search import main
-from .iteration_sources import UNIT_S, Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
+from .iteration_sources import (
+    PARAMS as SOURCE_PARAMS,
+)
+from .iteration_sources import (
+    Counter,
+    IterationSource,
+    MarkSource,
+    Rate,
+    Trace,
+    busy_and_clock,
+)
 
-STEADY, STEADY_S = 6, 1.0  # iterations that are told, before they are believed
-WARM = 2  # the first ones compile, tune and fill caches
-UNSTEADY = 0.08  # by how much the medians of the older and the newer half may differ
-PATIENCE = 60  # iterations after which it is taken as it is
-HOPELESS_S, SHORT_S, SHORT = (
-    75.0,
-    30.0,
-    2.5,
-)  # without a rhythm; sooner, where none longer than this is even a guess
-AGREED, AGREED_S, LIKELY = (
-    4,
-    5.0,
-    0.25,
-)  # answers that name one doubtful rhythm, over how long, and how likely it must be
-RATE_S = 6.0  # of looking at a rate
-PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
-LEAST_S, LONGEST_S = 2.0, 12.0  # of a baseline
+
+@dataclass(frozen=True, slots=True)
+class IterationDetectorParams:
+    """Tuned constants of `IterationDetector`.
+
+    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
+    """
+
+    steady_iterations: int = 6  # that are reported, before they are believed,
+    steady_s: float = 1.0  # and over how long
+    warm_iterations: int = 2  # that compile, tune and fill caches
+    unsteady: float = 0.08  # by how much the medians of the older and the newer half may differ
+    patience_iterations: int = 60  # after which it is taken as it is
+    hopeless_s: float = 75.0  # without a rhythm, after which a rate is taken;
+    short_hopeless_s: float = 30.0  # sooner, where no rhythm longer than `short_s` is even a guess
+    short_s: float = 2.5
+    agreed: int = 4  # answers that name one doubtful rhythm,
+    agreed_s: float = 5.0  # over how long,
+    likely: float = 0.25  # and how likely it must be
+    rate_s: float = 6.0  # of looking at a rate
+    precision: float = 0.004  # of a mean over iterations, by which their number is chosen
+    least_baseline_s: float = 2.0
+    longest_baseline_s: float = 12.0
+    rate_baseline_s: float = 3.0  # of a baseline by rate
+    trace_baseline_iterations: float = 6.0  # of a baseline by the power trace, at least
+    alike: float = 0.03  # logarithm of lengths that name the same rhythm
+
+
+PARAMS = IterationDetectorParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +82,17 @@ class DetectedIterations:
     def iterations(self) -> int:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
-            return round(3.0 / UNIT_S)
+            return round(PARAMS.rate_baseline_s / SOURCE_PARAMS.unit_s)
         # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
         # worth no half per cent.
-        wanted = math.ceil((self.variation / PRECISION) ** 2)
-        longest = max(8, int(LONGEST_S / self.iteration_s))
+        wanted = math.ceil((self.variation / PARAMS.precision) ** 2)
+        longest = max(8, int(PARAMS.longest_baseline_s / self.iteration_s))
         return max(4, min(wanted, longest, 20))
 
     @property
     def least_s(self) -> float:
-        return LEAST_S if self.source.name != "power" else max(LEAST_S, 6.0 * self.iteration_s)
+        trace_s = PARAMS.trace_baseline_iterations * self.iteration_s if self.source.name == "power" else 0.0
+        return max(PARAMS.least_baseline_s, trace_s)
 
 
 class IterationDetector:
@@ -113,7 +136,7 @@ class IterationDetector:
             times, values = self._counter.seen
             return self._told(times, values, self._counter, now_s)
         moments = self._marks.since(self.from_s)
-        if len(moments) > WARM:
+        if len(moments) > PARAMS.warm_iterations:
             found = self._told(moments, np.arange(float(len(moments))), self._marks, now_s)
             if found is not None or now_s - moments[-1] < max(10.0, 6.0 * float(np.median(np.diff(moments)))):
                 return found
@@ -127,22 +150,23 @@ class IterationDetector:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
         self.words = f"{len(times)} were told so far"
-        if len(times) < STEADY + WARM:
+        if len(times) < PARAMS.steady_iterations + PARAMS.warm_iterations:
             return None
         # Of very many the newest tell enough.
-        times, values = times[WARM:][-4000:], values[WARM:][-4000:]
+        times, values = times[PARAMS.warm_iterations:][-4000:], values[PARAMS.warm_iterations:][-4000:]
         lengths = np.diff(times) / np.maximum(np.diff(values), 1e-9)
         usual = float(np.median(lengths))
-        if times[-1] - times[0] < STEADY_S or not usual > 0:
+        if times[-1] - times[0] < PARAMS.steady_s or not usual > 0:
             return None
         half = len(lengths) // 2
         apart = abs(math.log(float(np.median(lengths[half:])) / float(np.median(lengths[:half]))))
         fine = lengths[lengths < 3.0 * usual]
         variation = float(np.std(fine)) / usual if len(fine) > 2 else 0.02
-        if apart > max(UNSTEADY, 2.0 * variation / math.sqrt(half)) and len(times) < PATIENCE:
+        unsteady = apart > max(PARAMS.unsteady, 2.0 * variation / math.sqrt(half))
+        if unsteady and len(times) < PARAMS.patience_iterations:
             self.words = "the iterations are not steady yet"
             return None
-        first = 0 if apart <= UNSTEADY else half
+        first = 0 if apart <= PARAMS.unsteady else half
         from_s = max(float(times[first]), now_s - 60.0)
         how = "marks of the training" if source.name == "marks" else "your counter"
         return DetectedIterations(
@@ -162,7 +186,8 @@ class IterationDetector:
         if tracker.version != self._version and level is not None:
             self._version = tracker.version
             if not self._answers or (level.seconds, level.confidence) != self._answers[-1][1:]:
-                self._answers = [*self._answers[-AGREED - 1 :], (now_s, level.seconds, level.confidence)]
+                answer = now_s, level.seconds, level.confidence
+                self._answers = [*self._answers[-PARAMS.agreed - 1 :], answer]
         seconds = self._agreed()
         if seconds is not None and not self.no_doubtful:
             words = (
@@ -171,8 +196,9 @@ class IterationDetector:
             )
             return self._traced(seconds, self.from_s, now_s, words, True)
         waited_s = now_s - self.from_s
-        short = level is None or level.seconds < SHORT
-        if tracker.state == "none" or waited_s > HOPELESS_S or (waited_s > SHORT_S and short):
+        short = level is None or level.seconds < PARAMS.short_s
+        hopeless_s = PARAMS.short_hopeless_s if short else PARAMS.hopeless_s
+        if tracker.state == "none" or waited_s > hopeless_s:
             return self._rate(now_s, tracker.periods.reason)
         return None
 
@@ -186,14 +212,14 @@ class IterationDetector:
 
     def _agreed(self) -> float | None:
         """A doubtful rhythm that the last answers have in common."""
-        last = self._answers[-AGREED - 2 :]
-        if len(last) < AGREED or not last[-1][1] < SHORT:
+        last = self._answers[-PARAMS.agreed - 2 :]
+        if len(last) < PARAMS.agreed or not last[-1][1] < PARAMS.short_s:
             return None
-        alike = [each for each in last if abs(math.log(each[1] / last[-1][1])) < 0.03]
+        alike = [each for each in last if abs(math.log(each[1] / last[-1][1])) < PARAMS.alike]
         if (
-            len(alike) < AGREED
-            or alike[-1][0] - alike[0][0] < AGREED_S
-            or float(np.mean([each[2] for each in alike])) < LIKELY
+            len(alike) < PARAMS.agreed
+            or alike[-1][0] - alike[0][0] < PARAMS.agreed_s
+            or float(np.mean([each[2] for each in alike])) < PARAMS.likely
         ):
             return None
         return float(np.median([each[1] for each in alike]))
@@ -201,7 +227,7 @@ class IterationDetector:
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
         from_s = max(self.from_s, now_s - 30.0)
-        if now_s - from_s < RATE_S:
+        if now_s - from_s < PARAMS.rate_s:
             self.words = "no iterations are seen; looking at the rate instead"
             return None
         from ..errors import NotSupported
@@ -225,7 +251,7 @@ class IterationDetector:
             "told too high rather than too "
             "low; workbench.step() in the training's loop would tell more"
         )
-        return DetectedIterations(source, UNIT_S, 0.01, now_s - RATE_S, words)
+        return DetectedIterations(source, SOURCE_PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, words)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

@@ -20,19 +20,34 @@ from ..periods.online import aliasing
 
 Array = np.ndarray[Any, Any]
 
-MOST_HARMONICS, LEAST_READINGS = 6, 12
-STEPS = 5.0  # candidates to one width of the peak
-MOST_CANDIDATES = 400
-PER_PERIOD = 24  # readings that tell all there is
+
+@dataclass(frozen=True, slots=True)
+class HarmonicFitParams:
+    """Tuned constants of the fit of harmonics to a power trace.
+
+    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
+    """
+
+    most_harmonics: int = 6
+    least_readings: int = 12
+    steps: float = 5.0  # candidates to one width of the peak
+    most_candidates: int = 400
+    readings_per_period: int = 24  # that tell all there is
+    variation: float = 0.01  # of an iteration's length, from one to the next: never taken to be less
+    least_explained: float = 0.25  # share of the readings' variance that must repeat
+    # between refreshes of a counter, from which on its differences tell more than readings
+    slow_s: float = 0.06
+    alike: float = 0.93  # of what the longer one explains
+    guess_sd: float = 0.06  # relative, of the guessed length
+
+
+PARAMS = HarmonicFitParams()
+
+
 MOST_READINGS = (
     4000  # the newest: a stretch that nobody has looked at for an hour must not take the memory of the job
 )
 AT_ONCE = 200_000  # candidates times readings
-VARIATION = 0.01  # of an iteration's length, from one to the next: never taken to be less
-LEAST_EXPLAINED = 0.25
-SLOW_S = 0.06  # between refreshes of a counter, from which on its differences tell more than readings
-ALIKE = 0.93  # of what the longer one explains
-GUESS_SD = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +75,18 @@ def readings(rows: Array) -> tuple[Array, Array]:
     the counter are taken.
     """
     counted = aliasing.refreshes(rows["tick_s"])
-    if len(counted) > LEAST_READINGS and np.isfinite(rows["energy_j"][counted]).all():
+    if len(counted) > PARAMS.least_readings and np.isfinite(rows["energy_j"][counted]).all():
         ticks, joules = rows["tick_s"][counted], rows["energy_j"][counted]
         spans = np.diff(ticks)
-        if float(np.median(spans)) >= SLOW_S and np.all(np.diff(joules) >= 0) and joules[-1] > joules[0]:
+        if (
+            float(np.median(spans)) >= PARAMS.slow_s
+            and np.all(np.diff(joules) >= 0)
+            and joules[-1] > joules[0]
+        ):
             whole = (spans > 0.02) & (spans < 2.5 * float(np.median(spans)))
             return (ticks[:-1] + 0.5 * spans)[whole], (np.diff(joules) / np.maximum(spans, 1e-9))[whole]
     ticks = aliasing.refreshes(rows["power_tick_s"])
-    if len(ticks) >= LEAST_READINGS:
+    if len(ticks) >= PARAMS.least_readings:
         time_s, power_w = rows["power_tick_s"][ticks], rows["power_w"][ticks]
     else:
         time_s, power_w = rows["time_s"], rows["power_w"]
@@ -85,8 +104,8 @@ def timed(
     *,
     low: float = 0.9,
     high: float = 1.6,
-    sd: float = GUESS_SD,
-    variation: float = VARIATION,
+    sd: float = PARAMS.guess_sd,
+    variation: float = PARAMS.variation,
 ) -> Timed | None:
     """The length of an iteration in readings; None where too few are there or none repeats.
 
@@ -98,7 +117,7 @@ def timed(
         sd: Standard deviation of the logarithm of what it is over the guess.
         variation: Of an iteration's length from one to the next, as a share (`variation`).
     """
-    if len(time_s) < LEAST_READINGS:
+    if len(time_s) < PARAMS.least_readings:
         return None
     time_s, power_w = thinned(time_s, power_w, guess_s)
     time_s, power_w = time_s[-MOST_READINGS:], power_w[-MOST_READINGS:]
@@ -107,10 +126,14 @@ def timed(
     if span_s < 1.6 * guess_s:
         return None
     step_s = float(np.median(np.diff(time_s)))
-    harmonics = int(np.clip(math.floor(guess_s / (2.2 * step_s)), 1, min(MOST_HARMONICS, (n - 4) // 6)))
+    harmonics = int(
+        np.clip(math.floor(guess_s / (2.2 * step_s)), 1, min(PARAMS.most_harmonics, (n - 4) // 6))
+    )
     first, last = 1.0 / (guess_s * high), 1.0 / (guess_s * low)
     # The peak of the highest harmonic is the narrowest.
-    count = int(np.clip(STEPS * span_s * (last - first) * min(harmonics, 3), 24, MOST_CANDIDATES))
+    count = int(
+        np.clip(PARAMS.steps * span_s * (last - first) * min(harmonics, 3), 24, PARAMS.most_candidates)
+    )
     grid = np.linspace(first, last, count)
     middle_s = 0.5 * (time_s[0] + time_s[-1])
     x, y = time_s - middle_s, power_w - power_w.mean()
@@ -126,7 +149,7 @@ def timed(
         near = np.flatnonzero(np.abs(grid / (part * grid[best]) - 1.0) < 2.0 / (span_s * grid[best] * part))
         if len(near):
             other = int(near[np.argmin(left[near])])
-            if 1.0 - left[other] / total > ALIKE * (1.0 - left[best] / total):
+            if 1.0 - left[other] / total > PARAMS.alike * (1.0 - left[best] / total):
                 best = other
                 break
     if best in (0, count - 1):
@@ -146,23 +169,23 @@ def timed(
     free = max(n - 2 * harmonics - 3, 1)
     variance = 2.0 * float(here) / free / bend if bend > 0 else (grid[1] - grid[0]) ** 2
     variance *= (
-        2.5 if step_s >= SLOW_S else 1.0
+        2.5 if step_s >= PARAMS.slow_s else 1.0
     )  # an error of a slow refresh's moment is in two differences at once
     seconds = 1.0 / frequency
     sd_s = math.hypot(
         math.sqrt(variance) * seconds**2,
-        max(variation, VARIATION) * seconds / math.sqrt(max(span_s / seconds, 1.0)),
+        max(variation, PARAMS.variation) * seconds / math.sqrt(max(span_s / seconds, 1.0)),
     )
-    if explained < LEAST_EXPLAINED:
+    if explained < PARAMS.least_explained:
         return None
     return Timed(seconds, sd_s, explained, n)
 
 
 def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array]:
     """Neighbouring readings averaged, where there are more to a period than tell anything."""
-    group = int(seconds / PER_PERIOD / max(float(np.median(np.diff(time_s))), 1e-6))
+    group = int(seconds / PARAMS.readings_per_period / max(float(np.median(np.diff(time_s))), 1e-6))
     whole = len(time_s) // max(group, 1) * group
-    if group < 2 or whole // group < LEAST_READINGS:
+    if group < 2 or whole // group < PARAMS.least_readings:
         return time_s, power_w
     return time_s[:whole].reshape(-1, group).mean(axis=1), power_w[:whole].reshape(-1, group).mean(axis=1)
 

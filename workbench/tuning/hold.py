@@ -16,25 +16,9 @@ from ..records import Setting
 from .accounts import Stretch
 from .change_detection import make_watch
 from .choice import Choosing
-from .core import FIRST_CHECK_S
 from .iteration_sources import Count, Counter, MarkSource, Trace, guessed
 from .ledger import Counted, Pool
 from .probe import Reading
-
-STRETCH_S, STRETCH_ITERATIONS = 3.0, 5  # of a look at the held setting, at least
-TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS = 6.0, 12
-LOST_S, LOST_SHARE = (12.0, 60.0), 0.2  # how long iterations may be missing before it is another job
-CHECK_COST, RAREST_CHECK_S = 0.005, 900.0
-CHECK_S, CHECK_SD = 10.0, 0.0025  # of a look at the default setting: how long at most, and how exact
-OTHER_JOB = 0.10  # relative change of the baseline
-BETTER = 0.003  # of the cost: a change of the held setting for less is not worth the trouble
-DOUBTED = 0.5  # probability of keeping the bound below which a setting is left
-STEP = 0.1  # of a clock or limit: no farther from what was measured does a held setting move
-MOST_MORE = 4  # times that a search is taken up again for a setting farther away
-STEER_S, CALM_S = (
-    20.0,
-    40.0,
-)  # between two thoughts about the held setting; after one that the bound asked for
 
 
 class Holding(Choosing):
@@ -73,6 +57,7 @@ class Holding(Choosing):
         self._words = f"holding {self._at(wanted)}"
 
     def _do_watch(self, now_s: float) -> None:
+        params = self.params
         source = self._source
         assert source is not None
         if self._probe is not None:
@@ -98,16 +83,16 @@ class Holding(Choosing):
         ):
             self._begin_check(now_s)
             return
-        hold_s = float(np.clip(LOST_SHARE * (now_s - self._since_s), *LOST_S)) + 3.0 * long_s
+        hold_s = float(np.clip(params.lost_share * (now_s - self._since_s), *params.lost_s)) + 3.0 * long_s
         if now_s - self._seen_s > hold_s:
             self._change_of_job(now_s, f"its iterations have not been seen for {now_s - self._seen_s:.0f} s")
 
     def _stretch_s(self) -> float:
         """How long a stretch at a setting that stays is."""
+        params = self.params
         traced = self._source is not None and self._source.name == "power"
-        least_s, least = (
-            (TRACE_STRETCH_S, TRACE_STRETCH_ITERATIONS) if traced else (STRETCH_S, STRETCH_ITERATIONS)
-        )
+        least_s = params.trace_stretch_s if traced else params.stretch_s
+        least = params.trace_stretch_iterations if traced else params.stretch_iterations
         return max(least_s, least * self._expected(self.current).seconds)
 
     def _look_at_held(self, counted: list[Counted], now_s: float) -> None:
@@ -139,7 +124,7 @@ class Holding(Choosing):
             self._believe()
         self._learn(stretch, run)  # at the default setting too: everything is relative to it
         if self._pinned is None and not self.paused and self._probe is None and now_s >= self._steer_s:
-            self._steer_s = now_s + STEER_S
+            self._steer_s = now_s + self.params.steer_s
             self._reconsider(now_s)
 
     def _learn(self, stretch: Stretch, run: Reading | Count) -> None:
@@ -165,6 +150,7 @@ class Holding(Choosing):
 
     def _reconsider(self, now_s: float) -> None:
         """Keep the held setting, or go to one that is better by now."""
+        params = self.params
         belief, before = self._belief, self._choice
         assert belief is not None
         self._choose()
@@ -174,20 +160,20 @@ class Holding(Choosing):
         time_s, _, energy_j, _ = self.book.accounts[-1].baseline()
         gain = belief.cost(before.setting, (time_s, energy_j)) - belief.cost(new.setting, (time_s, energy_j))
         faster = belief.ratios(new.setting)[0] < belief.ratios(before.setting)[0]
-        if faster and self._keeps(before.setting) < DOUBTED:
-            self.state, self._calm_s = "hold", now_s + CALM_S
+        if faster and self._keeps(before.setting) < params.doubted:
+            self.state, self._calm_s = "hold", now_s + params.calm_s
             self._note(f"{self._at(new.setting)} keeps the bound")
-        elif gain > BETTER and belief.near(new.setting, STEP) and now_s >= self._calm_s:
+        elif gain > params.better and belief.near(new.setting, params.step) and now_s >= self._calm_s:
             self.state = "hold"
             self._note(f"{self._at(new.setting)} is better by what is known now")
         elif (
-            gain > BETTER
-            and not belief.near(new.setting, STEP)
+            gain > params.better
+            and not belief.near(new.setting, params.step)
             and now_s >= self._calm_s
-            and self._more < MOST_MORE
+            and self._more < params.most_more
         ):
             self._cut(now_s, "held")
-            self.state, self._calm_s, self._more = "search", now_s + CALM_S, self._more + 1
+            self.state, self._calm_s, self._more = "search", now_s + params.calm_s, self._more + 1
             self._note(
                 f"{self._at(new.setting)} may be better, and is far from all that was measured: searching on"
             )
@@ -196,17 +182,20 @@ class Holding(Choosing):
 
     def _begin_check(self, now_s: float) -> None:
         """The default setting again, for a few iterations: what is saved is measured, not assumed."""
+        params = self.params
         assert self._found is not None
         self._put(Setting())
         time_s = self.book.accounts[-1].baseline()[0]
-        wanted = math.ceil((self._found.variation / CHECK_SD) ** 2)
-        iterations = max(4, min(wanted, math.ceil(CHECK_S / time_s)))
+        wanted = math.ceil((self._found.variation / params.check_sd) ** 2)
+        iterations = max(4, min(wanted, math.ceil(params.check_s / time_s)))
         self._begin_probe(
-            "re-check", Setting(), now_s + self._settling_s(Setting()), iterations, 2.0, guessed(time_s, 0.03)
+            "re-check", Setting(), now_s + self._settling_s(Setting()), iterations, 2.0,
+            guessed(time_s, params.baseline_sd)
         )
         self._words = "measuring the default setting again, for a moment"
 
     def _re_check(self, now_s: float) -> None:
+        params = self.params
         probe = self._step_probe(now_s)
         if probe is None:
             return
@@ -222,7 +211,7 @@ class Holding(Choosing):
                 abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j))
             )
             self._record(probe, "kept", "the default setting again")
-            if off > OTHER_JOB * min(1 + self._false_alarms, 4) + 2.0 * reading.energy_sd:
+            if off > params.other_job * min(1 + self._false_alarms, 4) + 2.0 * reading.energy_sd:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
                 self._change_of_job(now_s, f"at the default setting an iteration takes {what} now")
                 return
@@ -232,8 +221,9 @@ class Holding(Choosing):
             self._cut(now_s, "re-check", reading)
             self._reconsider(now_s)
         saving = 1.0 - (self._belief.ratios(held)[2] if self._belief is not None else 1.0)
-        worth_s = (now_s - self._probe_since_s) * max(saving, 0.02) / CHECK_COST
-        self._check_every_s = min(max(1.5 * self._check_every_s, worth_s), RAREST_CHECK_S)
+        worth_s = (now_s - self._probe_since_s) * max(saving, params.checked_saving) / params.check_cost
+        every_s = max(params.check_growth * self._check_every_s, worth_s)
+        self._check_every_s = min(every_s, params.rarest_check_s)
         self._check_s = now_s + self._check_every_s
         self._since_s = now_s
         held = self._own(self._choice.setting) if self._choice is not None and self.state == "hold" else held
@@ -249,7 +239,7 @@ class Holding(Choosing):
         self._retuned += 1
         self._deceived = False
         self._since_s = now_s
-        self._check_s, self._check_every_s = math.inf, FIRST_CHECK_S
+        self._check_s, self._check_every_s = math.inf, self.params.first_check_s
         self.state = "re-tune"
         self._put(Setting())
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ..measurement.meter import Meter
 
-NEAR_S = 2.0  # how far from an edge a reading of the counter may be that still tells of it
-STILL_S = 1.0  # without a change of the counter
-EDGE = 0.78  # of the energy between two readings: what an edge between them leaves uncertain, 95 %
+
+@dataclass(frozen=True, slots=True)
+class IntervalEnergyParams:
+    """Tuned constants of the energy of an interval.
+
+    Set by hand; `benchmarks.clocks --only online` holds the stated errors against true energy.
+    """
+
+    near_s: float = 2.0  # how far from an edge a reading of the counter may be that still tells of it
+    still_s: float = 1.0  # without a change of the counter
+    edge: float = 0.78  # of the energy between two readings: what an edge between them leaves uncertain, 95 %
+
+
+PARAMS = IntervalEnergyParams()
 
 
 class IntervalEnergy(NamedTuple):
@@ -41,7 +53,7 @@ def _stuck(meter: Meter, start_s: float, end_s: float) -> bool:
     assert meter.recorder is not None
     for device in meter.devices:
         rows = meter.recorder.rows(device.uuid, start_s, end_s)
-        if not device.can("energy") or len(rows) < 4 or end_s - start_s < STILL_S:
+        if not device.can("energy") or len(rows) < 4 or end_s - start_s < PARAMS.still_s:
             continue
         joules = rows["energy_j"]
         if not np.isfinite(joules).any() or float(np.nanmax(joules) - np.nanmin(joules)) <= 0.0:
@@ -54,7 +66,7 @@ def _interpolated(meter: Meter, uuid: str, start_s: float, end_s: float) -> Inte
     holes in it.
     """
     assert meter.recorder is not None
-    rows = meter.recorder.rows(uuid, start_s - NEAR_S, end_s + NEAR_S)
+    rows = meter.recorder.rows(uuid, start_s - PARAMS.near_s, end_s + PARAMS.near_s)
     rows = rows[np.isfinite(rows["energy_j"])]
     if len(rows) < 2:
         return None
@@ -66,6 +78,6 @@ def _interpolated(meter: Meter, uuid: str, start_s: float, end_s: float) -> Inte
     error_j = 0.0
     for edge_s in (start_s, end_s):
         after = int(np.clip(np.searchsorted(times, edge_s), 1, len(times) - 1))
-        error_j += (EDGE * 0.5 * float(joules[after] - joules[after - 1])) ** 2
+        error_j += (PARAMS.edge * 0.5 * float(joules[after] - joules[after - 1])) ** 2
     used_j = float(at[1] - at[0])
     return IntervalEnergy(used_j, math.sqrt(error_j)) if used_j > 0 else None

@@ -23,17 +23,31 @@ from . import harmonic_fit
 
 Array = np.ndarray[Any, Any]
 
-LONG = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
-LEAST_SD = 0.002
-VARIATION, GUESSED = (
-    0.02,
-    6.0,
-)  # of iterations that nobody has timed one by one, and for how many this guess counts
-UNIT_S = 0.1  # of work at the default setting: the "iteration" of a job that has none
-MOSTLY_WAITS = 0.6  # utilisation below which the waits tell how much longer the work takes
-# of the length of iterations in a power trace: what a shape that changes with the setting makes of it
-TRACE_COMMON_SD = 0.005
-PERCENT_SD = 0.003  # of a mean utilisation that is told in whole percent
+
+@dataclass(frozen=True, slots=True)
+class IterationSourceParams:
+    """Tuned constants of what counts iterations: marks, counters, power traces and rates.
+
+    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
+    """
+
+    long: float = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
+    least_sd: float = 0.002  # relative, of the mean length of marked iterations
+    variation: float = 0.02  # relative, of iterations that nobody has timed one by one,
+    guessed_iterations: float = 6.0  # and for how many this guess counts
+    unit_s: float = 0.1  # of work at the default setting: the "iteration" of a job that has none
+    mostly_waits: float = 0.6  # utilisation below which the waits tell how much longer the work takes
+    # relative, of lengths in a power trace: what a shape that changes with the setting makes of them
+    trace_common_sd: float = 0.005
+    percent_sd: float = 0.003  # of a mean utilisation that is told in whole percent
+    forget: float = 0.9  # share of what is known of the variation that each stretch leaves
+    ratio_sd: float = 0.003  # relative, of a rate's ratio
+    saturated: float = 0.95  # utilisation from which on the waits tell nothing
+
+
+PARAMS = IterationSourceParams()
+
+
 MOST_MARKS = 400_000
 
 
@@ -225,7 +239,7 @@ class Trace:
 
     def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
         self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
-        self._squares, self._seen = GUESSED * VARIATION**2, GUESSED
+        self._squares, self._seen = PARAMS.guessed_iterations * PARAMS.variation**2, PARAMS.guessed_iterations
         self.explained = 0.0
 
     @property
@@ -235,19 +249,19 @@ class Trace:
     def learn(self, from_s: float, to_s: float, seconds: float) -> None:
         """How much iterations differ in a stretch at one setting."""
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
-        if len(time_s) > 2 * harmonic_fit.LEAST_READINGS:
+        if len(time_s) > 2 * harmonic_fit.PARAMS.least_readings:
             found = harmonic_fit.variation(time_s, power_w, seconds)
             if found is not None:
                 count = min((to_s - from_s) / seconds, 40.0)
-                self._squares = 0.9 * self._squares + count * min(found, 0.3) ** 2
-                self._seen = 0.9 * self._seen + count
+                self._squares = PARAMS.forget * self._squares + count * min(found, 0.3) ** 2
+                self._seen = PARAMS.forget * self._seen + count
 
     def sample(self, now_s: float) -> None:
         return
 
     def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
-        if len(time_s) < harmonic_fit.LEAST_READINGS or time_s[-1] < from_s + 0.6 * (to_s - from_s):
+        if len(time_s) < harmonic_fit.PARAMS.least_readings or time_s[-1] < from_s + 0.6 * (to_s - from_s):
             return None
         found = harmonic_fit.timed(
             time_s,
@@ -263,7 +277,7 @@ class Trace:
         self.explained = found.explained
         whole = int((to_s - from_s) / found.seconds)
         return (
-            Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD)
+            Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, PARAMS.trace_common_sd)
             if whole >= 1
             else None
         )
@@ -279,7 +293,7 @@ class Trace:
 class Rate:
     """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
 
-    One iteration is what `UNIT_S` does at the default setting. Two things bound how much longer it takes
+    One iteration is what `unit_s` does at the default setting. Two things bound how much longer it takes
     elsewhere, both from above:
 
     - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest
@@ -313,7 +327,7 @@ class Rate:
     @property
     def sees_memory(self) -> bool:
         """Whether it can tell what a lower memory clock costs."""
-        return self.busy < MOSTLY_WAITS and self._mem_clock_mhz > 0
+        return self.busy < PARAMS.mostly_waits and self._mem_clock_mhz > 0
 
     def sample(self, now_s: float) -> None:
         return
@@ -321,20 +335,20 @@ class Rate:
     def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
         rows = self._recorder.rows(self._uuid, from_s, to_s)
         busy, clock_mhz = busy_and_clock(rows)
-        if not clock_mhz > 0 or to_s - from_s < 5 * UNIT_S:
+        if not clock_mhz > 0 or to_s - from_s < 5 * PARAMS.unit_s:
             return None
-        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, 0.003
+        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.ratio_sd
         memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
             ratio = math.inf
-        if self.busy < MOSTLY_WAITS and busy < 0.95:
-            waits_sd = math.hypot(PERCENT_SD, PERCENT_SD) / (1.0 - busy)
+        if self.busy < PARAMS.mostly_waits and busy < PARAMS.saturated:
+            waits_sd = math.hypot(PARAMS.percent_sd, PARAMS.percent_sd) / (1.0 - busy)
             by_waits = (1.0 - self.busy) / (1.0 - busy) * (1.0 + waits_sd)
             if by_waits < ratio:
-                ratio, sd = max(by_waits, 1.0), math.hypot(0.003, waits_sd)
+                ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.ratio_sd, waits_sd)
         if not math.isfinite(ratio):
             return None
-        each_s = UNIT_S * ratio
+        each_s = PARAMS.unit_s * ratio
         whole = int((to_s - from_s) / each_s)
         # An upper bound was taken; the least is that nothing became slower.
         return (
@@ -375,7 +389,7 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         return []
     lengths = np.diff(moments) / np.maximum(counts, 1.0)
     usual_s = max(float(np.median(lengths)), guess_s if math.isfinite(guess_s) else 0.0)
-    fine = lengths < LONG * usual_s
+    fine = lengths < PARAMS.long * usual_s
     for phase in phases:
         fine &= ~((moments[:-1] < phase.end_s) & (moments[1:] > phase.start_s))
     found: list[Count] = []
@@ -389,6 +403,11 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         n = last - first
         spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
         found.append(
-            Count(whole, float(moments[first]), float(moments[last]), max(spread, LEAST_SD * time_s / whole))
+            Count(
+                whole,
+                float(moments[first]),
+                float(moments[last]),
+                max(spread, PARAMS.least_sd * time_s / whole),
+            )
         )
     return found

@@ -11,7 +11,8 @@ from ..records import Setting
 from .accounts import Stretch
 from .interval_energy import energy
 from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
-from .probe import READ_S, Reading
+from .probe import PARAMS as PROBE_PARAMS
+from .probe import Reading
 
 
 class Piece(NamedTuple):
@@ -115,7 +116,7 @@ class SavingsLedger:
 
     def count(self, meter: Meter, source: IterationSource | None, now_s: float) -> list[Counted]:
         """The oldest stretch that waits, if its energy is known by now: its rows of iterations."""
-        if not self._pieces or source is None or now_s < self._pieces[0].to_s + READ_S:
+        if not self._pieces or source is None or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
             return []
         piece = self._pieces.pop(0)
         exact = isinstance(source, (MarkSource, Counter))

@@ -13,14 +13,30 @@ from ..records import Setting
 from .interval_energy import energy
 from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
 
-READ_S, WAIT_S = 0.25, 2.5  # after a stretch's end: the sensors have refreshed, and its last edge is known
-LOOK = 0.25  # of an iteration, between looks at the power trace
-LEAST_LOOK_S = 0.3
-TRACE_SD = 0.012  # relative error of a length from the trace that ends a probe
-PATIENCE, BLIND = 6.0, 6.0  # iterations more than wanted, before a probe is given up; that show nothing
-MANY = 60  # iterations in a row, which will do where there is no longer one
-FAR = 1.15  # times what is too slow for sure, in a power trace that has shown two or three iterations
-ENDLESS = 1.6  # times what is too slow for sure: such an iteration need not end
+
+@dataclass(frozen=True, slots=True)
+class ProbeParams:
+    """Tuned constants of `Probe`.
+
+    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
+    """
+
+    read_s: float = 0.25  # after a stretch's end: the sensors have refreshed
+    wait_s: float = 2.5  # after a stretch's end: its last edge is known
+    look: float = 0.25  # of an iteration, between looks at the power trace
+    least_look_s: float = 0.3  # between looks, at least
+    trace_sd: float = 0.012  # relative error of a length from the trace that ends a probe
+    patience_iterations: float = 6.0  # more than wanted, before a probe is given up
+    blind_iterations: float = 6.0  # that show nothing
+    many_iterations: int = 60  # in a row, which will do where there is no longer one
+    # times what is too slow for sure, in a power trace that has shown two or three iterations
+    far: float = 1.15
+    endless: float = 1.6  # times what is too slow for sure: such an iteration need not end
+    long: float = 1.3  # times the wanted time, after which what there is will do
+    give_up: float = 2.5  # times the wanted time, beside `patience_iterations`
+
+
+PARAMS = ProbeParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +116,18 @@ class Probe:
         self._look_s = -math.inf
         wanted_s = max(seconds, iterations * guess.seconds)
         self.begun_s = meter.clock()
-        self._long_s = max(from_s, self.begun_s) + 1.3 * wanted_s
-        self._give_up_s = max(from_s, self.begun_s) + 2.5 * wanted_s + PATIENCE * guess.seconds + 5.0
+        self._long_s = max(from_s, self.begun_s) + PARAMS.long * wanted_s
+        self._give_up_s = (
+            max(from_s, self.begun_s)
+            + PARAMS.give_up * wanted_s
+            + PARAMS.patience_iterations * guess.seconds
+            + 5.0
+        )
         # Three of the longest iterations that there can be would have shown a rhythm.
         self._blind_s = (
-            max(from_s, self.begun_s) + max(seconds, min(3.0 * guess.most_s, BLIND * guess.seconds)) + 3.0
+            max(from_s, self.begun_s)
+            + max(seconds, min(3.0 * guess.most_s, PARAMS.blind_iterations * guess.seconds))
+            + 3.0
         )
 
     def whole(self) -> None:
@@ -121,26 +144,28 @@ class Probe:
             return
         if self.count is None:
             self._count(now_s)
-        elif now_s >= self.count.end_s + READ_S:
+        elif now_s >= self.count.end_s + PARAMS.read_s:
             self._read(self.count, now_s)
 
     def _count(self, now_s: float) -> None:
         if now_s < self._look_s:
             return
         self._look_s = now_s + (
-            0.0 if self._source.name in ("marks", "counter") else max(LEAST_LOOK_S, LOOK * self.guess.seconds)
+            0.0
+            if self._source.name in ("marks", "counter")
+            else max(PARAMS.least_look_s, PARAMS.look * self.guess.seconds)
         )
         found = self._source.count(self.from_s, now_s, self.guess)
         if found is not None:
             enough = found.iterations >= self.iterations and found.time_s >= self.seconds
             if enough and self._source.name == "power":
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
-                enough = found.sd_s <= TRACE_SD * found.iteration_s or found.time_s >= long_s
+                enough = found.sd_s <= PARAMS.trace_sd * found.iteration_s or found.time_s >= long_s
             if isinstance(self._source, (MarkSource, Counter)) and now_s > max(
                 self._long_s, found.end_s + 3.0 * self.guess.most_s
             ):
                 enough = enough or found.iterations >= max(
-                    4, min(self.iterations / 3, MANY)
+                    4, min(self.iterations / 3, PARAMS.many_iterations)
                 )  # checkpoints may leave no longer row
             if enough:
                 self.count = found
@@ -148,7 +173,7 @@ class Probe:
             # What is not sure of the time must not end a probe.
             sure_s = found.time_s - 2.0 * found.sd_s * found.iterations
             if self._source.name == "power" and found.iterations < 4:
-                sure_s = sure_s / FAR if found.iterations >= 2 else 0.0
+                sure_s = sure_s / PARAMS.far if found.iterations >= 2 else 0.0
             if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
                 self.count, self.early = found, True
                 return
@@ -156,7 +181,7 @@ class Probe:
             ended = self._source.since(self.from_s, now_s)
             since_s = float(ended[-1]) if len(ended) else self.from_s
             lasts_s = now_s - since_s  # the one that goes on: so long, or longer
-            if self._breaks is not None and lasts_s > 0 and self._breaks(0, lasts_s / ENDLESS):
+            if self._breaks is not None and lasts_s > 0 and self._breaks(0, lasts_s / PARAMS.endless):
                 self.count, self.early = Count(1, since_s, now_s, 0.2 * lasts_s), True
                 return
         elif now_s > self._blind_s:
@@ -168,7 +193,7 @@ class Probe:
     def _read(self, count: Count, now_s: float) -> None:
         found = energy(self._meter, count.start_s, count.end_s)
         if found is None:
-            if now_s > count.end_s + WAIT_S:
+            if now_s > count.end_s + PARAMS.wait_s:
                 self.failed = (
                     "the energy could not be measured: its counter does not move, or too few readings fell "
                     "around the probe"

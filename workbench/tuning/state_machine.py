@@ -20,9 +20,9 @@ from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, 
 from ..records import Setting
 from ..search.space import space_of
 from . import core, models
-from .change_detection import IDLE_S, busy_gpus
+from .change_detection import PARAMS as WATCH_PARAMS
+from .change_detection import busy_gpus
 from .commands import Commands
-from .core import FAILURES
 from .detect_iterations import IterationDetector
 from .iteration_sources import Counter, Guess, MarkSource, Rate, busy_and_clock, guessed
 from .posterior import SettingPosterior
@@ -31,13 +31,6 @@ from .probe import Probe, Reading
 if TYPE_CHECKING:
     from ..search.clocks.make import Trial
     from ..search.space import SettingSpace
-
-PACE_S, QUIET_PACE_S = 0.1, 0.2
-SAME_JOB = 0.04  # relative change of the baseline: the job from before
-ODD = (0.8, 1.3)  # of what is possible: beyond it, iterations are another job's
-TEST_CLOCK, DOUBTFUL_SD, MOST_TESTS = 0.94, 0.1, 4
-PASSES = 2  # tests of a doubtful rhythm: a beat passes one of them by luck
-PATIENCE = 20  # refusals of the driver in a row that may pass
 
 
 class Tuner(Commands):
@@ -56,6 +49,7 @@ class Tuner(Commands):
         recheck: Measure the default setting again now and then.
         label: Of the cell.
         seed: Of the search's draws.
+        params: The constants.
 
     Raises:
         UsageError: a bound, objective, search or knob that makes no sense.
@@ -65,9 +59,9 @@ class Tuner(Commands):
     def pace_s(self) -> float:
         """How often `advance` wants to be called, on the device's clock."""
         return (
-            QUIET_PACE_S
+            self.params.quiet_pace_s
             if self.state in ("wait", "watch", "done", "refused") and self._probe is None
-            else PACE_S
+            else self.params.pace_s
         )
 
     def advance(self) -> str:
@@ -82,7 +76,7 @@ class Tuner(Commands):
                 self._errors = 0
             except Transient as error:
                 self._errors += 1
-                if self._errors > PATIENCE:
+                if self._errors > self.params.busy_refusals:
                     self._refuse(str(error))
             except WorkbenchError as error:
                 self._refuse(str(error))
@@ -117,7 +111,7 @@ class Tuner(Commands):
         if problems and not among:  # another one of the machine may be lost
             raise GpuLost(problems[0])
         busy = busy_gpus(recorder, among, now_s)
-        if not busy and self._marks.total >= 3 and now_s - self.begun_s > IDLE_S:
+        if not busy and self._marks.total >= 3 and now_s - self.begun_s > WATCH_PARAMS.idle_s:
             busy = tuple(among)  # the training says that it goes on
         if not busy:
             self._words = "waiting for the GPU to work"
@@ -137,7 +131,10 @@ class Tuner(Commands):
         if busy != self._busy:
             self._busy, self._busy_s = busy, now_s
         self._words = "waiting for other GPUs that the job may use"
-        return now_s - self._busy_s < 2.0 * IDLE_S and now_s - self._all_busy_s < 6.0 * IDLE_S
+        return (
+            now_s - self._busy_s < 2.0 * WATCH_PARAMS.idle_s
+            and now_s - self._all_busy_s < 6.0 * WATCH_PARAMS.idle_s
+        )
 
     def _look_for_job(self, from_s: float) -> None:
         assert self._whole.recorder is not None
@@ -181,7 +178,7 @@ class Tuner(Commands):
             found.from_s,
             found.iterations,
             found.least_s,
-            guessed(found.iteration_s, 0.03),
+            guessed(found.iteration_s, self.params.baseline_sd),
         )
         self._probe_since_s = found.from_s
         self.state, self._words = "baseline", "measuring what an iteration takes at the default setting"
@@ -201,12 +198,12 @@ class Tuner(Commands):
     def _look_again(self, now_s: float, why: str) -> None:
         """The iterations could not be measured: once more, and then by a rate."""
         failures, source = self._failures + 1, self._source
-        if failures >= 2 * FAILURES:
+        if failures >= 2 * self.params.failures:
             raise UsageError(f"its iterations could not be measured: {why}")
         self._look_for_job(now_s)
         assert self._finder is not None
         self._failures = failures
-        self._finder.only_rate = failures >= FAILURES or (
+        self._finder.only_rate = failures >= self.params.failures or (
             failures >= 2 and source is not None and source.name == "power"
         )
 
@@ -293,7 +290,7 @@ class Tuner(Commands):
             off = max(
                 abs(math.log(reading.iteration_s / time_s)), abs(math.log(reading.iteration_j / energy_j))
             )
-            if off < SAME_JOB * wide + 2.0 * reading.energy_sd:
+            if off < self.params.same_job * wide + 2.0 * reading.energy_sd:
                 return number
         return None
 
@@ -338,7 +335,8 @@ class Tuner(Commands):
             return
         guess = self._expected(step.setting)
         if self._doubtful:  # a beat may have become shorter or much longer
-            guess = Guess(guess.seconds, DOUBTFUL_SD, 0.75 * guess.seconds, 1.35 * guess.seconds)
+            low, high = self.params.test_reach
+            guess = Guess(guess.seconds, self.params.doubtful_sd, low * guess.seconds, high * guess.seconds)
         self._begin_probe(
             "probe",
             step.setting,
@@ -352,6 +350,7 @@ class Tuner(Commands):
         self._words = f"probing {self._at(step.setting)}: {step.reason}"
 
     def _take_probe(self, probe: Probe, now_s: float) -> None:
+        params = self.params
         assert self._belief is not None
         if self._doubtful and self._deceiving(probe):
             self._record(probe, "failed", "the rhythm was the sensor's own")
@@ -369,15 +368,15 @@ class Tuner(Commands):
                 elif self._table.failures(probe.setting) >= 2:
                     self._belief.cannot(probe.setting, probe.failed)
                 self._leave(probe.setting)
-            if self._failures >= 2 * FAILURES:
+            if self._failures >= 2 * params.failures:
                 self._change_of_job(now_s, "iterations can no longer be seen")
             else:
                 self._pause_after_one()
             return
         if (
-            not ODD[0] * probe.guess.least_s
+            not params.odd_times[0] * probe.guess.least_s
             < probe.reading.iteration_s
-            < ODD[1] * max(probe.guess.most_s, probe.guess.seconds)
+            < params.odd_times[1] * max(probe.guess.most_s, probe.guess.seconds)
         ):
             self._record(probe, "failed", "these are iterations of another job")
             self._change_of_job(
@@ -435,23 +434,25 @@ class Tuner(Commands):
         watts = reading.power_w / len(self._devices) / (space.max_power_limit_w or math.inf)
         lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
         lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
-        pick = int(np.argmin(np.abs(lower - TEST_CLOCK ** (1 + self._tests))))
+        pick = int(np.argmin(np.abs(lower - self.params.test_clock ** (1 + self._tests))))
         self._tests += 1
         return Trial(space.settings[pick], 12, 5.0, "to see whether the rhythm is the job's own")
 
     def _deceiving(self, probe: Probe) -> bool:
         """Whether the rhythm has proved to be the sensor's; a test that changes too little is made again."""
+        params = self.params
         first, reading = self._first, probe.reading
         assert first is not None
         if reading is None:
             return True
         slower = self._clock_in(first) / self._clock_in(reading)
-        if not slower > 1.02:
-            return self._tests > MOST_TESTS
+        if not slower > params.test_slower:
+            return self._tests > params.most_tests
         self._passed += 1
-        self._doubtful = self._passed < PASSES
+        self._doubtful = self._passed < params.passes
         ratio = reading.iteration_s / first.iteration_s
-        error = 2.5 * math.hypot(reading.sd_s / reading.iteration_s, first.sd_s / first.iteration_s) + 0.005
+        error = math.hypot(reading.sd_s / reading.iteration_s, first.sd_s / first.iteration_s)
+        error = params.test_error_sds * error + params.test_error
         return not 1.0 - error < ratio < slower * (1.0 + error)
 
     def _clock_in(self, reading: Reading) -> float:
@@ -505,7 +506,7 @@ class Tuner(Commands):
         self._vitals.look(now_s)
         looking = self.state in ("wait", "detect", "re-tune")
         usual_s = self._found.iteration_s if self._found is not None else 0.0
-        idle = not looking and self._vitals.idle_s > max(IDLE_S, 1.5 * usual_s)
+        idle = not looking and self._vitals.idle_s > max(WATCH_PARAMS.idle_s, 1.5 * usual_s)
         if idle and not self._idle:
             self._note("the GPU is idle")
             self._leave_probe()
