@@ -24,6 +24,7 @@ soon clocks level off was chosen among a few values on measured grids.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -32,20 +33,34 @@ from scipy.stats import qmc
 
 from ..space import SettingSpace
 
-BANK = 1024  # sets of numbers
-# clocks at which the equations are evaluated; between them log time and log power are straight in log clock
-GRID = 40
-BOOSTED = 0.5  # of cards and jobs never reach the highest clock on the list
-BOOST_DEPTH = 0.12  # by how much at most, roughly
-WAIT_SD, MOST_WAIT = 0.05, 0.98  # of the share of an iteration in which the GPU waits, where it was seen
-CAPPED = 0.96  # of the power limit: mean power above it is taken for the limit's
+
+@dataclass(frozen=True, slots=True)
+class ClockPriorParams:
+    """Tuned constants of the sets of numbers that the equations are evaluated with.
+
+    `boosted` and `boost_depth` were chosen among a few values by `benchmarks.clocks --only search`
+    (docs/clocks.md), the others by hand.
+    """
+
+    sets: int = 1024
+    # at which the equations are evaluated; between them log time and log power are straight in log
+    # clock
+    grid_clocks: int = 40
+    boosted: float = 0.5  # of cards and jobs never reach the highest clock on the list
+    boost_depth: float = 0.12  # by how much at most, roughly
+    wait_sd: float = 0.05  # relative, of the share of an iteration in which the GPU waits, where it was seen
+    most_wait: float = 0.98  # of that share
+    capped: float = 0.96  # of the power limit: mean power above it is taken for the limit's
+
+
+PARAMS = ClockPriorParams()
 
 
 def _numbers(power_share: float | None, wait_share: float | None = None) -> dict[str, np.ndarray]:
     """Sets of numbers from ranges that hold for any card and job, one value a row each; half of them wait
     as long as was seen.
     """
-    u = qmc.Sobol(20, seed=7).random(BANK)
+    u = qmc.Sobol(20, seed=7).random(PARAMS.sets)
     u = np.random.default_rng(7).permutation(
         np.clip(u, 1e-4, 1 - 1e-4)
     )  # every fourth row of a Sobol sequence is no sample
@@ -54,8 +69,8 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
     gap = 0.5 * u[:, 2] ** 3
     if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
         gap = np.where(
-            np.arange(BANK) % 2 == 0,
-            np.clip(wait_share * (1 + WAIT_SD * ndtri(u[:, 2])), 0.0, MOST_WAIT),
+            np.arange(PARAMS.sets) % 2 == 0,
+            np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait),
             gap,
         )
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
@@ -63,8 +78,8 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
     p: dict[str, np.ndarray] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}
     p["knee"] = 0.35 + 0.57 * u[:, 3]
     p["v_knee"] = 0.55 + 0.42 * u[:, 4]
-    part = np.maximum(u[:, 5] - (1 - BOOSTED), 0) / BOOSTED
-    p["boost"] = np.where(part > 0, 1.04 - BOOST_DEPTH * part, 2.0)
+    part = np.maximum(u[:, 5] - (1 - PARAMS.boosted), 0) / PARAMS.boosted
+    p["boost"] = np.where(part > 0, 1.04 - PARAMS.boost_depth * part, 2.0)
     p["edge"] = np.exp(np.log(8) + u[:, 17] * np.log(60 / 8))
     p["asked"] = u[:, 18]
     p["acts"] = u[:, 19]
@@ -79,10 +94,10 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
     asked = 1 - 0.25 * np.log(u[:, 14])  # what a capped job would draw, of the limit
     if power_share is None:
         p["level"] = np.where(u[:, 15] < 0.3, asked, 0.3 + 0.6 * u[:, 16])
-    elif power_share >= CAPPED:
+    elif power_share >= PARAMS.capped:
         p["level"] = asked
     else:
-        p["level"] = np.full(BANK, power_share)
+        p["level"] = np.full(PARAMS.sets, power_share)
     return {name: value[:, None] for name, value in p.items()}
 
 
@@ -116,7 +131,7 @@ def bank(
     """
     p = _numbers(power_share, wait_share)
     lowest = float(min(space.x.min(), 0.15))
-    grid = np.exp(np.linspace(np.log(lowest), 0.0, GRID))
+    grid = np.exp(np.linspace(np.log(lowest), 0.0, PARAMS.grid_clocks))
     top_time, top_energy, top_busy = _curves(p, np.array([[1.0]]), float(space.mu[space.reference_row]))
     unit = p["level"] / (
         top_energy / top_time
@@ -127,9 +142,9 @@ def bank(
     held = np.maximum(np.log(p["level"]) + rise_to_busy, 0.0) * (
         p["level"] < 1
     )  # a job that is not held back acts below its limit
-    times, powers = np.empty((BANK, len(space))), np.empty((BANK, len(space)))
+    times, powers = np.empty((PARAMS.sets, len(space))), np.empty((PARAMS.sets, len(space)))
 
-    log_step = -float(np.log(lowest)) / (GRID - 1)
+    log_step = -float(np.log(lowest)) / (PARAMS.grid_clocks - 1)
     for mu in np.unique(space.mu):
         mine = np.flatnonzero(space.mu == mu)
         time, energy, busy = _curves(p, grid[None, :], float(mu))
@@ -138,17 +153,24 @@ def bank(
         for limit in np.unique(space.limit[mine]):
             here = mine[space.limit[mine] == limit]
             over = log_acting > np.log(limit)
-            first = np.where(over.any(axis=1), np.argmax(over, axis=1), GRID)
-            line = np.arange(BANK)
-            low, high = np.clip(first - 1, 0, GRID - 1), np.clip(first, 0, GRID - 1)
+            first = np.where(over.any(axis=1), np.argmax(over, axis=1), PARAMS.grid_clocks)
+            line = np.arange(PARAMS.sets)
+            low, high = (
+                np.clip(first - 1, 0, PARAMS.grid_clocks - 1),
+                np.clip(first, 0, PARAMS.grid_clocks - 1),
+            )
             rise = log_acting[line, high] - log_acting[line, low]
             part = np.where(
                 rise > 1e-9, (np.log(limit) - log_acting[line, low]) / np.maximum(rise, 1e-9), 0.0
             )
-            cap = np.where(first >= GRID, GRID - 1.0, np.where(first == 0, 0.0, low + np.clip(part, 0, 1)))
+            cap = np.where(
+                first >= PARAMS.grid_clocks,
+                PARAMS.grid_clocks - 1.0,
+                np.where(first == 0, 0.0, low + np.clip(part, 0, 1)),
+            )
             wanted = (np.log(space.x[here]) - np.log(lowest)) / log_step
             place = np.minimum(wanted[None, :], cap[:, None])
-            left = np.clip(place.astype(int), 0, GRID - 2)
+            left = np.clip(place.astype(int), 0, PARAMS.grid_clocks - 2)
             share = place - left
             for table, target in ((log_time, times), (log_power, powers)):
                 target[:, here] = (

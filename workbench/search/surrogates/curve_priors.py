@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_LEVEL_VARIANCE = 9.0  # of the logarithm: a factor of 20 either way, so that the level is what the data say
+
+@dataclass(frozen=True, slots=True)
+class CurvePriorParams:
+    """Tuned constants of `condition`; set by hand, `benchmarks.recurring` scores the policies with them."""
+
+    # of the logarithm: a factor of 20 either way, so that the level is what the data say
+    level_variance: float = 9.0
+
+
+PARAMS = CurvePriorParams()
 
 
 @dataclass(frozen=True)
@@ -102,10 +111,12 @@ def condition(
             differ from each other says something.
         scales: How rough the curve is, by level: deviations are so many times those of `shapes`.
     """
-    prior = (np.ones(1) if scales is None else scales**2)[:, None, None] * shapes.covariance + _LEVEL_VARIANCE
+    prior = (np.ones(1) if scales is None else scales**2)[
+        :, None, None
+    ] * shapes.covariance + PARAMS.level_variance
     seen = prior[:, where[:, None], where] + variances[:, :, None] * np.eye(len(where))
     if groups is not None and groups.any():
-        seen += _LEVEL_VARIANCE * ((groups[:, None] == groups[None, :]) & (groups[:, None] > 0))
+        seen += PARAMS.level_variance * ((groups[:, None] == groups[None, :]) & (groups[:, None] > 0))
     lower = np.linalg.cholesky(seen)
     residual = values - shapes.table[:, where]
     inverse = np.linalg.inv(

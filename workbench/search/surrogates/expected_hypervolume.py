@@ -19,19 +19,31 @@ from ...errors import UsageError
 from ..objective import check_measured
 from .sweep_prior import Array, CandidateGrid, draw, grid
 
-WORLDS = 3000
-DRAWS = 96
-DEVIATIONS = (
-    0.008,
-    0.02,
-    0.05,
-)  # standard deviations of log time and log power from the physics, smooth over the space; equally likely
-REACH = np.array(
-    [0.7, 0.25, 0.25, 0.25]
-)  # over which (logarithmic) distance along each axis a deviation is alike
-ROUGH = 0.006  # and not smooth
-EFFECTIVE = 40.0  # worlds that must remain
-UNIT = 25.0  # variance of the logarithm of a world's unit
+
+@dataclass(frozen=True, slots=True)
+class FrontierSearchParams:
+    """Tuned constants of `FrontierSearch`.
+
+    Set by reasoning and looked at on `benchmarks.frontier --only sweeps`: over nine variations the means
+    moved by less than a tenth (docs/frontier.md).
+    """
+
+    worlds: int = 3000  # sets of numbers of the physics
+    draws: int = 96  # of worlds with their deviations
+    # of log time and log power from the physics, smooth over the space; equally likely
+    deviation_sds: tuple[float, float, float] = (
+        0.008,
+        0.02,
+        0.05,
+    )
+    # logarithmic distance along each axis over which a deviation is alike
+    reach: tuple[float, ...] = (0.7, 0.25, 0.25, 0.25)
+    rough_sd: float = 0.006  # of what is not smooth
+    least_effective: float = 40.0  # worlds that must remain
+    unit_variance: float = 25.0  # of the logarithm of a world's unit
+
+
+PARAMS = FrontierSearchParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class FrontierSearch:
         self.configurations, self.worth, self.noise = configurations, worth, noise
         self._grid: CandidateGrid = grid(configurations)
         self._rng = rng or np.random.default_rng(0)
-        self._time, self._energy = draw(self._grid, WORLDS, self._rng)
+        self._time, self._energy = draw(self._grid, PARAMS.worlds, self._rng)
         self._kernel = _smooth(self._grid.features)  # of a deviation with standard deviation 1
         self._cholesky = np.linalg.cholesky(self._kernel + 1e-6 * np.eye(len(self._grid)))
         self._told: dict[int, list[tuple[float, float]]] = {}
@@ -163,7 +175,7 @@ class FrontierSearch:
     def _draws(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Times and energies in worlds that agree with what was measured, shape (draws, configurations)."""
         if not self._told:
-            chosen = rng.choice(WORLDS, DRAWS, replace=False)
+            chosen = rng.choice(PARAMS.worlds, PARAMS.draws, replace=False)
             return np.exp(self._time[chosen]), np.exp(self._energy[chosen])
         rows = np.array(list(self._told))
         seen = np.log(np.array([np.mean(self._told[row], axis=0) for row in rows]))
@@ -171,11 +183,11 @@ class FrontierSearch:
         log_time, log_power = seen[:, 0], seen[:, 1] - seen[:, 0]
         inside = self._kernel[np.ix_(rows, rows)]
         rests = (log_time - self._time[:, rows], log_power - power[:, rows])
-        misfits = np.stack([_misfit(rests, size**2 * inside, self._noise) for size in DEVIATIONS])
-        picked = rng.choice(misfits.size, DRAWS, p=_weights(misfits.ravel()))
-        level, chosen = np.divmod(picked, WORLDS)
-        times, powers = np.empty((DRAWS, len(self._grid))), np.empty((DRAWS, len(self._grid)))
-        for number, size in enumerate(DEVIATIONS):
+        misfits = np.stack([_misfit(rests, size**2 * inside, self._noise) for size in PARAMS.deviation_sds])
+        picked = rng.choice(misfits.size, PARAMS.draws, p=_weights(misfits.ravel()))
+        level, chosen = np.divmod(picked, PARAMS.worlds)
+        times, powers = np.empty((PARAMS.draws, len(self._grid))), np.empty((PARAMS.draws, len(self._grid)))
+        for number, size in enumerate(PARAMS.deviation_sds):
             mine = level == number
             if mine.any():
                 times[mine] = self._corrected(self._time[chosen[mine]], rows, log_time, size, rng)
@@ -185,7 +197,7 @@ class FrontierSearch:
     @property
     def _noise(self) -> float:
         """Variance of what one measurement shows and its neighbour does not."""
-        return self.noise**2 + ROUGH**2
+        return self.noise**2 + PARAMS.rough_sd**2
 
     def _corrected(
         self, worlds: Array, rows: Array, seen: Array, size: float, rng: np.random.Generator
@@ -194,8 +206,12 @@ class FrontierSearch:
         simulation; Matheron's rule).
         """
         # A world's unit is free: a constant that all configurations share, of any size.
-        inside = size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows)) + UNIT
-        cross = size**2 * self._kernel[:, rows] + UNIT
+        inside = (
+            size**2 * self._kernel[np.ix_(rows, rows)]
+            + self._noise * np.eye(len(rows))
+            + PARAMS.unit_variance
+        )
+        cross = size**2 * self._kernel[:, rows] + PARAMS.unit_variance
         smooth = size * (rng.standard_normal(worlds.shape) @ self._cholesky.T)
         imagined = (
             worlds[:, rows]
@@ -205,7 +221,7 @@ class FrontierSearch:
         out = (
             worlds
             + smooth
-            + ROUGH * rng.standard_normal(worlds.shape)
+            + PARAMS.rough_sd * rng.standard_normal(worlds.shape)
             + (seen - imagined) @ np.linalg.solve(inside, cross.T)
         )
         out[:, rows] = seen
@@ -213,7 +229,7 @@ class FrontierSearch:
 
 
 def _smooth(features: Array) -> Array:
-    far = (features[:, None, :] - features[None, :, :]) / REACH
+    far = (features[:, None, :] - features[None, :, :]) / np.array(PARAMS.reach)
     return np.asarray(np.exp(-0.5 * (far**2).sum(axis=2)))
 
 
@@ -237,12 +253,12 @@ def _weights(misfits: Array) -> Array:
         weights = np.exp(-0.5 * heat * rest)
         return np.asarray(weights / weights.sum())
 
-    if 1.0 / (cooled(1.0) ** 2).sum() >= EFFECTIVE:
+    if 1.0 / (cooled(1.0) ** 2).sum() >= PARAMS.least_effective:
         return cooled(1.0)
     low, high = 0.0, 1.0
     while high - low > 0.02 * high:
         heat = 0.5 * (low + high)
-        low, high = (heat, high) if 1.0 / (cooled(heat) ** 2).sum() >= EFFECTIVE else (low, heat)
+        low, high = (heat, high) if 1.0 / (cooled(heat) ** 2).sum() >= PARAMS.least_effective else (low, heat)
     return cooled(high)
 
 

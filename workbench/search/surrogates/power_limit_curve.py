@@ -40,10 +40,23 @@ PRIOR = np.array(
         (0.20, 0.08, 0.02, 0.6),
     ]
 )
-DEVIATION = 0.006  # of log time and log power from the shape; grows where the residuals say so
-ROUGH = (0.0, 0.015, 0.05)  # of log time and log power of a limit alone; tables of short epochs have such
-PLAIN = 2.0  # log odds that there is none
-REACH = 0.2  # over which part of the highest limit a deviation is alike
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLimitCurveParams:
+    """Tuned constants of `fit`, beside the prior `PRIOR` of its nine numbers.
+
+    Set by hand; `benchmarks.power_profile` scores the profiles that are made with them.
+    """
+
+    deviation_sd: float = 0.006  # of log time and log power from the shape; grows where the residuals say so
+    # of log time and log power of a limit alone; tables of short epochs have such
+    rough_sds: tuple[float, float, float] = (0.0, 0.015, 0.05)
+    plain_log_odds: float = 2.0  # that there is none
+    reach: float = 0.2  # over which part of the highest limit a deviation is alike
+
+
+PARAMS = PowerLimitCurveParams()
 
 
 @dataclass(frozen=True)
@@ -111,13 +124,13 @@ def fit(
     )
     # How far single limits lie beside any smooth curve is not known: the roughness that explains the slices
     # best, of a few. Two limits cannot tell.
-    levels = ROUGH if len(measured) > 2 else ROUGH[:1]
+    levels = PARAMS.rough_sds if len(measured) > 2 else PARAMS.rough_sds[:1]
     fits = [
-        (*_solve(start, at[measured], seen, np.sqrt(errors**2 + DEVIATION**2 + rough**2)), rough)
+        (*_solve(start, at[measured], seen, np.sqrt(errors**2 + PARAMS.deviation_sd**2 + rough**2)), rough)
         for rough in levels
     ]
-    found, jacobian, _, rough = max(fits, key=lambda fit: fit[2] + PLAIN * (fit[3] == 0))
-    deviation = DEVIATION
+    found, jacobian, _, rough = max(fits, key=lambda fit: fit[2] + PARAMS.plain_log_odds * (fit[3] == 0))
+    deviation = PARAMS.deviation_sd
     for _ in range(2):
         sigma = np.sqrt(errors**2 + deviation**2 + rough**2)
         rest = seen - np.column_stack(model(found, at[measured]))
@@ -192,7 +205,7 @@ def _curve(
     )
     shapes = np.array([model(each, at) for each in parameters])  # draws x (time, power) x limits
     best = np.array(model(found, at))
-    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / REACH) ** 2) + (
+    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / PARAMS.reach) ** 2) + (
         rough**2 + 1e-10
     ) * np.eye(len(at))
     logs, drawn = np.empty((2, len(at))), np.empty((2, draws, len(at)))

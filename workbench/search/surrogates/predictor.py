@@ -44,8 +44,19 @@ FEATURE_SETS = {
     "dcgm": FEATURES,
     "gpm": FEATURES,
 }
-DIAGONAL = 0.1  # part of the errors' covariance that is each setting's own
-FLOOR = 0.005  # standard deviation of ln time and ln power that every setting has of its own
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionParams:
+    """Tuned constants of `Prediction`; set by hand, `benchmarks.clocks --only predictor` scores
+    predictions.
+    """
+
+    own_share: float = 0.1  # part of the errors' covariance that is each setting's own
+    own_sd: float = 0.005  # of ln time and ln power that every setting has of its own
+
+
+PARAMS = PredictionParams()
 
 
 @dataclass(frozen=True)
@@ -252,7 +263,10 @@ class ClockModel:
         cover = self.card.residuals * np.sqrt(self.card.alike(row))[:, None]
         variance = np.sum(cover**2, axis=0)
         factor = np.hstack(
-            [np.sqrt(1 - DIAGONAL) * cover.T, np.diag(np.sqrt(DIAGONAL * variance + FLOOR**2))]
+            [
+                np.sqrt(1 - PARAMS.own_share) * cover.T,
+                np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2)),
+            ]
         )
         weights, told = surface.weights(
             nodes,

@@ -22,25 +22,36 @@ from scipy.special import logsumexp
 from ..space import SettingSpace
 from .clock_prior import bank
 
-DRAWS = 256  # of what a fit leaves open
-LEAST_EFFECTIVE = (
-    48.0  # draws that weights must leave; below it they are tempered, and the Kalman step does the rest
-)
-DEVIATION_TIME, DEVIATION_POWER = (
-    0.003,
-    0.012,
-)  # standard deviation of log time and log power from the equations
-REACH = (0.35, 0.6, 0.35)  # over which part of ln SM clock, ln memory clock, ln limit a deviation is alike
-SCALES = (
-    (0.5, -0.7),
-    (1.0, 0.0),
-    (2.0, -0.7),
-    (4.0, -2.0),
-)  # of the deviation, with the log of what is believed of each beforehand
-SOFT = 10  # settings at which a prediction is taken as a soft probe
-SOFT_REACH = 0.7  # over which part of a ln clock its errors are alike
-FREE = 3.0  # standard deviation of the log of the unknown time and energy at the reference
-OUTLIER = 3.0  # standard deviations beyond which a probe's stated error is not believed
+
+@dataclass(frozen=True, slots=True)
+class ResponseSurfaceParams:
+    """Tuned constants of `fit`.
+
+    `deviation_time_sd` and `deviation_power_sd` were chosen among three to five values each by
+    `benchmarks.clocks --only search` (docs/clocks.md), the others by hand.
+    """
+
+    draws: int = 256  # of what a fit leaves open
+    # draws that weights must leave; below it they are tempered, and the Kalman step does the rest
+    least_effective: float = 48.0
+    deviation_time_sd: float = 0.003  # of log time from the equations
+    deviation_power_sd: float = 0.012  # of log power from the equations
+    # over which part of ln SM clock, ln memory clock, ln limit a deviation is alike
+    reach: tuple[float, float, float] = (0.35, 0.6, 0.35)
+    # with the log of what is believed of each beforehand
+    deviation_scales: tuple[tuple[float, float], ...] = (
+        (0.5, -0.7),
+        (1.0, 0.0),
+        (2.0, -0.7),
+        (4.0, -2.0),
+    )
+    soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
+    soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
+    free_sd: float = 3.0  # of the log of the unknown time and energy at the reference
+    outlier_sds: float = 3.0  # beyond which a probe's stated error is not believed
+
+
+PARAMS = ResponseSurfaceParams()
 
 
 @dataclass(frozen=True)
@@ -126,10 +137,10 @@ def fit(
     for again in (True, False):
         fitted = _condition(space, times, powers, rows, seen - middle, sigma, soft)
         worst = fitted[-1]
-        if not again or len(rows) < 4 or not np.any(worst > OUTLIER):
+        if not again or len(rows) < 4 or not np.any(worst > PARAMS.outlier_sds):
             break
         sigma *= np.maximum(
-            worst / (0.5 * OUTLIER), 1.0
+            worst / (0.5 * PARAMS.outlier_sds), 1.0
         )  # such a probe says little more than that something happened
     log_times, log_energies, scale, deviation, _ = fitted
     return Response(
@@ -174,7 +185,7 @@ def _condition(
         start = which * count
         noise[range(start, start + hard), range(start, start + hard)] = sigma[:, which] ** 2
         noise[start : start + hard, start : start + hard] += (
-            FREE**2
+            PARAMS.free_sd**2
         )  # the reference itself is not known: common to all hard probes
         target[start : start + hard] = seen[:, which]
         if soft is not None:
@@ -184,14 +195,17 @@ def _condition(
     inner = kernel[np.ix_(at, at)]
     unit = np.block(
         [
-            [DEVIATION_TIME**2 * inner] * 2,
-            [DEVIATION_TIME**2 * inner, (DEVIATION_TIME**2 + DEVIATION_POWER**2) * inner],
+            [PARAMS.deviation_time_sd**2 * inner] * 2,
+            [
+                PARAMS.deviation_time_sd**2 * inner,
+                (PARAMS.deviation_time_sd**2 + PARAMS.deviation_power_sd**2) * inner,
+            ],
         ]
     )
     scale, likelihood = 1.0, np.zeros(len(times))
     if count:
         best = -np.inf
-        for each, believed in SCALES:
+        for each, believed in PARAMS.deviation_scales:
             found = _likelihood(target - said, each**2 * unit + noise)
             evidence = float(logsumexp(found)) + believed
             if evidence > best:
@@ -207,17 +221,17 @@ def _condition(
         factor = cho_factor(reach.T @ reach / (len(state) - 1) + cover / (1 - beta))
         slips = rng.standard_normal((len(state), 2 * count)) @ np.linalg.cholesky(cover / (1 - beta)).T
         state = state + cho_solve(factor, (target + slips - state[:, both]).T).T @ gain.T
-    free_time = scale * DEVIATION_TIME * rng.standard_normal((len(state), root.shape[1])) @ root.T
-    free_power = scale * DEVIATION_POWER * rng.standard_normal((len(state), root.shape[1])) @ root.T
+    free_time = scale * PARAMS.deviation_time_sd * rng.standard_normal((len(state), root.shape[1])) @ root.T
+    free_power = scale * PARAMS.deviation_power_sd * rng.standard_normal((len(state), root.shape[1])) @ root.T
     state = state + np.concatenate([free_time, free_time + free_power], axis=1)
-    scales = FREE * rng.standard_normal((len(state), 2))
+    scales = PARAMS.free_sd * rng.standard_normal((len(state), 2))
     worst = np.zeros((hard, 2))
     if count:
         plain = noise.copy()
         lift = np.zeros((2 * count, 2))
         for which in (0, 1):
             start = which * count
-            plain[start : start + hard, start : start + hard] -= FREE**2
+            plain[start : start + hard, start : start + hard] -= PARAMS.free_sd**2
             lift[start : start + hard, which] = 1.0
         slips = (
             rng.standard_normal((len(state), 2 * count))
@@ -227,10 +241,10 @@ def _condition(
         answer = cho_solve(factor, (target - slips - state[:, both] - scales @ lift.T).T).T
         block = kernel[:, at] * scale**2
         half_t, half_e = answer[:, :count], answer[:, count:]
-        shift_time = DEVIATION_TIME**2 * (half_t + half_e) @ block.T
-        shift_power = DEVIATION_POWER**2 * half_e @ block.T
+        shift_time = PARAMS.deviation_time_sd**2 * (half_t + half_e) @ block.T
+        shift_power = PARAMS.deviation_power_sd**2 * half_e @ block.T
         state = state + np.concatenate([shift_time, shift_time + shift_power], axis=1)
-        scales = scales + FREE**2 * answer @ lift
+        scales = scales + PARAMS.free_sd**2 * answer @ lift
         inverse = np.diag(cho_solve(factor, np.eye(2 * count)))
         left = cho_solve(
             factor, target - said[chosen].mean(axis=0)
@@ -258,16 +272,18 @@ def _tempered(likelihood: np.ndarray) -> tuple[float, np.ndarray]:
         return np.asarray(powered / powered.sum())
 
     low, high = 0.0, 1.0
-    if 1 / np.sum(weights(1.0) ** 2) >= LEAST_EFFECTIVE:
+    if 1 / np.sum(weights(1.0) ** 2) >= PARAMS.least_effective:
         return 1.0, weights(1.0)
     for _ in range(12):
         middle = (low + high) / 2
-        low, high = (middle, high) if 1 / np.sum(weights(middle) ** 2) >= LEAST_EFFECTIVE else (low, middle)
+        low, high = (
+            (middle, high) if 1 / np.sum(weights(middle) ** 2) >= PARAMS.least_effective else (low, middle)
+        )
     return low, weights(low)
 
 
 def _systematic(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    places = (np.arange(DRAWS) + rng.random()) / DRAWS
+    places = (np.arange(PARAMS.draws) + rng.random()) / PARAMS.draws
     return np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
 
 
@@ -284,9 +300,9 @@ def _soft(space: SettingSpace, prior: Any) -> _Soft | None:
     left = np.flatnonzero(good)
     if not len(left):
         return None
-    places = _places(space) / SOFT_REACH
+    places = _places(space) / PARAMS.soft_reach
     rows, near = [], np.sum((places - places[space.reference_row]) ** 2, axis=1)
-    for _ in range(min(SOFT, len(left))):  # farthest first: they cover the space
+    for _ in range(min(PARAMS.soft_probes, len(left))):  # farthest first: they cover the space
         pick = int(left[np.argmax(near[left])])
         if near[pick] <= 1e-9:
             break
@@ -308,7 +324,7 @@ def _places(space: SettingSpace) -> np.ndarray:
 @lru_cache(maxsize=8)
 def _deviation(space: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
     """Covariance of a unit deviation relative to the reference, and a root of it with few columns."""
-    places = _places(space) / np.array(REACH)
+    places = _places(space) / np.array(PARAMS.reach)
     kernel = np.exp(-0.5 * np.sum((places[:, None] - places[None, :]) ** 2, axis=2))
     here = space.reference_row
     kernel = kernel - kernel[[here]] - kernel[:, [here]] + 1.0
