@@ -1,19 +1,18 @@
 """Which jobs share a GPU on a cluster, what it saves and what it costs.
 
-    jobs, readers, generator   logs as frames: the schema and its check, files of other systems, what a log
-                               does not tell
-    power                      nodes, clusters, what they draw
-    colocation                 how jobs that share a GPU slow each other, and what is learned of it
-    state, engine, simulator   a cluster at one moment; what changes on its nodes; from event to event
-    columns, result            a log as arrays; what comes of a run, as frames
-    policy, policies           who decides
-    placement, openings        indices by which policies find GPUs
-    summary, compare           runs in numbers; many runs
-    joblogs, sources, limits   a log by its columns, trimmed and cut into weeks; logs to choose from; a V100's
-                               power limits
-    scenario, runs, comparison what is run; many runs at once with progress and an end; a choice and its runs,
-    as panels drive them
-    views, watched, drill      what is drawn of runs; a run that can be looked into; one job or node of it
+    jobs, readers, generator     logs as frames: the schema and its check, files of other systems, generated
+                                 logs and what a log does not contain
+    power, colocation            nodes and what they draw; how jobs that share a GPU slow each other
+    state, engine, simulator     a cluster at one moment; what changes on its nodes; from event to event
+    columns, result              a log as arrays; the outcome of a run as frames
+    policy, policies             who decides, behind a `ClusterControl`
+    placement, capacity_index,   indices by which policies find nodes and GPUs
+    ranking
+    summary                      a run in numbers
+    joblogs, sources, limits     a log by its columns, trimmed and cut into weeks; logs to choose from; a
+                                 V100's power limits
+    scenario, runs, comparison   what is run; many runs with progress and an end; a choice and its runs
+    views, recording, drill      runs as columns to be shown; a run that can be looked into; one job or node
 
 `summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` is a whole run.
 """

@@ -1,10 +1,11 @@
-"""GPUs: the protocol everybody talks to, the NVML driver behind it, and changing a setting so that it is put
-back.
+"""GPUs: the protocol everybody uses, the NVML driver behind it, and changes of a setting that are put back.
 
-protocol   what a device is
-nvml       the only door to the driver (pynvml, milliwatts and millijoules live there alone)
-visible    which GPU is meant: index, UUID, PCI id, CUDA_VISIBLE_DEVICES
-control    apply a setting, one holder at a time, with a journal; restore it
-watchdog   the child that restores when its parent was killed (standard library only)
-rapl       CPU package and DRAM energy, where Linux lets it be read
+    protocol               what a device is
+    nvml                   the only door to the driver (pynvml, milliwatts and millijoules are there alone)
+    discovery, selection   list GPUs and open one, real or simulated; which one is meant: index, UUID, PCI id
+    lease                  apply a setting, one holder at a time; restore it
+    settings               the active setting, how a chosen one differs, which rights the change takes
+    journal, locks         what was found on a GPU before the change; one process at a time changes it
+    restore, watchdog      put back by whoever comes next; the child that does it when its parent was killed
+    zeusd, dcgm, rapl      rights lent by the Zeus daemon; DCGM's counters; CPU package and DRAM energy
 """

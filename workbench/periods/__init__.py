@@ -1,1 +1,7 @@
-"""Iteration periods in power traces: found in a recorded one, followed in a running one. No device."""
+"""Iteration periods in power traces: found in a recorded one, followed in a running one. No device.
+
+    detect, estimators      the period of a whole trace; what it is made of
+    tracker, online         the period of a running job; what it is made of
+    fold, segment           iterations overlaid; where each one begins and what it cost
+    energy_curve            the energy since the beginning of a trace
+"""

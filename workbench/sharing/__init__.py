@@ -10,16 +10,15 @@ without marks from the steps of PyTorch's optimizer, or else from the power. The
 as EaCO does (arXiv 2412.08294, algorithm 1), and if a job is slowed beyond the bound the newcomer, the last
 one given, is stopped at a safe point. The others go on.
 
-    comparing   ratios of sums over blocks, with their errors; the attribution rule (pure functions)
-    watching    from a recorder and marks to blocks
-    unmarked    iterations of jobs without marks
-    children    the jobs; launch: how each begins; automatic: marks from PyTorch without a change to the
-                training
-    processes   which processes are a job's, also in sessions of their own; the guardian, which ends them if
-                the comparison is killed
-    stages      who runs when, up to the verdict; run: the first epoch, and the rest
-    result      the table and the verdict
-    mps         whether CUDA's Multi-Process Service runs
+    comparing           ratios of sums over blocks, with their errors; the attribution rule (pure functions)
+    watching            from a recorder and marks to blocks
+    period_separation   iterations of jobs without marks
+    children, launch    the jobs; how each begins
+    automatic           marks from PyTorch without a change to the training
+    processes           which processes are a job's; `JobReaper` ends them if the comparison is killed
+    stages, run         who runs when, up to the verdict; the first epoch, and the rest
+    result, picture     the table and the verdict; the power over time
+    mps, command        whether CUDA's Multi-Process Service runs; `workbench share`
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """The simulated GPU: physics behind an NVML that is not there. Chosen by name, never a silent stand-in.
 
-physics        how fast and how hungry a card is at a setting (pure functions)
-catalogue      fitted cards and the six workloads of Zeus
-state          the machine's shared memory (standard library only)
-sensors        what the sensors make of true power (standard library only)
-nvml_library   what stands in place of `pynvml.nvmlLib`
-machine        make, attach, step, hurt, remove
-training       jobs that keep a simulated GPU busy; lane: one GPU of a job
-tenants        jobs that share a GPU, of any process (standard library only); together: several jobs at once
-               in one thread
+    physics        how fast and how hungry a card is at a setting (pure functions)
+    catalogue      fitted cards and the six workloads of Zeus
+    state          the machine's shared memory (standard library only)
+    sensors        what the sensors make of true power (standard library only)
+    nvml_library   what stands in place of `pynvml.nvmlLib`
+    machine        make, attach, step, hurt, remove
+    training       jobs that keep a simulated GPU busy; lane: one GPU of a job
+    tenants        jobs that share a GPU, of any process (standard library only)
+    activity       what a phase does to the GPU's units; counters, gpm: in the timeline, and as NVML sees it
+    graded         loads of graded intensity for `workbench profile-gpu`
+    learning       accuracy over epochs, for trainings that have a target
 """

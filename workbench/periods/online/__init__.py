@@ -1,3 +1,7 @@
-"""What `tracker` is made of: constant memory, the search for a rhythm, the lock on it, and a witness
-against aliasing.
+"""What `tracker` is made of.
+
+    buffer        the newest rows, in constant memory
+    search        looks for a period in readings as they come
+    phase_lock    keeps step with a known one
+    aliasing      guards against beats between a job and its sensor
 """

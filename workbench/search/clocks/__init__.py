@@ -1,1 +1,7 @@
-"""Searches over power limits and clocks of a running job."""
+"""Searches over power limits and clocks of a running job.
+
+    make, base         a search by its name; the probes and the bound that every search keeps
+    model_guided       ours: every probe with its error, over all knobs at once
+    gpoeo, mf_gpoeo    GPOEO's golden section; MF-GPOEO's feedback
+    power_profile      which power limit to measure next inside a recurring job
+"""

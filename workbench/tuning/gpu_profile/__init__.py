@@ -1,5 +1,7 @@
 """What `workbench profile-gpu` is made of.
 
-collector   a plan of workloads and settings, and the measurements of it one by one
-rows        the file that keeps them, and the training frame
+    command     the command itself
+    collector   a plan of workloads and settings, and the measurements of it one by one
+    workloads   what is run: loads of graded intensity
+    rows        the file that keeps them, and the training frame
 """
