@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks import common, fitting
+from benchmarks import common
+from tools import physics_fits
 from workbench.search.clocks.power_profile import PARAMS, PowerProfile, Slice
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.simulation import catalogue

@@ -22,7 +22,8 @@ LIMITS = {"entries": 22, "floors": 9, "circles": 0, "equal_class_names": 0, "lin
 WIDTH = 110
 
 # Which rooms a room may import. Ground files are for all; a room may use what its rooms may use.
-GROUND = {"records", "errors", "clock", "samples", "trace", "tariff"} | {"_paths", "_processes", "_shared_memory"}
+GROUND = {"records", "errors", "clock", "samples", "trace", "tariff", "_paths", "_processes"}
+GROUND |= {"_shared_memory"}
 ROOMS: dict[str, set[str]] = {
     "simulation": set(),
     "search": set(),

@@ -24,7 +24,7 @@ from workbench.measurement.recorder import KEEP_S, Recorder
 from workbench.records import Sample
 from workbench.samples import ROWS
 from workbench.simulation.machine import Machine, shared_directory
-from workbench.trace import ROWS, SCHEMA
+from workbench.trace import SCHEMA
 
 Simulated = Callable[..., Machine]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -14,6 +14,7 @@ epochs done, target not reached), "crashed" (out of memory, an error).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
