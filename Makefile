@@ -1,16 +1,23 @@
 # make lab    creates the environment and opens JupyterLab on the first notebook
-# make test   creates the environment and runs all tests
+# make test   creates the environment and runs the tests, in parallel
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 EXTRAS ?= test
 BIN = $(VENV)/bin
+# Much of the suite waits for processes and clocks: more workers than two cores.
+WORKERS ?= 4
+# Further options of pytest, after our own: PYTEST="-m slow", PYTEST="-m ''" for all of them, PYTEST="-k limits".
+PYTEST ?=
+# Compiled files are kept, beside nobody's sources: hundreds of processes that the tests start import them.
+RUN_PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: lab test lint house benchmarks lock clean
+.PHONY: lab test lint house benchmarks benchmark-tests lock clean
 lab: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/workbench lab
 
 test: $(VENV)/.installed-$(EXTRAS)
-	$(BIN)/python -m pytest
+	$(RUN_PYTEST) -m "not slow" $(PYTEST)
 
 lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/ruff check .
@@ -20,7 +27,11 @@ lint: $(VENV)/.installed-$(EXTRAS)
 house:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tools.house
 
-benchmarks: $(VENV)/.installed-$(EXTRAS)
+# Tests of the benchmarks' code, which no user runs.
+benchmark-tests: $(VENV)/.installed-$(EXTRAS)
+	$(RUN_PYTEST) -c pyproject.toml benchmarks/tests $(PYTEST)
+
+benchmarks: benchmark-tests
 	for name in measurement overhead simulator physics kills periods power_profile recurring clocks frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 $(VENV)/.installed-$(EXTRAS): pyproject.toml requirements.lock

@@ -8,6 +8,7 @@ import ctypes
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,14 @@ sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers that run side by side keep locks and temporary files apart: GPUs of one seed have one UUID."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        own = tempfile.TemporaryDirectory(prefix="workbench-tests-", ignore_cleanup_errors=True)
+        os.environ["TMPDIR"] = tempfile.tempdir = own.name
+        config.add_cleanup(own.cleanup)
 
 
 @pytest.fixture(autouse=True)
@@ -110,8 +119,17 @@ def data_dir() -> Path:
     return directory
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real GPUs and browsers are skipped, with the reason, where there is none."""
+    """Tests of real GPUs and browsers are skipped, with the reason, where there is none.
+
+    What is costly to start serves one worker: one JupyterLab and one Chromium, a fixture of a module.
+    """
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.xdist_group("browser"))
+        elif any(each[-1].scope == "module" for each in item._fixtureinfo.name2fixturedefs.values()):
+            item.add_marker(pytest.mark.xdist_group("/".join(item.path.parts[-2:])))
     if any(item.get_closest_marker("gpu") for item in items):
         _mark(items, "gpu", "" if _real_nvml() else "there is no NVIDIA driver here (libnvidia-ml.so.1)")
     if (

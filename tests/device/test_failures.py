@@ -481,10 +481,7 @@ def test_24_less_is_enforced_than_was_asked_for(stepped: Machine) -> None:
     assert nvml.throttle_names(sample.throttle) == ("thermal (hardware)",)
 
 
-@pytest.mark.skip(
-    reason="what another process changed between setting and restoring is told by device/control.py's tests"
-)
-def test_25_another_process_changed_the_setting_meanwhile() -> None: ...
+# 25, another process changed the setting meanwhile: test_control.py
 
 
 @pytest.mark.parametrize(

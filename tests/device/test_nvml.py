@@ -242,13 +242,16 @@ def test_our_driver_reads_the_same_through_the_c_library(
 def test_a_real_gpu_tells_its_power_and_energy() -> None:
     device = open_device(nvml.identities()[0][0])
     assert not device.simulated
-    first = device.sample()
-    device.clock.sleep(1.5)
-    second = device.sample()
-    assert 0 < second.power_w < 2000
-    if device.can("energy"):
-        mean_w = (second.energy_j - first.energy_j) / (second.time_s - first.time_s)
-        assert mean_w == pytest.approx(second.power_w, rel=0.5, abs=30)
+    samples = [device.sample()]
+    for _ in range(15):
+        device.clock.sleep(0.1)
+        samples.append(device.sample())
+    first, last = samples[0], samples[-1]
+    powers_w = [sample.power_w for sample in samples]
+    assert 0 < min(powers_w) <= max(powers_w) < 2000
+    if device.can("energy"):  # what the counter says lies within what the sensor said meanwhile
+        mean_w = (last.energy_j - first.energy_j) / (last.time_s - first.time_s)
+        assert 0.95 * min(powers_w) - 2 < mean_w < 1.05 * max(powers_w) + 2
     low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
     if low_w is not None and high_w is not None and device.can("power_limit"):
         limit_w = device.setting().power_limit_w

@@ -212,7 +212,9 @@ def test_without_rights_it_says_so_and_goes_on(simulated: Simulated, monkeypatch
     run = nightly.run(lambda run: train(run, poor))
     assert run.reached
     assert run.power_limit_w is None
-    assert any("root" in note or "right" in note or "permi" in note for note in run.notes + nightly.notes)
+    (said,) = [note for note in run.notes + nightly.notes if "the power limit stays as it is" in note]
+    assert "setting the power limit of Tesla V100-PCIE-32GB (simulated) to" in said
+    assert "SYS_ADMIN" in said
     assert nightly.run(lambda run: train(run, poor)).reached
     sessions.current().close()
 

@@ -91,12 +91,15 @@ def test_the_picture_is_drawn_once_when_the_choice_rests(
 def test_at_the_end_the_last_picture_is_alone_and_stays(cells: dict[str, dict[str, Any]]) -> None:
     shown = DisplayHandle(True)
     shown.display(PICTURE, WIDGET)
-    shown.changed(lambda: PICTURE)
+    shown.changed(lambda: pytest.fail("a last one is there"))
+    waiting = shown._waiting
+    assert waiting is not None
     shown.leave({"text/html": "last", "text/plain": ""})
     assert [each["text/html"] for each in cells.values()] == ["last", ""]
     assert not any(VIEW in each for each in cells.values())
     shown.changed(lambda: pytest.fail("it is over"))
-    assert shown._waiting is None or not shown._waiting.is_alive() or shown._waiting.finished.is_set()
+    assert waiting.finished.is_set()
+    assert shown._waiting is waiting
 
 
 def test_outside_of_a_notebook_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
