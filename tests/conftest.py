@@ -12,6 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# Before NumPy, LightGBM and Polars start their threads: threads that wait for one another spin where other
+# workers have the cores, and a test takes five times as long.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["POLARS_MAX_THREADS"] = "2"
+
 import pynvml
 import pytest
 
