@@ -34,9 +34,8 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 def pytest_configure(config: pytest.Config) -> None:
     """Workers that run side by side keep locks and temporary files apart: GPUs of one seed have one UUID."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        own = tempfile.TemporaryDirectory(prefix="workbench-tests-", ignore_cleanup_errors=True)
-        os.environ["TMPDIR"] = tempfile.tempdir = own.name
-        config.add_cleanup(own.cleanup)
+        own = os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="workbench-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
 
 
 @pytest.fixture(autouse=True)

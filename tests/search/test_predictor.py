@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +24,6 @@ from workbench.search.surrogates.prediction.card import folds_of, ordered
 from workbench.search.surrogates.prediction.curves import Nodes, curves_of
 from workbench.search.surrogates.predictor import SUFFIX, ClockModel, Prediction
 
-DATA = (
-    Path(os.environ["WORKBENCH_DATA"])
-    if "WORKBENCH_DATA" in os.environ
-    else Path(__file__).resolve().parents[3] / "shared" / "data"
-)
 SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)
 LIMIT_W = 300.0
 GPU = "NVIDIA Test Card"
@@ -505,19 +499,3 @@ def test_with_two_probes_the_choice_is_near_the_best_and_within_the_bound(model:
         pick = space().row(prediction.least_energy(0.05))
         assert time[pick] <= np.log(1.055)
         assert np.exp(energy[pick] - energy[time <= np.log(1.05)].min()) < 1.03
-
-
-@pytest.mark.skipif(
-    not list((DATA / "counters").glob("*_microbenchmarks.csv")),
-    reason="needs measured counters (WORKBENCH_DATA)",
-)
-def test_on_measured_counters_it_beats_plain_trees_on_applications_never_seen() -> None:
-    from benchmarks.clocks_predictor import predictor
-
-    for card in predictor(DATA, quick=True)["cards"]:
-        summary = card["summary"]
-        assert summary["time_ratio_to_plain"] < 0.95
-        assert summary["power_ratio_to_plain"] < 0.95
-        assert summary["ratio_with_two_probes"] < 0.7
-        assert summary["choice_regret"] < card["choices"]["always the highest"]["regret"]
-        assert summary["choice_regret_two_probes"] < 0.02

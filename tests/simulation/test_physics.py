@@ -2,10 +2,8 @@
 traces.
 """
 
-import os
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from workbench.errors import UnknownGpu
 from workbench.simulation.catalogue import CARDS, WORKLOADS, card, evaluation, fits, iteration, law
 from workbench.simulation.physics import Card, Load, clock_at_most, nearest_clock, operate
 
-DATA = Path(os.environ.get("WORKBENCH_DATA") or Path(__file__).parents[3] / "shared" / "data")
 LOADS = (Load(0.8, 0.12, 200.0), Load(0.2, 0.5, 120.0), Load(0.5, 0.5, 350.0), Load(0.0, 1.0, 150.0))
 
 every_card = pytest.mark.parametrize("gpu", CARDS.values(), ids=CARDS)
@@ -244,17 +241,3 @@ def test_training_takes_the_time_and_power_measured(gpu, workload, batch_size, l
 def test_the_largest_batch_measured_fits_and_a_larger_one_does_not(gpu, workload, largest, too_large):
     assert fits(CARDS[gpu], WORKLOADS[workload], largest)
     assert not fits(CARDS[gpu], WORKLOADS[workload], too_large)
-
-
-def test_held_out_limits_of_the_v100_are_foretold():
-    path = DATA / "zeus" / "summary_power_v100.csv"
-    if not path.exists():
-        pytest.skip("the Zeus power traces are not here; set WORKBENCH_DATA to their folder")
-    pytest.importorskip("scipy", reason="fitting needs SciPy")
-    from benchmarks.physics import measure
-
-    held_out = measure(path, quick=True)["held_out_limits"]
-    never_fitted = held_out["physics"]["never fitted"]
-    assert never_fitted["time"] <= 3.5
-    assert never_fitted["power"] <= 3.0
-    assert never_fitted["time"] < held_out["interpolation"]["never fitted"]["time"]

@@ -1,0 +1,21 @@
+"""The clock model, scored on applications that it was not trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def test_on_measured_counters_it_beats_plain_trees_on_applications_never_seen(data_dir: Path) -> None:
+    if not list((data_dir / "counters").glob("*_microbenchmarks.csv")):
+        pytest.skip("there are no measured counters here")
+    from benchmarks.clocks_predictor import predictor
+
+    for card in predictor(data_dir, quick=True)["cards"]:
+        summary = card["summary"]
+        assert summary["time_ratio_to_plain"] < 0.95
+        assert summary["power_ratio_to_plain"] < 0.95
+        assert summary["ratio_with_two_probes"] < 0.7
+        assert summary["choice_regret"] < card["choices"]["always the highest"]["regret"]
+        assert summary["choice_regret_two_probes"] < 0.02
