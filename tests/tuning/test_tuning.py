@@ -330,6 +330,7 @@ def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., La
 # what happens while a setting is held
 
 
+@pytest.mark.slow
 def test_the_default_setting_is_measured_again_now_and_then(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
@@ -409,6 +410,7 @@ def test_an_evaluation_is_no_other_job(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
+@pytest.mark.slow
 def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[..., Lab]) -> None:
     """It asks for whole iterations in a row, of which a checkpoint lets through few: it lasts, but the job
     is there.
@@ -492,8 +494,14 @@ FAULTS: dict[str, Callable[[Machine], None]] = {
 }
 
 
-@pytest.mark.parametrize("state", ["wait", "detect", "baseline", "search", "watch", "re-tune"])
-@pytest.mark.parametrize("fault", FAULTS)
+CASES = [  # the others take the ways of these
+    pytest.param(state, fault, marks=[] if state == "watch" or fault == "lost GPU" else pytest.mark.slow)
+    for fault in FAULTS
+    for state in ("wait", "detect", "baseline", "search", "watch", "re-tune")
+]
+
+
+@pytest.mark.parametrize(("state", "fault"), CASES)
 def test_the_gpu_comes_back_from_every_state_and_fault(
     lab: Callable[..., Lab], state: str, fault: str
 ) -> None:
