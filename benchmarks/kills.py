@@ -279,7 +279,7 @@ class Trial:
     def _kill(self) -> None:
         for number, role in enumerate(self.surrounding.kills):
             if number and not self.surrounding.at_once:
-                time.sleep(self.rng.uniform(0.0, 0.3 if role == "second" else 0.05))
+                time.sleep(self.rng.uniform(0.0, 0.8 if role == "second" else 0.05))
             if role == "group":
                 os.killpg(self._started["kernel"].pid, self.surrounding.with_signal)
                 continue
@@ -370,7 +370,7 @@ class Trial:
         found = []
         for pid, argv in _of_environment(f"WORKBENCH_HOME={self.home}".encode()):
             if role in ("", "watchdog", "sampler"):
-                ours = not role or any(role.encode() in part for part in argv[:6])
+                ours = not role or any(role.encode() in part for part in argv)
             elif self.surrounding.within is None and started is not None:
                 ours = pid == started.pid
             else:
