@@ -6,8 +6,8 @@
 Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
 2005) of power and both utilisations over windows of the trace's length, half of it, a quarter ..., the same
 between pauses, and an interpolated spectrum. Boosted trees trained on simulated jobs say which candidate is
-the iteration and which another level (`periodicity.ranker`); folding in chunks makes it precise
-(`periodicity.precise`). The detector that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy
+the iteration and which another level (`estimators.ranker`); folding in chunks makes it precise
+(`estimators.precise`). The detector that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy
 optimization for machine learning training workloads", TPDS 2022): one spectrum, one period, even samples
 assumed.
 

@@ -1,8 +1,15 @@
 """The GPUs and the training workloads the simulator knows.
 
 The batch-size laws, the A100's voltage curve and the RTX 3080 Ti come out of `python -m
-tools.fit_catalogue`. Where a card's numbers are stated or scaled instead, its comment says so: trust it
-for shape, not for watts.
+tools.fit_catalogue`, from these files (sha256):
+
+    f0b066dd1a451bd78f730e001ac3a7c411979bc7f0846f12c1a9fb604aa90628  zeus/summary_power_v100.csv
+    158e9a6784b6e2d26710529b132cf173b227dc8688f4931c19a637bce2b7503b  zeus/summary_power_p100.csv
+    ee3c44e877c98a3a8f1e93107d9b93301e895a2ec6db9f37fd17124bf0db2d53  clocks/perseus_a100_sxm_bloom.csv
+    362bb134259443524cb6617bdb9f5309cf9952076670765e3c39e0bb12c456a7  clocks/perseus_a100_sxm_gpt3_175b.csv
+    c09b0246a5e7d37e20f17b0b7e1965e4d80a32811b13104cc845f52a071563a9  clocks/rtx3080ti_kernels.csv
+
+Where a card's numbers are stated or scaled instead, its comment says so: trust it for shape, not for watts.
 """
 
 from __future__ import annotations
@@ -224,7 +231,7 @@ def card(name: str) -> Card:
     raise UnknownGpu(f"no simulated GPU is called {name!r}; there are {', '.join(CARDS)}")
 
 
-# Cards that are known by what was measured on them; see `tables`.
+# Cards that are known by what was measured on them, by the key that `add` was given.
 _MEASURED: dict[str, Card] = {}
 
 
