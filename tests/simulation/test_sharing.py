@@ -65,7 +65,6 @@ def one(
         key=key,
         title=key,
         network="none",
-        dataset="none",
         samples=1 << 40,
         evaluation_samples=0,
         default_batch_size=1,

@@ -58,17 +58,3 @@ def counter_steps(trace: pl.DataFrame) -> tuple[Array, Array]:
     if not ticked:
         known = known.filter(pl.col("energy_j") != pl.col("energy_j").shift(1).fill_null(math.nan))
     return known["at"].to_numpy(), known["energy_j"].to_numpy()
-
-
-def step_j(trace: pl.DataFrame) -> float:
-    """95 % half width of the energy between two moments: each lies somewhere in a step of the counter (or
-    between two readings).
-    """
-    at_s, curve = energy_curve(trace)
-    if len(at_s) < 3:
-        return 0.0
-    power = np.diff(curve) / np.diff(at_s)
-    # Both edges uniform over a step, times how far the power departs there from its neighbours: 0.78 as for a
-    # plain difference.
-    rough = float(np.sqrt(np.mean(np.diff(power) ** 2)))
-    return 0.78 * float(np.median(np.diff(at_s))) * rough

@@ -72,7 +72,6 @@ _P100 = Card(
     v_knee=0.796,
     x_min=0.341,
     degrees_per_w=0.17,
-    slowdown_c=82.0,
 )
 _A40 = Card(
     # Fitted; 5.3 % and 1.6 %, worst (11 % of time) at 125 W. What its memory clocks draw is assumed.
@@ -93,7 +92,6 @@ _A40 = Card(
     mem_static_w=(30.0, 25.0, 19.0, 1.0, 0.0),
     mem_top_sm_mhz=(1740, 1740, 1740, 1740, 420),
     degrees_per_w=0.16,
-    slowdown_c=92.0,
 )
 _RTX6000 = Card(
     # Fitted; 2.6 % and 0.7 %. What its memory clocks draw is assumed.
@@ -114,7 +112,6 @@ _RTX6000 = Card(
     mem_static_w=(25.0, 23.0, 16.0, 1.0, 0.0),
     mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
     degrees_per_w=0.19,
-    slowdown_c=91.0,
 )
 _A100 = Card(
     # V/f curve and static power fitted to 8 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM
@@ -136,7 +133,6 @@ _A100 = Card(
     v_knee=0.814,
     x_min=0.149,
     degrees_per_w=0.09,
-    slowdown_c=89.0,
 )
 _H100 = Card(
     # Not fitted: limits and clocks as published (data sheet, DCGM reports), the A100's V/f curve, static and
@@ -156,7 +152,6 @@ _H100 = Card(
     v_knee=0.78,
     x_min=0.174,
     degrees_per_w=0.055,
-    slowdown_c=87.0,
 )
 _RTX3080TI = Card(
     # Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.7 % mean error of time, 4.0 % of
@@ -181,7 +176,6 @@ _RTX3080TI = Card(
     mem_static_w=(55.2, 55.2, 30.9, 2.8, 0.0),
     mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
     degrees_per_w=0.135,
-    slowdown_c=93.0,
 )
 _RTX4090 = Card(
     # Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing
@@ -206,7 +200,6 @@ _RTX4090 = Card(
     mem_static_w=(45.0, 44.0, 25.0, 2.0, 0.0),
     mem_top_sm_mhz=(3105, 3105, 3105, 3105, 420),
     degrees_per_w=0.10,
-    slowdown_c=90.0,
 )
 
 CARDS: dict[str, Card] = {
@@ -299,7 +292,6 @@ class Workload:
     key: str
     title: str
     network: str
-    dataset: str
     samples: int
     evaluation_samples: int
     default_batch_size: int
@@ -338,7 +330,6 @@ WORKLOADS: dict[str, Workload] = {
             key="cifar100",
             title="ShuffleNetV2 on CIFAR-100",
             network="shufflenetv2",
-            dataset="cifar100",
             samples=50_000,
             evaluation_samples=10_000,
             default_batch_size=1024,
@@ -351,7 +342,6 @@ WORKLOADS: dict[str, Workload] = {
             key="imagenet",
             title="ResNet-50 on ImageNet",
             network="resnet50",
-            dataset="imagenet",
             samples=1_281_167,
             evaluation_samples=50_000,
             default_batch_size=256,
@@ -364,7 +354,6 @@ WORKLOADS: dict[str, Workload] = {
             key="librispeech",
             title="DeepSpeech2 on LibriSpeech",
             network="deepspeech2",
-            dataset="librispeech",
             samples=281_241,
             evaluation_samples=2_703,
             default_batch_size=192,
@@ -377,7 +366,6 @@ WORKLOADS: dict[str, Workload] = {
             key="movielens",
             title="NCF on MovieLens-1M",
             network="ncf",
-            dataset="movielens-1m",
             samples=4_970_845,
             evaluation_samples=604_000,
             default_batch_size=1024,
@@ -390,7 +378,6 @@ WORKLOADS: dict[str, Workload] = {
             key="sentiment140",
             title="BERT on Sentiment140",
             network="bert_base_uncased",
-            dataset="sentiment140",
             samples=1_600_000,
             evaluation_samples=498,
             default_batch_size=128,
@@ -403,7 +390,6 @@ WORKLOADS: dict[str, Workload] = {
             key="squad",
             title="BERT on SQuAD",
             network="bert_base_uncased",
-            dataset="squad",
             samples=88_524,
             evaluation_samples=10_784,
             default_batch_size=32,

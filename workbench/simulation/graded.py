@@ -132,7 +132,6 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
         key=name,
         title=name,
         network=name,
-        dataset="none",
         samples=1 << 30,
         evaluation_samples=0,
         default_batch_size=1,

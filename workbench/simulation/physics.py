@@ -50,7 +50,6 @@ class Card:
         idle_c: Temperature at idle power.
         degrees_per_w: Rise of the settled temperature with power over idle.
         thermal_time_s: Time constant of the temperature.
-        slowdown_c: Temperature at which the card slows itself down.
     """
 
     key: str
@@ -77,7 +76,6 @@ class Card:
     idle_c: float = 33.0
     degrees_per_w: float = 0.15
     thermal_time_s: float = 25.0
-    slowdown_c: float = 87.0
 
     def __hash__(self) -> int:
         # A card is the key of every cached operating point; hashing its hundred clocks each time is most of a
