@@ -230,7 +230,7 @@ def test_a_verdict_is_no_surer_than_its_errors(
 
 def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: SharingEffect) -> None:
     jobs = tuple(
-        sharing.SharedJob(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>")
+        result.SharedJob(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>")
     )
     shared = Shared(
         "GPU",
@@ -1063,7 +1063,7 @@ def test_a_job_that_ignores_being_asked_is_made_to_end(tmp_path: Path) -> None:
 def test_who_keeps_a_simulated_machine_to_itself_is_known_without_waiting_for_it(lab: Machine) -> None:
     """A job that was stopped then would keep the others, and the comparison, waiting for ever."""
     hold = (
-        "import sys\nfrom workbench.simulation.state import MachineState as State\nwith State(sys.argv[1]).writing():\n"
+        "import sys\nfrom workbench.simulation.state import MachineState\nwith MachineState(sys.argv[1]).writing():\n"
         "    print(1, flush=True)\n    sys.stdin.read()"
     )
     assert lab.state.holder() == 0

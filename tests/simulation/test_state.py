@@ -39,8 +39,8 @@ REST = (IDLE_W, 135, 877, 0.0, 0.0, 1)
 def child(program: str, state: MachineState, *arguments: object) -> subprocess.Popen[str]:
     """Another process with the same memory: `state` is open in it, `arguments` are in `args`."""
     lines = (
-        "import sys, os, time\nfrom workbench.simulation.state import MachineState as State\nstate = "
-        f"State({str(state.path)!r})\n"
+        "import sys, os, time\nfrom workbench.simulation.state import MachineState\nstate = "
+        f"MachineState({str(state.path)!r})\n"
     )
     return subprocess.Popen([sys.executable, "-c", f"{lines}args = {arguments!r}\n{program}"], text=True,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
