@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ..colocation import Colocation, History, Mix
 from ..placement import FreeNodes
@@ -37,10 +38,27 @@ from ..power import UNIT
 from ..ranking import Ranking
 from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
 
-# nodes without a free GPU that are asked for one job at most, which bounds what a job costs on a large
-# cluster
-LOOKS = 64
 REFUSED = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyAwareParams:
+    """Tuned constants of `EnergyAwarePolicy` beside its arguments; set by hand.
+
+    `benchmarks.cluster` scores the policy with them, on weeks that they were not chosen on (docs/cluster.md).
+    """
+
+    # nodes without a free GPU that are asked for one job at most, which bounds what a job costs
+    looks: int = 64
+    quiet_nodes: int = 8  # while no more than 1 node in so many is awake, `quiet_excess` holds
+    # measured excess over the predicted one of a job, at least and at most
+    sensitivity: tuple[float, float] = (0.25, 4.0)
+    movable_times: float = 30  # cost of a move in seconds, that a job must still run to be moved
+    most_moves: int = 6  # jobs of one node
+    pays_times: float = 3  # cost of the moves, that they must save
+
+
+PARAMS = EnergyAwareParams()
 
 
 class JobEstimate:
@@ -77,6 +95,7 @@ class EnergyAwarePolicy(BasePolicy):
         overtake: The queue goes by submission plus this many times the expected duration; 0: by submission.
         start: What is believed of sharing before the first measurement.
         sleep_after_s: When empty nodes go to standby.
+        params: The remaining constants.
     """
 
     def __init__(
@@ -96,7 +115,9 @@ class EnergyAwarePolicy(BasePolicy):
         cap_slowdown_w: float = 250.0,
         start: Colocation | None = None,
         sleep_after_s: float | None = 60.0,
+        params: EnergyAwareParams = PARAMS,
     ) -> None:
+        self.params = params
         self.max_jobs, self.limit, self.memory_threshold = (
             max_jobs,
             round(load_threshold * UNIT),
@@ -133,7 +154,7 @@ class EnergyAwarePolicy(BasePolicy):
         self.reserved: set[Gpu] = set()
         self.draining: set[int] = set()
         self.review_due_s = cluster.now_s
-        self.quiet = len(cluster.nodes) // 8
+        self.quiet = len(cluster.nodes) // self.params.quiet_nodes
         self.bound = self.max_excess
 
     # What happens
@@ -185,7 +206,8 @@ class EnergyAwarePolicy(BasePolicy):
         belief: JobEstimate = job.note  # type: ignore[assignment]
         expected = self.history.predict(mix)
         if expected > 0:
-            belief.sensitivity, belief.measured = min(max(excess / expected, 0.25), 4.0), True
+            least, most = self.params.sensitivity
+            belief.sensitivity, belief.measured = min(max(excess / expected, least), most), True
         self.history.learn(mix, excess)
         now = self.cluster.now_s
         left_s, time_s = job.expected_left_s(now), job.deadline_s - now
@@ -220,7 +242,7 @@ class EnergyAwarePolicy(BasePolicy):
         """
         best: Sequence[Gpu] | None = None
         least = NEVER_S
-        looks = LOOKS
+        looks = self.params.looks
         joined: dict[Mix, float] = {}
         drained: list[Node] = []
         for bound_j, node in self.ranking.least_first(job, left_s, now, self.limit - job.load, self.memory):
@@ -472,6 +494,7 @@ class EnergyAwarePolicy(BasePolicy):
 
     def _review(self) -> None:
         """Move the jobs that keep the emptiest node awake, where that pays several times over."""
+        params = self.params
         now = self.cluster.now_s
         cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
         order = sorted(self.active.values(), key=lambda node: (node.used, node.index))
@@ -483,9 +506,10 @@ class EnergyAwarePolicy(BasePolicy):
                 job.state != RUNNING or not job.rate for job in residents
             ):  # one that waits for another of its nodes has no rate
                 continue
-            movable = [job for job in residents if job.expected_left_s(now) > 30 * cost_s]
-            stay = [job for job in residents if job.expected_left_s(now) <= 30 * cost_s]
-            if not movable or len(movable) > 6:
+            least_s = params.movable_times * cost_s
+            movable = [job for job in residents if job.expected_left_s(now) > least_s]
+            stay = [job for job in residents if job.expected_left_s(now) <= least_s]
+            if not movable or len(movable) > params.most_moves:
                 continue
             end_s = max(job.expected_left_s(now) / job.rate for job in movable)
             rest_s = max([job.expected_left_s(now) / job.rate for job in stay], default=0.0)
@@ -498,7 +522,7 @@ class EnergyAwarePolicy(BasePolicy):
                     break
                 self.reserved.update(gpus)
                 targets.append((job, gpus))
-            paid_j = 3 * cost_s * len(targets) * node.power_w
+            paid_j = params.pays_times * cost_s * len(targets) * node.power_w
             if len(targets) == len(movable) and saved_j > paid_j:
                 for job, gpus in targets:
                     job.note.target = gpus  # type: ignore[attr-defined]
