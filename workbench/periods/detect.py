@@ -17,7 +17,7 @@ Pure functions; nothing is learned from the trace's length, the GPU or the user'
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,25 +29,41 @@ from .estimators import ranker
 from .estimators.candidates import SignalView
 from .estimators.features import NAMES, describe
 from .estimators.precise import Precise, precise
-from .estimators.signals import REFRESHES, SignalGrid, on_grid
+from .estimators.signals import PARAMS as SIGNAL_PARAMS
+from .estimators.signals import SignalGrid, on_grid
 
-FEWEST = 20
-SURE = 0.8  # confidence in the iteration from which it may be relied upon at once
-LIKELY = 0.6  # from here on, if the trace without its beginning and without its end say the same,
-TOGETHER = 0.65  # and all three are so sure on average
-LEFT_OUT = 0.12  # of the trace
-DISSENT = (
-    0.65  # of the confidence remains where they do not: of such answers 0.44 came true, of agreeing ones 0.75
-)
-LEVEL = 0.6  # confidence from which another level is named
-GUESS = 0.12  # below this nothing is named at all
-FLAT = 0.004  # relative spread of the power below which there is nothing to see
+
+@dataclass(frozen=True, slots=True)
+class PeriodDetectorParams:
+    """Tuned constants of `find_periods`.
+
+    `sure`, `likely`, `together`, `beats` and `sine` were chosen with the 400 traces of
+    `benchmarks.periods` in view, `dissent` by what came true there (docs/periods.md); the others by
+    hand.
+    """
+
+    least_readings: int = 20
+    sure: float = 0.8  # confidence in the iteration from which it may be relied upon at once
+    likely: float = 0.6  # from here on, if the trace without its beginning and without its end say the same,
+    together: float = 0.65  # and all three are so sure on average
+    left_out: float = 0.12  # of the trace
+    # of the confidence remains where they do not: of such answers 0.44 came true, of agreeing ones 0.75
+    dissent: float = 0.65
+    level: float = 0.6  # confidence from which another level is named
+    guess: float = 0.12  # below this nothing is named at all
+    flat: float = 0.004  # relative spread of the power below which there is nothing to see
+    flat_utilisation: float = 0.01  # standard deviation of utilisations below which there is nothing either
+    same: float = 0.03  # periods nearer than this share are one
+    neighbour: float = 1.15  # times a period, within which a rival is its neighbour
+    beats: float = 3.5  # in the shortest periods that the sensor can show: where a sine may be a beat
+    sine: float = 0.94  # share of a rhythm's variance in its fundamental
+    witnessed: float = 0.5  # correlation in a utilisation from which a beat is out of the question
+
+
+PARAMS = PeriodDetectorParams()
+
+
 _READ = ("power_w", "utilisation", "memory_utilisation")
-SAME = 0.03  # periods nearer than this share are one
-_NEIGHBOUR = 1.15
-BEATS = 3.5  # in the shortest periods that the sensor can show: where a sine may be a beat
-SINE = 0.94  # share of a rhythm's variance in its fundamental
-WITNESSED = 0.5  # correlation in a utilisation from which a beat is out of the question
 
 
 def find_periods(trace: pl.DataFrame) -> Periods:
@@ -66,18 +82,17 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         UsageError: a column is missing, or is no number.
     """
     time_s, columns, notes = _readings(trace)
-    if len(time_s) < FEWEST:
-        return Periods(reason=f"too short: {len(time_s)} readings, at least {FEWEST} are needed", notes=notes)
+    if len(time_s) < PARAMS.least_readings:
+        least = PARAMS.least_readings
+        return Periods(reason=f"too short: {len(time_s)} readings, at least {least} are needed", notes=notes)
     if all(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in columns.values()):
         return Periods(
             reason=f"flat: every reading is {columns['power_w'][0]:.4g} W", longer_s=0.0, notes=notes
         )
     grid = on_grid(time_s, columns)
-    if grid.count < FEWEST:
-        return Periods(
-            reason=f"too short: the sensor refreshed {grid.count} times, at least {FEWEST} are needed",
-            notes=notes,
-        )
+    if grid.count < PARAMS.least_readings:
+        reason = f"the sensor refreshed {grid.count} times, at least {PARAMS.least_readings} are needed"
+        return Periods(reason=f"too short: {reason}", notes=notes)
     if (why := _flat(grid)) != "":
         return Periods(reason=why, longer_s=0.0, notes=notes)
     periods_s, features, views = describe(grid)
@@ -85,12 +100,13 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         return Periods(reason=_nothing(grid), longer_s=None, notes=notes)
     iteration, level = ranker.shipped()(periods_s, features)
     best = int(np.argmax(iteration))
-    sure = bool(iteration[best] >= SURE)
-    if LIKELY <= iteration[best] < SURE:
-        others = [_opinion(time_s, columns, part) for part in ((LEFT_OUT, 1.0), (0.0, 1.0 - LEFT_OUT))]
-        agreed = all(abs(math.log(period_s / periods_s[best])) < SAME for period_s, _ in others)
-        sure = agreed and (float(iteration[best]) + sum(score for _, score in others)) / 3 >= TOGETHER
-        iteration[best] *= 1.0 if agreed else DISSENT
+    sure = bool(iteration[best] >= PARAMS.sure)
+    if PARAMS.likely <= iteration[best] < PARAMS.sure:
+        parts = (PARAMS.left_out, 1.0), (0.0, 1.0 - PARAMS.left_out)
+        others = [_opinion(time_s, columns, part) for part in parts]
+        agreed = all(abs(math.log(period_s / periods_s[best])) < PARAMS.same for period_s, _ in others)
+        sure = agreed and (float(iteration[best]) + sum(score for _, score in others)) / 3 >= PARAMS.together
+        iteration[best] *= 1.0 if agreed else PARAMS.dissent
     return _decide(grid, views, periods_s, features, iteration, level, sure, best, notes)
 
 
@@ -98,7 +114,7 @@ def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) ->
     """The best period of a part of the trace, and the confidence in it; (infinity, 0) where there is none."""
     first, last = (time_s[0] + share * (time_s[-1] - time_s[0]) for share in part)
     inside = (time_s >= first) & (time_s <= last)
-    if inside.sum() < FEWEST or np.ptp(columns["power_w"][inside]) == 0:
+    if inside.sum() < PARAMS.least_readings or np.ptp(columns["power_w"][inside]) == 0:
         return math.inf, 0.0
     periods_s, features, _ = describe(
         on_grid(time_s[inside], {name: values[inside] for name, values in columns.items()})
@@ -151,7 +167,8 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
 
 def _flat(grid: SignalGrid) -> str:
     power = grid.signals[0]
-    if power.sd < FLAT * max(power.centre, 1e-9) and all(signal.sd < 0.01 for signal in grid.signals[1:]):
+    others = all(signal.sd < PARAMS.flat_utilisation for signal in grid.signals[1:])
+    if power.sd < PARAMS.flat * max(power.centre, 1e-9) and others:
         return f"flat: power stays within {power.sd:.2g} W of {power.centre:.4g} W"
     return ""
 
@@ -180,16 +197,16 @@ def _decide(
     notes: tuple[str, ...],
 ) -> Periods:
     """Name the levels, and say how sure that is."""
-    if iteration[best] < GUESS and level.max() < LEVEL:
+    if iteration[best] < PARAMS.guess and level.max() < PARAMS.level:
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, iteration), notes=notes)
     named = [(best, "iteration", float(iteration[best]))]
     for name, kin in (
-        ("micro-step", periods_s < periods_s[best] / _NEIGHBOUR),
-        ("cycle", periods_s > periods_s[best] * _NEIGHBOUR),
+        ("micro-step", periods_s < periods_s[best] / PARAMS.neighbour),
+        ("cycle", periods_s > periods_s[best] * PARAMS.neighbour),
     ):
         if kin.any():
             other = int(np.argmax(np.where(kin, level, -1.0)))
-            if level[other] >= LEVEL:
+            if level[other] >= PARAMS.level:
                 named.append((other, name, float(level[other])))
     levels, moved = [], 0.0
     for k, name, confidence in sorted(named, key=lambda one: float(periods_s[one[0]])):
@@ -216,11 +233,11 @@ def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) ->
     edge somewhere, unless they too are near the limit, where nobody can tell the two apart from one reading:
     then a utilisation must show the rhythm as well.
     """
-    limit_s = REFRESHES * max(grid.refresh_s, grid.poll_s)
-    if period_s > BEATS * limit_s or not seen["power_w:pure"] >= SINE:
+    limit_s = SIGNAL_PARAMS.refreshes * max(grid.refresh_s, grid.poll_s)
+    if period_s > PARAMS.beats * limit_s or not seen["power_w:pure"] >= PARAMS.sine:
         return ""
     if any(
-        seen[f"{name}:x1"] >= WITNESSED for name in _READ[1:]
+        seen[f"{name}:x1"] >= PARAMS.witnessed for name in _READ[1:]
     ):  # NaN where it cannot show such a period: no witness
         return ""
     return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
@@ -258,7 +275,7 @@ def _longer(grid: SignalGrid, periods_s: Any, iteration: Any) -> float | None:
 
 def _doubt(grid: SignalGrid, periods_s: Any, iteration: Any, level: Any, best: int) -> str:
     period_s = float(periods_s[best])
-    others = np.abs(np.log(periods_s / period_s)) > math.log(_NEIGHBOUR)
+    others = np.abs(np.log(periods_s / period_s)) > math.log(PARAMS.neighbour)
     rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))
     if grid.seconds < 5 * period_s:
         return (

@@ -25,19 +25,33 @@ from .detect import find_periods
 from .online import aliasing, buffer, phase_lock
 from .online.buffer import Memory
 from .online.phase_lock import PhaseLock
-from .online.search import FIRST_S, GROWTH, LEAST_ROWS, Before, Detector, Search, main, same
+from .online.search import PARAMS as SEARCH_PARAMS
+from .online.search import Before, Detector, Search, main, same
 
 Array = np.ndarray[Any, Any]
 
-IDLE_S = 2.0
-HOLD_S = (10.0, 60.0)  # how long something else may take before it is a new workload
-# of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds of training
-HOLD_SHARE = 0.3
-BEFORE_S = 300.0  # how long the workload before may come back as if nothing had been
-DRIFT = (
-    0.3  # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
-)
-SETTLE_S = 0.3  # after a change, sensors average over what was before and governors take a moment
+
+@dataclass(frozen=True, slots=True)
+class PeriodTrackerParams:
+    """Tuned constants of `PeriodTracker`.
+
+    Set by hand; `benchmarks.tracking` scores the tracker with them.
+    """
+
+    idle_s: float = 2.0  # without work, after which a GPU is idle
+    # how long something else may take before it is a new workload: least and most,
+    hold_s: tuple[float, float] = (10.0, 60.0)
+    # and of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds of
+    # training
+    hold_share: float = 0.3
+    before_s: float = 300.0  # how long the workload before may come back as if nothing had been
+    # a period may drift by so much (logarithm) while it is followed, which the detector sees as one
+    # mean
+    drift: float = 0.3
+    settle_s: float = 0.3  # after a change, sensors average over what was before and governors take a moment
+
+
+PARAMS = PeriodTrackerParams()
 
 
 @dataclass(slots=True)
@@ -165,7 +179,7 @@ class PeriodTracker:
                 self._begin(first_s)
             return False
         # A job with long iterations may wait for its data for more than two seconds of each.
-        patience_s = max(IDLE_S, self._locked.lock.seconds) if self._locked else IDLE_S
+        patience_s = max(PARAMS.idle_s, self._locked.lock.seconds) if self._locked else PARAMS.idle_s
         if math.isnan(self._paused_s) and now_s - self._busy_s > patience_s:
             self._paused_s = self._busy_s
             if self._locked is None:
@@ -178,9 +192,9 @@ class PeriodTracker:
         self.version += 1
         if self._locked is not None:
             self._locked.doubt, self._locked.seen_s = _Doubt(at_s, "after a pause", pause=True), at_s
-            self._locked.look_s = at_s + FIRST_S
+            self._locked.look_s = at_s + SEARCH_PARAMS.first_s
         elif (
-            self._search is None or rested_s > 5 * IDLE_S
+            self._search is None or rested_s > 5 * PARAMS.idle_s
         ):  # a slow data loader leaves short ones inside an iteration
             self._begin(at_s)
 
@@ -195,16 +209,18 @@ class PeriodTracker:
         at_s = float(fresh["time_s"][np.argmax(limits == limits[-1])])
         evidence = f"the power limit went from {before_w:g} to {limit_w:g} W"
         if self._locked is None:
-            self._begin(at_s + SETTLE_S)
+            self._begin(at_s + PARAMS.settle_s)
         elif self._locked.doubt is None:
-            self._locked.doubt, self._locked.seen_s = _Doubt(at_s, evidence), at_s + SETTLE_S
-            self._locked.look_s = at_s + FIRST_S
+            self._locked.doubt, self._locked.seen_s = _Doubt(at_s, evidence), at_s + PARAMS.settle_s
+            self._locked.look_s = at_s + SEARCH_PARAMS.first_s
         else:
             self._locked.doubt.evidence = evidence
 
     # looking
 
-    def _begin(self, from_s: float, before: Before | None = None, first_s: float = FIRST_S) -> None:
+    def _begin(
+        self, from_s: float, before: Before | None = None, first_s: float = SEARCH_PARAMS.first_s
+    ) -> None:
         """Forget what came before a time, and look for a rhythm in what comes after it."""
         self._search, self._locked = (
             Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s),
@@ -232,11 +248,11 @@ class PeriodTracker:
     def _is_back(self, search: Search, before: Before, now_s: float) -> bool:
         """Whether the rhythm from before the change is there again: then it was no change."""
         length_s = phase_lock.stretch_s(before.lock.seconds, before.step_s)
-        if now_s - before.left_s > BEFORE_S:
+        if now_s - before.left_s > PARAMS.before_s:
             search.before = None
         elif now_s >= self._returned_s + length_s and before.lock.telling:
             rows, self._returned_s = self._memory.since(now_s - length_s), now_s
-            if len(rows) < phase_lock.LEAST_READINGS // 2:
+            if len(rows) < phase_lock.PARAMS.least_readings // 2:
                 return False
             seen = phase_lock.compare(
                 before.lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=True
@@ -297,7 +313,7 @@ class PeriodTracker:
         rows, lock, doubt = self._memory.since(locked.seen_s), locked.lock, locked.doubt
         locked.seen_s = now_s
         if (
-            len(rows) < phase_lock.LEAST_READINGS // 2
+            len(rows) < phase_lock.PARAMS.least_readings // 2
         ):  # a hole in the samples: where in an iteration it goes on is not known
             locked.doubt = doubt or _Doubt(now_s)
             return
@@ -318,7 +334,7 @@ class PeriodTracker:
         if locked.unlike == 0.0:
             locked.good_s = now_s
         elif locked.unlike > 1.5:
-            locked.doubt, locked.look_s = _Doubt(locked.good_s), locked.good_s + FIRST_S
+            locked.doubt, locked.look_s = _Doubt(locked.good_s), locked.good_s + SEARCH_PARAMS.first_s
         elif now_s >= locked.review_s:
             self._review(locked, now_s)
             return
@@ -342,21 +358,25 @@ class PeriodTracker:
         doubt.evidence = doubt.evidence or buffer.other_clock(
             self._memory.since(doubt.since_s - 20.0), doubt.since_s
         )
-        held_s = float(np.clip(HOLD_SHARE * (doubt.since_s - locked.since_s), *HOLD_S))
+        held_s = float(np.clip(PARAMS.hold_share * (doubt.since_s - locked.since_s), *PARAMS.hold_s))
         if doubt.evidence:  # after a pause the first iterations are often slow ones
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
         if away_s > held_s:
             why = doubt.evidence or f"another rhythm or none since {doubt.since_s:.1f} s"
             before = Before(locked.lock, locked.found, doubt.since_s, locked.step_s)
-            self._begin(doubt.since_s + SETTLE_S, before, now_s - doubt.since_s - SETTLE_S)
+            self._begin(doubt.since_s + PARAMS.settle_s, before, now_s - doubt.since_s - PARAMS.settle_s)
             self.state = "changed"
             self._note(f"a change at {doubt.since_s:.1f} s: {why}")
-            self._say(Periods(reason=f"changed: {why}", longer_s=max(FIRST_S, 3 * locked.lock.seconds)))
+            self._say(
+                Periods(
+                    reason=f"changed: {why}", longer_s=max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
+                )
+            )
             return
         if now_s >= locked.look_s:
-            locked.look_s = now_s + max(1.0, (GROWTH - 1) * away_s)
-            rows = self._memory.since(doubt.since_s + SETTLE_S)
-            found = self._detect(buffer.frame(rows)) if len(rows) >= LEAST_ROWS else Periods()
+            locked.look_s = now_s + max(1.0, (SEARCH_PARAMS.growth - 1) * away_s)
+            rows = self._memory.since(doubt.since_s + PARAMS.settle_s)
+            found = self._detect(buffer.frame(rows)) if len(rows) >= SEARCH_PARAMS.least_rows else Periods()
             level = main(found)
             if level is not None and found.sure and same(level.seconds, locked.lock.seconds):
                 self._note(f"the same period with another shape or power since {doubt.since_s:.1f} s")
@@ -382,7 +402,7 @@ class PeriodTracker:
         if same(level.seconds, locked.lock.seconds):
             locked.found, locked.anchor_s = found, level.seconds
         elif (
-            abs(math.log(level.seconds / locked.lock.seconds)) > DRIFT
+            abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift
         ):  # another level; what differs by less has drifted
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))

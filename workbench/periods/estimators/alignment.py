@@ -21,17 +21,33 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 BINS = 40  # of one period
-STRETCH = 0.15  # how far an iteration may be off its neighbours' length
-STIFF = 0.4  # what being off by that much costs, in matches
-LEAP = 1.0  # what leaving out a stretch costs: it pays from two matches on
-WEAK = 0.3  # a match below this share of the usual is none
-LATE = 1.6  # an iteration that took longer (in usual lengths) is an iteration and a pause
-FEWEST = 3
-CLEAR = 8.0  # new readings per period from which on each iteration is recognised by itself
-MOST_TOGETHER = 11
-# of a long trace in which the shape is looked for, around the phase; it then is followed through all of it
-PERIODS = 300
-SHOWN = 200  # iterations that the shape is the median of
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentParams:
+    """Tuned constants of the alignment of iterations; set by hand.
+
+    `benchmarks.periods` scores the lengths of iterations that are found with them.
+    """
+
+    stretch: float = 0.15  # how far an iteration may be off its neighbours' length
+    stiffness: float = 0.4  # what being off by that much costs, in matches
+    leap: float = 1.0  # what leaving out a stretch costs: it pays from two matches on
+    weak: float = 0.3  # a match below this share of the usual is none
+    late: float = 1.6  # an iteration that took longer (in usual lengths) is an iteration and a pause
+    least_iterations: int = 3
+    # new readings per period from which on each iteration is recognised by itself
+    clear_readings: float = 8.0
+    most_together: int = 11  # iterations that are recognised as one where readings are fewer
+    # of a long trace in which the shape is looked for, around the phase; it then is followed through
+    # all of it
+    periods: int = 300
+    shown: int = 200  # iterations that the shape is the median of
+    reach: float = 1.6  # lengths of an iteration, within which the one before is looked for
+    follow: float = 0.15  # weight of an iteration's length in that which its successor is expected to have
+
+
+PARAMS = AlignmentParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +91,14 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
         rows, total = _chain(at_s, score, seconds)
         if total > best[0]:
             best = (total, rows)
-    if len(best[1]) < FEWEST:
+    if len(best[1]) < PARAMS.least_iterations:
         return empty
     shape = _median_shape(
         part, _anchored(best[1], phase_s, seconds)
     )  # of aligned iterations: sharper than what a few rigid ones gave
     at_s, score = _matches(grid, shape, seconds)
     rows, total = _chain(at_s, score, seconds)
-    if len(rows) < FEWEST:
+    if len(rows) < PARAMS.least_iterations:
         return empty
     starts, ends = _spans(_sharpened(rows, grid, shape), grid, shape, seconds)
     same = _alike(starts, ends, times_s, values, grid.together)
@@ -128,12 +144,16 @@ def _together(times_s: Array, values: Array, seconds: float) -> int:
         ):  # at a regular pace: refreshes, and not just a power that stands still between its steps
             new_s = max(new_s, float(usual_s))
     each = seconds / new_s
-    return 1 if each >= CLEAR else min(2 * math.ceil(0.5 * (CLEAR / max(each, 0.5)) ** 2) + 1, MOST_TOGETHER)
+    return (
+        1
+        if each >= PARAMS.clear_readings
+        else min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
+    )
 
 
 def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
     """As much of it as the shape is looked for in."""
-    most = PERIODS * BINS
+    most = PARAMS.periods * BINS
     if len(grid.values) <= most:
         return grid
     middle = int((phase_s - grid.start_s) / grid.step_s)
@@ -182,7 +202,7 @@ def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[flo
     if not len(peaks):
         return [], []
     usual = float(np.quantile(score[peaks], 0.9))
-    peaks = peaks[score[peaks] > max(WEAK * usual, 0.1)]
+    peaks = peaks[score[peaks] > max(PARAMS.weak * usual, 0.1)]
     kept: list[int] = []
     for peak in peaks.tolist():
         if kept and peak - kept[-1] < reach:
@@ -246,21 +266,25 @@ def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[
     count = len(at_s)
     best, back, local = [0.0] * count, [-1] * count, [seconds] * count
     nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
+    stretch, stiffness, skip = PARAMS.stretch, PARAMS.stiffness, PARAMS.leap
+    reach, follow = PARAMS.reach, PARAMS.follow
     for i in range(count):
         value, source, length = 0.0, -1, seconds
-        while at_s[reached] < at_s[i] - (1 + STRETCH) * seconds:
+        while at_s[reached] < at_s[i] - (1 + stretch) * seconds:
             if best[reached] > leap:
                 leap, leap_from = best[reached], reached
             reached += 1
-        if leap - LEAP > value:
-            value, source, length = leap - LEAP, leap_from, local[leap_from]
-        while at_s[nearest] < at_s[i] - 1.6 * seconds:
+        if leap - skip > value:
+            value, source, length = leap - skip, leap_from, local[leap_from]
+        while at_s[nearest] < at_s[i] - reach * seconds:
             nearest += 1
         for j in range(nearest, i):
-            off = ((at_s[i] - at_s[j]) / local[j] - 1.0) / STRETCH
-            if abs(off) <= 1.0 and best[j] - STIFF * off * off > value:
-                value, source = best[j] - STIFF * off * off, j
-                length = min(max(0.85 * local[j] + 0.15 * (at_s[i] - at_s[j]), 0.7 * seconds), 1.4 * seconds)
+            off = ((at_s[i] - at_s[j]) / local[j] - 1.0) / stretch
+            if abs(off) <= 1.0 and best[j] - stiffness * off * off > value:
+                value, source = best[j] - stiffness * off * off, j
+                length = min(
+                    max((1 - follow) * local[j] + follow * (at_s[i] - at_s[j]), 0.7 * seconds), 1.4 * seconds
+                )
         best[i], back[i], local[i] = value + score[i], source, length
     if not count:
         return [], 0.0
@@ -283,7 +307,7 @@ def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
 
 
 def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
-    chosen = starts_s[:: max(len(starts_s) // SHOWN, 1)]
+    chosen = starts_s[:: max(len(starts_s) // PARAMS.shown, 1)]
     first = np.rint((np.array(chosen) - grid.start_s) / grid.step_s).astype(int)
     first = first[(first >= 0) & (first + BINS <= len(grid.values))]
     return np.asarray(np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0))
@@ -330,7 +354,7 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
     ends: list[float] = []
     score = _correlation(grid, shape)
     usual, lengths = seconds, np.diff(row)
-    close = lengths[lengths < (1 + STRETCH) * seconds]
+    close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
     for at, following in zip(row, [*row[1:], np.inf], strict=True):
@@ -341,14 +365,14 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
         seen = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
         if (
             parts >= 2
-            and abs(apart / parts - usual) < STRETCH * usual
+            and abs(apart / parts - usual) < PARAMS.stretch * usual
             and len(seen) == parts - 1
             and np.all(seen > 0.15)
         ):
             borders = np.linspace(at, following, parts + 1)
             starts.extend(borders[:-1].tolist())
             ends.extend(borders[1:].tolist())
-        elif apart <= LATE * usual:
+        elif apart <= PARAMS.late * usual:
             starts.append(at)
             ends.append(following)
         elif at + usual <= end_s + 0.1 * usual:

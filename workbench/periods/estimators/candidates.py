@@ -14,10 +14,24 @@ from .correlation import CorrelationLevel, between, key_maxima, parabola, pyrami
 from .signals import Pauses, Signal, SignalGrid
 
 Array = np.ndarray[Any, Any]
-MOST = 22
-MERGE = 0.035  # nearer than this share is the same period
-HEIGHTS = (0.97, 0.88, 0.7, 0.5)  # the first key maximum above these shares of the highest is proposed
-SPECTRAL_PEAKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateParams:
+    """Tuned constants of the proposal of candidate periods.
+
+    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
+    be trained again when they change.
+    """
+
+    most: int = 22
+    merge: float = 0.035  # nearer than this share is the same period
+    # the first key maximum above these shares of the highest is proposed
+    heights: tuple[float, ...] = (0.97, 0.88, 0.7, 0.5)
+    spectral_peaks: int = 5
+
+
+PARAMS = CandidateParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +111,13 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     for one in found[:6]:
         twice_s = 2 * one.period_s
         if twice_s > longest_s or any(
-            abs(np.log(twice_s / other.period_s)) < MERGE for other in found + more
+            abs(np.log(twice_s / other.period_s)) < PARAMS.merge for other in found + more
         ):
             continue
         place_s, value = view.levels[view.level_for(twice_s, 4)].near(twice_s, 0.03)
         if np.isfinite(value) and value > 0.1:
             more.append(Candidate(place_s, 0.1, value, 0.0))
-    return (found + more)[:MOST]
+    return (found + more)[: PARAMS.most]
 
 
 def _from_level(
@@ -121,7 +135,7 @@ def _from_level(
         if top < 0.08:
             continue
         chosen = {peaks[int(np.argmax(heights))]}
-        for share in HEIGHTS:
+        for share in PARAMS.heights:
             chosen.add(peaks[int(np.argmax(heights >= share * top))])
         for k in chosen:
             place, value = parabola(values, k)
@@ -140,7 +154,7 @@ def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, floa
     peaks = find_peaks(amplitude[low - 1 : high + 1])[0] + low - 1
     if len(peaks) == 0:
         return []
-    order = peaks[np.argsort(amplitude[peaks])[::-1][:SPECTRAL_PEAKS]]
+    order = peaks[np.argsort(amplitude[peaks])[::-1][: PARAMS.spectral_peaks]]
     top = float(amplitude[order[0]])
     return [
         (1 / (parabola(amplitude, int(k))[0] * width), 0.6, 0.0, float(amplitude[k]) / top) for k in order
@@ -155,7 +169,9 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     table = table[np.argsort(table[:, 0])]
     groups: list[list[Any]] = [[table[0]]]
     for row in table[1:]:
-        if row[0] <= groups[-1][-1][0] * (1 + MERGE / 2) and row[0] <= groups[-1][0][0] * (1 + 2 * MERGE):
+        if row[0] <= groups[-1][-1][0] * (1 + PARAMS.merge / 2) and row[0] <= groups[-1][0][0] * (
+            1 + 2 * PARAMS.merge
+        ):
             groups[-1].append(row)
         else:
             groups.append([row])
@@ -172,7 +188,7 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
             )
         )
     found.sort(key=lambda one: -one.votes - one.peak)
-    return found[:MOST]
+    return found[: PARAMS.most]
 
 
 def refine(view: SignalView, period_s: float) -> float:

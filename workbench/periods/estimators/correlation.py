@@ -16,9 +16,22 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
 Array = np.ndarray[Any, Any]
-POINTS = 2048  # of one window; longer ones are thinned by bin means
-SEGMENTS = 8  # windows looked at a level, spread over the trace
-FEWEST = 24  # points of the shortest window
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationParams:
+    """Tuned constants of the averaged correlations.
+
+    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
+    be trained again when they change.
+    """
+
+    points: int = 2048  # of one window; longer ones are thinned by bin means
+    segments: int = 8  # windows looked at a level, spread over the trace
+    least_points: int = 24  # of the shortest window
+
+
+PARAMS = CorrelationParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +109,8 @@ def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: flo
     """
     levels: list[CorrelationLevel] = []
     length = len(values)
-    while not levels or (length >= FEWEST and length * step_s >= shortest_window_s):
-        thin = max(1, -(-length // POINTS))
+    while not levels or (length >= PARAMS.least_points and length * step_s >= shortest_window_s):
+        thin = max(1, -(-length // PARAMS.points))
         levels.append(_level(values, weights, step_s, length, thin))
         length //= 2
     return levels
@@ -106,7 +119,11 @@ def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: flo
 def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> CorrelationLevel:
     size = length // thin
     count = len(values) // length
-    picked = np.arange(count) if count <= SEGMENTS else np.linspace(0, count - 1, SEGMENTS).astype(int)
+    picked = (
+        np.arange(count)
+        if count <= PARAMS.segments
+        else np.linspace(0, count - 1, PARAMS.segments).astype(int)
+    )
     # The last window ends with the trace: what is newest is never left out.
     offset = len(values) - count * length
     rows = values[offset:].reshape(count, length)[picked, : size * thin]
@@ -116,9 +133,9 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
 
 def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice]) -> CorrelationLevel:
     """The NSDF of stretches of unlike length, none of its lags across two of them."""
-    pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * SEGMENTS]
+    pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * PARAMS.segments]
     longest = pieces[0].stop - pieces[0].start
-    thin = max(1, -(-longest // POINTS))
+    thin = max(1, -(-longest // PARAMS.points))
     size = longest // thin * thin
     rows, w = np.zeros((len(pieces), size)), np.zeros((len(pieces), size))
     for k, piece in enumerate(pieces):

@@ -14,9 +14,21 @@ from .shapes import folded
 from .signals import Signal
 
 Array = np.ndarray[Any, Any]
-BINS = 48
-MOST_CHUNKS = 40
-FINE = 8  # phase bins between phase bins, by interpolation of the correlation
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisePeriodParams:
+    """Tuned constants of the length of a period to a fraction of a reading; set by hand.
+
+    `benchmarks.periods` scores the stated errors.
+    """
+
+    bins: int = 48  # of one period
+    most_chunks: int = 40
+    fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
+
+
+PARAMS = PrecisePeriodParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +80,10 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     """
     count = len(signal.values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
-    number = int(np.clip(count / per_chunk, 1, MOST_CHUNKS))
+    number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
     length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
     starts = np.unique(np.linspace(0, count - length, number).astype(int))
-    bins = int(np.clip(3 * period_s / step_s, 8, BINS))
+    bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
     table, explained = folded(signal, step_s, period_s, starts, length, bins)
     table = table - table.mean(axis=1, keepdims=True)
     good = explained >= 0.5 * float(
@@ -126,7 +138,7 @@ def _shifts(table: Array) -> tuple[Array, Array]:
     transformed = rfft(table, axis=1)
     bins = table.shape[1]
     product = transformed[1:] * transformed[:-1].conj()
-    fine = irfft(product, bins * FINE, axis=1) * FINE
+    fine = irfft(product, bins * PARAMS.fine, axis=1) * PARAMS.fine
     k = np.argmax(fine, axis=1)
     norm = np.sqrt((table[1:] ** 2).sum(axis=1) * (table[:-1] ** 2).sum(axis=1)) + 1e-12
     rows = np.arange(len(fine))
@@ -134,7 +146,7 @@ def _shifts(table: Array) -> tuple[Array, Array]:
     a, b, c = fine[rows, k - 1], fine[rows, k], fine[rows, (k + 1) % fine.shape[1]]
     bend = a - 2 * b + c
     place = k + np.where(bend < 0, 0.5 * (a - c) / np.where(bend < 0, bend, 1.0), 0.0)
-    shift = place / (bins * FINE)
+    shift = place / (bins * PARAMS.fine)
     return (shift + 0.5) % 1.0 - 0.5, agreement
 
 

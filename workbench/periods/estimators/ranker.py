@@ -50,8 +50,24 @@ RIVAL_NAMES = (
     "strong",
     "count",
 )
-FAR = 64.0
-NEIGHBOUR = float(np.log(1.2))
+
+
+@dataclass(frozen=True, slots=True)
+class RankerParams:
+    """Tuned constants of how the ranker compares rivals.
+
+    `benchmarks.fit_periods` trains the shipped trees with them; they must be trained again when they
+    change.
+    """
+
+    most_ratio: float = 64.0  # of two periods, as the trees see it
+    neighbour: float = 1.2  # ratio of two periods below which they are neighbours, neither longer nor shorter
+
+
+PARAMS = RankerParams()
+
+
+NEIGHBOUR = float(np.log(PARAMS.neighbour))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +127,10 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
                 row[at : at + 6] = (
                     level[best],
                     iteration[best],
-                    min(ratio[best], FAR),
+                    min(ratio[best], PARAMS.most_ratio),
                     off,
                     iteration[other],
-                    min(ratio[other], FAR),
+                    min(ratio[other], PARAMS.most_ratio),
                 )
         near = np.abs(distance[k]) < NEIGHBOUR
         near[k] = False

@@ -4,6 +4,7 @@ smear them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,23 @@ import numpy as np
 from .signals import Signal
 
 Array = np.ndarray[Any, Any]
-CHUNK = 10  # periods laid over one another
-CHUNKS = 3  # spread over the trace
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeParams:
+    """Tuned constants of the mean shape of a period.
+
+    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
+    be trained again when they change.
+    """
+
+    chunk_periods: int = 10  # laid over one another
+    chunks: int = 3  # spread over the trace
+
+
+PARAMS = ShapeParams()
+
+
 SHAPE_NAMES = (
     "ev",
     "ev_least",
@@ -71,12 +87,14 @@ def folded(
     return table, np.where(enough, 1 - rest, 0.0)
 
 
-def chunks(count: int, step_s: float, period_s: float, periods: int = CHUNK) -> tuple[Array, int]:
+def chunks(
+    count: int, step_s: float, period_s: float, periods: int = PARAMS.chunk_periods
+) -> tuple[Array, int]:
     """Pieces of so many periods at the start, in the middle and at the end: their first steps, and their
     length.
     """
     length = min(count, max(int(periods * period_s / step_s), 16))
-    return np.unique(np.linspace(0, count - length, CHUNKS).astype(np.int64)), length
+    return np.unique(np.linspace(0, count - length, PARAMS.chunks).astype(np.int64)), length
 
 
 def shape_of(signal: Signal, step_s: float, period_s: float) -> list[float]:

@@ -8,8 +8,22 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-REFRESHES = 2.2  # a period must span so many refreshes of its signal (a sampling theorem with a margin)
-LONG_GAP = 4.0  # in steps: what is longer is masked, what is shorter is bridged
+
+
+@dataclass(frozen=True, slots=True)
+class SignalParams:
+    """Tuned constants of the readings on an even grid.
+
+    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
+    be trained again when they change.
+    """
+
+    # a period must span so many refreshes of its signal (a sampling theorem with a margin)
+    refreshes: float = 2.2
+    long_gap_steps: float = 4.0  # what is longer is masked, what is shorter is bridged
+
+
+PARAMS = SignalParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +103,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
     at = np.arange(count)
     weights = np.ones(count)
     holes = np.diff(filled)
-    for hole in np.flatnonzero(holes > max(LONG_GAP, 1 + 3 * poll_s / step_s)):
+    for hole in np.flatnonzero(holes > max(PARAMS.long_gap_steps, 1 + 3 * poll_s / step_s)):
         weights[filled[hole] + 1 : filled[hole + 1]] = 0
     signals = []
     for name, values in columns.items():
@@ -104,7 +118,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
                 name,
                 even,
                 weights,
-                REFRESHES * own,
+                PARAMS.refreshes * own,
                 float(np.sqrt((even**2).sum() / weights.sum())),
                 centre,
                 float(low),

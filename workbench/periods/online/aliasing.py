@@ -10,16 +10,29 @@ does in the readings, and a beat is averaged away.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-BELIEVED, DOUBTED = 0.65, 0.45
-SAME = 0.03  # a period that another polling interval leaves within 3 % is none of its making
-WEAK = 0.05
-_HARMONICS = 3
+
+@dataclass(frozen=True, slots=True)
+class AliasingParams:
+    """Tuned constants of the guard against beats of the sensor.
+
+    Set by hand; `benchmarks.tracking` and `benchmarks.periods` score what it lets pass.
+    """
+
+    believed: float = 0.65  # share of the swing that the counter must show for a rhythm to be believed,
+    doubted: float = 0.45  # and below which it is doubted
+    same: float = 0.03  # a period that another polling interval leaves within 3 % is none of its making
+    weak: float = 0.05  # relative swing that shows nothing
+    harmonics: int = 3
+
+
+PARAMS = AliasingParams()
 
 
 class AliasEvidence(NamedTuple):
@@ -85,14 +98,14 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     """
     seen = testimony(rows, seconds)
     share = seen.share if seen else None
-    if share is not None and share < DOUBTED:
+    if share is not None and share < PARAMS.doubted:
         return (
             f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which misses "
             "nothing, "
             f"shows {100 * share:.0f} % of that swing"
         )
     look_s, refresh_s = intervals(rows)
-    if guarded and seen is not None and seen.swing_w < WEAK * seen.mean_w:
+    if guarded and seen is not None and seen.swing_w < PARAMS.weak * seen.mean_w:
         # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing
         # in the beat, and no GPU swings by more than it draws: a stronger beat there cannot be.
         faster_w = seen.swing_w * seconds / refresh_s
@@ -102,7 +115,11 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
                 f"{seconds:.3g} s; "
                 f"what this sensor leaves of an iteration shorter than {refresh_s:.3g} s would look the same"
             )
-    if not guarded or not near_limit(seconds, look_s, refresh_s) or (share is not None and share >= BELIEVED):
+    if (
+        not guarded
+        or not near_limit(seconds, look_s, refresh_s)
+        or (share is not None and share >= PARAMS.believed)
+    ):
         return ""
     if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow
         return None
@@ -132,7 +149,7 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
         return None
     mean_w = np.diff(counter["energy_j"])[fine] / spans[fine]
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
-    harmonics = [h for h in range(1, _HARMONICS + 1) if seconds / h >= 2.5 * step_s]
+    harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= 2.5 * step_s]
     steady, noise_w = _swing(
         reading["power_tick_s"], reading["power_w"].astype(np.float64), seconds, harmonics
     )

@@ -20,15 +20,31 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-LEAST_READINGS = (
-    24  # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
-)
+
+@dataclass(frozen=True, slots=True)
+class PhaseLockParams:
+    """Tuned constants of the phase lock.
+
+    Set by hand; `benchmarks.tracking` scores the tracker with them.
+    """
+
+    # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
+    least_readings: int = 24
+    phase_gain: float = 0.6  # share of a phase error that is corrected at once
+    first_gain: float = 0.12  # share of it that corrects the period, until there are `least_beats`
+    beats: int = 24  # that a period is the line through
+    least_beats: int = 6
+    least_likeness: float = 0.3  # correlation from which a match corrects the phase
+    half_life_beats: int = 6  # of a beat's weight, so that a drifting period is not its mean of a while ago
+
+
+PARAMS = PhaseLockParams()
+
+
 NEAR = np.linspace(-0.25, 0.25, 25)
 ANYWHERE = np.arange(48) / 48
-PHASE_GAIN, FIRST_GAIN = 0.6, 0.12
-BEATS, LEAST_BEATS = 24, 6
 _RECENT = 0.5 ** (
-    np.arange(BEATS)[::-1] / 6
+    np.arange(PARAMS.beats)[::-1] / PARAMS.half_life_beats
 )  # so that a drifting period is not told as its mean of a while ago
 
 
@@ -85,7 +101,7 @@ class PhaseLock:
 
 def stretch_s(seconds: float, step_s: float) -> float:
     """How long a stretch is compared at once: a period, and enough readings to mean something."""
-    return max(seconds, LEAST_READINGS * step_s)
+    return max(seconds, PARAMS.least_readings * step_s)
 
 
 def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
@@ -103,7 +119,7 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     pieces = list(_pieces(time_s, stretch_s(seconds, step_s)))
     for piece in reversed(pieces):
         found = match(lock, (phases[piece] - shift) % 1.0, power_w[piece], NEAR)
-        shift += PHASE_GAIN * found.late if found.likeness > 0.3 else 0.0
+        shift += PARAMS.phase_gain * found.late if found.likeness > PARAMS.least_likeness else 0.0
         phases[piece] = (phases[piece] - shift) % 1.0
     lock = replace(lock, shape_w=fold(phases, power_w, bins))
     seen = [match(lock, phases[piece], power_w[piece], NEAR) for piece in pieces]
@@ -190,17 +206,17 @@ def oddness(lock: PhaseLock, found: Match) -> float:
 def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     """The rhythm after a stretch that belongs to it."""
     late_s = found.late * lock.seconds
-    beats = (*lock.beats[-BEATS + 1 :], (lock.number, lock.phase_s + late_s))
-    if len(beats) < LEAST_BEATS:
+    beats = (*lock.beats[-PARAMS.beats + 1 :], (lock.number, lock.phase_s + late_s))
+    if len(beats) < PARAMS.least_beats:
         # Too few to tell: iterations vary, and one late boundary is no longer period.
-        seconds = lock.seconds + FIRST_GAIN * late_s / max(1.0, (end_s - lock.phase_s) / lock.seconds)
+        seconds = lock.seconds + PARAMS.first_gain * late_s / max(1.0, (end_s - lock.phase_s) / lock.seconds)
     else:
         numbers, moments = np.array(beats).T
         weights = _RECENT[-len(numbers) :]
         numbers = numbers - (weights @ numbers) / weights.sum()
         moments = moments - moments[-1]  # small numbers keep their digits
         seconds = float((weights * numbers) @ moments / ((weights * numbers) @ numbers))
-    phase_s = lock.phase_s + PHASE_GAIN * late_s
+    phase_s = lock.phase_s + PARAMS.phase_gain * late_s
     passed = max(1, math.floor((end_s - phase_s) / seconds))
     phase_s += passed * seconds
     weight = max(0.05, 1.0 / (lock.stretches + 4))
@@ -251,5 +267,5 @@ def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: flo
 def _pieces(time_s: Array, length_s: float) -> Sequence[slice]:
     edges = np.arange(time_s[-1], time_s[0], -length_s)[::-1]
     ends = np.searchsorted(time_s, edges, side="right")
-    pieces = [slice(a, b) for a, b in itertools.pairwise(ends) if b - a >= LEAST_READINGS // 2]
+    pieces = [slice(a, b) for a, b in itertools.pairwise(ends) if b - a >= PARAMS.least_readings // 2]
     return pieces or [slice(0, len(time_s))]

@@ -27,18 +27,31 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Detector = Callable[["pl.DataFrame"], Periods]
 
-FIRST_S, GROWTH, RAREST_S = 2.0, 1.25, 120.0
-EAGER_S, IDLY = (
-    10.0,
-    1.5,
-)  # later, where nothing promises to settle, durations grow faster: a search in vain costs the most
-LEAST_ROWS = 20
-SAME = 0.05
-HOPELESS_S = (
-    10.0,
-    60.0,
-)  # after so long in vain it is said: where the detector sees no use in waiting, and where it does
-OBEY_S = 10.0  # how long to wait for another polling interval
+
+@dataclass(frozen=True, slots=True)
+class PeriodSearchParams:
+    """Tuned constants of the search for a rhythm in a running trace.
+
+    Set by hand; `benchmarks.tracking` scores the tracker with them.
+    """
+
+    first_s: float = 2.0  # of trace, that the detector is given first
+    growth: float = 1.25  # times that, the next time
+    rarest_s: float = 120.0  # between two searches, at most
+    # of trace, beyond which durations grow by `idle_growth` where nothing promises to settle:
+    eager_s: float = 10.0
+    idle_growth: float = 1.5  # a search in vain costs the most
+    least_rows: int = 20
+    same: float = 0.05  # of the longer of two periods that are one
+    # after so long in vain it is said: where the detector sees no use in waiting, and where it does
+    hopeless_s: tuple[float, float] = (
+        10.0,
+        60.0,
+    )
+    obey_s: float = 10.0  # how long to wait for another polling interval
+
+
+PARAMS = PeriodSearchParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,7 @@ class Search:
         *,
         guarded: bool = True,
         before: Before | None = None,
-        first_s: float = FIRST_S,
+        first_s: float = PARAMS.first_s,
     ) -> None:
         self.from_s, self.detect, self.before = from_s, detect, before
         self.due_s = from_s + first_s
@@ -112,15 +125,18 @@ class Search:
         if self._trial is not None:
             return self._try(self._trial, kept, now_s)
         span_s = now_s - self.from_s
-        growth = GROWTH if span_s < EAGER_S else IDLY
-        self.due_s, self.rows_from_s = now_s + min(max(0.5, (growth - 1) * span_s), RAREST_S), self.from_s
+        growth = PARAMS.growth if span_s < PARAMS.eager_s else PARAMS.idle_growth
+        self.due_s, self.rows_from_s = (
+            now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s),
+            self.from_s,
+        )
         self._looks += 1
         if (
             span_s > 30 and self._looks % 2
         ):  # what came first may have been of another kind: a warm-up, another cell
             self.rows_from_s = now_s - span_s / 3
         rows = kept.since(self.rows_from_s)
-        if len(rows) < LEAST_ROWS:
+        if len(rows) < PARAMS.least_rows:
             return None
         return self._judge(self.detect(buffer.frame(rows)), kept, rows, now_s)
 
@@ -130,7 +146,7 @@ class Search:
         if level is not None:
             agreed = any(same(level.seconds, guess) for guess in self._guesses[-3:])
             if agreed and not found.sure:  # it is coming
-                wait_s = min(wait_s, max(0.5, (GROWTH - 1) * (now_s - self.from_s)))
+                wait_s = min(wait_s, max(0.5, (PARAMS.growth - 1) * (now_s - self.from_s)))
                 self.due_s = now_s + wait_s
             expected_s = self.before.expected_s(kept, rows) if self.before else None
             if expected_s is not None and same(level.seconds, expected_s) and level.confidence >= 0.3:
@@ -138,7 +154,7 @@ class Search:
             span_s = rows["time_s"][-1] - rows["time_s"][0]
             # A long look may hold another rhythm from before, which more of the readings speak for: the newer
             # half must agree.
-            if found.sure and span_s > 6 * level.seconds and (not agreed or span_s > 3 * EAGER_S):
+            if found.sure and span_s > 6 * level.seconds and (not agreed or span_s > 3 * PARAMS.eager_s):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
             self._guesses = (*self._guesses[-5:], level.seconds)
@@ -146,7 +162,7 @@ class Search:
             self._misses += 1
             # Short is not aperiodic, whatever a detector says of a few seconds.
             self.hopeless = self._misses >= 3 and now_s - self.from_s > (
-                HOPELESS_S[0] if found.longer_s == 0 else HOPELESS_S[1]
+                PARAMS.hopeless_s[0] if found.longer_s == 0 else PARAMS.hopeless_s[1]
             )
             longer_s = wait_s if found.longer_s is None and not self.hopeless else found.longer_s
             return replace(found, sure=False, longer_s=longer_s)
@@ -178,7 +194,7 @@ class Search:
         look_s = aliasing.intervals(rows)[0]
         self.wanted_interval_s = look_s / 1.37 if look_s > 0.012 else look_s * 1.37
         needed_s = max(5 * level.seconds, 4.0)
-        self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + OBEY_S)
+        self._trial = _Trial(found, level, now_s, look_s, now_s + needed_s + PARAMS.obey_s)
         self.due_s = now_s + 0.5
         reason = "a rhythm near the limit of the sampling is looked at again at another pace"
         return replace(found, sure=False, reason=reason, longer_s=needed_s)
@@ -194,12 +210,12 @@ class Search:
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds
-        if abs(aliasing.intervals(rows[:LEAST_ROWS])[0] / trial.look_s - 1) < 0.1:  # not obeyed yet
+        if abs(aliasing.intervals(rows[: PARAMS.least_rows])[0] / trial.look_s - 1) < 0.1:  # not obeyed yet
             trial.from_s += 0.5
-        elif now_s - trial.from_s >= max(5 * seconds, 4.0) and len(rows) >= LEAST_ROWS:
+        elif now_s - trial.from_s >= max(5 * seconds, 4.0) and len(rows) >= PARAMS.least_rows:
             again = main(self.detect(buffer.frame(rows)))
             self._trial, self.wanted_interval_s, self.rows_from_s = None, None, trial.from_s
-            if again is not None and abs(again.seconds / seconds - 1) <= aliasing.SAME:
+            if again is not None and abs(again.seconds / seconds - 1) <= aliasing.PARAMS.same:
                 return trial.found
             became = f"{again.seconds:.3g} s" if again else "nothing"
             self._beats, self.from_s = True, now_s  # readings of both paces together would show neither
@@ -226,4 +242,4 @@ def main(periods: Periods) -> Level | None:
 
 def same(a_s: float, b_s: float) -> bool:
     """Whether two answers mean the same period."""
-    return abs(a_s - b_s) <= SAME * max(a_s, b_s)
+    return abs(a_s - b_s) <= PARAMS.same * max(a_s, b_s)
