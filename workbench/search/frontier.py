@@ -304,7 +304,7 @@ def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_en
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a point is from a frontier.
+    """Distance of a point from a frontier in time and energy.
 
     Attributes:
         energy_j: Joules that a frontier configuration at most as slow would save; below 0 where the point is

@@ -17,7 +17,7 @@ from ..errors import MeasurementError, UsageError
 
 
 class Objective(Protocol):
-    """What is to be small."""
+    """A cost of time and energy that is to be small."""
 
     @property
     def degree(self) -> int:
@@ -131,7 +131,7 @@ class EnergyWithin:
 
 
 def check_measured(time_s: float, energy_j: float) -> None:
-    """Say what is wrong with a time and an energy that cannot have been measured."""
+    """Check that a time (s) and an energy (J) can have been measured."""
     for name, value, unit in (("time", time_s, "s"), ("energy", energy_j, "J")):
         if not math.isfinite(value) or value < 0:
             raise MeasurementError(

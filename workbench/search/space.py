@@ -27,7 +27,7 @@ MOST_LIMITS = 1000  # where one is: more than any driver tells apart, and all th
 
 @dataclass(frozen=True)
 class SettingSpace:
-    """What may be set, and what the GPU runs by default.
+    """Settings that a search may choose from, and the default one.
 
     Attributes:
         settings: All candidates, the reference included, each once. A setting names only the knobs that are

@@ -206,7 +206,7 @@ class FrontierAnalysis:
         return pareto.best(self.frontier[: self.allowed(max_slowdown)], ZeusCost(eta, self.max_power_w))
 
     def place(self, row: int) -> int | None:
-        """Where a point stands on the frontier; None where it is beaten."""
+        """Row of a point on the frontier; None where it is beaten."""
         found = np.flatnonzero(self.front == row)
         return int(found[0]) if len(found) else None
 
@@ -276,7 +276,7 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
 
 
 def configuration(points: pl.DataFrame, row: int) -> Configuration:
-    """What a point was measured at."""
+    """Configuration that a point was measured at."""
     values = points.row(row, named=True)
     return Configuration(
         Setting(*(values[name] for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"))),

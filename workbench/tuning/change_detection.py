@@ -251,7 +251,7 @@ class PowerLevelDetector:
         self.patience_s = PARAMS.lasts_s
 
     def false_alarm(self) -> None:
-        """It was the same job."""
+        """Note that the last alarm was false: be slower to raise the next one."""
         self.patience_s = min(2.0 * self.patience_s, 120.0)
 
     def begin(self, from_s: float) -> None:

@@ -11,7 +11,7 @@ from .core import Core
 
 
 class Choosing(Core):
-    """See `machine.Tuner`."""
+    """The part of a `Tuner` that chooses the setting to hold."""
 
     def _choose(self) -> None:
         """The best by what is known, as far inside the bound as that is unsure, and farther where the job

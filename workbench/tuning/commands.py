@@ -12,7 +12,7 @@ from .options import check_objective, check_slowdown, objective_words
 
 
 class Commands(Holding):
-    """See `machine.Tuner`, which adds the states before a setting is held."""
+    """The part of a `Tuner` that takes commands of a person: pause, pin, stop."""
 
     def _leave_probe(self) -> None:
         """A probe that is not over is worth nothing; the same one is wanted again. What it took is on the

@@ -37,7 +37,7 @@ _latest: Core | None = None
 
 
 class Core:
-    """See `machine.Tuner`, which adds the states."""
+    """The part of a `Tuner` that every state needs: GPUs, probe, accounts, events and restoring."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Core:
 
     @property
     def current(self) -> Setting:
-        """What the GPUs are put to; `Setting()` is what was found."""
+        """Setting of the GPUs now; `Setting()` is the one that was found."""
         return self._actuator.current if self._actuator is not None else Setting()
 
     def works_on(self, uuid: str) -> bool:
@@ -195,7 +195,7 @@ class Core:
 
     @property
     def result(self) -> TuningResult:
-        """How it went; while it still goes on, how it would be if it ended now."""
+        """Result of the tuning; while it goes on, as if it ended now."""
         return self._result if self._result is not None else self._conclude(self.state)
 
     def view(self) -> TuningView:

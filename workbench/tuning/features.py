@@ -53,7 +53,7 @@ LOOKS_BACK_S = (
 
 @dataclass(frozen=True)
 class Features:
-    """What was read.
+    """Features of a running job, as read.
 
     Attributes:
         values: By name, one of `NAMES`: shares 0..1, rates in bytes/s, ratios to the default power limit and

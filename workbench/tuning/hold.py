@@ -22,7 +22,7 @@ from .probe import Reading
 
 
 class Holding(Choosing):
-    """See `machine.Tuner`, which adds the states before a setting is held."""
+    """The part of a `Tuner` that holds a setting, measures it and notices another job."""
 
     def _do_hold(self, now_s: float) -> None:
         belief, source = self._belief, self._source

@@ -129,7 +129,7 @@ class MarkSource(marks.MarkRecorder):
 
     @property
     def total(self) -> int:
-        """How many were told since it was made."""
+        """Iterations reported since this source was made."""
         return self._dropped + len(self.steps)
 
     def sample(self, now_s: float) -> None:
@@ -326,7 +326,7 @@ class Rate:
 
     @property
     def sees_memory(self) -> bool:
-        """Whether it can tell what a lower memory clock costs."""
+        """Whether the rate shows what a lower memory clock costs."""
         return self.busy < PARAMS.mostly_waits and self._mem_clock_mhz > 0
 
     def sample(self, now_s: float) -> None:

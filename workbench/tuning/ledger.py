@@ -42,7 +42,7 @@ class Counted:
 
 @dataclass
 class Pool:
-    """Stretches at the held setting that the search was not told of yet."""
+    """Stretches at the held setting that were not reported to the search yet."""
 
     iterations: float = 0.0
     time_s: float = 0.0

@@ -97,5 +97,5 @@ def objective_name(value: Objective) -> str:
 
 
 def objective_words(value: Objective) -> str:
-    """What it asks for."""
+    """Words for an objective, for the person."""
     return OBJECTIVES.get(objective_name(value), objective_name(value))

@@ -89,7 +89,7 @@ class SettingPosterior:
         return other
 
     def named(self, setting: Setting) -> Setting:
-        """As the search calls it."""
+        """Setting of the search's space that stands for this one."""
         return self.space.reference if setting == Setting() else setting
 
     def tell(
@@ -101,7 +101,7 @@ class SettingPosterior:
         uncertainty_j: float,
         sd_s: float | None,
     ) -> None:
-        """A measurement of a setting."""
+        """Report a measurement of a setting to the search."""
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._told.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None
@@ -161,7 +161,7 @@ class SettingPosterior:
         return self._frame
 
     def visited(self, setting: Setting) -> bool:
-        """Whether it was measured."""
+        """Whether a setting was measured."""
         return any(told[0] == setting or self.named(told[0]) == self.named(setting) for told in self._told)
 
     def near(self, setting: Setting, step: float) -> bool:
@@ -197,7 +197,7 @@ class SettingPosterior:
         return time_ratio, 0.05 if time_sd is None else time_sd, 1.0 if energy_ratio is None else energy_ratio
 
     def probability(self, setting: Setting) -> float:
-        """That it keeps the bound."""
+        """Probability that a setting keeps the bound, 0..1."""
         if self.max_slowdown is None or self.named(setting) == self.space.reference:
             return 1.0
         known = self._of(setting, "p_allowed")

@@ -41,7 +41,7 @@ PARAMS = ProbeParams()
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What whole iterations took at a setting.
+    """Time (s) and energy (J) of whole iterations at a setting.
 
     `energy_uncertainty_j` is a 95 % half width, `sd_s` the standard error of the mean length of an iteration;
     `common_sd` as in `sources.Count`.

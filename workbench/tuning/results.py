@@ -147,7 +147,7 @@ class TuningView:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """How a tuning ended.
+    """Result of a tuning: setting, saving and why it ended.
 
     Attributes:
         state: In which state it was when the job ended.

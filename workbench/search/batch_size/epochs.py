@@ -134,8 +134,16 @@ def _cost_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) ->
 def believe(
     evidence: Evidence, objective: Objective, prior: EpochPrior, count: int, rng: np.random.Generator
 ) -> EpochPosterior:
-    """Draws from what the evidence leaves possible. Before a run has reached the target only how batch
-    sizes compare means anything.
+    """Posterior draws of epochs to the target and cost of an epoch, per batch size.
+
+    Before a run has reached the target, only ratios between batch sizes mean anything.
+
+    Args:
+        evidence: Runs and profiles so far.
+        objective: The cost of an epoch is in its unit.
+        prior: What is believed before any run.
+        count: Draws.
+        rng: Where randomness comes from.
     """
     octaves = tuple(evidence.octaves)
     table = EpochTable.of(evidence)

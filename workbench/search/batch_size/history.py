@@ -70,7 +70,7 @@ PARAMS = EvidenceParams()
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a policy may choose from.
+    """Batch sizes and power limits that a policy may choose from.
 
     Attributes:
         batch_sizes: Allowed ones, ascending.
@@ -201,7 +201,7 @@ class Evidence:
         return len(self.space.batch_sizes)
 
     def add(self, run: Run, *, local: bool = True) -> None:
-        """One attempt more that has ended."""
+        """Add a run that has ended."""
         self.runs.append(run)
         self.local.append(local)
         why = self._change(run, local)
@@ -288,13 +288,13 @@ class Evidence:
         return other
 
     def add_profile(self, arm: int, power_limit_w: float | None, epoch_time_s: float, power_w: float) -> None:
-        """What an epoch takes at a batch size and a power limit; a newer profile replaces an older one."""
+        """Set the time and power of an epoch at a batch size and a power limit, over an older profile."""
         column = self.column(power_limit_w)
         self.epoch_time_s[arm, column] = epoch_time_s
         self.power_w[arm, column] = power_w
 
     def add_slice(self, time_s: float, energy_j: float) -> None:
-        """What a slice outside of any run has cost."""
+        """Add the time and energy of a slice outside of any run."""
         self.slices.append((time_s, energy_j))
         self.spent_time_s += time_s
         self.spent_energy_j += energy_j
@@ -327,7 +327,7 @@ class Evidence:
 
     @property
     def in_profile(self) -> np.ndarray:
-        """Which batch sizes have been profiled at all."""
+        """Batch sizes with any profile, as a mask (arms,)."""
         return np.asarray(~np.isnan(self.epoch_time_s).all(axis=1))
 
     @property
@@ -406,7 +406,11 @@ class Evidence:
 
 
 def allowed_states(states: Sequence[str]) -> None:
-    """Say which state is none."""
+    """Check the names of run states.
+
+    Raises:
+        UsageError: a name that is not in `STATES`.
+    """
     for state in states:
         if state not in STATES:
             raise UsageError(f"'{state}' is no state of a run; it is one of {', '.join(STATES)}")

@@ -338,7 +338,15 @@ def weigh(
     policy: KnowledgeGradient,
     purse: float = math.inf,
 ) -> CandidateValues:
-    """The worth of a try at every batch size."""
+    """Expected total cost over the horizon of trying each batch size next, in the objective's unit.
+
+    Args:
+        belief: Draws of epochs and costs.
+        evidence: Runs and profiles so far.
+        objective: The cost.
+        policy: Horizon, samples and constants.
+        purse: What a try may cost at most.
+    """
     costs = _run_costs(belief, objective)
     expected = costs.mean(axis=0)
     tried = np.zeros(evidence.arms, dtype=bool)

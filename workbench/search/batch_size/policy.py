@@ -28,7 +28,7 @@ from .history import Evidence, RunHistory, Space
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What to do next.
+    """The next action: a run or a slice at a batch size.
 
     Attributes:
         batch_size: To train with.
@@ -65,7 +65,7 @@ class BatchSizePolicy(Protocol):
     def name(self) -> str: ...
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
-        """What to do next, given everything known."""
+        """The next action, given all evidence."""
         ...
 
     def watch(

@@ -58,7 +58,7 @@ PARAMS = ProbingParams()
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to probe next: at least so many whole iterations, and at least so many seconds, at a setting."""
+    """The next probe: a setting, and the whole iterations and seconds that it takes at least."""
 
     setting: Setting
     iterations: int
@@ -149,7 +149,7 @@ class Probing:
 
     @property
     def probes(self) -> pl.DataFrame:
-        """Every probe told so far, in order."""
+        """Every reported probe, in order, as a frame (`PROBES`)."""
         rows = []
         for row, iterations, time_s, energy_j, uncertainty_j, _ in self._told:
             each = self.space.settings[row]
@@ -177,11 +177,13 @@ class Probing:
         energy_uncertainty_j: float = 0.0,
         iteration_sd_s: float | None = None,
     ) -> None:
-        """What a probe took and drew, all GPUs together.
+        """Report the time (s) and energy (J, all GPUs together) of a probe.
 
         Args:
-            setting: Where; any of the space, asked for or not, the reference as often as one likes.
-            iterations: Whole ones.
+            setting: Any of the space, asked for or not, the reference as often as one likes.
+            iterations: Whole iterations of the probe.
+            time_s: What they took together.
+            energy_j: What they drew together.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
             iteration_sd_s: Scatter of single iterations; None where they were not timed.
 

@@ -53,7 +53,7 @@ Steps = Generator[tuple[int, str], bool, None]  # asks for a row, hears whether 
 
 
 class Scripted(ProbedSearch):
-    """A search written as a script that asks for rows and is told when they were probed."""
+    """A search written as a generator of rows to probe, which is sent whether each could be probed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -35,7 +35,7 @@ NAMES = ("model-guided", "gpoeo", "mf-gpoeo")
 
 
 class ClockSearch(Protocol):
-    """What the tuner asks and tells."""
+    """A search over settings that the tuner asks for probes and reports them to."""
 
     name: str
     space: SettingSpace
@@ -44,7 +44,7 @@ class ClockSearch(Protocol):
 
     @property
     def probes(self) -> pl.DataFrame:
-        """Every probe told so far, in order (`PROBES`)."""
+        """Every reported probe, in order (`PROBES`)."""
         ...
 
     def next(self) -> Trial | Done:
@@ -60,9 +60,7 @@ class ClockSearch(Protocol):
         energy_uncertainty_j: float = 0.0,
         iteration_sd_s: float | None = None,
     ) -> None:
-        """What a probe took and drew; also of a setting that was not asked for, and of the reference
-        again.
-        """
+        """Report the time and energy of a probe; see `base.Probing.tell`."""
         ...
 
     def cannot(self, setting: Setting, reason: str) -> None:

@@ -120,7 +120,7 @@ class ModelGuided(Probing):
 
     @property
     def response(self) -> Response:
-        """What is believed of every setting by now."""
+        """Posterior draws of time and energy at every setting."""
         if self._response is None:
             reference = self.pooled(self.space.reference_row)
             share = None

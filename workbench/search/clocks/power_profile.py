@@ -77,7 +77,7 @@ Z = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What to measure next: whole iterations at a power limit, at least so many and at least so many seconds.
+    """The next slice: a power limit, and the whole iterations and seconds that it takes at least.
 
     Attributes:
         settle_s: To wait after the limit was set, before the slice begins.
@@ -180,17 +180,17 @@ class PowerProfile:
 
     @property
     def slices(self) -> pl.DataFrame:
-        """Every slice told so far; a profile made from it goes on where this one is."""
+        """Every reported slice, as a frame (`SLICES`); a profile made from it goes on where this one is."""
         return pl.DataFrame(self._rows, schema=SLICES, orient="row")
 
     @property
     def time_s(self) -> float:
-        """What the slices took together."""
+        """Time of all slices, in seconds."""
         return sum(row[2] for row in self._rows)
 
     @property
     def energy_j(self) -> float:
-        """What the slices drew together."""
+        """Energy of all slices, in joules."""
         return sum(row[3] for row in self._rows)
 
     def tell(
@@ -202,7 +202,15 @@ class PowerProfile:
         energy_uncertainty_j: float = 0.0,
         iteration_sd_s: float | None = None,
     ) -> None:
-        """What a slice took and drew, all GPUs together. A second slice at a limit is added to the first.
+        """Report the time (s) and energy (J, all GPUs together) of a slice; slices at one limit pool.
+
+        Args:
+            limit_w: Limit of each GPU.
+            iterations: Whole iterations of the slice.
+            time_s: What they took together.
+            energy_j: What they drew together.
+            energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
+            iteration_sd_s: Scatter of single iterations; None where they were not timed.
 
         Raises:
             MeasurementError: numbers that cannot have been measured; nothing is changed.

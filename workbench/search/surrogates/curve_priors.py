@@ -39,7 +39,7 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is believed, by level of noise: log weights of the shapes, and what moves their means.
+    """Posterior over shapes, by level of noise: log weights of the shapes, and what moves their means.
 
     Attributes:
         shapes: As they were before anything was seen.

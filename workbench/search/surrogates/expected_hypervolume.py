@@ -103,7 +103,7 @@ class FrontierSearch:
         return list(self._told)
 
     def tell(self, row: int, time_s: float, energy_j: float) -> None:
-        """What a configuration took and drew for a fixed amount of work. Repeats are averaged.
+        """Report time (s) and energy (J) of a configuration for a fixed amount of work; repeats are averaged.
 
         Raises:
             UsageError: no such row. MeasurementError: numbers that cannot have been measured; nothing is

@@ -61,7 +61,7 @@ PARAMS = PowerLimitCurveParams()
 
 @dataclass(frozen=True)
 class PowerLimitCurve:
-    """What is believed of the time and power of an iteration at every limit, as draws one a row.
+    """Posterior draws of the time and power of an iteration at every limit, one a row.
 
     Attributes:
         time_s, power_w: Best estimate at each limit, of one GPU.

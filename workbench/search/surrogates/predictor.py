@@ -61,7 +61,7 @@ PARAMS = PredictionParams()
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model foretells of every setting of a space.
+    """A model's prediction of time and energy at every setting of a space.
 
     Attributes:
         space: The settings.
@@ -239,7 +239,7 @@ class ClockModel:
         return float(time), float(power)
 
     def importance(self) -> pl.DataFrame:
-        """What the trees look at: input, and its share of the gain in time and in power."""
+        """Inputs of the trees: name, and its share of the gain in time and in power."""
         return self.card.importance()
 
     def predict(

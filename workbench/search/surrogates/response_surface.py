@@ -56,7 +56,7 @@ PARAMS = ResponseSurfaceParams()
 
 @dataclass(frozen=True)
 class Response:
-    """What is believed of every setting of a space, as equally likely draws.
+    """Posterior of time and energy at every setting of a space, as equally likely draws.
 
     Attributes:
         log_times, log_energies: ln of time and energy of an iteration relative to the reference, (draws,
