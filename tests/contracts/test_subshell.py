@@ -40,7 +40,7 @@ print(json.dumps([ipykernel.__version__, panel.model_id, plain.model_id]))
 BLOCK = """
 import json, time
 began = time.monotonic()
-while time.monotonic() < began + 4.0:      # pure Python, and the main shell is blocked
+while "panel" not in heard and time.monotonic() < began + 60.0:  # pure Python, and the main shell is blocked
     pass
 print(json.dumps([began, time.monotonic(), heard]))
 """
