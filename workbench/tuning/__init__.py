@@ -2,10 +2,9 @@
 
     api, driver                       `workbench.tune`; who calls `advance`: a thread, or a stepped clock
     state_machine, core, choice,      the loop: its states, what each needs, the best setting by what is
-                                      known,
-    hold, commands, results           holding it, what a person may ask meanwhile, what it reports
-    iteration_sources,                where iterations come from: marks, a counter, the power trace, or a
-                                      rate;
+    hold, commands, results, params   known, holding it, what a person may ask meanwhile, what it reports,
+                                      its constants
+    iteration_sources,                where iterations come from: marks, a counter, the power trace, a rate;
     detect_iterations, harmonic_fit   which of them a job has; the period in a few seconds of power
     probe, probe_table, actuator,     one probe; all of them as a frame; settings put to GPUs and taken back;
     interval_energy                   the energy of a stretch of time
