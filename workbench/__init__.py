@@ -3,7 +3,7 @@
 The rooms, from the ground up; a room imports only rooms above it in this list:
 
     records, errors, clock   the nouns, the error tree, time as a parameter
-    trace, tariff            the schema of a power trace; prices and carbon of a joule
+    trace, samples, tariff   the schema of a power trace; rows of the sampler; prices and carbon of a joule
     simulation               simulated GPUs below the driver's door, chosen by name
     search                   what to try next: objectives, spaces, the frontier, batch sizes, limits and
                              clocks
