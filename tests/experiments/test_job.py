@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import Engine, event
 
 import workbench
 from workbench.errors import MeasurementError, NoDriver, UsageError
@@ -30,6 +32,19 @@ Simulated = Callable[..., Machine]
 SIZES = (128, 256, 512, 1024)
 EPOCHS = {128: 8, 256: 6, 512: 8, 1024: 12, 4096: 20, 8192: 20}
 TARGET = 0.6
+
+
+@pytest.fixture(autouse=True)
+def quick_files() -> Iterator[None]:
+    """SQLite does not wait for the disk at each commit, which only a loss of power would tell."""
+
+    def quick(connection: object, _: object) -> None:
+        assert isinstance(connection, sqlite3.Connection)
+        connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", quick)
+    yield
+    event.remove(Engine, "connect", quick)
 
 
 @pytest.fixture
