@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from sqlalchemy import Engine, event
 
 from workbench.errors import MeasurementError, StoreError, UsageError
 from workbench.experiments.history import owners
@@ -37,6 +38,19 @@ ETA = ZeusCost(0.5, 250.0)
 SPACE = Space((32, 64, 128, 256), 128, (150.0, 200.0, 250.0), 50)
 EPOCHS = {32: 12.0, 64: 10.0, 128: 14.0, 256: 20.0}
 BanditSampler = samplers()[0]
+
+
+@pytest.fixture(autouse=True)
+def quick_files() -> Iterator[None]:
+    """SQLite does not wait for the disk at each commit, which only a loss of power would tell."""
+
+    def quick(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", quick)
+    yield
+    event.remove(Engine, "connect", quick)
 
 
 @pytest.fixture
