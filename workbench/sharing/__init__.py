@@ -64,9 +64,9 @@ def share(
     keep: bool = True,
     say: Say | None = print,
 ) -> Shared:
-    """Run two to four jobs on one GPU, alone and together, and say whether they should share it.
+    """Measure two to four jobs on one GPU, each alone and all together, and say whether they should share it.
 
-    They are seen to their end.
+    All of them are seen to their end.
 
     Args:
         jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is
