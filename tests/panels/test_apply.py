@@ -77,7 +77,7 @@ def test_it_says_what_is_in_force_what_is_chosen_and_the_difference(machine: Mac
         "Chosen: 150 W, SM 1005 MHz, memory clock left to the driver, batch size 64",
         "Difference: power limit 250 W (default) → 150 W; SM clock left to the driver → 1005 MHz",
         "Batch size 64 cannot change inside a job that runs; it goes to "
-        "workbench.tuning.selection.batch_size",
+        "workbench.chosen.batch_size",
     ]
     with pytest.raises(UsageError, match="not str"):
         workbench.panels.apply("150 W")

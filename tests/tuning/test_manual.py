@@ -297,13 +297,13 @@ def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: ManualContro
     assert job.next().batch_size == 128
     applied = hand.apply(Configuration(Setting(200.0), 64), jobs=(job,))
     assert applied.words[-1] == (
-        "batch size 64 cannot change inside a job that runs: it is in workbench.tuning.selection.batch_size, "
+        "batch size 64 cannot change inside a job that runs: it is in workbench.chosen.batch_size, "
         "and the next recurrence of 'nightly' takes it"
     )
-    assert (workbench.tuning.selection.batch_size, job.next().batch_size) == (64, 64)
+    assert (workbench.chosen.batch_size, job.next().batch_size) == (64, 64)
     assert [attempt.state for attempt in job.study.attempts if attempt.ended] == ["withdrawn"]
     hand.undo()
-    assert workbench.tuning.selection.batch_size is None
+    assert workbench.chosen.batch_size is None
     with pytest.raises(UsageError, match="48 is not one of those of 'nightly': 32, 64, 128"):
         hand.apply(Configuration(Setting(150.0), 48), jobs=(job,))
     with pytest.raises(UsageError, match="48 is not one of those"):

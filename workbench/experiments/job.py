@@ -11,7 +11,7 @@
                 run.epoch(validate())
 
 A run is measured by the meter of this process's session. Its power limit is put back when it ends, however it
-ends. The history is an Optuna study (`search.study`), shared by everybody who names the same storage.
+ends. The history is an Optuna study (`history.study`), shared by everybody who names the same storage.
 """
 
 from __future__ import annotations

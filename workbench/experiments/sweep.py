@@ -118,7 +118,7 @@ class Sweep:
 
     @property
     def points(self) -> pl.DataFrame:
-        """What was measured, as `search.pareto` reads it."""
+        """What was measured, as `search.frontier` reads it."""
         return self.trials.filter(pl.col("outcome") == "ok")
 
     @property

@@ -5,7 +5,7 @@ what a choice saves.
     chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
 
 Everything here is a pure function over frames with `time_s` and `energy_j` for the same work, as
-`search.pareto` reads them.
+`search.frontier` reads them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Putting a GPU to a chosen configuration, for good or until it is undone; what is in force, and who has set
 it.
 
-    hand = workbench.tuning.manual.on()                 # the first GPU of this process's session
+    hand = workbench.applying.control()                 # the first GPU of this process's session
     # read back; knobs that are None are given back to the driver
     hand.apply(Setting(power_limit_w=150.0))
     hand.undo()                                    # step by step
     hand.restore_default()
 
 What is applied stays until it is undone or the process ends: a cell's end does not take it back, a kill does
-(the watchdog of `device.control`). Clocks that another program has locked NVML does not tell, so they are
+(the watchdog of `device.lease`). Clocks that another program has locked NVML does not tell, so they are
 never touched unless a clock is chosen.
 """
 
@@ -38,7 +38,7 @@ CLOCKS = journal.KNOBS[1:]
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """What a GPU is put to now. `origin` is one of `in_force.ORIGINS`; `holder` who may change it, empty
+    """What a GPU is put to now. `origin` is one of `device.settings.ORIGINS`; `holder` who may change it, empty
     where nobody does.
     """
 
@@ -412,7 +412,7 @@ class ManualControl:
             job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
         words = (
             f"batch size {size} cannot change inside a job that runs: it is in "
-            "workbench.tuning.selection.batch_size"
+            "workbench.chosen.batch_size"
         )
         if jobs:
             words += (

@@ -1,7 +1,7 @@
 """What was chosen last on a frontier and applied: a running job cannot change its batch size, the next one
 reads it here.
 
-    loader = DataLoader(data, batch_size=workbench.tuning.selection.batch_size or 128)
+    loader = DataLoader(data, batch_size=workbench.chosen.batch_size or 128)
 
 Read the names through the module; they change when another configuration is applied.
 """

@@ -42,7 +42,7 @@ class Tuner(Commands):
         objective: A name of `OBJECTIVES`, or an objective of `search.objective`.
         max_slowdown: Allowed share of additional time, 0..1; None for no bound.
         over: What may be set: "power" limits, "clocks", or "both".
-        search: How: a name of `search.local_search.NAMES`.
+        search: How: a name of `search.clocks.make.NAMES`.
         progress: A counter of iterations: called often, returns a number that grows.
         model: A model of this GPU (or its path); None looks for one in the user's directory, False uses none.
         watch: "model" or "gpoeo": how a change of the job is noticed.

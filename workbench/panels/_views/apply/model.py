@@ -126,7 +126,7 @@ def words(wanted: Configuration, hand: ManualControl) -> str:
 def _note(wanted: Configuration, jobs: Sequence[str]) -> str:
     if wanted.batch_size is None:
         return ""
-    where = "workbench.tuning.selection.batch_size" + "".join(
+    where = "workbench.chosen.batch_size" + "".join(
         f", and to the next recurrence of '{name}'" for name in jobs
     )
     return f"Batch size {wanted.batch_size} cannot change inside a job that runs; it goes to {where}"
