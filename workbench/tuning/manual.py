@@ -38,7 +38,7 @@ CLOCKS = journal.KNOBS[1:]
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """What a GPU is put to now. `origin` is one of `device.settings.ORIGINS`; `holder` who may change it, empty
+    """What a GPU is put to now: `origin` of `device.settings.ORIGINS`; `holder` who may change it, empty
     where nobody does.
     """
 

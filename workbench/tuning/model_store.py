@@ -1,4 +1,4 @@
-"""Where model files of this user's GPUs are: one for each GPU and set of features (`search.surrogates.predictor`
+"""Where models of this user's GPUs are: one for each GPU and features (`search.surrogates.predictor`
 makes and reads them).
 """
 
