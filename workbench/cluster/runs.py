@@ -210,11 +210,11 @@ class Runs:
             told = self._path.read_bytes()
         except OSError:
             told = b""
-        describe_error = [
+        shares = [
             struct.unpack_from("d", told, 8 * n)[0] if len(told) >= 8 * n + 8 else 0.0
             for n in range(len(self.tasks))
         ]
-        return [1.0 if n in self.outcomes else value for n, value in enumerate(describe_error)]
+        return [1.0 if n in self.outcomes else value for n, value in enumerate(shares)]
 
     @property
     def seconds(self) -> float:

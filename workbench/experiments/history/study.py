@@ -336,26 +336,26 @@ class JobStudy:
     def close_stale(self) -> list[str]:
         """Close attempts whose process is gone; returns a sentence for each."""
         self.refresh()
-        translate_storage_errors = []
+        messages = []
         ledger: AttemptLedger = self.sampler.ledger
         for attempt in list(ledger.open.values()):
             why = owners.is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
             if why and self._close(
                 attempt.number, replace(attempt, state="killed" if not attempt.ended else attempt.state)
             ):
-                translate_storage_errors.append(
+                messages.append(
                     f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}"
                 )
         for number in sorted(ledger.blank):  # between the trial and its record lie milliseconds
             trial = self.study._storage.get_trial(self._id(number))
             age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
             if KEY not in trial.user_attrs and age_s > LOCK_S and self._close(number, None):
-                translate_storage_errors.append(
+                messages.append(
                     f"attempt {number} is closed: its process was gone before it began"
                 )
-        if translate_storage_errors:
+        if messages:
             self.refresh()
-        return translate_storage_errors
+        return messages
 
     # inside
 

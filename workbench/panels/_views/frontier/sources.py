@@ -58,12 +58,12 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None
     ) -> None:
         self.name, self.unit = name, unit
-        translate_storage_errors = (
+        marked = (
             "simulated" in frame.columns
             and frame.schema["simulated"] == pl.Boolean
             and bool(frame["simulated"].any())
         )
-        self.simulated = translate_storage_errors if simulated is None else simulated
+        self.simulated = marked if simulated is None else simulated
         self._collected = collect(_plain(frame))
 
     def read(self) -> Hashable:
