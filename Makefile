@@ -10,7 +10,7 @@ WORKERS ?= 4
 PYTEST ?=
 # Compiled files are kept, beside nobody's sources: hundreds of processes that the tests start import them.
 RUN_PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: lab test lint house benchmarks benchmark-tests lock clean
 lab: $(VENV)/.installed-$(EXTRAS)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before NumPy, LightGBM and Polars start their threads: threads that wait for one another spin where other
 # workers have the cores, and a test takes five times as long.
@@ -28,6 +29,10 @@ from workbench.simulation.state import SEGMENT
 sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Files whose tests go to any worker: they are long, and share no costly fixture.
+SINGLE = {
+    "test_control.py", "test_hold.py", "test_job.py", "test_notebooks.py", "test_runs.py", "test_sweep.py", "test_tuning.py"
+}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -123,17 +128,26 @@ def data_dir() -> Path:
     return directory
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the names
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real GPUs and browsers are skipped, with the reason, where there is none.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files go to workers whole, since their fixtures are costly; all browser tests to one; slow files in single tests.
 
-    What is costly to start serves one worker: one JupyterLab and one Chromium, a fixture of a module.
+    Not xdist's own groups: it writes them into names that pytest 9 no longer takes.
     """
-    for item in items:
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.xdist_group("browser"))
-        elif any(each[-1].scope == "module" for each in item._fixtureinfo.name2fixturedefs.values()):
-            item.add_marker(pytest.mark.xdist_group("/".join(item.path.parts[-2:])))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            if path.startswith("tests/browser/"):
+                return "browser"
+            return nodeid if path.rpartition("/")[2] in SINGLE else path
+
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of real GPUs and browsers are skipped, with the reason, where there is none."""
     if any(item.get_closest_marker("gpu") for item in items):
         _mark(items, "gpu", "" if _real_nvml() else "there is no NVIDIA driver here (libnvidia-ml.so.1)")
     if (

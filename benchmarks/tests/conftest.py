@@ -6,6 +6,7 @@ from tests.conftest import (  # noqa: F401
     own_surroundings,
     pytest_collection_modifyitems,
     pytest_configure,
+    pytest_xdist_make_scheduler,
     simulated,
     stepped,
 )
