@@ -82,7 +82,7 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     opened: Notebook, tmp_path: Path
 ) -> None:
     page = opened.page
-    first = seen(opened, "it.on_message && it.row >= 0")
+    first = seen(opened, "it.heard && it.row >= 0")
     assert first["badge"]
     assert (first["rule"], first["slowdown"], first["limit"]) == ("slowdown", 10, 240)
     assert first["hollow"] == 6  # of batch size 32, every other limit is predicted
@@ -93,21 +93,21 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     assert "240" in first["selected"]
 
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
-    faster = seen(opened, "it.limit === 260 && it.on_message && it.code.includes('power_limit_w=260')")
+    faster = seen(opened, "it.limit === 260 && it.heard && it.code.includes('power_limit_w=260')")
     assert faster["rule"] == "hand"
     assert "260" in faster["selected"]
     assert faster["at"] < first["at"]
     press(opened, ".workbench-frontier-plot", "End")
-    assert seen(opened, "it.on_message")["limit"] == 240  # the bound is kept
+    assert seen(opened, "it.heard")["limit"] == 240  # the bound is kept
 
     press(opened, ".workbench-bound", "End")
-    free = seen(opened, "it.slowdown === null && it.on_message")
+    free = seen(opened, "it.slowdown === null && it.heard")
     assert (free["limit"], free["bound"]) == (100, [])  # least energy of all
     press(opened, ".workbench-eta", "Home")
-    time_only = seen(opened, "it.eta === 0 && it.on_message")
+    time_only = seen(opened, "it.eta === 0 && it.heard")
     assert time_only["limit"] == 300
     press(opened, ".workbench-eta", "End")
-    energy_only = seen(opened, "it.eta === 1 && it.on_message")
+    energy_only = seen(opened, "it.eta === 1 && it.heard")
     assert energy_only["limit"] == 100
     assert energy_only["iso"][0] == energy_only["iso"][1]  # only energy counts
     slider = page.locator(".workbench-step-slider").last
@@ -115,14 +115,14 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     box = slider.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + box["height"] / 2)
-    assert seen(opened, "it.rule === 'hand' && it.on_message")["limit"] == 200
+    assert seen(opened, "it.rule === 'hand' && it.heard")["limit"] == 200
 
     page.locator(".workbench-toggle-every").last.click()
     page.locator(".workbench-sort", has_text="energy").first.click()
     listed = seen(opened, "it.listed === 22 && it.sorted === 'energy'")
     assert listed["painted"] < 22
     page.locator(".workbench-table tr[data-row] td").first.click()
-    assert seen(opened, "it.on_message && it.limit === 100")["problem"] == ""
+    assert seen(opened, "it.heard && it.limit === 100")["problem"] == ""
 
     page.locator(".workbench-toggle-relative").last.click()
     relative = seen(opened, "it.title.startsWith('Energy against the default')")
@@ -143,17 +143,17 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
 
 
 def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(opened: Notebook) -> None:
-    seen(opened, "it.on_message && it.row >= 0")
+    seen(opened, "it.heard && it.row >= 0")
     opened.run(2)
     press(opened, ".workbench-bound", "End")
     press(opened, ".workbench-frontier-plot", "End")
-    last = seen(opened, "it.limit === 100 && it.on_message", 10)
+    last = seen(opened, "it.limit === 100 && it.heard", 10)
     assert last["waits"] == ""
     opened.finish(2, 25)  # the loop ends when it has heard
     assert opened.outputs(2)[0]["text"] == "100.0\n"
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     press(opened, ".workbench-frontier-plot", "ArrowRight")
-    seen(opened, "it.limit === 100 && it.rule === 'hand' && it.on_message")
+    seen(opened, "it.limit === 100 && it.rule === 'hand' && it.heard")
     opened.run(3)
     moved = seen(opened, "it.count === 20 && it.limit === 120")
     assert moved["note"] == (
@@ -166,7 +166,7 @@ def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(op
 
 
 def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Notebook) -> None:
-    seen(opened, "it.on_message && it.row >= 0")
+    seen(opened, "it.heard && it.row >= 0")
     opened.run(5)
     opened.page.wait_for_timeout(300)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
@@ -176,9 +176,9 @@ def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Not
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     assert seen(opened, "it.limit === 280")["headline"].startswith("280 W, batch size 64: step 2 of")
     opened.finish(5, 60)
-    seen(opened, "it.on_message && it.waits === '' && it.code.includes('power_limit_w=280')")
+    seen(opened, "it.heard && it.waits === '' && it.code.includes('power_limit_w=280')")
     opened.save()
     opened.open()  # the page is loaded anew, the kernel lives on
-    again = seen(opened, "it.on_message && it.row >= 0", 60)
+    again = seen(opened, "it.heard && it.row >= 0", 60)
     assert (again["limit"], again["rule"]) == (280, "hand")
     assert "power_limit_w=280" in again["code"]
