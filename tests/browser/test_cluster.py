@@ -206,6 +206,7 @@ def test_progress_moves_and_cancel_ends_it(opened: Notebook) -> None:
     page.locator(".workbench-do-run").click()
     assert "empty has 0 jobs; there is nothing to simulate" in seen(opened, "it.problem !== ''")["problem"]
     page.locator(".workbench-set-log").select_option("small")
+    seen(opened, "it.settings.wrong === ''")  # else its answer may overwrite what is typed next
     page.locator(".workbench-set-nodes").fill("0")
     page.keyboard.press("Tab")
     wrong = seen(opened, "it.problem.includes('nodes is 0')")
