@@ -72,27 +72,21 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--settle", action=argparse.BooleanOptionalAction, default=True,
                          help="wait one sensor refresh after the cell (about 0.1 s) for a smaller error")
     options.add_argument(
-        "--period",
-        action=argparse.BooleanOptionalAction,
-        default=None,
+        "--period", action=argparse.BooleanOptionalAction, default=None,
         help="find the training's iterations and what one costs (by default from 3 s on, or where the cell "
              "calls "
         "workbench.step())",
     )
     options.add_argument(
-        "--tune",
-        action="store_true",
+        "--tune", action="store_true",
         help="while the cell runs, find the power limit and clocks that cost least, and hold them",
     )
     options.add_argument(
-        "--objective",
-        metavar="NAME",
+        "--objective", metavar="NAME",
         help="what --tune makes small: energy (the default), edp, ed2p, zeus, time",
     )
     options.add_argument(
-        "--max-slowdown",
-        type=float,
-        metavar="PERCENT",
+        "--max-slowdown", type=float, metavar="PERCENT",
         help="how much longer it may take with --tune (default: 5)",
     )
     options.add_argument(
@@ -120,16 +114,8 @@ def parse(line: str) -> Options:
     if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
         raise BadOptions(f"-o {found.output}: that is no name for a variable")
     return Options(
-        " ".join(found.label),
-        found.gpu,
-        found.live,
-        found.repeat,
-        found.quiet,
-        found.output,
-        found.sync,
-        found.settle,
-        found.period,
-        *_tuning(found),
+        " ".join(found.label), found.gpu, found.live, found.repeat, found.quiet, found.output, found.sync,
+        found.settle, found.period, *_tuning(found),
     )
 
 

@@ -92,10 +92,7 @@ class Hooks:
             raise
         else:
             self._running, self._options, self._info, self._thread = (
-                running,
-                options,
-                info,
-                threading.get_ident(),
+                running, options, info, threading.get_ident(),
             )
 
     def after(self, result: Any) -> None:

@@ -251,11 +251,7 @@ class EnergyMagics(Magics):
             from workbench.panels._views.power.panel import PowerView
 
             view = PowerView(
-                recorder,
-                devices,
-                label=label,
-                stop=interrupt_cell,
-                set_power_limit=session.set_power_limit,
+                recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit,
                 period=period,
             )
         except Exception as error:

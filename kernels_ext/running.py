@@ -121,12 +121,8 @@ class Running:
             return
         try:
             tuner = Tuner(
-                self._meter,
-                uuids=self._uuids,
-                objective=options.objective,
-                max_slowdown=options.max_slowdown / 100,
-                over=options.over,
-                label=self._label,
+                self._meter, uuids=self._uuids, objective=options.objective,
+                max_slowdown=options.max_slowdown / 100, over=options.over, label=self._label,
             )
         except WorkbenchError as error:
             magics.say(f"not tuned: {error}")
@@ -279,10 +275,7 @@ class Running:
     # --repeat
 
     def _repeat(
-        self,
-        again: Callable[[], bool],
-        measured: list[Measurement],
-        windows: list[Window],
+        self, again: Callable[[], bool], measured: list[Measurement], windows: list[Window],
         remarks: list[str],
     ) -> None:
         """Run it again as often as is asked for; runs that went well are added to `measured` and

@@ -39,10 +39,7 @@ class KernelState:
         return self._store
 
     def keep(
-        self,
-        measurement: Measurement,
-        window: Window,
-        recorder: Recorder | None,
+        self, measurement: Measurement, window: Window, recorder: Recorder | None,
         iterations: pl.DataFrame | None = None,
     ) -> list[str]:
         """Remember and store a measurement; returns sentences about what could not be stored. See

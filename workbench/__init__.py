@@ -42,22 +42,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Limits",
-    "Measurement",
-    "RecurringJob",
-    "Setting",
-    "WorkbenchError",
-    "devices",
-    "iterations_of",
-    "measure",
-    "open_device",
-    "phase",
-    "share",
-    "simulate",
-    "step",
-    "sweep",
-    "track",
-    "tune",
+    "Limits", "Measurement", "RecurringJob", "Setting", "WorkbenchError", "devices", "iterations_of",
+    "measure", "open_device", "phase", "share", "simulate", "step", "sweep", "track", "tune",
 ]
 
 _HOMES = {

@@ -8,9 +8,7 @@ import os
 from pathlib import Path
 
 _CANNOT = (
-    errno.EINVAL,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
+    errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS,
 )  # what a file system answers that does not know how to reserve
 _BLOCK = bytes(1 << 16)
 

@@ -53,9 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "--objective", metavar="NAME", help="what --tune makes small: energy (default), edp, ed2p, zeus, time"
     )
     run.add_argument(
-        "--max-slowdown",
-        type=float,
-        metavar="PERCENT",
+        "--max-slowdown", type=float, metavar="PERCENT",
         help="how much longer it may take with --tune (default: 5)",
     )
     run.add_argument(
@@ -91,9 +89,7 @@ def _share_arguments(commands: Any) -> None:
         "share", help="run two to four trainings on one GPU: what it saves, what it costs each, whether to"
     )
     share.add_argument(
-        "jobs",
-        nargs="+",
-        metavar="'COMMAND ...'",
+        "jobs", nargs="+", metavar="'COMMAND ...'",
         help="one quoted command per job; the last one is the newcomer",
     )
     share.add_argument(
@@ -102,29 +98,19 @@ def _share_arguments(commands: Any) -> None:
     share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
     share.add_argument(
-        "--seconds",
-        type=float,
-        default=10.0,
-        metavar="S",
+        "--seconds", type=float, default=10.0, metavar="S",
         help="how long each stage is measured (default: %(default)g)",
     )
     share.add_argument(
-        "--rounds",
-        type=int,
-        default=2,
-        metavar="N",
+        "--rounds", type=int, default=2, metavar="N",
         help="how often each is measured alone (default: %(default)s)",
     )
     share.add_argument(
-        "--until",
-        choices=("end", "verdict"),
-        default="end",
+        "--until", choices=("end", "verdict"), default="end",
         help="see the jobs to their end, or stop them when the verdict is known (default: %(default)s)",
     )
     share.add_argument(
-        "--on-break",
-        choices=("stop", "pause"),
-        default="stop",
+        "--on-break", choices=("stop", "pause"), default="stop",
         help="if the bound is broken the newcomer is stopped, or paused until the others have ended",
     )
     share.add_argument(
@@ -314,15 +300,8 @@ def _log(arguments: argparse.Namespace) -> int:
         print(f"{log.height} measurements written to {export(log, arguments.export)}")
         return 0
     shown = log.tail(arguments.last).select(
-        pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"),
-        "label",
-        "energy_j",
-        "energy_uncertainty_j",
-        "time_s",
-        "mean_power_w",
-        "iteration_s",
-        "iteration_j",
-        "source",
+        pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"), "label",
+        "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "iteration_s", "iteration_j", "source",
         "outcome",
     )
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_width_chars=160):

@@ -29,22 +29,7 @@ from .simulator import Simulator
 from .summary import summarise
 
 __all__ = [
-    "A100_NODE",
-    "MODELS",
-    "SCHEMA",
-    "V100_NODE",
-    "BasePolicy",
-    "CapLevel",
-    "Cluster",
-    "Colocation",
-    "History",
-    "IllegalPlacement",
-    "NodeType",
-    "Policy",
-    "Result",
-    "Simulator",
-    "check",
-    "draw",
-    "generate",
+    "A100_NODE", "MODELS", "SCHEMA", "V100_NODE", "BasePolicy", "CapLevel", "Cluster", "Colocation",
+    "History", "IllegalPlacement", "NodeType", "Policy", "Result", "Simulator", "check", "draw", "generate",
     "summarise",
 ]

@@ -71,11 +71,7 @@ class CapacityIndex:
             gpu.node.opened += 1
 
     def find(
-        self,
-        job: Job,
-        limit: int,
-        now_s: float,
-        fits: Callable[[Job, Mix], bool],
+        self, job: Job, limit: int, now_s: float, fits: Callable[[Job, Mix], bool],
         accepts: Callable[[Job, Gpu], float | None],
     ) -> Gpu | None:
         """The open GPU of the highest utilisation that takes the job.

@@ -75,10 +75,7 @@ class Outcomes:
         """A job is done."""
         index = job.index
         self.start[index], self.end[index], self.run[index], self.owed[index] = (
-            job.start_s,
-            now_s,
-            job.run_s,
-            job.energy_j,
+            job.start_s, now_s, job.run_s, job.energy_j,
         )
         if job.undos:
             self.undos[index] = job.undos

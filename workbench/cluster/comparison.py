@@ -54,15 +54,8 @@ class PolicyComparison:
     """
 
     def __init__(
-        self,
-        given: dict[str, LogSource],
-        scenario: Scenario,
-        *,
-        part: str | None = None,
-        trimmed: bool = True,
-        keep_valid: bool = False,
-        executor: Any = None,
-        workers: int | None = None,
+        self, given: dict[str, LogSource], scenario: Scenario, *, part: str | None = None,
+        trimmed: bool = True, keep_valid: bool = False, executor: Any = None, workers: int | None = None,
     ) -> None:
         if workers is not None and workers < 1:
             raise UsageError(f"workers is {workers}; at least 1 is needed")

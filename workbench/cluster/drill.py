@@ -130,9 +130,7 @@ def job_history(
     profiles = _profiles(log, all_there["job_id"])
     states = {
         node: _States(
-            record,
-            node,
-            node_kind(record, node),
+            record, node, node_kind(record, node),
             all_there.filter(pl.col("node") == node)["from_s"].unique().sort().to_list(),
         )
         for node in nodes
@@ -279,8 +277,7 @@ def _company(
 def _known(log: pl.DataFrame, job_ids: pl.Series) -> pl.DataFrame:
     found = log.filter(pl.col("job_id").is_in(job_ids.unique().to_list()))
     return found.select(
-        "job_id",
-        pl.col("model").fill_null("?"),
+        "job_id", pl.col("model").fill_null("?"),
         (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"),
     )
 

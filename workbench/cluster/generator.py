@@ -22,13 +22,8 @@ MODELS: dict[str, tuple[float, float]] = {
 
 
 def draw(
-    jobs: pl.DataFrame,
-    seed: int,
-    *,
-    models: dict[str, tuple[float, float]] | None = None,
-    memory_bytes: int = V100_NODE.memory_bytes,
-    slack: tuple[float, float] = (1.05, 1.5),
-    sigma: float = 0.3,
+    jobs: pl.DataFrame, seed: int, *, models: dict[str, tuple[float, float]] | None = None,
+    memory_bytes: int = V100_NODE.memory_bytes, slack: tuple[float, float] = (1.05, 1.5), sigma: float = 0.3,
 ) -> pl.DataFrame:
     """Models, memory, deadlines and sensitivities for the jobs of a log, where it has none.
 

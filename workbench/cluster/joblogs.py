@@ -23,15 +23,8 @@ MOST_DAYS = (
     36_525  # between the first and the last submission; a log of more counts in another unit than seconds
 )
 _ALIBABA_NUMBERS = (
-    "num_gpu",
-    "gpu_milli",
-    "creation_time",
-    "scheduled_time",
-    "deletion_time",
-    "inst_num",
-    "plan_gpu",
-    "start_time",
-    "end_time",
+    "num_gpu", "gpu_milli", "creation_time", "scheduled_time", "deletion_time", "inst_num", "plan_gpu",
+    "start_time", "end_time",
 )
 _ALIBABA = ({"name", "num_gpu", "gpu_milli"}, {"job_name", "inst_num", "plan_gpu"})
 

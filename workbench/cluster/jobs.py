@@ -138,9 +138,7 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         ("a job needs a name", number("job_id").is_null(), "job_id", "Name it"),
         (
             "that id was there before",
-            ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null(),
-            "job_id",
-            "Drop the copy",
+            ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null(), "job_id", "Drop the copy",
         ),
     ]
     finite = ("submit_s", "duration_s")
@@ -151,28 +149,21 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     rules += [
         ("a job takes more than 0 s", number("duration_s") <= 0, "duration_s", "Drop jobs that did not run"),
         (
-            "a job holds at least one GPU",
-            number("num_gpus").is_null() | (number("num_gpus") < 1),
-            "num_gpus",
-            "Drop CPU jobs",
+            "a job holds at least one GPU", number("num_gpus").is_null() | (number("num_gpus") < 1),
+            "num_gpus", "Drop CPU jobs",
         ),
         (
-            "utilisation is a share, 0..1",
-            _outside("utilisation", 0, 1),
-            "utilisation",
+            "utilisation is a share, 0..1", _outside("utilisation", 0, 1), "utilisation",
             "Divide percent by 100",
         ),
         ("memory cannot be negative", number("memory_bytes") < 0, "memory_bytes", "Mend it"),
         (
             "a deadline is a moment or null",
-            number("deadline_s").is_not_null() & number("deadline_s").is_nan(),
-            "deadline_s",
+            number("deadline_s").is_not_null() & number("deadline_s").is_nan(), "deadline_s",
             "Put null for none",
         ),
         (
-            "a deadline lies after the submission",
-            number("deadline_s") <= number("submit_s"),
-            "deadline_s",
+            "a deadline lies after the submission", number("deadline_s") <= number("submit_s"), "deadline_s",
             "Give it on the clock of submit_s",
         ),
     ]
@@ -181,9 +172,7 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         rules.append(
             (
                 "a positive number or null is needed",
-                number(name).is_not_null() & (floor | ~number(name).is_finite()),
-                name,
-                "Mend it",
+                number(name).is_not_null() & (floor | ~number(name).is_finite()), name, "Mend it",
             )
         )
     if cluster is None:
@@ -192,18 +181,14 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     out = "Take more nodes or leave these jobs out"
     rules.append(
         (
-            "the cluster has no more than " + str(cluster.gpus) + " GPUs",
-            number("num_gpus") > cluster.gpus,
-            "num_gpus",
-            out,
+            "the cluster has no more than " + str(cluster.gpus) + " GPUs", number("num_gpus") > cluster.gpus,
+            "num_gpus", out,
         )
     )
     known = sorted({kind.gpu_type for kind, _ in kinds})
     rules.append(
         (
-            f"this cluster has {', '.join(known)}",
-            ~number("gpu_type").is_in(known),
-            "gpu_type",
+            f"this cluster has {', '.join(known)}", ~number("gpu_type").is_in(known), "gpu_type",
             "Put null for any",
         )
     )
@@ -213,17 +198,13 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         wants = number("gpu_type") == name
         rules.append(
             (
-                f"one type of {name} node has {count} GPUs",
-                wants & (number("num_gpus") > count),
-                "num_gpus",
+                f"one type of {name} node has {count} GPUs", wants & (number("num_gpus") > count), "num_gpus",
                 out,
             )
         )
         rules.append(
             (
-                f"a {name} has {memory} bytes",
-                wants & (number("memory_bytes") > memory),
-                "memory_bytes",
+                f"a {name} has {memory} bytes", wants & (number("memory_bytes") > memory), "memory_bytes",
                 "Leave these jobs out",
             )
         )
@@ -239,9 +220,7 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     for name in ("utilisation", "memory_bytes"):
         rules.append(
             (
-                f"a simulation needs every job's {name}",
-                number(name).is_null(),
-                name,
+                f"a simulation needs every job's {name}", number(name).is_null(), name,
                 "Draw what the log does not tell with cluster.draw",
             )
         )

@@ -17,9 +17,7 @@ from .jobs import SCHEMA
 
 Source = str | Path | pl.DataFrame
 UNREADABLE = (
-    pl.exceptions.PolarsError,
-    OSError,
-    pl.exceptions.PanicException,
+    pl.exceptions.PolarsError, OSError, pl.exceptions.PanicException,
 )  # Polars panics on some damaged files
 
 
@@ -147,10 +145,8 @@ def sacct(source: Source) -> pl.DataFrame:
             pl.col("User").alias("user")
             if "User" in frame.columns
             else pl.lit(None, dtype=pl.String).alias("user"),
-            _moment("Submit").alias("submit_s"),
-            pl.when(~running).then(seconds).alias("duration_s"),
-            pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"),
-            kind.alias("gpu_type"),
+            _moment("Submit").alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
+            pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"), kind.alias("gpu_type"),
         )
     )
 
@@ -190,9 +186,7 @@ def _frame(
                 frame = pl.read_parquet(path)
             else:
                 frame = pl.read_csv(
-                    path,
-                    separator=separator,
-                    infer_schema_length=0 if text else None,
+                    path, separator=separator, infer_schema_length=0 if text else None,
                     quote_char=None if text else '"',
                 )
         except UNREADABLE as error:

@@ -44,11 +44,8 @@ def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> p
     return log.select(
         "job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "deadline_s", "priority"
     ).with_columns(
-        pl.Series("start_s", np.frombuffer(outcomes.start)),
-        pl.Series("end_s", np.frombuffer(outcomes.end)),
-        pl.Series("run_s", run),
-        pl.Series("own_energy_j", owed),
-        pl.Series("energy_j", owed + overhead),
+        pl.Series("start_s", np.frombuffer(outcomes.start)), pl.Series("end_s", np.frombuffer(outcomes.end)),
+        pl.Series("run_s", run), pl.Series("own_energy_j", owed), pl.Series("energy_j", owed + overhead),
         pl.Series("undos", np.frombuffer(outcomes.undos, dtype=np.intc)).cast(pl.Int32),
         pl.Series("moves", np.frombuffer(outcomes.moves, dtype=np.intc)).cast(pl.Int32),
     )
@@ -70,8 +67,7 @@ def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, fl
     asked for.
     """
     frame = pl.DataFrame(
-        stays,
-        orient="row",
+        stays, orient="row",
         schema={"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64},
     )
     return frame.with_columns(log["job_id"].gather(frame["row"]).alias("job_id")).select(

@@ -174,12 +174,7 @@ class Runs:
     """
 
     def __init__(
-        self,
-        jobs: pl.DataFrame,
-        tasks: Sequence[Task],
-        executor: Executor,
-        *,
-        keep_valid: bool = False,
+        self, jobs: pl.DataFrame, tasks: Sequence[Task], executor: Executor, *, keep_valid: bool = False,
     ) -> None:
         if not tasks:
             raise UsageError("there is nothing to run; choose a policy")

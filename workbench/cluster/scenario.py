@@ -98,8 +98,7 @@ class Scenario:
         put(
             "policies",
             _several(
-                "policies",
-                (self.policies,) if isinstance(self.policies, str) else self.policies,
+                "policies", (self.policies,) if isinstance(self.policies, str) else self.policies,
                 "('eaco', 'ours')",
             ),
         )

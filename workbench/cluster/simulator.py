@@ -51,17 +51,9 @@ class Simulator(Engine):
     """
 
     def __init__(
-        self,
-        log: pl.DataFrame,
-        cluster: Cluster,
-        policy: Policy,
-        *,
-        colocation: Colocation | None = None,
-        checkpoint_s: float = 30.0,
-        restart_s: float = 30.0,
-        timeline_s: float | None = 600.0,
-        stays: bool = False,
-        keep_valid: bool = False,
+        self, log: pl.DataFrame, cluster: Cluster, policy: Policy, *, colocation: Colocation | None = None,
+        checkpoint_s: float = 30.0, restart_s: float = 30.0, timeline_s: float | None = 600.0,
+        stays: bool = False, keep_valid: bool = False,
     ) -> None:
         if not (checkpoint_s >= 0 and restart_s >= 0) or (timeline_s is not None and not timeline_s > 0):
             raise UsageError(
@@ -251,16 +243,9 @@ class Simulator(Engine):
         if self._tick_s <= end_s:
             self._tick(end_s)
         return Result(
-            self.policy.name,
-            self.cluster,
-            job_frame(self.log, self._outcomes, self.nodes),
-            node_frame(self.nodes),
-            timeline_frame(self._timeline),
-            self.energy_j,
-            self.start_s,
-            end_s,
-            self.events,
-            stay_frame(self.log, self._stays or []),
+            self.policy.name, self.cluster, job_frame(self.log, self._outcomes, self.nodes),
+            node_frame(self.nodes), timeline_frame(self._timeline), self.energy_j, self.start_s, end_s,
+            self.events, stay_frame(self.log, self._stays or []),
         )
 
     # Inside

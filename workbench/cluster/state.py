@@ -30,36 +30,10 @@ class Job:
     """
 
     __slots__ = (
-        "began_s",
-        "deadline_s",
-        "energy_j",
-        "epoch_s",
-        "expected_s",
-        "gpu_type",
-        "gpus",
-        "index",
-        "left_s",
-        "load",
-        "memory",
-        "moves",
-        "note",
-        "num_gpus",
-        "priority",
-        "profile",
-        "rate",
-        "run_s",
-        "seen",
-        "sensitivity",
-        "since_s",
-        "start_s",
-        "state",
-        "stays",
-        "submit_s",
-        "target_s",
-        "undos",
-        "version",
-        "watch",
-        "work_s",
+        "began_s", "deadline_s", "energy_j", "epoch_s", "expected_s", "gpu_type", "gpus", "index", "left_s",
+        "load", "memory", "moves", "note", "num_gpus", "priority", "profile", "rate", "run_s", "seen",
+        "sensitivity", "since_s", "start_s", "state", "stays", "submit_s", "target_s", "undos", "version",
+        "watch", "work_s",
     )
 
     index: int
@@ -136,32 +110,9 @@ class Node:
     """
 
     __slots__ = (
-        "awake_s",
-        "cap",
-        "cap_index",
-        "demand",
-        "energy_j",
-        "free",
-        "gpus",
-        "hosting_s",
-        "idle_w",
-        "index",
-        "kind",
-        "kind_index",
-        "opened",
-        "per_demand",
-        "per_seat",
-        "power_w",
-        "seats",
-        "since_s",
-        "speed",
-        "stamp",
-        "standby_w",
-        "state",
-        "table",
-        "unowned_j",
-        "used",
-        "wakes",
+        "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "hosting_s", "idle_w", "index",
+        "kind", "kind_index", "opened", "per_demand", "per_seat", "power_w", "seats", "since_s", "speed",
+        "stamp", "standby_w", "state", "table", "unowned_j", "used", "wakes",
     )
 
     def __init__(self, index: int, kind: NodeType, kind_index: int, empty: Mix, table: PowerTable) -> None:
@@ -212,14 +163,7 @@ class Node:
         )
         rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
         return (
-            self.state,
-            self.free,
-            self.seats,
-            self.demand,
-            self.used,
-            self.power_w,
-            self.cap_index,
-            places,
+            self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index, places,
             rates,
         )
 

@@ -28,10 +28,8 @@ def summarise(result: Result) -> dict[str, float | int | str]:
         (pl.col("jct_s").quantile(0.95, "linear") / 3600).alias("jct_p95_h"),
         (pl.col("wait_s").mean() / 3600).alias("wait_h"),
         (pl.col("wait_s").quantile(0.95, "linear") / 3600).alias("wait_p95_h"),
-        pl.col("missed").sum().alias("misses"),
-        pl.col("deadline_s").is_not_null().sum().alias("deadlines"),
-        pl.col("undos").sum().alias("undos"),
-        pl.col("moves").sum().alias("moves"),
+        pl.col("missed").sum().alias("misses"), pl.col("deadline_s").is_not_null().sum().alias("deadlines"),
+        pl.col("undos").sum().alias("undos"), pl.col("moves").sum().alias("moves"),
     ).row(0, named=True)
     span_s = max(result.end_s - result.start_s, 1e-9)
     nodes = result.nodes

@@ -24,21 +24,8 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 POINTS = 400
 LEVELS = 201
 FIGURES = (
-    "energy_kwh",
-    "unowned_kwh",
-    "active_nodes",
-    "awake_nodes",
-    "wait_h",
-    "wait_p95_h",
-    "jct_h",
-    "jct_p95_h",
-    "runtime_inflation",
-    "mean_job_inflation",
-    "p95_job_inflation",
-    "misses",
-    "undos",
-    "moves",
-    "wakes",
+    "energy_kwh", "unowned_kwh", "active_nodes", "awake_nodes", "wait_h", "wait_p95_h", "jct_h", "jct_p95_h",
+    "runtime_inflation", "mean_job_inflation", "p95_job_inflation", "misses", "undos", "moves", "wakes",
     "makespan_h",
 )
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
@@ -106,12 +93,7 @@ def rows(scenario: Scenario, outcomes: Iterable[RunOutcome]) -> list[PolicyRow]:
             figures = {figure: spread([float(row[figure]) for row in seeds.values()]) for figure in FIGURES}
             made.append(
                 PolicyRow(
-                    name,
-                    value,
-                    len(seeds),
-                    any_row["jobs"],
-                    any_row["deadlines"],
-                    figures,
+                    name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures,
                     spread(ratios) if ratios else None,
                 )
             )
@@ -190,8 +172,7 @@ def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
     jct_s = pl.col("end_s") - pl.col("submit_s")
     return jobs.with_columns(
         ((jct_s - pl.col("run_s")).clip(lower_bound=0.0) / 3600).alias("wait_h"),
-        (jct_s / 3600).alias("jct_h"),
-        (jct_s / pl.col("duration_s")).alias("slowdown"),
+        (jct_s / 3600).alias("jct_h"), (jct_s / pl.col("duration_s")).alias("slowdown"),
         (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
         (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
     )
@@ -214,10 +195,7 @@ def distributions(result: Result) -> dict[str, np.ndarray[Any, Any]]:
 
 
 NOTABLE = (
-    "longest wait",
-    "most slowed by others",
-    "most energy",
-    "latest for its deadline",
+    "longest wait", "most slowed by others", "most energy", "latest for its deadline",
     "most undone and moved",
 )
 
@@ -230,9 +208,7 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
     )
     found = {}
     for reason, column, least in zip(
-        NOTABLE,
-        ("wait_h", "inflation", "energy_j", "late_s", "stops"),
-        (1 / 60, 0.005, 0.0, 1e-3, 0.5),
+        NOTABLE, ("wait_h", "inflation", "energy_j", "late_s", "stops"), (1 / 60, 0.005, 0.0, 1e-3, 0.5),
         strict=True,
     ):
         top = known.filter(pl.col(column) > least).top_k(count, by=column).sort(column, descending=True)

@@ -149,8 +149,7 @@ class Dmon:
 def _listen(owner: weakref.ref[Dmon], descriptor: int) -> None:
     names: list[str] = []
     with (
-        contextlib.suppress(OSError),
-        open(descriptor, encoding="utf-8", errors="replace") as lines,
+        contextlib.suppress(OSError), open(descriptor, encoding="utf-8", errors="replace") as lines,
     ):  # the other end is gone
         for line in lines:
             dmon = owner()

@@ -208,22 +208,13 @@ def _hold(device: Device) -> _Holding:
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         before_w = device.setting().power_limit_w if device.can("power_limit") else None
         journal = Journal(
-            device.uuid,
-            device.name,
-            os.getpid(),
-            _processes.started_at(os.getpid()),
-            before_w,
-            simulated,
-            host=socket.gethostname(),
-            boot_id=_processes.boot_id(),
-            namespace=_processes.namespace(),
+            device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()), before_w, simulated,
+            host=socket.gethostname(), boot_id=_processes.boot_id(), namespace=_processes.namespace(),
         )
         holding = _Holding(device, journal, lock)
         if stale is not None and not settled:  # what it owes goes on with ours
             journal.before_w, journal.touched, journal.limits_w = (
-                stale.before_w,
-                stale.touched,
-                stale.limits_w,
+                stale.before_w, stale.touched, stale.limits_w,
             )
             holding.owes = True
     except BaseException:

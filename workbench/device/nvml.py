@@ -188,9 +188,7 @@ def count() -> int:
 
 class _Value(ctypes.Union):
     _fields_: ClassVar[Any] = [
-        ("dVal", ctypes.c_double),
-        ("uiVal", ctypes.c_uint),
-        ("ullVal", ctypes.c_ulonglong),
+        ("dVal", ctypes.c_double), ("uiVal", ctypes.c_uint), ("ullVal", ctypes.c_ulonglong),
     ]
 
 
@@ -200,12 +198,8 @@ class _FieldValue(ctypes.Structure):
     """
 
     _fields_: ClassVar[Any] = [
-        ("fieldId", ctypes.c_uint),
-        ("scopeId", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latencyUsec", ctypes.c_longlong),
-        ("valueType", ctypes.c_uint),
-        ("nvmlReturn", ctypes.c_uint),
+        ("fieldId", ctypes.c_uint), ("scopeId", ctypes.c_uint), ("timestamp", ctypes.c_longlong),
+        ("latencyUsec", ctypes.c_longlong), ("valueType", ctypes.c_uint), ("nvmlReturn", ctypes.c_uint),
         ("value", _Value),
     ]
 
@@ -382,8 +376,7 @@ class NvmlDevice:
         return Limits(
             min_power_limit_w=low_high[0] / 1000 if low_high else None,
             max_power_limit_w=low_high[1] / 1000 if low_high else None,
-            default_power_limit_w=default / 1000 if default else None,
-            sm_clocks_mhz=clocks,
+            default_power_limit_w=default / 1000 if default else None, sm_clocks_mhz=clocks,
         )
 
     def _find_counters(self) -> bool:
@@ -399,14 +392,12 @@ class NvmlDevice:
         ampere = volta and self.architecture not in ("Volta", "Turing")
         for name, present, reason in (
             (
-                "set_power_limit",
-                limit is not None and self.can("limits"),
+                "set_power_limit", limit is not None and self.can("limits"),
                 self.why_not("power_limit") or self.why_not("limits"),
             ),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
             (
-                "lock_mem_clock",
-                ampere and len(self.limits.sm_clocks_mhz) > 1,
+                "lock_mem_clock", ampere and len(self.limits.sm_clocks_mhz) > 1,
                 "locked memory clocks need Ampere or newer",
             ),
         ):
@@ -663,8 +654,7 @@ class NvmlDevice:
 
     def _set_limit(self, doing: str, limit_w: float) -> None:
         self._privileged(
-            doing,
-            partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+            doing, partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
             lambda gpu: zeusd.set_power_limit(gpu, limit_w, lambda: self.setting().power_limit_w),
         )
 

@@ -55,10 +55,7 @@ def read(counters: tuple[Zone, ...]) -> dict[str, float]:
 
 
 def used_j(
-    counters: tuple[Zone, ...],
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    kind: str,
+    counters: tuple[Zone, ...], before: Mapping[str, float], after: Mapping[str, float], kind: str,
     seconds: float,
 ) -> float | None:
     """Joules between two readings over all counters of a kind.

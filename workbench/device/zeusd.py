@@ -100,11 +100,7 @@ def set_power_limit(gpu: int, limit_w: float, read_w: Callable[[], float | None]
 
 
 def lock_clock(
-    gpu: int,
-    knob: str,
-    clock_mhz: int,
-    choices_mhz: Iterable[int],
-    read_mhz: Callable[[], float],
+    gpu: int, knob: str, clock_mhz: int, choices_mhz: Iterable[int], read_mhz: Callable[[], float],
     clock: Clock,
 ) -> None:
     """Lock a clock of a GPU of the daemon; it counts when our GPU's clock follows.

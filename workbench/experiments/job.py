@@ -72,22 +72,12 @@ class RecurringJob:
     """
 
     def __init__(
-        self,
-        name: str,
-        batch_sizes: Sequence[int],
-        default: int | None = None,
-        objective: Objective | float = 0.5,
-        *,
-        storage: str | Path | None = None,
-        target: float | None = None,
-        higher_is_better: bool = True,
-        max_epochs: int = 100,
+        self, name: str, batch_sizes: Sequence[int], default: int | None = None,
+        objective: Objective | float = 0.5, *, storage: str | Path | None = None, target: float | None = None,
+        higher_is_better: bool = True, max_epochs: int = 100,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
-        power_limits_w: Sequence[float] | None = None,
-        meter: Meter | None = None,
-        seed: int | None = None,
-        accept_changes: bool = False,
-        retries: int = RETRIES,
+        power_limits_w: Sequence[float] | None = None, meter: Meter | None = None, seed: int | None = None,
+        accept_changes: bool = False, retries: int = RETRIES,
     ) -> None:
         if target is not None and not math.isfinite(target):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
@@ -98,11 +88,7 @@ class RecurringJob:
         gpus = self.meter.devices
         limits = self._limits(power_limits_w)
         space = Space(
-            sizes,
-            default if default is not None else max(sizes, default=0),
-            limits,
-            max_epochs,
-            target,
+            sizes, default if default is not None else max(sizes, default=0), limits, max_epochs, target,
             gpus[0].name if gpus else None,
         )
         if not gpus and not isinstance(objective, Time):
@@ -113,13 +99,8 @@ class RecurringJob:
         if isinstance(objective, (int, float)):
             objective = ZeusCost(float(objective), self._most_w(), max(len(gpus), 1))
         self.study = JobStudy(
-            name,
-            space,
-            objective,
-            storage=storage or _paths.home()[0] / "recurring.db",
-            sampler=policy,
-            seed=seed,
-            accept_changes=accept_changes,
+            name, space, objective, storage=storage or _paths.home()[0] / "recurring.db", sampler=policy,
+            seed=seed, accept_changes=accept_changes,
         )
         self._next: Attempt | None = None
         self._slices = True  # whether slices show anything here
@@ -233,8 +214,7 @@ class RecurringJob:
 
         frame = as_frame(self.study.attempts)
         time_s, energy_j = (
-            frame["time_s"] + frame["profile_time_s"],
-            frame["energy_j"] + frame["profile_energy_j"],
+            frame["time_s"] + frame["profile_time_s"], frame["energy_j"] + frame["profile_energy_j"],
         )
         return frame.with_columns(
             pl.Series("cost", self.objective.cost(time_s.to_numpy(), energy_j.to_numpy()), dtype=pl.Float64)

@@ -143,9 +143,7 @@ class OnlinePowerProfiler:
                 and self._epoch_s[1] > LONG_EPOCH * self._slice.settle_s
             ):
                 self._window, self._count, self._moments = (
-                    self._meter.open("power-limit slice"),
-                    0,
-                    [self._meter.clock()],
+                    self._meter.open("power-limit slice"), 0, [self._meter.clock()],
                 )
             return
         self._count += 1
@@ -163,9 +161,7 @@ class OnlinePowerProfiler:
                 if self._limiter.set(step.limit_w):
                     self._from_start = self._in_epoch <= 1
                     self._slice, self._passed, self._since_s = (
-                        step,
-                        0,
-                        now_s if changed else now_s - step.settle_s,
+                        step, 0, now_s if changed else now_s - step.settle_s,
                     )
                     return True
             except DeviceError as error:  # this limit only

@@ -74,8 +74,7 @@ class Recurrence:
         self._profiling: OnlinePowerProfiler | None = None
         self._told_s = 0.0
         self._seen: tuple[float, float] = (
-            0.0,
-            0.0,
+            0.0, 0.0,
         )  # when energy was last read, and what it was since the start
 
     @property
@@ -215,10 +214,7 @@ class Recurrence:
             # it.
             scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
-                among,
-                self.job.objective,
-                counter_update_s=update_s,
-                gpus=len(self._meter.devices),
+                among, self.job.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
                 scatter=scatter,
             )
 
@@ -285,11 +281,7 @@ class Recurrence:
     def _beat(self, time_s: float, energy_j: float) -> None:
         self._told_s = time.monotonic()
         self.attempt = self.job.study.update(
-            self.attempt,
-            epochs=self.epochs,
-            time_s=time_s,
-            energy_j=energy_j,
-            metric=_finite(self.metric),
+            self.attempt, epochs=self.epochs, time_s=time_s, energy_j=energy_j, metric=_finite(self.metric),
             milestones=tuple(self._milestones.items()),
         )
 
@@ -312,21 +304,14 @@ class Recurrence:
         self.reached = state == "reached"
         epochs = self.epochs or (1.0 if state in ("reached", "failed") else 0.0)
         self.attempt = self.job.study.end(
-            self.attempt,
-            state=state,
-            epochs=epochs,
-            power_limit_w=self._limiter.limit_w,
-            time_s=max(time_s - p_time_s, 0.0),
-            energy_j=max(energy_j - p_energy_j, 0.0),
-            profile_time_s=p_time_s,
-            profile_energy_j=p_energy_j,
+            self.attempt, state=state, epochs=epochs, power_limit_w=self._limiter.limit_w,
+            time_s=max(time_s - p_time_s, 0.0), energy_j=max(energy_j - p_energy_j, 0.0),
+            profile_time_s=p_time_s, profile_energy_j=p_energy_j,
             profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j)
             if state != "crashed" or profiled
             else (),
-            milestones=tuple(self._milestones.items()),
-            iterations_per_epoch=self._iterations_per_epoch(),
-            metric=_finite(self.metric),
-            oom=error is not None and out_of_memory(error),
+            milestones=tuple(self._milestones.items()), iterations_per_epoch=self._iterations_per_epoch(),
+            metric=_finite(self.metric), oom=error is not None and out_of_memory(error),
             reason=self.stop_reason
             or (f"{type(error).__name__}: {error}"[:200] if error is not None else self.reason),
         )

@@ -65,17 +65,10 @@ class Sweep:
     """
 
     def __init__(
-        self,
-        work: Work,
-        space: pl.DataFrame | Mapping[str, Sequence[float | None]],
-        *,
-        budget: int | None = None,
-        order: Literal["frontier", "grid"] = "frontier",
-        executor: Executor | None = None,
-        gpus: Sequence[str] | None = None,
-        name: str | None = None,
-        worth: float = 0.002,
-        seed: int = 0,
+        self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
+        budget: int | None = None, order: Literal["frontier", "grid"] = "frontier",
+        executor: Executor | None = None, gpus: Sequence[str] | None = None, name: str | None = None,
+        worth: float = 0.002, seed: int = 0,
     ) -> None:
         if not callable(work):
             raise UsageError(
@@ -348,12 +341,8 @@ class Sweep:
 
 
 def sweep(
-    work: Work,
-    space: pl.DataFrame | Mapping[str, Sequence[float | None]],
-    budget: int | None = None,
-    *,
-    progress: bool | Callable[[Sweep], None] = True,
-    **options: Any,
+    work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
+    progress: bool | Callable[[Sweep], None] = True, **options: Any,
 ) -> Sweep:
     """Run a sweep to its end and return it; options as for `Sweep`.
 

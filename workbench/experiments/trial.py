@@ -60,9 +60,7 @@ TRIALS = pl.Schema(
     }
 )
 REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
-    (NotPermitted, "not permitted"),
-    (NotSupported, "not supported"),
-    (OutOfRange, "out of range"),
+    (NotPermitted, "not permitted"), (NotSupported, "not supported"), (OutOfRange, "out of range"),
     (DeviceHeld, "held"),
 )
 

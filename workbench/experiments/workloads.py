@@ -71,10 +71,7 @@ def _steps(torch: Any, iterations: int, batch_size: int, device: str) -> Iterato
     width = 3
     for channels in (64, 128, 256, 256):
         layers += [
-            nn.Conv2d(width, channels, 3, padding=1),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
+            nn.Conv2d(width, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2),
         ]
         width = channels
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 16, 100)).to(device)

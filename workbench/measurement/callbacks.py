@@ -177,12 +177,10 @@ class _KerasHooks(_Evaluating):
 _CLASSES: dict[str, tuple[type, tuple[tuple[str, str], ...]]] = {
     "HuggingFaceCallback": (_HuggingFaceHooks, (("transformers", "TrainerCallback"),)),
     "LightningCallback": (
-        _LightningHooks,
-        (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")),
+        _LightningHooks, (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")),
     ),
     "KerasCallback": (
-        _KerasHooks,
-        (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback")),
+        _KerasHooks, (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback")),
     ),
 }
 
@@ -192,8 +190,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     hooks, places = _CLASSES[name]
     made = type(
-        name,
-        (hooks, _base(name, places)),
+        name, (hooks, _base(name, places)),
         {"__module__": __name__, "__qualname__": name, "__doc__": hooks.__doc__},
     )
     globals()[name] = made  # one class, which pickles by its name

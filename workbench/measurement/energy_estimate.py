@@ -94,8 +94,7 @@ def window_energy(steps: SensorUpdates, start_s: float, end_s: float) -> EnergyE
         between_j, variance = _between(steps, first, last, counted)
         energy = _Mixture(np.ones(1), np.array([between_j]), np.array([variance]))
         for edge_s, piece in (
-            (start_s, (start_s, steps.tick_s[first])),
-            (end_s, (steps.tick_s[last], end_s)),
+            (start_s, (start_s, steps.tick_s[first])), (end_s, (steps.tick_s[last], end_s)),
         ):
             cells = _supports(steps, edge_s - reach_s, edge_s + reach_s, counted)
             energy = energy + _conditional(cells, piece, ((), (edge_s,), _step_around(steps, edge_s)), steps)
@@ -120,8 +119,7 @@ class _Mixture:
     def __add__(self, other: _Mixture) -> _Mixture:
         """Of the sum of two independent quantities."""
         return _Mixture(
-            np.outer(self.weight, other.weight).ravel(),
-            np.add.outer(self.centre, other.centre).ravel(),
+            np.outer(self.weight, other.weight).ravel(), np.add.outer(self.centre, other.centre).ravel(),
             np.add.outer(self.variance, other.variance).ravel(),
         )
 

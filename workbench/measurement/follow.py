@@ -21,11 +21,7 @@ class Following:
     """
 
     def __init__(
-        self,
-        recorder: Recorder,
-        uuid: str,
-        from_s: float | None = None,
-        *,
+        self, recorder: Recorder, uuid: str, from_s: float | None = None, *,
         make: Callable[[], PeriodTracker] = PeriodTracker,
     ) -> None:
         self.recorder, self.uuid, self.tracker = recorder, uuid, make()

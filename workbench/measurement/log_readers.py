@@ -33,10 +33,7 @@ NVIDIA_SMI: Sources = {
     "power_w": (("power.draw.instant", 1.0), ("power.draw", 1.0), ("power.draw.average", 1.0)),
     "power_limit_w": (("enforced.power.limit", 1.0), ("power.limit", 1.0)),
     "sm_clock_mhz": (
-        ("clocks.current.sm", 1.0),
-        ("clocks.sm", 1.0),
-        ("clocks.current.graphics", 1.0),
-        ("clocks.gr", 1.0),
+        ("clocks.current.sm", 1.0), ("clocks.sm", 1.0), ("clocks.current.graphics", 1.0), ("clocks.gr", 1.0),
     ),
     "mem_clock_mhz": (("clocks.current.memory", 1.0), ("clocks.mem", 1.0)),
     "utilisation": (("utilization.gpu", 0.01),),

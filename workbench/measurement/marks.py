@@ -33,12 +33,7 @@ TOLD = struct.Struct(
     "<IIdd"
 )  # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
 KINDS = (
-    "step",
-    "optimizer",
-    "evaluation",
-    "checkpoint",
-    "epoch",
-    "phase",
+    "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase",
 )  # the second: a step that was seen, not told
 BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
 MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more

@@ -53,13 +53,8 @@ class Meter:
     """
 
     def __init__(
-        self,
-        devices: Sequence[Device],
-        recorder: Recorder | None = None,
-        *,
-        sync: bool = True,
-        zones: tuple[rapl.Zone, ...] | None = None,
-        why: str = "",
+        self, devices: Sequence[Device], recorder: Recorder | None = None, *, sync: bool = True,
+        zones: tuple[rapl.Zone, ...] | None = None, why: str = "",
     ) -> None:
         self.devices = tuple(devices)
         self.recorder = recorder
@@ -102,16 +97,8 @@ class Meter:
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple(device.locked() for device in self.devices)
         closed = Window(
-            window.label,
-            window.start_s,
-            window.opened,
-            end_s,
-            edges,
-            window.host_opened,
-            host,
-            locked,
-            window.notes + notes,
-            self._marked(window, end_s),
+            window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host, locked,
+            window.notes + notes, self._marked(window, end_s),
         )
         if self.recorder is not None:
             start_s = self._starts.pop(id(window), None)
@@ -182,15 +169,11 @@ class Meter:
         unix_s = getattr(self.clock, "unix_s", None)
         started = unix_s(window.start_s) if unix_s else time.time() - (time.monotonic() - window.start_s)
         return Measurement(
-            id=uuid_module.uuid4().hex[:12],
-            label=window.label,
-            started_unix_s=started,
-            time_s=seconds,
+            id=uuid_module.uuid4().hex[:12], label=window.label, started_unix_s=started, time_s=seconds,
             gpus=gpus,
             cpu_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "cpu", seconds),
             dram_energy_j=rapl.used_j(self.zones, window.host_opened, window.host_closed, "dram", seconds),
-            outcome=outcome,
-            notes=window.notes,
+            outcome=outcome, notes=window.notes,
         )
 
     def _gpu(self, number: int, window: Window) -> GpuMeasurement:
@@ -225,24 +208,15 @@ class Meter:
         power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]
         power = power[np.isfinite(power)]
         return GpuMeasurement(
-            name=device.name,
-            uuid=device.uuid,
-            energy_j=energy_j,
-            energy_uncertainty_j=uncertainty_j,
-            source=source,
-            simulated=device.simulated,
+            name=device.name, uuid=device.uuid, energy_j=energy_j, energy_uncertainty_j=uncertainty_j,
+            source=source, simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
-            peak_power_w=float(power.max()) if len(power) else None,
-            idle_share=_idle_share(status),
+            peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
             mean_utilisation=_mean(status["utilisation"]),
             setting=_setting(window, number, float(limits_w[-1]) if len(limits_w) else None),
             power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
-            sm_clock_mhz=_mean(status["sm_clock_mhz"]),
-            throttle_reasons=throttle_names(bits),
-            other_processes=others,
-            samples=len(inside),
-            gaps=missing,
-            notes=tuple(notes),
+            sm_clock_mhz=_mean(status["sm_clock_mhz"]), throttle_reasons=throttle_names(bits),
+            other_processes=others, samples=len(inside), gaps=missing, notes=tuple(notes),
         )
 
     def _energy(
@@ -576,17 +550,13 @@ def repeated(measurements: Sequence[Measurement]) -> Measurement:
         sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
         spread_j = float(stdtrit(n - 1, 0.975)) * sd_j / math.sqrt(n)
     return replace(
-        measurements[0],
-        time_s=float(times.mean()),
-        time_sd_s=float(times.std(ddof=1)),
+        measurements[0], time_s=float(times.mean()), time_sd_s=float(times.std(ddof=1)),
         gpus=tuple(
             _mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns)))
             for column in columns
         ),
-        energy_sd_j=sd_j,
-        cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
-        dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]),
-        repeats=n,
+        energy_sd_j=sd_j, cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
+        dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]), repeats=n,
         outcome=measurements[-1].outcome,
     )
 
@@ -599,15 +569,12 @@ def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeas
     means: dict[str, Any] = {name: _mean_of([getattr(run, name) for run in runs])
              for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}
     return replace(
-        runs[-1],
-        energy_j=energy_j,
+        runs[-1], energy_j=energy_j,
         energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j or 0.0),
         peak_power_w=max(peaks, default=None),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
         throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
-        samples=sum(run.samples for run in runs),
-        gaps=sum(run.gaps for run in runs),
-        **means,
+        samples=sum(run.samples for run in runs), gaps=sum(run.gaps for run in runs), **means,
     )
 
 

@@ -83,10 +83,7 @@ class Recorder:
         try:
             # A session of its own: the interrupt that stops a cell must not stop the sampling too.
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
@@ -103,9 +100,7 @@ class Recorder:
     def _start_stepped(self) -> None:
         clock: Any = self.clock
         self._sampler = sampler = Sampler(
-            self.devices,
-            self._ring,
-            clock,
+            self.devices, self._ring, clock,
             pause=lambda seconds: clock.show(min(clock() + seconds, sampler.horizon_s)),
         )
         sampler.start()

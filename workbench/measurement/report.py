@@ -174,15 +174,10 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
 
 def _row(gpu: GpuMeasurement) -> str:
     cells = (
-        gpu.name,
-        format_energy(gpu.energy_j, gpu.energy_uncertainty_j),
-        _unit(gpu.mean_power_w, "W"),
-        _unit(gpu.peak_power_w, "W"),
-        _unit(gpu.power_limit_w, "W"),
-        _unit(gpu.sm_clock_mhz, "MHz", 4),
+        gpu.name, format_energy(gpu.energy_j, gpu.energy_uncertainty_j), _unit(gpu.mean_power_w, "W"),
+        _unit(gpu.peak_power_w, "W"), _unit(gpu.power_limit_w, "W"), _unit(gpu.sm_clock_mhz, "MHz", 4),
         "" if gpu.idle_share is None else f"{100 * gpu.idle_share:.0f} %",
-        ", ".join(gpu.throttle_reasons) or "-",
-        gpu.source + (", simulated" if gpu.simulated else ""),
+        ", ".join(gpu.throttle_reasons) or "-", gpu.source + (", simulated" if gpu.simulated else ""),
     )
     return (
         "<tr>"
@@ -198,12 +193,8 @@ def _levels(found: IterationSummary | None) -> str:
     heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
     rows = [
         (
-            each.name,
-            str(each.count),
-            format_duration(each.each_s),
-            _unit(each.each_j, "J"),
-            format_duration(each.time_s),
-            _unit(each.energy_j, "J"),
+            each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"),
+            format_duration(each.time_s), _unit(each.energy_j, "J"),
         )
         for each in found.levels
     ]

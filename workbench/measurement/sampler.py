@@ -47,8 +47,7 @@ _WHOLE = struct.Struct(
     "@Q"
 )  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
 _ASKED, ASKED_AT = (
-    struct.Struct("@d"),
-    DEVICE.size,
+    struct.Struct("@d"), DEVICE.size,
 )  # the one number that readers write: between a device's state and its rows
 FASTEST_S = 0.005
 STARTING, RUNNING, LOST = 0, 1, 2
@@ -105,47 +104,20 @@ class Ring:
         at, head = self.base(device), self.head(device)
         s = sample
         ROW.pack_into(
-            self.map,
-            at + DEVICE_BYTES + head % self.capacity * ROW_BYTES,
-            s.time_s,
-            tick_s,
-            s.energy_j,
-            power_tick_s,
-            tick_error_s,
-            s.power_w,
-            s.power_limit_w,
-            s.sm_clock_mhz,
-            s.mem_clock_mhz,
-            s.utilisation,
-            s.memory_utilisation,
-            s.temperature_c,
-            s.throttle,
+            self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, s.time_s, tick_s, s.energy_j,
+            power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
+            s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
         )
         _WHOLE.pack_into(self.map, at, head + 1)
 
     def write_state(
-        self,
-        device: int,
-        state: int,
-        edges: int,
-        update_s: float,
-        power_update_s: float,
-        error_s: float,
-        uuid: str,
-        why: str,
+        self, device: int, state: int, edges: int, update_s: float, power_update_s: float, error_s: float,
+        uuid: str, why: str,
     ) -> None:
         text = why.encode()[:191]
         DEVICE.pack_into(
-            self.map,
-            self.base(device),
-            self.head(device),
-            state,
-            edges,
-            update_s,
-            power_update_s,
-            error_s,
-            uuid.encode(),
-            text,
+            self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
+            uuid.encode(), text,
         )
 
     def state(self, device: int) -> tuple[int, int, float, float, float, str]:
@@ -282,13 +254,8 @@ class Sampler:
     ENOUGH = 3  # edges for a line
 
     def __init__(
-        self,
-        devices: Sequence[Device] | Mapping[int, Device],
-        ring: Ring,
-        clock: Clock,
-        *,
-        pause: Callable[[float], None],
-        slowest_s: float = 0.1,
+        self, devices: Sequence[Device] | Mapping[int, Device], ring: Ring, clock: Clock, *,
+        pause: Callable[[float], None], slowest_s: float = 0.1,
     ) -> None:
         self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
         # Of many GPUs, all whose step has passed are read in one wake-up, which costs more than the reading.
@@ -377,8 +344,7 @@ class Sampler:
         if watched.error:
             watched.error, watched.lost = "", False
             watched.refine_s, watched.refine_gap_s = (
-                sample.time_s,
-                0.25,
+                sample.time_s, 0.25,
             )  # its steps were not followed meanwhile
             self._report(watched)
         return sample
@@ -395,14 +361,8 @@ class Sampler:
         period_s = edges.period_s if edges.locked else math.nan
         error_s = edges.error_s(self._clock()) if edges.locked else math.nan
         self._ring.write_state(
-            watched.number,
-            state,
-            len(edges.edges),
-            period_s if watched.counts else math.nan,
-            period_s,
-            error_s,
-            watched.device.uuid,
-            watched.error,
+            watched.number, state, len(edges.edges), period_s if watched.counts else math.nan, period_s,
+            error_s, watched.device.uuid, watched.error,
         )
 
     # finding the steps

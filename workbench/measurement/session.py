@@ -168,10 +168,7 @@ def _back(way: lease.SettingLease) -> str:
 
 
 def keep(
-    measurement: Measurement,
-    window: Window,
-    recorder: Recorder | None,
-    store: Store,
+    measurement: Measurement, window: Window, recorder: Recorder | None, store: Store,
     iterations: pl.DataFrame | None = None,
 ) -> list[str]:
     """Store a measurement and its traces; returns sentences about what could not be stored.

@@ -115,35 +115,17 @@ _FIELDS = {  # of the record, by column
 }
 # What a row must tell. Any other column may be null.
 _NEEDED = (
-    "id",
-    "label",
-    "started_unix_s",
-    "time_s",
-    "source",
-    "simulated",
-    "outcome",
-    "repeats",
-    "gpus",
-    "notes",
+    "id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus", "notes",
     "schema_version",
 )
 _GPU_NEEDED = (
-    "name",
-    "uuid",
-    "source",
-    "simulated",
-    "setting",
-    "throttle_reasons",
-    "other_processes",
-    "samples",
-    "gaps",
-    "notes",
+    "name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes", "samples",
+    "gaps", "notes",
 )
 _COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
 _LATEST_UNIX_S = 1e11  # the year 5138
 _FAILURES = (
-    Exception,
-    pl.exceptions.PanicException,
+    Exception, pl.exceptions.PanicException,
 )  # Polars panics on some damaged files, and a panic is no Exception
 _TRACE = {**trace.SCHEMA, "uuid": pl.String()}
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
@@ -212,9 +194,7 @@ class Store:
         self._gone = False
 
     def save(
-        self,
-        measurement: Measurement,
-        traces: dict[str, pl.DataFrame] | None = None,
+        self, measurement: Measurement, traces: dict[str, pl.DataFrame] | None = None,
         iterations: pl.DataFrame | None = None,
     ) -> None:
         """Write a measurement, the trace of each GPU by UUID, and the frame of its iterations.

@@ -41,11 +41,7 @@ class HtmlPanel(LivePanel):
     _esm = module("base.js", "sheet.js")
 
     def __init__(
-        self,
-        name: str,
-        read: Callable[[], str],
-        seen: Callable[[], Hashable],
-        words: Callable[[], str],
+        self, name: str, read: Callable[[], str], seen: Callable[[], Hashable], words: Callable[[], str],
         sweep: Sweep | None = None,
     ) -> None:
         self.name, self._read, self._seen, self._words, self._sweep = name, read, seen, words, sweep
@@ -128,13 +124,9 @@ def log_html(log: pl.DataFrame) -> str:
         watts = None if not row["time_s"] or row["energy_j"] is None else row["energy_j"] / row["time_s"]
         limit_w = gpus[0]["power_limit_w"] if gpus else None
         words = (
-            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])),
-            row["label"],
-            row["outcome"],
-            format_duration(row["time_s"]),
-            format_energy(row["energy_j"], row["energy_uncertainty_j"]),
-            "" if watts is None else f"{watts:.0f} W",
-            "" if limit_w is None else f"{limit_w:.0f} W",
+            time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"],
+            format_duration(row["time_s"]), format_energy(row["energy_j"], row["energy_uncertainty_j"]),
+            "" if watts is None else f"{watts:.0f} W", "" if limit_w is None else f"{limit_w:.0f} W",
             " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
         )
         cells = "".join(

@@ -43,14 +43,8 @@ class Workbench:
     """
 
     def __init__(
-        self,
-        points: Any = None,
-        *,
-        job: Any = None,
-        run: Callable[[Any], object] | None = None,
-        store: Store | None = None,
-        log: Any = None,
-        live: bool | None = None,
+        self, points: Any = None, *, job: Any = None, run: Callable[[Any], object] | None = None,
+        store: Store | None = None, log: Any = None, live: bool | None = None,
     ) -> None:
         compared = cluster(log, live=live)  # it may refuse, and then nothing is held yet
         self._shown = DisplayHandle(live)
@@ -179,12 +173,8 @@ _open: Workbench | None = None
 
 
 def open_workbench(
-    points: Any = None,
-    *,
-    job: RecurringJob | JobStudy | Any = None,
-    run: Callable[[Any], object] | None = None,
-    store: Store | None = None,
-    log: Any = None,
+    points: Any = None, *, job: RecurringJob | JobStudy | Any = None,
+    run: Callable[[Any], object] | None = None, store: Store | None = None, log: Any = None,
     live: bool | None = None,
 ) -> Workbench:
     """The workbench of this kernel. Without arguments it is the one that is there already, as long as the

@@ -186,15 +186,8 @@ def _nothing(grid: SignalGrid) -> str:
 
 
 def _decide(
-    grid: SignalGrid,
-    views: list[SignalView],
-    periods_s: Any,
-    features: Any,
-    iteration: Any,
-    level: Any,
-    sure: bool,
-    best: int,
-    notes: tuple[str, ...],
+    grid: SignalGrid, views: list[SignalView], periods_s: Any, features: Any, iteration: Any, level: Any,
+    sure: bool, best: int, notes: tuple[str, ...],
 ) -> Periods:
     """Name the levels, and say how sure that is."""
     if iteration[best] < PARAMS.guess and level.max() < PARAMS.level:

@@ -119,9 +119,7 @@ def shape(
         )
         .sort("bin")
         .select(
-            ((pl.col("bin") + 0.5) / bins).alias("phase"),
-            "low_w",
-            pl.col("median_w").alias("power_w"),
+            ((pl.col("bin") + 0.5) / bins).alias("phase"), "low_w", pl.col("median_w").alias("power_w"),
             "high_w",
         )
     )
@@ -327,8 +325,7 @@ def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
     times, power = _readings(trace)
     low = np.concatenate([[False], power < threshold_w, [False]])
     down, up = (
-        np.flatnonzero(~low[:-1] & low[1:]),
-        np.flatnonzero(low[:-1] & ~low[1:]),
+        np.flatnonzero(~low[:-1] & low[1:]), np.flatnonzero(low[:-1] & ~low[1:]),
     )  # the first low reading, the first after the last
 
     def crossing(after: Array) -> Array:

@@ -47,8 +47,7 @@ SCHEMA = pl.Schema(
 SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
 SLIVER_S = 1e-6
 LONG, RARE = (
-    2.0,
-    0.2,
+    2.0, 0.2,
 )  # a marked iteration of so many usual lengths holds something else, if only so many are like that
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
@@ -106,10 +105,7 @@ def _framed(spans: Sequence[Span], traces: Sequence[pl.DataFrame]) -> pl.DataFra
 
 
 def iterations(
-    trace: pl.DataFrame,
-    periods: Periods,
-    *,
-    others: Iterable[pl.DataFrame] = (),
+    trace: pl.DataFrame, periods: Periods, *, others: Iterable[pl.DataFrame] = (),
     within_s: tuple[float, float] | None = None,
 ) -> pl.DataFrame:
     """The iterations of a trace, one row each, and what is none, in between.
@@ -207,11 +203,8 @@ def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
 
 
 def from_marks(
-    trace: pl.DataFrame | Sequence[pl.DataFrame],
-    marks_s: Sequence[float] | Marks,
-    *,
-    phases: Sequence[Phase] = (),
-    within_s: tuple[float, float] | None = None,
+    trace: pl.DataFrame | Sequence[pl.DataFrame], marks_s: Sequence[float] | Marks, *,
+    phases: Sequence[Phase] = (), within_s: tuple[float, float] | None = None,
 ) -> pl.DataFrame:
     """The iterations between true marks, as a frame like that of `iterations`.
 
@@ -302,10 +295,7 @@ def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float
 
 
 def per_iteration(
-    frame: pl.DataFrame,
-    *,
-    source: str = "detected",
-    periods: Periods | None = None,
+    frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None,
     own_error_j: float | None = None,
 ) -> IterationSummary:
     """What one iteration takes and costs: means over the iterations of a frame, with 95 % intervals.
@@ -407,10 +397,7 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
         share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
         costs.append(
             _cost(
-                "cycle",
-                count,
-                share * whole_s,
-                None if whole_j is None else share * whole_j,
+                "cycle", count, share * whole_s, None if whole_j is None else share * whole_j,
                 share * total / count,
             )
         )

@@ -223,8 +223,7 @@ class PeriodTracker:
     ) -> None:
         """Forget what came before a time, and look for a rhythm in what comes after it."""
         self._search, self._locked = (
-            Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s),
-            None,
+            Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s), None,
         )
         self._returned, self._returned_s = 0, -math.inf
         self._aways, self._away_count = (), 0
@@ -279,14 +278,7 @@ class PeriodTracker:
         from_s = float(rows["time_s"][0])
         self._set(
             _Locked(
-                lock,
-                found,
-                level.seconds,
-                step_s,
-                from_s,
-                now_s,
-                now_s,
-                now_s,
+                lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s,
                 now_s + max(now_s - from_s, 5.0),
             ),
             now_s,

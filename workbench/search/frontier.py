@@ -121,12 +121,8 @@ def pool(points: pl.DataFrame, *, by: Sequence[str] | None = None) -> pl.DataFra
     made = {"time_s", "energy_j", "time_sd_s", "energy_sd_j", "repeats"}
     rest = [pl.col(name).first() for name in points.columns if name not in {*keys, *made}]
     grouped = points.group_by(keys, maintain_order=True).agg(
-        pl.col("time_s").mean(),
-        pl.col("energy_j").mean(),
-        _error(points, "time_s", "time_sd_s"),
-        _error(points, "energy_j", "energy_sd_j"),
-        pl.len().cast(pl.Int64).alias("repeats"),
-        *rest,
+        pl.col("time_s").mean(), pl.col("energy_j").mean(), _error(points, "time_s", "time_sd_s"),
+        _error(points, "energy_j", "energy_sd_j"), pl.len().cast(pl.Int64).alias("repeats"), *rest,
     )
     return grouped.select([*[name for name in points.columns if name in grouped.columns],
                            *[name for name in grouped.columns if name not in points.columns]])
@@ -228,12 +224,8 @@ def best(front: pl.DataFrame, objective: Objective) -> int:
 
 
 def least_energy(
-    front: pl.DataFrame,
-    *,
-    max_time_s: float = math.inf,
-    max_power_w: float = math.inf,
-    reference_time_s: float | None = None,
-    max_slowdown: float | None = None,
+    front: pl.DataFrame, *, max_time_s: float = math.inf, max_power_w: float = math.inf,
+    reference_time_s: float | None = None, max_slowdown: float | None = None,
 ) -> int:
     """Row of least energy among those within all bounds; mean power is energy over time.
 
@@ -367,10 +359,7 @@ def between(convex: pl.DataFrame, time_s: float) -> HullMix:
     second = max(1, int(np.searchsorted(times, time_s, side="right")))
     share = float((time_s - times[second - 1]) / (times[second] - times[second - 1]))
     return HullMix(
-        second - 1,
-        second,
-        share,
-        time_s,
+        second - 1, second, share, time_s,
         float(energies[second - 1] + share * (energies[second] - energies[second - 1])),
     )
 

@@ -78,8 +78,7 @@ class SettingSpace:
                     each.power_limit_w is not None and abs(each.power_limit_w - setting.power_limit_w) <= 1.0
                 )
                 if near and (each.sm_clock_mhz, each.mem_clock_mhz) == (
-                    setting.sm_clock_mhz,
-                    setting.mem_clock_mhz,
+                    setting.sm_clock_mhz, setting.mem_clock_mhz,
                 ):
                     return row
         raise UsageError(
@@ -133,11 +132,7 @@ def space_of(
 
 
 def space_from(
-    limits: Limits,
-    over: Over = "clocks",
-    *,
-    can_lock_memory: bool = True,
-    step_w: float | None = None,
+    limits: Limits, over: Over = "clocks", *, can_lock_memory: bool = True, step_w: float | None = None,
     most_sm_clocks: int = 160,
 ) -> SettingSpace:
     """The settings that a device takes.
@@ -184,8 +179,7 @@ def space_from(
             Setting(power_limit_w=each) for each in caps[1:]
         ]  # the default limit is the reference again
     return SettingSpace(
-        tuple(settings),
-        settings[0],
+        tuple(settings), settings[0],
         limits.default_power_limit_w
         if limits.default_power_limit_w is not None
         else limits.max_power_limit_w,

@@ -313,12 +313,8 @@ def words(chosen: Configuration) -> str:
 
 
 def choose(
-    frame: pl.DataFrame,
-    *,
-    eta: float | None = None,
-    max_slowdown: float | None = None,
-    default: Configuration | None = None,
-    max_power_w: float | None = None,
+    frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None,
+    default: Configuration | None = None, max_power_w: float | None = None,
 ) -> Configuration:
     """The configuration of a frame that is best for eta, or of least energy, within a slowdown against the
     default (0.05 is 5 %).

@@ -49,20 +49,10 @@ last: Shared | None = None  # what is known of the latest comparison, also of on
 
 
 def share(
-    *jobs: Work | Sequence[Work],
-    gpu: int | str = 0,
-    bound: float = 1.2,
-    seconds: float = 10.0,
-    rounds: int = 2,
-    until: str = "end",
-    watch: bool = True,
-    watch_s: float = 60.0,
-    on_break: str | OnBreak = "stop",
-    labels: Sequence[str] | None = None,
-    start_s: float = 300.0,
-    grace_s: float = GRACE_S,
-    keep: bool = True,
-    say: Say | None = print,
+    *jobs: Work | Sequence[Work], gpu: int | str = 0, bound: float = 1.2, seconds: float = 10.0,
+    rounds: int = 2, until: str = "end", watch: bool = True, watch_s: float = 60.0,
+    on_break: str | OnBreak = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
+    grace_s: float = GRACE_S, keep: bool = True, say: Say | None = print,
 ) -> Shared:
     """Measure two to four jobs on one GPU, each alone and all together, and say whether they should share it.
 
@@ -129,8 +119,7 @@ def _environment(gpu: int | str, uuid: str) -> dict[str, str]:
     or is visible.
     """
     asked, visible = (
-        str(gpu).strip(),
-        [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")],
+        str(gpu).strip(), [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")],
     )
     if asked.isdigit() and int(asked) < len(visible):
         asked = visible[int(asked)]
@@ -220,20 +209,11 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
 
 
 def _check(
-    bound: float,
-    seconds: float,
-    rounds: int,
-    until: str,
-    watch_s: float,
-    on_break: str | OnBreak,
-    start_s: float,
-    grace_s: float,
+    bound: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak,
+    start_s: float, grace_s: float,
 ) -> None:
     for name, value in (
-        ("bound", bound),
-        ("seconds", seconds),
-        ("watch_s", watch_s),
-        ("start_s", start_s),
+        ("bound", bound), ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s),
         ("grace_s", grace_s),
     ):
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
@@ -245,10 +225,7 @@ def _check(
             f"bound {bound:g}: give how much longer an iteration may take, above 1; 1.2 allows 20 % more"
         )
     for name, value in (
-        ("seconds", seconds),
-        ("watch_s", watch_s),
-        ("start_s", start_s),
-        ("grace_s", grace_s),
+        ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s),
     ):
         if not 0.0 < value < float("inf"):
             raise UsageError(f"{name}={value:g}: give a positive number of seconds")

@@ -111,8 +111,7 @@ class JobProcess:
         self._guardian, self._writer = guardian, writer
         self._read, self._rest = 0, b""
         self._steps: tuple[dict[int, array[float]], ...] = (
-            {},
-            {},
+            {}, {},
         )  # ends of iterations by process: told, and seen in an optimizer
         self._phases: list[tuple[str, float, float]] = []
         self._begun: set[tuple[int, float]] = set()  # phases that have not ended: whose, since when
@@ -158,12 +157,8 @@ class JobProcess:
             # A session of its own: the interrupt that ends the comparison reaches it in order, through
             # `stop`.
             self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                start_new_session=True,
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                env=self._environment, start_new_session=True,
             )
         if self._guardian is not None:
             self._guardian.began(self.pid)

@@ -32,13 +32,8 @@ def act(arguments: argparse.Namespace) -> int:
     interrupted = False
     try:
         sharing.share(
-            *arguments.jobs,
-            gpu=arguments.gpu,
-            bound=1.0 + arguments.max_slowdown / 100,
-            seconds=arguments.seconds,
-            rounds=arguments.rounds,
-            until=arguments.until,
-            watch=arguments.watch,
+            *arguments.jobs, gpu=arguments.gpu, bound=1.0 + arguments.max_slowdown / 100,
+            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until, watch=arguments.watch,
             on_break=arguments.on_break,
             say=lambda words: print(f"workbench: {words}", file=sys.stderr, flush=True),
         )

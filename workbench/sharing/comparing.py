@@ -167,8 +167,7 @@ def compare(
         ),
         progress=ask(lambda s: sum(_iteration_s(s[job], job) / _iteration_s(s[-1], job) for job in jobs)),
         together_w=ask(lambda s: s[-1].energy_j.sum() / s[-1].seconds.sum()),
-        board_j=float(together.energy_j.sum()),
-        parts_j=tuple(parts),
+        board_j=float(together.energy_j.sum()), parts_j=tuple(parts),
     )
 
 
@@ -279,10 +278,7 @@ def pooled(stages: Sequence[Stage]) -> Stage:
     error_j = math.sqrt(sum((stage.energy_error * float(stage.energy_j.sum())) ** 2 for stage in stages))
     errors = tuple(max(each) for each in zip_longest(*(stage.count_error for stage in stages), fillvalue=0.0))
     return Stage(
-        stages[0].members,
-        np.concatenate([stage.seconds for stage in stages]),
+        stages[0].members, np.concatenate([stage.seconds for stage in stages]),
         np.concatenate([stage.energy_j for stage in stages]),
-        np.concatenate([stage.count for stage in stages]),
-        error_j / whole_j if whole_j > 0 else 0.0,
-        errors,
+        np.concatenate([stage.count for stage in stages]), error_j / whole_j if whole_j > 0 else 0.0, errors,
     )

@@ -44,9 +44,7 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
 
     out = [
         _words(
-            LEFT,
-            12,
-            "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
+            LEFT, 12, "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
             "start",
         )
     ]

@@ -100,13 +100,8 @@ class JobReaper:
         }  # it is nobody's job
         words = [sys.executable, "-I", "-S", os.path.abspath(__file__), directory, str(os.getpid())]
         self._process = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=environment, cwd="/", start_new_session=True,
         )
 
     @property

@@ -166,23 +166,15 @@ def _points(each: ConfidenceInterval) -> str:
 
 def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     heads = (
-        "job",
-        "alone",
-        "together",
-        "slowdown",
-        "energy alone",
-        "attributed together",
-        "part of the board",
-        "GPU memory",
-        "ended",
+        "job", "alone", "together", "slowdown", "energy alone", "attributed together", "part of the board",
+        "GPU memory", "ended",
     )
     rows = []
     for number, job in enumerate(shared.jobs):
         cells = [""] * 6
         if (found := shared.comparison) is not None:
             cells = [
-                _time(found.alone_s[number]),
-                _time(found.together_s[number]),
+                _time(found.alone_s[number]), _time(found.together_s[number]),
                 f"{_percent(found.slowdown[number].value - 1)} ± {_points(found.slowdown[number])}",
                 format_energy(found.alone_j[number].value, found.alone_j[number].error),
                 format_energy(found.attributed_j[number].value, found.attributed_j[number].error),
@@ -298,17 +290,8 @@ def as_dict(shared: Shared) -> dict[str, Any]:
         **{
             name: getattr(shared, name)
             for name in (
-                "gpu",
-                "uuid",
-                "simulated",
-                "mode",
-                "decision",
-                "verdict",
-                "bound",
-                "idle_w",
-                "memory_used_bytes",
-                "memory_bytes",
-                "watched",
+                "gpu", "uuid", "simulated", "mode", "decision", "verdict", "bound", "idle_w",
+                "memory_used_bytes", "memory_bytes", "watched",
             )
         },
         "jobs": jobs,

@@ -69,11 +69,8 @@ class SharingRun(Stages):
     def _shared(self, board: object = None, last_s: float | None = None) -> Shared:
         jobs = tuple(
             SharedJob(
-                child.label,
-                child.words,
-                "hung" if number in self.hung else child.outcome(),
-                self.memory.get(number),
-                str(child.log),
+                child.label, child.words, "hung" if number in self.hung else child.outcome(),
+                self.memory.get(number), str(child.log),
                 child.source or ("power" if number in self.watcher.rhythms else ""),
             )
             for number, child in enumerate(self.children)

@@ -78,21 +78,11 @@ class Stages:
     """
 
     def __init__(
-        self,
-        device: NvmlDevice,
-        meter: Meter,
-        children: Sequence[JobProcess],
-        plan: SharingPlan,
-        mode: str,
+        self, device: NvmlDevice, meter: Meter, children: Sequence[JobProcess], plan: SharingPlan, mode: str,
         say: Say,
     ) -> None:
         self.device, self.meter, self.children, self.plan, self.mode, self.say = (
-            device,
-            meter,
-            list(children),
-            plan,
-            mode,
-            say,
+            device, meter, list(children), plan, mode, say,
         )
         self.watcher = Watcher(meter, children)
         self.clock = meter.clock
@@ -284,8 +274,7 @@ class Stages:
         if usual_s is None or self.children[job].count() >= MOST:
             return None
         since = [
-            float(steps[-1]),
-            *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s()),
+            float(steps[-1]), *(float(self.watcher.at(end)) for _, _, end in self.children[job].phases_s()),
         ]
         silent_s = self.clock() - max(*since, float(self.watcher.at(self.children[job].resumed_s)))
         limit_s = max(HANG_S * self.scale, HANG_STEPS * usual_s)

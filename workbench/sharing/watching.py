@@ -155,8 +155,7 @@ class Watcher:
         for job in unmarked:
             rhythm = self._rhythm(job, interval)
             require_distinct(
-                self.children[job].label,
-                rhythm.seconds,
+                self.children[job].label, rhythm.seconds,
                 [(self.children[other].label, each) for other, each in found.items()],
             )
             count[:, job], error[job] = np.diff(borders) / rhythm.seconds, rhythm.relative_error

@@ -78,13 +78,8 @@ def activity(card: Card, mix: KernelMix, load: Load | SelfSettling | None, point
     active = 0.35 + 0.65 * bound
     pipes = computing * (0.3 + 0.6 * hunger)
     return Activity(
-        active,
-        mix.occupancy * active,
-        pipes * mix.tensor,
-        pipes * mix.fp64,
-        pipes * mix.fp32,
-        pipes * mix.fp16,
-        min(1.0, 0.92 * moving + 0.10 * computing),
+        active, mix.occupancy * active, pipes * mix.tensor, pipes * mix.fp64, pipes * mix.fp32,
+        pipes * mix.fp16, min(1.0, 0.92 * moving + 0.10 * computing),
     )
 
 

@@ -17,13 +17,7 @@ from typing import NamedTuple
 SINCE = 9  # the first architecture, as NVML numbers them, whose driver tells its counters (GPM): Hopper
 REASONS = 0x7FF  # the bits of a segment's `reasons` that are NVML's
 SHARES = (
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "fp64_active",
-    "fp32_active",
-    "fp16_active",
-    "dram_active",
+    "sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active",
 )
 _STEPS, _TRAFFIC_AT, _SHARES_AT, _BITS = 127, 11, 15, 7
 _LEAST_MIB_PER_S = 8.0

@@ -47,48 +47,27 @@ class Family:
 
 FAMILIES = (
     Family(
-        "matmul-tensor",
-        (0.78, 0.98),
-        (0.8, 0.4),
-        (0.55, 1.25),
-        KernelMix(tensor=0.92, fp16=0.05, host_mib_per_s=16.0),
-        (0.12, 0.3),
+        "matmul-tensor", (0.78, 0.98), (0.8, 0.4), (0.55, 1.25),
+        KernelMix(tensor=0.92, fp16=0.05, host_mib_per_s=16.0), (0.12, 0.3),
     ),
     Family(
-        "matmul-fp32",
-        (0.85, 1.0),
-        (0.9, 0.5),
-        (0.35, 1.0),
-        KernelMix(fp32=0.95, host_mib_per_s=16.0),
+        "matmul-fp32", (0.85, 1.0), (0.9, 0.5), (0.35, 1.0), KernelMix(fp32=0.95, host_mib_per_s=16.0),
         (0.2, 0.5),
     ),
     Family(
-        "stream",
-        (0.25, 0.03),
-        (0.75, 0.97),
-        (0.25, 0.7),
-        KernelMix(fp32=0.25, host_mib_per_s=64.0),
+        "stream", (0.25, 0.03), (0.75, 0.97), (0.25, 0.7), KernelMix(fp32=0.25, host_mib_per_s=64.0),
         (0.6, 0.95),
     ),
     Family(
-        "stencil",
-        (0.35, 0.65),
-        (0.95, 0.7),
-        (0.35, 0.9),
-        KernelMix(fp32=0.55, fp64=0.1, host_mib_per_s=128.0),
-        (0.4, 0.75),
+        "stencil", (0.35, 0.65), (0.95, 0.7), (0.35, 0.9),
+        KernelMix(fp32=0.55, fp64=0.1, host_mib_per_s=128.0), (0.4, 0.75),
     ),
     Family(
         "small", (0.15, 0.5), (0.15, 0.45), (0.12, 0.5), KernelMix(fp32=0.4, host_mib_per_s=32.0), (0.1, 0.4)
     ),
     Family(
-        "mixed",
-        (0.35, 0.9),
-        (0.45, 0.75),
-        (0.4, 1.25),
-        KernelMix(tensor=0.5, fp32=0.2, fp16=0.1, host_mib_per_s=1024.0),
-        (0.25, 0.5),
-        20,
+        "mixed", (0.35, 0.9), (0.45, 0.75), (0.4, 1.25),
+        KernelMix(tensor=0.5, fp32=0.2, fp16=0.1, host_mib_per_s=1024.0), (0.25, 0.5), 20,
     ),
 )
 
@@ -129,17 +108,8 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))
     return Workload(
-        key=name,
-        title=name,
-        network=name,
-        samples=1 << 30,
-        evaluation_samples=0,
-        default_batch_size=1,
-        batch_sizes=(1,),
-        fixed_bytes=1 << 30,
-        sample_bytes=0,
-        checkpoint_bytes=0,
-        phases=tuple(phases),
+        key=name, title=name, network=name, samples=1 << 30, evaluation_samples=0, default_batch_size=1,
+        batch_sizes=(1,), fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0, phases=tuple(phases),
         card=card.key,
     )
 

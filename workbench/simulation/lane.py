@@ -152,8 +152,7 @@ class Lane:
         around = self._look_around()
         if changed:
             self._crowd = (
-                *self._crowd,
-                (0, 0.0),
+                *self._crowd, (0, 0.0),
             )  # the job's own demand has changed: its stretch is worked out anew
             self._look_around()
         return changed or around
@@ -191,24 +190,12 @@ class Lane:
         knobs = self._knobs(start_s)
         resident = operate(self.card, None, **knobs)
         pause = (
-            tenants.RESIDENT_S,
-            resident.power_w,
-            resident.sm_clock_mhz,
-            resident.mem_clock_mhz,
-            0.0,
-            0.0,
-            0,
+            tenants.RESIDENT_S, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0,
         )
         self._note(start_s, plan, TimelineStretch(self._until_s, *pause[1:]))
         if self._slot is not None:
             tenants.write(
-                state,
-                self.gpu,
-                self._slot,
-                self._token,
-                self.memory_bytes,
-                self._demand(knobs),
-                self._rows,
+                state, self.gpu, self._slot, self._token, self.memory_bytes, self._demand(knobs), self._rows,
                 self._until_s,
             )
         if self._others(start_s - tenants.RESIDENT_S):

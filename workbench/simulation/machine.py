@@ -118,14 +118,8 @@ class Machine:
 
 
 def create(
-    cards: str | Sequence[str],
-    path: str | os.PathLike[str],
-    *,
-    stepped: bool = False,
-    scale: float = 1.0,
-    latency_s: float = 0.0,
-    privileged: bool = True,
-    seed: int | None = None,
+    cards: str | Sequence[str], path: str | os.PathLike[str], *, stepped: bool = False, scale: float = 1.0,
+    latency_s: float = 0.0, privileged: bool = True, seed: int | None = None,
 ) -> Path:
     """Write the file of a new machine with these cards, idle since its time 0; returns where, as `path` may
     have no space.
@@ -229,13 +223,8 @@ def idle(card: Card) -> tuple[float, int, int, float, float, int]:
 
 
 def simulate(
-    cards: str | Sequence[str],
-    *,
-    stepped: bool = False,
-    scale: float = 1.0,
-    latency_s: float = 0.0,
-    privileged: bool = True,
-    seed: int | None = None,
+    cards: str | Sequence[str], *, stepped: bool = False, scale: float = 1.0, latency_s: float = 0.0,
+    privileged: bool = True, seed: int | None = None,
 ) -> Machine:
     """A new simulated machine, in this process and, through the environment, in its children. See
     `create`.

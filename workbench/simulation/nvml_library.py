@@ -270,8 +270,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlDeviceGetCudaComputeCapability(self, gpu: int, major: Any, minor: Any) -> int:
         major._obj.value, minor._obj.value = (
-            self.state.card(gpu, "cc_major"),
-            self.state.card(gpu, "cc_minor"),
+            self.state.card(gpu, "cc_major"), self.state.card(gpu, "cc_minor"),
         )
         return OK
 

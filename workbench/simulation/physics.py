@@ -118,13 +118,8 @@ class SelfSettling(Hashable, Protocol):
     """What knows by itself where a card settles under it, such as what was measured (`tables.Measured`)."""
 
     def operate(
-        self,
-        card: Card,
-        *,
-        power_limit_w: float,
-        max_sm_clock_mhz: int | None = None,
-        min_sm_clock_mhz: int | None = None,
-        mem_clock_mhz: int | None = None,
+        self, card: Card, *, power_limit_w: float, max_sm_clock_mhz: int | None = None,
+        min_sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
     ) -> OperatingPoint:
         """As the function of that name; `stretch` is relative to this work's own reference and may be
         below 1.
@@ -133,12 +128,8 @@ class SelfSettling(Hashable, Protocol):
 
 @lru_cache(maxsize=65536)
 def operate(
-    card: Card,
-    load: Load | SelfSettling | None,
-    *,
-    power_limit_w: float,
-    max_sm_clock_mhz: int | None = None,
-    min_sm_clock_mhz: int | None = None,
+    card: Card, load: Load | SelfSettling | None, *, power_limit_w: float,
+    max_sm_clock_mhz: int | None = None, min_sm_clock_mhz: int | None = None,
     mem_clock_mhz: int | None = None,
 ) -> OperatingPoint:
     """Where the card settles under a load; without one (`None`) it waits in a gap.
@@ -156,11 +147,8 @@ def operate(
     """
     if load is not None and not isinstance(load, Load):
         return load.operate(
-            card,
-            power_limit_w=power_limit_w,
-            max_sm_clock_mhz=max_sm_clock_mhz,
-            min_sm_clock_mhz=min_sm_clock_mhz,
-            mem_clock_mhz=mem_clock_mhz,
+            card, power_limit_w=power_limit_w, max_sm_clock_mhz=max_sm_clock_mhz,
+            min_sm_clock_mhz=min_sm_clock_mhz, mem_clock_mhz=mem_clock_mhz,
         )
     memory = memory_index(card, mem_clock_mhz, min_sm_clock_mhz)
     mem_clock = card.mem_clocks_mhz[memory]

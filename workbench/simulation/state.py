@@ -100,8 +100,7 @@ CARD = {
     "power_scope": (404, "I"),  # the NVML scope that the power fields answer in: 0 the GPU, 1 its module
     "counter_lag_s": (408, "d"),
     "mem_top_sm": (
-        416,
-        "8I",
+        416, "8I",
     ),  # the highest and the lowest SM clock that go with each memory clock; 0: all do
     "mem_low_sm": (448, "8I"),
 }
@@ -141,18 +140,8 @@ GPU_BYTES = RING_AT + RING * SEGMENT.size
 TENANT_SLOTS, TENANT_BYTES = 8, 128 + 4096 * 40
 
 ABILITIES = (
-    "power",
-    "instant_field",
-    "average_field",
-    "energy",
-    "power_limit",
-    "set_power_limit",
-    "sm_lock",
-    "mem_lock",
-    "utilisation",
-    "clocks",
-    "processes",
-    "samples",
+    "power", "instant_field", "average_field", "energy", "power_limit", "set_power_limit", "sm_lock",
+    "mem_lock", "utilisation", "clocks", "processes", "samples",
 )
 
 _START = struct.Struct("<d")  # of a segment: most looks need no more
@@ -345,11 +334,8 @@ class MachineState:
             base, now = self._base(gpu), self.now_s()
             if now >= self.control(gpu, "effective_from_s"):
                 for old, new in (
-                    ("was_limit_w", "limit_w"),
-                    ("was_sm_min", "lock_sm_min"),
-                    ("was_sm_max", "lock_sm_max"),
-                    ("was_mem_min", "lock_mem_min"),
-                    ("was_mem_max", "lock_mem_max"),
+                    ("was_limit_w", "limit_w"), ("was_sm_min", "lock_sm_min"), ("was_sm_max", "lock_sm_max"),
+                    ("was_mem_min", "lock_mem_min"), ("was_mem_max", "lock_mem_max"),
                 ):
                     self._write(CONTROL[old], base, self._read(CONTROL[new], base))
             for name, value in values.items():
@@ -377,10 +363,7 @@ class MachineState:
     # the power timeline
 
     def publish(
-        self,
-        gpu: int,
-        start_s: float,
-        plan: Sequence[tuple[float, float, int, int, float, float, int]],
+        self, gpu: int, start_s: float, plan: Sequence[tuple[float, float, int, int, float, float, int]],
         tail: tuple[float, int, int, float, float, int],
     ) -> None:
         """Replace everything after `start_s` by a plan and what follows it for ever.

@@ -160,14 +160,8 @@ def alone(state: MachineState, gpu: int) -> bool:
 
 
 def write(
-    state: MachineState,
-    gpu: int,
-    slot: int,
-    token: int,
-    memory_bytes: int,
-    demand: Demand,
-    rows: Sequence[TimelineStretch],
-    until_s: float,
+    state: MachineState, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand,
+    rows: Sequence[TimelineStretch], until_s: float,
 ) -> None:
     """Say what a job has queued, ends of stretches being the next one's start; what does not fit is made
     coarser.
@@ -199,12 +193,7 @@ def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant
         queued = _ROW.iter_unpack(state.get(at + _ROWS_AT, count * _ROW.size)) if rows else ()
         found.append(
             Tenant(
-                slot,
-                pid,
-                token,
-                memory,
-                Demand(u, mean_w, peak_w, resident_w),
-                until_s,
+                slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s,
                 tuple(map(TimelineStretch._make, queued)),
             )
         )
@@ -229,9 +218,7 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
         whole_s = sum(lengths) or 1.0
 
         def mean(
-            place: int,
-            group: Sequence[TimelineStretch] = group,
-            lengths: Sequence[float] = lengths,
+            place: int, group: Sequence[TimelineStretch] = group, lengths: Sequence[float] = lengths,
             whole_s: float = whole_s,
         ) -> float:
             return float(
@@ -327,11 +314,7 @@ class _JobMixture:
         moving = min(1.0, sum(row.memory_utilisation for row in rows))
         clocks = hungriest.sm_clock_mhz, hungriest.mem_clock_mhz
         return (
-            self.resident_w + max(power_w, 0.0),
-            *clocks,
-            min(max(used, 0.0), 1.0),
-            moving,
-            _reasons(rows),
+            self.resident_w + max(power_w, 0.0), *clocks, min(max(used, 0.0), 1.0), moving, _reasons(rows),
         )
 
 

@@ -82,21 +82,10 @@ class TrainingJob:
     """
 
     def __init__(
-        self,
-        workload: str | Workload,
-        batch_size: int | None = None,
-        *,
-        epochs: int = 1,
-        iterations: int | None = None,
-        gpu: int | Sequence[int] = 0,
-        machine: Machine | None = None,
-        evaluate: bool = True,
-        checkpoint_every: int | None = None,
-        checkpoint_s: float | None = None,
-        accumulate: int = 1,
-        variation: float | None = None,
-        grain_s: float = 0.0,
-        seed: int = 0,
+        self, workload: str | Workload, batch_size: int | None = None, *, epochs: int = 1,
+        iterations: int | None = None, gpu: int | Sequence[int] = 0, machine: Machine | None = None,
+        evaluate: bool = True, checkpoint_every: int | None = None, checkpoint_s: float | None = None,
+        accumulate: int = 1, variation: float | None = None, grain_s: float = 0.0, seed: int = 0,
     ) -> None:
         found = machine or attached()
         if found is None:
@@ -105,10 +94,8 @@ class TrainingJob:
         self.workload = workload if isinstance(workload, Workload) else named(workload)
         self.batch_size = self.workload.default_batch_size if batch_size is None else batch_size
         for name, value in (
-            ("batch_size", self.batch_size),
-            ("epochs", epochs),
-            ("iterations", 1 if iterations is None else iterations),
-            ("accumulate", accumulate),
+            ("batch_size", self.batch_size), ("epochs", epochs),
+            ("iterations", 1 if iterations is None else iterations), ("accumulate", accumulate),
         ):
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")

@@ -114,8 +114,7 @@ class Actuator:
         """
         left: list[str] = []
         for way in [
-            *self._holds,
-            *self._ways,
+            *self._holds, *self._ways,
         ]:  # a hold that was ours leaves alone what other programs have set since
             try:
                 if said := way.restore():

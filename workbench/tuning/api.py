@@ -90,16 +90,9 @@ class Tuning:
 
 
 def tune(
-    max_slowdown: float | None = 0.05,
-    *,
-    objective: str | Objective = "energy",
-    over: str = "both",
-    gpu: int | str | None = None,
-    progress: Callable[[], float] | None = None,
-    search: str = "model-guided",
-    model: Any = None,
-    label: str = "",
-    **options: Any,
+    max_slowdown: float | None = 0.05, *, objective: str | Objective = "energy", over: str = "both",
+    gpu: int | str | None = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
+    model: Any = None, label: str = "", **options: Any,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
@@ -127,13 +120,6 @@ def tune(
     check_objective(objective)
     check_options(over, search, options.get("watch", "model"), model, progress)
     return Tuning(
-        gpu,
-        max_slowdown=max_slowdown,
-        objective=objective,
-        over=over,
-        progress=progress,
-        search=search,
-        model=model,
-        label=label,
-        **options,
+        gpu, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search,
+        model=model, label=label, **options,
     )

@@ -40,21 +40,10 @@ class Core:
     """The part of a `Tuner` that every state needs: GPUs, probe, accounts, events and restoring."""
 
     def __init__(
-        self,
-        meter: Meter,
-        *,
-        uuids: Sequence[str] | None = None,
-        objective: str | Objective = "energy",
-        max_slowdown: float | None = 0.05,
-        over: str = "both",
-        search: str = "model-guided",
-        progress: Callable[[], float] | None = None,
-        model: Any = None,
-        watch: str = "model",
-        recheck: bool = True,
-        label: str = "",
-        seed: int = 0,
-        params: TunerParams = PARAMS,
+        self, meter: Meter, *, uuids: Sequence[str] | None = None, objective: str | Objective = "energy",
+        max_slowdown: float | None = 0.05, over: str = "both", search: str = "model-guided",
+        progress: Callable[[], float] | None = None, model: Any = None, watch: str = "model",
+        recheck: bool = True, label: str = "", seed: int = 0, params: TunerParams = PARAMS,
     ) -> None:
         self.params = params
         self._whole, self.clock = meter, meter.clock
@@ -321,14 +310,8 @@ class Core:
         named = self._space.reference if probe.setting == Setting() else probe.setting
         account = self.book.accounts[-1] if self.book.accounts and self._probe_kind != "baseline" else None
         self._table.add(
-            probe,
-            named,
-            self._probe_kind,
-            outcome,
-            reason,
-            at_s=self._probe_since_s - self.begun_s,
-            cost_s=self.clock() - self._probe_since_s,
-            account=account,
+            probe, named, self._probe_kind, outcome, reason, at_s=self._probe_since_s - self.begun_s,
+            cost_s=self.clock() - self._probe_since_s, account=account,
         )
 
     def _failed(self, why: str) -> None:
@@ -476,21 +459,9 @@ class Core:
                           "tells them at once",
             }.get(state, "the job ended before a setting was found")
         return TuningResult(
-            state,
-            self._held,
-            self.book.saved(),
-            self._settled_s,
-            self._settled_iterations,
-            self._source.name if self._source else "",
-            self._table.made,
-            self.book.spent_s,
-            self.book.spent_j,
-            self._retuned,
-            elapsed_s,
-            reason,
-            tuple(self._left),
-            tuple(self.events),
-            tuple(self._remarks),
+            state, self._held, self.book.saved(), self._settled_s, self._settled_iterations,
+            self._source.name if self._source else "", self._table.made, self.book.spent_s, self.book.spent_j,
+            self._retuned, elapsed_s, reason, tuple(self._left), tuple(self.events), tuple(self._remarks),
             any(device.simulated for device in self._whole.devices),
         )
 
@@ -505,39 +476,23 @@ class Core:
             period_s = self._found.iteration_s
         belief, current = self._belief, self.current
         return TuningView(
-            state=self.state,
-            words=self.words,
-            paused=self.paused,
-            label=self.label,
-            gpu=device.name if device else "",
-            uuid=device.uuid if device else "",
-            index=device.index if device else 0,
-            simulated=bool(device and device.simulated),
-            over=self.over,
-            objective=objective_name(self.objective),
-            max_slowdown=self.max_slowdown,
+            state=self.state, words=self.words, paused=self.paused, label=self.label,
+            gpu=device.name if device else "", uuid=device.uuid if device else "",
+            index=device.index if device else 0, simulated=bool(device and device.simulated), over=self.over,
+            objective=objective_name(self.objective), max_slowdown=self.max_slowdown,
             reference=self._space.reference if self._space is not None else Setting(),
-            current=belief.named(current) if belief is not None else current,
-            choice=self._choice,
+            current=belief.named(current) if belief is not None else current, choice=self._choice,
             belief=belief.frame if belief is not None and belief.search.probes.height else None,
-            probes=self._table.frame,
-            period_s=period_s,
-            period_uncertainty_s=uncertainty_s,
-            period_source=self._source.name if self._source else "",
-            elapsed_s=self.clock() - self.begun_s,
-            iterations=round(self.iterations),
-            spent_s=self.book.spent_s,
-            spent_j=self.book.spent_j,
+            probes=self._table.frame, period_s=period_s, period_uncertainty_s=uncertainty_s,
+            period_source=self._source.name if self._source else "", elapsed_s=self.clock() - self.begun_s,
+            iterations=round(self.iterations), spent_s=self.book.spent_s, spent_j=self.book.spent_j,
             saved_j=saved.energy_j if saved else None,
             saved_uncertainty_j=saved.uncertainty_j if saved else None,
             saved_share=saved.share if saved else None,
             saved_share_uncertainty=saved.share_uncertainty if saved else None,
             slowdown=saved.slowdown if saved else None,
-            slowdown_uncertainty=saved.slowdown_uncertainty if saved else None,
-            settled_s=self._settled_s,
-            settled_iterations=self._settled_iterations,
-            events=tuple(self.events),
-            refused=self.refused,
+            slowdown_uncertainty=saved.slowdown_uncertainty if saved else None, settled_s=self._settled_s,
+            settled_iterations=self._settled_iterations, events=tuple(self.events), refused=self.refused,
             model=self.model_words,
         )
 

@@ -106,19 +106,11 @@ class IterationDetector:
     """
 
     def __init__(
-        self,
-        recorder: Recorder,
-        devices: Sequence[Device],
-        marks: MarkSource,
-        counter: Counter | None,
+        self, recorder: Recorder, devices: Sequence[Device], marks: MarkSource, counter: Counter | None,
         from_s: float,
     ) -> None:
         self._recorder, self._devices, self._marks, self._counter, self.from_s = (
-            recorder,
-            tuple(devices),
-            marks,
-            counter,
-            from_s,
+            recorder, tuple(devices), marks, counter, from_s,
         )
         self._following: Following | None = None
         self._uuid = devices[0].uuid

@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 
 LOAD = ("gpu_utilisation", "memory_utilisation", "power_share", "sm_clock_ratio", "mem_clock_ratio")
 COUNTERS = (
-    "sm_active",
-    "sm_occupancy",
-    "tensor_active",
-    "fp64_active",
-    "fp32_active",
-    "fp16_active",
-    "dram_active",
+    "sm_active", "sm_occupancy", "tensor_active", "fp64_active", "fp32_active", "fp16_active", "dram_active",
 )
 TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
 NAMES = (*COUNTERS, *TRAFFIC, *LOAD)
@@ -81,14 +75,12 @@ def sources(device: Device) -> tuple[Capability, ...]:
 def _sources(device: Device, program: str, number: int) -> tuple[Capability, ...]:
     reason = _no_counters(device)
     found = [
-        Capability("gpm", not reason, reason),
-        Capability("dcgm", number >= 0, program if number < 0 else ""),
+        Capability("gpm", not reason, reason), Capability("dcgm", number >= 0, program if number < 0 else ""),
     ]
     told = [name for name in ("utilisation", "power", "energy", "sm_clock") if device.can(name)]
     found.append(
         Capability(
-            "nvml",
-            bool(told),
+            "nvml", bool(told),
             "" if told else f"{device.name} tells neither utilisation nor power nor clocks",
         )
     )

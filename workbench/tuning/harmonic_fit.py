@@ -98,14 +98,8 @@ def readings(rows: Array) -> tuple[Array, Array]:
 
 
 def timed(
-    time_s: Array,
-    power_w: Array,
-    guess_s: float,
-    *,
-    low: float = 0.9,
-    high: float = 1.6,
-    sd: float = PARAMS.guess_sd,
-    variation: float = PARAMS.variation,
+    time_s: Array, power_w: Array, guess_s: float, *, low: float = 0.9, high: float = 1.6,
+    sd: float = PARAMS.guess_sd, variation: float = PARAMS.variation,
 ) -> Timed | None:
     """The length of an iteration in readings; None where too few are there or none repeats.
 

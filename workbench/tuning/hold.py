@@ -139,12 +139,8 @@ class Holding(Choosing):
         whole = max(round(pool.iterations), 1)
         scale = whole / pool.iterations
         belief.tell(
-            stretch.setting,
-            whole,
-            scale * pool.time_s,
-            scale * pool.energy_j,
-            scale * math.sqrt(pool.variance_j),
-            math.sqrt(pool.variance_s / whole),
+            stretch.setting, whole, scale * pool.time_s, scale * pool.energy_j,
+            scale * math.sqrt(pool.variance_j), math.sqrt(pool.variance_s / whole),
         )
         self._pool, self._steer_s = pool.next(), -math.inf
 

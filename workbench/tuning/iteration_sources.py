@@ -264,13 +264,8 @@ class Trace:
         if len(time_s) < harmonic_fit.PARAMS.least_readings or time_s[-1] < from_s + 0.6 * (to_s - from_s):
             return None
         found = harmonic_fit.timed(
-            time_s,
-            power_w,
-            guess.seconds,
-            low=guess.least_s / guess.seconds,
-            high=guess.most_s / guess.seconds,
-            sd=max(guess.sd, 0.02),
-            variation=self.variation,
+            time_s, power_w, guess.seconds, low=guess.least_s / guess.seconds,
+            high=guess.most_s / guess.seconds, sd=max(guess.sd, 0.02), variation=self.variation,
         )
         if found is None:
             return None
@@ -317,11 +312,7 @@ class Rate:
         self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan
     ) -> None:
         self._recorder, self._uuid, self.busy, self.clock_mhz, self._mem_clock_mhz = (
-            recorder,
-            uuid,
-            busy,
-            clock_mhz,
-            mem_clock_mhz,
+            recorder, uuid, busy, clock_mhz, mem_clock_mhz,
         )
 
     @property
@@ -404,9 +395,7 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
         found.append(
             Count(
-                whole,
-                float(moments[first]),
-                float(moments[last]),
+                whole, float(moments[first]), float(moments[last]),
                 max(spread, PARAMS.least_sd * time_s / whole),
             )
         )

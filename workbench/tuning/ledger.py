@@ -92,15 +92,8 @@ class SavingsLedger:
         self.begin(math.nan)
 
     def cut(
-        self,
-        to_s: float,
-        kind: str,
-        source: IterationSource | None,
-        setting: Setting,
-        guess: Guess,
-        *,
-        count_from_s: float = -math.inf,
-        known: Reading | Count | None = None,
+        self, to_s: float, kind: str, source: IterationSource | None, setting: Setting, guess: Guess, *,
+        count_from_s: float = -math.inf, known: Reading | Count | None = None,
     ) -> None:
         """Everything up to a time was one stretch."""
         if source is None or not to_s > self.cursor_s:

@@ -61,8 +61,7 @@ def check_options(
     from ..search.clocks.make import NAMES
 
     allowed = (
-        ("over", over, ("power", "clocks", "both")),
-        ("search", search, NAMES),
+        ("over", over, ("power", "clocks", "both")), ("search", search, NAMES),
         ("watch", watch, ("model", "gpoeo")),
     )
     for what, value, known in allowed:

@@ -35,16 +35,8 @@ class SettingPosterior:
     """
 
     def __init__(
-        self,
-        name: str,
-        space: SettingSpace,
-        objective: Objective,
-        max_slowdown: float | None,
-        *,
-        prior: Any = None,
-        gpus: int = 1,
-        update_s: float = 0.1,
-        wait_share: float | None = None,
+        self, name: str, space: SettingSpace, objective: Objective, max_slowdown: float | None, *,
+        prior: Any = None, gpus: int = 1, update_s: float = 0.1, wait_share: float | None = None,
         seed: int = 0,
     ) -> None:
         from ..search.clocks.make import make_search
@@ -62,16 +54,8 @@ class SettingPosterior:
             "seed": seed,
         }
         self.search: ClockSearch = make_search(
-            name,
-            space,
-            objective,
-            max_slowdown,
-            prior=prior,
-            counter_update_s=update_s,
-            gpus=gpus,
-            wait_share=wait_share,
-            learns_later=True,
-            rng=np.random.default_rng(seed),
+            name, space, objective, max_slowdown, prior=prior, counter_update_s=update_s, gpus=gpus,
+            wait_share=wait_share, learns_later=True, rng=np.random.default_rng(seed),
         )
         self.name = name
         self._told: list[tuple[Any, ...]] = []
@@ -93,12 +77,7 @@ class SettingPosterior:
         return self.space.reference if setting == Setting() else setting
 
     def tell(
-        self,
-        setting: Setting,
-        iterations: int,
-        time_s: float,
-        energy_j: float,
-        uncertainty_j: float,
+        self, setting: Setting, iterations: int, time_s: float, energy_j: float, uncertainty_j: float,
         sd_s: float | None,
     ) -> None:
         """Report a measurement of a setting to the search."""
@@ -110,11 +89,7 @@ class SettingPosterior:
         """A probe."""
         uncertainty_j = reading.energy_uncertainty_j
         self.tell(
-            reading.setting,
-            reading.iterations,
-            reading.time_s,
-            reading.energy_j,
-            uncertainty_j,
+            reading.setting, reading.iterations, reading.time_s, reading.energy_j, uncertainty_j,
             reading.iteration_sd_s,
         )
 
@@ -143,13 +118,8 @@ class SettingPosterior:
         energy_sd = self._of(setting, "energy_sd")
         named, visited = self.named(setting), self.visited(setting)
         return Choice(
-            named,
-            time_ratio,
-            energy_ratio,
-            time_sd,
-            0.1 if energy_sd is None else energy_sd,
-            self.probability(setting),
-            visited,
+            named, time_ratio, energy_ratio, time_sd, 0.1 if energy_sd is None else energy_sd,
+            self.probability(setting), visited,
         )
 
     @property

@@ -97,15 +97,8 @@ class Probe:
     """
 
     def __init__(
-        self,
-        meter: Meter,
-        source: IterationSource,
-        setting: Setting,
-        from_s: float,
-        iterations: int,
-        seconds: float,
-        guess: Guess,
-        breaks: Callable[[int, float], bool] | None = None,
+        self, meter: Meter, source: IterationSource, setting: Setting, from_s: float, iterations: int,
+        seconds: float, guess: Guess, breaks: Callable[[int, float], bool] | None = None,
     ) -> None:
         self._meter, self._source, self.setting, self._breaks = meter, source, setting, breaks
         self.from_s, self.iterations, self.seconds, self.guess = from_s, max(iterations, 1), seconds, guess
@@ -200,14 +193,6 @@ class Probe:
                 )
             return
         self.reading = Reading(
-            self.setting,
-            count.iterations,
-            count.time_s,
-            found.energy_j,
-            found.uncertainty_j,
-            count.sd_s,
-            count.start_s,
-            count.end_s,
-            self.early,
-            count.common_sd,
+            self.setting, count.iterations, count.time_s, found.energy_j, found.uncertainty_j, count.sd_s,
+            count.start_s, count.end_s, self.early, count.common_sd,
         )

@@ -36,16 +36,8 @@ class ProbeTable:
         return self._frame
 
     def add(
-        self,
-        probe: Probe,
-        named: Setting,
-        kind: str,
-        outcome: str,
-        reason: str,
-        *,
-        at_s: float,
-        cost_s: float,
-        account: SavingsAccount | None,
+        self, probe: Probe, named: Setting, kind: str, outcome: str, reason: str, *, at_s: float,
+        cost_s: float, account: SavingsAccount | None,
     ) -> None:
         """A probe that is over.
 

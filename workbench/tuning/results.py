@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from ..search.clocks.make import Choice
 
 STATES = (
-    "wait",
-    "detect",
-    "features",
-    "baseline",
-    "predict",
-    "search",
-    "hold",
-    "watch",
-    "re-tune",
-    "done",
+    "wait", "detect", "features", "baseline", "predict", "search", "hold", "watch", "re-tune", "done",
     "refused",
 )
 OBJECTIVES: Mapping[str, str] = {

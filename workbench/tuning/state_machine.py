@@ -173,11 +173,7 @@ class Tuner(Commands):
                 if words:
                     self._remark(words)
         self._begin_probe(
-            "baseline",
-            Setting(),
-            found.from_s,
-            found.iterations,
-            found.least_s,
+            "baseline", Setting(), found.from_s, found.iterations, found.least_s,
             guessed(found.iteration_s, self.params.baseline_sd),
         )
         self._probe_since_s = found.from_s
@@ -232,14 +228,8 @@ class Tuner(Commands):
             )
             self._beliefs.append(
                 SettingPosterior(
-                    self.search_name,
-                    space,
-                    self.objective,
-                    self.max_slowdown,
-                    prior=self._prior(reading),
-                    gpus=len(self._devices),
-                    update_s=update_s,
-                    wait_share=self._wait_share(reading),
+                    self.search_name, space, self.objective, self.max_slowdown, prior=self._prior(reading),
+                    gpus=len(self._devices), update_s=update_s, wait_share=self._wait_share(reading),
                     seed=self.seed,
                 )
             )
@@ -338,11 +328,7 @@ class Tuner(Commands):
             low, high = self.params.test_reach
             guess = Guess(guess.seconds, self.params.doubtful_sd, low * guess.seconds, high * guess.seconds)
         self._begin_probe(
-            "probe",
-            step.setting,
-            now_s + self._settling_s(step.setting),
-            step.iterations,
-            step.seconds,
+            "probe", step.setting, now_s + self._settling_s(step.setting), step.iterations, step.seconds,
             guess,
         )
         if self._doubtful and self._probe is not None:
@@ -539,9 +525,7 @@ class Tuner(Commands):
         ratio, time_sd, energy_ratio = belief.ratios(setting)
         known = belief.visited(setting)
         why = level.look(
-            now_s,
-            time_s * ratio,
-            energy_j * energy_ratio / (time_s * ratio),
+            now_s, time_s * ratio, energy_j * energy_ratio / (time_s * ratio),
             0.01 if known else max(time_sd, 0.06),
         )
         if why:

@@ -36,14 +36,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 __all__ = [
-    "POLICIES",
-    "Eaco",
-    "EnergyAwarePolicy",
-    "Fifo",
-    "FifoPacked",
-    "Gandiva",
-    "Lucid",
-    "Sjf",
-    "Srtf",
+    "POLICIES", "Eaco", "EnergyAwarePolicy", "Fifo", "FifoPacked", "Gandiva", "Lucid", "Sjf", "Srtf",
     "Tiresias",
 ]

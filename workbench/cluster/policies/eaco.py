@@ -59,18 +59,11 @@ class Eaco(BasePolicy):
     """
 
     def __init__(
-        self,
-        *,
-        max_jobs: int = 3,
-        load_threshold: float = 1.0,
-        memory_threshold: float = 0.9,
-        start: Colocation | None = None,
-        sleep_after_s: float | None = 300.0,
+        self, *, max_jobs: int = 3, load_threshold: float = 1.0, memory_threshold: float = 0.9,
+        start: Colocation | None = None, sleep_after_s: float | None = 300.0,
     ) -> None:
         self.max_jobs, self.limit, self.memory_threshold = (
-            max_jobs,
-            round(load_threshold * UNIT),
-            memory_threshold,
+            max_jobs, round(load_threshold * UNIT), memory_threshold,
         )
         self.start, self.sleep_after_s = start, sleep_after_s
         self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"

@@ -99,43 +99,24 @@ class EnergyAwarePolicy(BasePolicy):
     """
 
     def __init__(
-        self,
-        *,
-        max_jobs: int = 4,
-        load_threshold: float = 1.0,
-        memory_threshold: float = 0.9,
-        max_excess: float = 0.09,
-        busy_excess: float = 0.3,
-        quiet_excess: float = 0.12,
-        slowdown_w: float = 150.0,
-        margin: float = 1.6,
-        review_s: float | None = 1200.0,
-        overtake: float = 0.0,
-        capped: bool = False,
-        cap_slowdown_w: float = 250.0,
-        start: Colocation | None = None,
-        sleep_after_s: float | None = 60.0,
+        self, *, max_jobs: int = 4, load_threshold: float = 1.0, memory_threshold: float = 0.9,
+        max_excess: float = 0.09, busy_excess: float = 0.3, quiet_excess: float = 0.12,
+        slowdown_w: float = 150.0, margin: float = 1.6, review_s: float | None = 1200.0,
+        overtake: float = 0.0, capped: bool = False, cap_slowdown_w: float = 250.0,
+        start: Colocation | None = None, sleep_after_s: float | None = 60.0,
         params: EnergyAwareParams = PARAMS,
     ) -> None:
         self.params = params
         self.max_jobs, self.limit, self.memory_threshold = (
-            max_jobs,
-            round(load_threshold * UNIT),
-            memory_threshold,
+            max_jobs, round(load_threshold * UNIT), memory_threshold,
         )
         self.max_excess, self.busy_excess, self.slowdown_w, self.margin = (
-            max_excess,
-            busy_excess,
-            slowdown_w,
-            margin,
+            max_excess, busy_excess, slowdown_w, margin,
         )
         self.quiet_excess = quiet_excess
         self.cap_slowdown_w = cap_slowdown_w
         self.review_s, self.overtake, self.start, self.sleep_after_s = (
-            review_s,
-            overtake,
-            start,
-            sleep_after_s,
+            review_s, overtake, start, sleep_after_s,
         )
         self.capped = capped
         self.name = (

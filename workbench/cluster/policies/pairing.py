@@ -26,18 +26,11 @@ class Pairing(BasePolicy):
     """
 
     def __init__(
-        self,
-        *,
-        spread: bool = True,
-        memory_threshold: float = 0.9,
-        start: Colocation | None = None,
+        self, *, spread: bool = True, memory_threshold: float = 0.9, start: Colocation | None = None,
         sleep_after_s: float | None = None,
     ) -> None:
         self.spread, self.memory_threshold, self.start, self.sleep_after_s = (
-            spread,
-            memory_threshold,
-            start,
-            sleep_after_s,
+            spread, memory_threshold, start, sleep_after_s,
         )
 
     def begin(self, cluster: ClusterControl) -> None:

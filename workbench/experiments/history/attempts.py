@@ -113,15 +113,8 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
             evidence.add_slice(*cost)
     else:
         run = Run(
-            arm,
-            attempt.state,
-            attempt.epochs,
-            *cost,
-            attempt.profile_time_s,
-            attempt.profile_energy_j,
-            attempt.recurrence,
-            attempt.power_limit_w,
-            dict(attempt.milestones),
+            arm, attempt.state, attempt.epochs, *cost, attempt.profile_time_s, attempt.profile_energy_j,
+            attempt.recurrence, attempt.power_limit_w, dict(attempt.milestones),
         )
         evidence.add(run, local=local)
 
@@ -245,23 +238,13 @@ def history(attempts: Iterable[Attempt]) -> RunHistory:
             continue
         runs.append(
             (
-                each.number,
-                each.recurrence,
-                each.batch_size,
-                each.power_limit_w,
-                each.state,
-                float(each.epochs),
-                float(each.time_s),
-                float(each.energy_j),
-                float(each.profile_time_s),
-                float(each.profile_energy_j),
-                each.target,
-                each.gpu,
+                each.number, each.recurrence, each.batch_size, each.power_limit_w, each.state,
+                float(each.epochs), float(each.time_s), float(each.energy_j), float(each.profile_time_s),
+                float(each.profile_energy_j), each.target, each.gpu,
             )
         )
         milestones += [(each.number, float(level), float(epoch)) for level, epoch in each.milestones]
     return RunHistory(
-        pl.DataFrame(runs, schema=RUNS, orient="row"),
-        pl.DataFrame(profiles, schema=PROFILES, orient="row"),
+        pl.DataFrame(runs, schema=RUNS, orient="row"), pl.DataFrame(profiles, schema=PROFILES, orient="row"),
         pl.DataFrame(milestones, schema=MILESTONES, orient="row"),
     )

@@ -115,11 +115,5 @@ def missing(rows: Iterable[Attempt], there: Iterable[Attempt]) -> list[Attempt]:
 
 def _content(each: Attempt) -> tuple[object, ...]:
     return (
-        each.batch_size,
-        each.state,
-        each.purpose,
-        each.epochs,
-        each.time_s,
-        each.energy_j,
-        each.seen_unix_s,
+        each.batch_size, each.state, each.purpose, each.epochs, each.time_s, each.energy_j, each.seen_unix_s,
     )

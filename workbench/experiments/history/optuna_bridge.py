@@ -72,13 +72,8 @@ class AttemptLedger:
                 # known about epochs.
                 epochs = max(trial.value, 1e-9)
                 attempt = Attempt(
-                    trial.number,
-                    int(trial.params[PARAMETER]),
-                    state="reached",
-                    epochs=epochs,
-                    time_s=epochs,
-                    energy_j=epochs,
-                    profile=((0.0, 1.0, 1.0),),
+                    trial.number, int(trial.params[PARAMETER]), state="reached", epochs=epochs, time_s=epochs,
+                    energy_j=epochs, profile=((0.0, 1.0, 1.0),),
                 )
             elif finished:
                 attempt = Attempt(
@@ -175,12 +170,8 @@ def samplers() -> tuple[type, type]:
         """
 
         def __init__(
-            self,
-            space: Space,
-            objective: Objective | None = None,
-            policy: BatchSizePolicy | str = "knowledge-gradient",
-            *,
-            seed: int | None = None,
+            self, space: Space, objective: Objective | None = None,
+            policy: BatchSizePolicy | str = "knowledge-gradient", *, seed: int | None = None,
         ) -> None:
             self.space, self.objective = space, objective or Energy()
             self.policy = make_policy(policy) if isinstance(policy, str) else policy
@@ -206,22 +197,14 @@ def samplers() -> tuple[type, type]:
             return {}
 
         def sample_independent(
-            self,
-            study: optuna.Study,
-            trial: optuna.trial.FrozenTrial,
-            param_name: str,
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, param_name: str,
             param_distribution: optuna.distributions.BaseDistribution,
         ) -> Any:
             if param_name != PARAMETER:
                 return self._others.sample_independent(study, trial, param_name, param_distribution)
             self.ledger.read(study.get_trials(deepcopy=False))
             proposal = propose(
-                self.ledger,
-                self.policy,
-                self.objective,
-                self.rng,
-                before=trial.number,
-                slices=self.slices,
+                self.ledger, self.policy, self.objective, self.rng, before=trial.number, slices=self.slices,
                 pardoned=self.pardoned,
             )
             self.proposals = {trial.number: proposal}
@@ -251,10 +234,7 @@ def samplers() -> tuple[type, type]:
             return {}
 
         def sample_independent(
-            self,
-            study: optuna.Study,
-            trial: optuna.trial.FrozenTrial,
-            param_name: str,
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, param_name: str,
             param_distribution: optuna.distributions.BaseDistribution,
         ) -> Any:
             if param_name != PARAMETER:
@@ -285,9 +265,7 @@ def samplers() -> tuple[type, type]:
                     )
                     shadow.add_trial(
                         optuna.trial.create_trial(
-                            state=state,
-                            value=cost,
-                            params={PARAMETER: attempt.batch_size},
+                            state=state, value=cost, params={PARAMETER: attempt.batch_size},
                             distributions={PARAMETER: distribution},
                         )
                     )
@@ -304,14 +282,8 @@ def __getattr__(name: str) -> Any:
 
 
 def propose(
-    ledger: AttemptLedger,
-    policy: BatchSizePolicy,
-    objective: Objective,
-    rng: np.random.Generator,
-    *,
-    before: int | None = None,
-    slices: bool = True,
-    pardoned: dict[int, int] | None = None,
+    ledger: AttemptLedger, policy: BatchSizePolicy, objective: Objective, rng: np.random.Generator, *,
+    before: int | None = None, slices: bool = True, pardoned: dict[int, int] | None = None,
 ) -> Proposal:
     """What a policy wants next, of what is not barred.
 
@@ -329,12 +301,7 @@ def propose(
 
 
 def record(
-    trial: optuna.trial.Trial,
-    *,
-    time_s: float,
-    energy_j: float,
-    epochs: float,
-    reached: bool = True,
+    trial: optuna.trial.Trial, *, time_s: float, energy_j: float, epochs: float, reached: bool = True,
     **more: Any,
 ) -> None:
     """Tell a trial of `study.optimize` what it took, so that `BanditSampler` can use it (and score it by
@@ -344,13 +311,7 @@ def record(
     if epochs > 0 and time_s > 0:
         more.setdefault("profile", ((more.get("power_limit_w") or 0.0, time_s / epochs, energy_j / time_s),))
     attempt = Attempt(
-        trial.number,
-        int(trial.params[PARAMETER]),
-        recurrence=trial.number,
-        state="reached" if reached else "failed",
-        time_s=time_s,
-        energy_j=energy_j,
-        epochs=epochs,
-        **more,
+        trial.number, int(trial.params[PARAMETER]), recurrence=trial.number,
+        state="reached" if reached else "failed", time_s=time_s, energy_j=energy_j, epochs=epochs, **more,
     )
     trial.set_user_attr(KEY, attempt.as_json())

@@ -106,13 +106,8 @@ class Outlook:
 
 
 def look(
-    ledger: AttemptLedger,
-    paid: pl.DataFrame,
-    objective: Objective,
-    policy: BatchSizePolicy | None,
-    *,
-    pardoned: dict[int, int] | None = None,
-    seed: int = 0,
+    ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy | None, *,
+    pardoned: dict[int, int] | None = None, seed: int = 0,
 ) -> Outlook:
     """Everything at once. The random draws are the same every time, so that what moves on a screen was moved.
 
@@ -151,34 +146,19 @@ def look(
     )
     rows = recurrences(paid, objective, default)
     for profile_of in (
-        None if arm is None else ledger.space.batch_sizes[arm],
-        *rows["batch_size"].to_list()[:-4:-1],
+        None if arm is None else ledger.space.batch_sizes[arm], *rows["batch_size"].to_list()[:-4:-1],
     ):
         profile = epoch_profile(evidence, profile_of, objective)
         if profile.height > 1:
             break
     return Outlook(
-        objective,
-        ledger.space,
-        believed,
-        proposal,
-        reason,
-        arm,
-        rows,
-        default,
-        break_even(rows),
-        profile,
-        profile_of,
-        evidence.changes,
+        objective, ledger.space, believed, proposal, reason, arm, rows, default, break_even(rows), profile,
+        profile_of, evidence.changes,
     )
 
 
 def belief_of(
-    evidence: Evidence,
-    objective: Objective,
-    policy: BatchSizePolicy | None = None,
-    *,
-    draws: int = DRAWS,
+    evidence: Evidence, objective: Objective, policy: BatchSizePolicy | None = None, *, draws: int = DRAWS,
     seed: int = 0,
 ) -> EpochPosterior | None:
     """Draws of what may be true; None before a run has reached the target, or before anything is known of
@@ -188,10 +168,7 @@ def belief_of(
         return None
     prior = getattr(policy, "prior", None)
     return believe(
-        evidence,
-        objective,
-        prior if isinstance(prior, EpochPrior) else EpochPrior(),
-        draws,
+        evidence, objective, prior if isinstance(prior, EpochPrior) else EpochPrior(), draws,
         np.random.default_rng(seed),
     )
 
@@ -205,10 +182,7 @@ def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
 
 
 def believed_costs(
-    evidence: Evidence,
-    belief: EpochPosterior | None,
-    objective: Objective,
-    space: Space,
+    evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space,
     barred: dict[int, str],
 ) -> pl.DataFrame:
     """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave
@@ -253,13 +227,8 @@ def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objectiv
     epochs = float(np.exp(belief.log_epochs[:, arm] + 0.5 * belief.noise**2).mean())
     low, high = (float(value) for value in np.quantile(costs, INTERVAL))
     return Default(
-        evidence.space.batch_sizes[arm],
-        limits[column] if limits else None,
-        float(costs.mean()),
-        low,
-        high,
-        epochs * time_s,
-        epochs * time_s * power_w,
+        evidence.space.batch_sizes[arm], limits[column] if limits else None, float(costs.mean()), low, high,
+        epochs * time_s, epochs * time_s * power_w,
     )
 
 
@@ -271,12 +240,7 @@ def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
     late = {a.late_for for a in kept if a.late_for is not None}
     rows = [
         (
-            a.number,
-            a.recurrence,
-            a.batch_size,
-            a.power_limit_w,
-            a.state,
-            a.time_s + a.profile_time_s,
+            a.number, a.recurrence, a.batch_size, a.power_limit_w, a.state, a.time_s + a.profile_time_s,
             a.energy_j + a.profile_energy_j,
         )
         for a in kept

@@ -27,10 +27,7 @@ def current_owner() -> dict[str, Any]:
 
 
 def is_abandoned(
-    owner: dict[str, Any],
-    seen_unix_s: float,
-    *,
-    patience_s: float = PATIENCE_S,
+    owner: dict[str, Any], seen_unix_s: float, *, patience_s: float = PATIENCE_S,
     now_unix_s: float | None = None,
 ) -> str:
     """Why an attempt is nobody's any more; empty while it may still end."""

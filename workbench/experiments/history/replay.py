@@ -33,11 +33,8 @@ class Recorded:
     """
 
     def __init__(
-        self,
-        what: str | Path | RunHistory | Sequence[Attempt],
-        space: Space | None = None,
-        objective: Objective | None = None,
-        policy: BatchSizePolicy | str = "knowledge-gradient",
+        self, what: str | Path | RunHistory | Sequence[Attempt], space: Space | None = None,
+        objective: Objective | None = None, policy: BatchSizePolicy | str = "knowledge-gradient",
     ) -> None:
         self._all = _attempts(what)
         if not self._all and space is None:
@@ -92,12 +89,8 @@ def space_of(attempts: Sequence[Attempt]) -> Space:
     first = next((a for a in attempts if a.purpose == "run"), attempts[0])
     limits = {row[0] for a in attempts for row in a.profile if row[0] > 0}
     return Space(
-        tuple(sorted({a.batch_size for a in attempts})),
-        first.batch_size,
-        tuple(sorted(limits)),
-        max(1, int(np.ceil(max(a.epochs for a in attempts)))),
-        attempts[-1].target,
-        attempts[-1].gpu,
+        tuple(sorted({a.batch_size for a in attempts})), first.batch_size, tuple(sorted(limits)),
+        max(1, int(np.ceil(max(a.epochs for a in attempts)))), attempts[-1].target, attempts[-1].gpu,
     )
 
 

@@ -40,10 +40,7 @@ def open_study(name: str, url: str, sampler: optuna.samplers.BaseSampler) -> opt
                 warnings.simplefilter("ignore")
                 storage = optuna.storages.RDBStorage(url, engine_kwargs=arguments)
                 return optuna.create_study(
-                    storage=storage,
-                    study_name=name,
-                    sampler=sampler,
-                    direction="minimize",
+                    storage=storage, study_name=name, sampler=sampler, direction="minimize",
                     load_if_exists=True,
                 )
         except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:

@@ -57,16 +57,9 @@ class JobStudy:
     """
 
     def __init__(
-        self,
-        name: str,
-        space: Space,
-        objective: Objective,
-        *,
-        storage: str | Path,
+        self, name: str, space: Space, objective: Objective, *, storage: str | Path,
         sampler: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
-        seed: int | None = None,
-        accept_changes: bool = False,
-        patience_s: float = owners.PATIENCE_S,
+        seed: int | None = None, accept_changes: bool = False, patience_s: float = owners.PATIENCE_S,
     ) -> None:
         import optuna
 
@@ -177,11 +170,7 @@ class JobStudy:
         for last in (False, False, False, True):
             seen = ledger.seen
             proposal = propose(
-                ledger,
-                sampler.policy,
-                sampler.objective,
-                sampler.rng,
-                slices=slices,
+                ledger, sampler.policy, sampler.objective, sampler.rng, slices=slices,
                 pardoned=self._pardoned(),
             )
             attempt = self._add(self._attempt(-1, proposal, gpu))
@@ -203,9 +192,7 @@ class JobStudy:
                 self.study.tell(trial, state=_states()["crashed"])
             raise
         proposal = Proposal(
-            batch_size,
-            self._best_limit(batch_size),
-            stop_after_epochs=self.space.max_epochs,
+            batch_size, self._best_limit(batch_size), stop_after_epochs=self.space.max_epochs,
             reason="chosen by a sampler of Optuna's",
         )
         attempt = self._attempt(trial.number, proposal, gpu)
@@ -215,18 +202,11 @@ class JobStudy:
 
     def _attempt(self, number: int, proposal: Proposal, gpu: str | None) -> Attempt:
         return Attempt(
-            number,
-            proposal.batch_size,
-            self._recurrence(number if number >= 0 else self.sampler.ledger.seen),
-            proposal.purpose,
-            power_limit_w=proposal.power_limit_w,
-            reason=proposal.reason,
-            target=self.space.target,
-            gpu=gpu or self.space.gpu,
-            owner=owners.current_owner(),
-            seen_unix_s=time.time(),
-            stop_after_epochs=proposal.stop_after_epochs,
-            stop_after_cost=proposal.stop_after_cost,
+            number, proposal.batch_size,
+            self._recurrence(number if number >= 0 else self.sampler.ledger.seen), proposal.purpose,
+            power_limit_w=proposal.power_limit_w, reason=proposal.reason, target=self.space.target,
+            gpu=gpu or self.space.gpu, owner=owners.current_owner(), seen_unix_s=time.time(),
+            stop_after_epochs=proposal.stop_after_epochs, stop_after_cost=proposal.stop_after_cost,
         )
 
     def watch(self, attempt: Attempt, progress: Progress) -> str | None:
@@ -243,9 +223,7 @@ class JobStudy:
         )
         evidence = ledger.evidence(space, before=attempt.number)
         proposal = Proposal(
-            attempt.batch_size,
-            attempt.power_limit_w,
-            stop_after_epochs=attempt.stop_after_epochs,
+            attempt.batch_size, attempt.power_limit_w, stop_after_epochs=attempt.stop_after_epochs,
             stop_after_cost=attempt.stop_after_cost,
         )
         return self.policy.watch(evidence, self.objective, proposal, progress)
@@ -274,19 +252,14 @@ class JobStudy:
 
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
         for time_s, energy_j in (
-            (attempt.time_s, attempt.energy_j),
-            (attempt.profile_time_s, attempt.profile_energy_j),
+            (attempt.time_s, attempt.energy_j), (attempt.profile_time_s, attempt.profile_energy_j),
         ):
             try:
                 check_measured(time_s, energy_j)
             except Exception:
                 self.end(
                     replace(
-                        attempt,
-                        state="crashed",
-                        time_s=0.0,
-                        energy_j=0.0,
-                        profile_time_s=0.0,
+                        attempt, state="crashed", time_s=0.0, energy_j=0.0, profile_time_s=0.0,
                         profile_energy_j=0.0,
                     )
                 )
@@ -411,8 +384,7 @@ class JobStudy:
 
         kind = _states()["stopped" if attempt.purpose == "slice" and attempt.ended else attempt.state]
         template = optuna.trial.create_trial(
-            state=kind,
-            values=self._values(attempt) if kind.is_finished() else None,
+            state=kind, values=self._values(attempt) if kind.is_finished() else None,
             params={PARAMETER: attempt.batch_size},
             distributions={PARAMETER: optuna.distributions.IntDistribution(1, 2**30, log=True)},
             user_attrs={KEY: attempt.as_json()},

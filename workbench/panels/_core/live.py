@@ -89,9 +89,7 @@ def unblock(widget: Any) -> None:
     if comm is not None and hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = lambda data, default: default
     for part in (
-        getattr(widget, "layout", None),
-        getattr(widget, "style", None),
-        *getattr(widget, "children", ()),
+        getattr(widget, "layout", None), getattr(widget, "style", None), *getattr(widget, "children", ()),
     ):
         if hasattr(part, "comm"):
             unblock(part)

@@ -35,12 +35,8 @@ class VerticalMark(NamedTuple):
 
 
 def picture(
-    title: str,
-    lines: Sequence[TraceLine],
-    marks: Sequence[VerticalMark],
-    end_s: float,
-    spans: Sequence[ShadedSpan] = (),
-    below: Callable[[float], tuple[list[str], float]] | None = None,
+    title: str, lines: Sequence[TraceLine], marks: Sequence[VerticalMark], end_s: float,
+    spans: Sequence[ShadedSpan] = (), below: Callable[[float], tuple[list[str], float]] | None = None,
 ) -> str:
     """Power with its limit, SM clock and utilisation over seconds, as one `<svg>` element.
 
@@ -144,14 +140,8 @@ class Frame:
     """One plot's rectangle, and how values fall into it."""
 
     def __init__(
-        self,
-        y: float,
-        height: float,
-        x_span: tuple[float, float],
-        y_span: tuple[float, float],
-        *,
-        left: float = LEFT,
-        right: float = WIDTH - RIGHT,
+        self, y: float, height: float, x_span: tuple[float, float], y_span: tuple[float, float], *,
+        left: float = LEFT, right: float = WIDTH - RIGHT,
     ) -> None:
         self.top, self.height, self.x_span, self.y_span = y, height, x_span, y_span
         self.left, self.right = left, right
@@ -233,13 +223,7 @@ class Frame:
         return parts
 
     def path(
-        self,
-        line: TraceLine,
-        column: int,
-        *,
-        width: float,
-        dashes: Sequence[int],
-        steps: bool = False,
+        self, line: TraceLine, column: int, *, width: float, dashes: Sequence[int], steps: bool = False,
         stroke: str = "",
     ) -> str:
         scale = 100.0 if column == 4 else 1.0
@@ -297,13 +281,7 @@ def _swatch(x: float, y: float, line: TraceLine) -> str:
 
 
 def text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: int = 11,
-    anchor: str = "",
-    weight: str = "",
+    x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "",
     opacity: float = 1.0,
 ) -> str:
     more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")

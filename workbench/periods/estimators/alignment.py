@@ -160,10 +160,7 @@ def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
     first = min(max(middle - most // 2, 0), len(grid.values) - most)
     chosen = slice(first, first + most)
     return BinnedSignal(
-        grid.start_s + first * grid.step_s,
-        grid.step_s,
-        grid.values[chosen],
-        grid.known[chosen],
+        grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen], grid.known[chosen],
         grid.together,
     )
 

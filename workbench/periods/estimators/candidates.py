@@ -181,10 +181,8 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
         weight = rows[:, 1] * (0.05 + np.maximum(rows[:, 2], 0.8 * rows[:, 3]))
         found.append(
             Candidate(
-                float((rows[:, 0] * weight).sum() / weight.sum()),
-                float(weight.sum()),
-                float(rows[:, 2].max()),
-                float(rows[:, 3].max()),
+                float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum()),
+                float(rows[:, 2].max()), float(rows[:, 3].max()),
             )
         )
     found.sort(key=lambda one: -one.votes - one.peak)

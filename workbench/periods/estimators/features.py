@@ -29,12 +29,7 @@ SIGNALS = ("power_w", "utilisation", "memory_utilisation", "between_pauses")
 def names() -> list[str]:
     found = ["votes_share", "votes_rank", "clarity_share", "peak", "limit_ratio"]
     found += [
-        "candidates",
-        "top_clarity",
-        "depth",
-        "sm_spread",
-        "memory_spread",
-        "polls_a_refresh",
+        "candidates", "top_clarity", "depth", "sm_spread", "memory_spread", "polls_a_refresh",
         "after_refresh",
     ]
     for name in SIGNALS:
@@ -51,20 +46,8 @@ def names() -> list[str]:
         found += [f"{name}:{what}" for what in SHAPE_NAMES]
     found += ["pause", "piece", "cycle"]
     found += [
-        "divisor",
-        "divisor_x",
-        "divisor_k",
-        "multiple",
-        "multiple_x",
-        "multiple_k",
-        "shorter",
-        "longer",
-        "shorter_strong",
-        "rank_x",
-        "rank_period",
-        "to_fft",
-        "to_nsdf",
-        "best_other",
+        "divisor", "divisor_x", "divisor_k", "multiple", "multiple_x", "multiple_k", "shorter", "longer",
+        "shorter_strong", "rank_x", "rank_period", "to_fft", "to_nsdf", "best_other",
     ]
     return found
 
@@ -122,20 +105,13 @@ def _proposals(
     shortest = min((view.signal.shortest_s for view in views if view.signal.sd > 0), default=1.0)
     spreads = [by_name[name].signal.sd if name in by_name else np.nan for name in SIGNALS[1:3]]
     whole = [
-        float(len(candidates)),
-        float(clarity.max()),
-        power.signal.sd / max(power.signal.centre, 1e-9),
-        *spreads,
-        min(grid.refresh_s / grid.poll_s, 10.0),
-        power.levels[-1].at(grid.refresh_s),
+        float(len(candidates)), float(clarity.max()), power.signal.sd / max(power.signal.centre, 1e-9),
+        *spreads, min(grid.refresh_s / grid.poll_s, 10.0), power.levels[-1].at(grid.refresh_s),
     ]
     own = np.column_stack(
         [
-            votes / votes.max(),
-            np.arange(len(candidates)),
-            clarity / max(clarity.max(), 1e-6),
-            [one.peak for one in candidates],
-            np.minimum(periods / shortest, 12.0),
+            votes / votes.max(), np.arange(len(candidates)), clarity / max(clarity.max(), 1e-6),
+            [one.peak for one in candidates], np.minimum(periods / shortest, 12.0),
         ]
     )
     return np.hstack([own, np.tile(whole, (len(candidates), 1))])
@@ -192,10 +168,7 @@ def _around(values: Array, place: float, height: float) -> list[float]:
     past = int(np.argmax(below)) if below.any() else 0
     best = past + int(np.argmax(inside[past:]))
     return [
-        height - float(inside.sum()) / len(inside),
-        valley,
-        float(inside[best]) - height,
-        beyond,
+        height - float(inside.sum()) / len(inside), valley, float(inside[best]) - height, beyond,
         best / place + 0.08,
     ]
 
@@ -213,12 +186,8 @@ def _spectral(view: SignalView, index: int, periods: Array) -> Array:
     below = running[np.clip((0.75 / periods / bin_hz).astype(np.int64), 1, len(density))]
     return np.column_stack(
         [
-            shares,
-            total,
-            comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9),
-            below,
-            shares[:, 0] / max(3 * float(density.max()), 1e-9),
-            comb[:, 0] / np.maximum(total, 1e-9),
+            shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
+            shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9),
         ]
     )
 

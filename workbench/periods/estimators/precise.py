@@ -59,14 +59,8 @@ class Precise:
         periods = max(1.0, seconds / self.period_s)
         least = step_s / seconds  # a grid step over all that was seen: what clockwork leaves
         return [
-            np.log(self.scatter + 1e-6),
-            np.log(least),
-            np.log(periods),
-            np.log(step_s / self.period_s),
-            self.explained,
-            self.least,
-            float(self.chunks),
-            self.moves,
+            np.log(self.scatter + 1e-6), np.log(least), np.log(periods), np.log(step_s / self.period_s),
+            self.explained, self.least, float(self.chunks), self.moves,
         ]
 
 
@@ -103,13 +97,8 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
     if keep.sum() < 2:
         return Precise(
-            period_s,
-            0.02,
-            boundary,
-            float(explained.mean()),
-            float(np.quantile(explained, 0.2)),
-            int(good.sum()),
-            0.0,
+            period_s, 0.02, boundary, float(explained.mean()), float(np.quantile(explained, 0.2)),
+            int(good.sum()), 0.0,
         )
     slope, weight, distance = slope[keep], weight[keep], distance[keep]
     low, high = np.quantile(slope, [0.1, 0.9])
@@ -121,13 +110,8 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     thirds = [part.mean() for part in np.array_split(slope[inside], 3) if len(part)]
     found_s = period_s * (1 + mean)
     return Precise(
-        found_s,
-        sd / np.sqrt(inside.sum()),
-        boundary,
-        float(explained[good].mean()),
-        float(np.quantile(explained, 0.2)),
-        int(good.sum()),
-        float(max(thirds) - min(thirds)),
+        found_s, sd / np.sqrt(inside.sum()), boundary, float(explained[good].mean()),
+        float(np.quantile(explained, 0.2)), int(good.sum()), float(max(thirds) - min(thirds)),
     )
 
 

@@ -27,28 +27,11 @@ REMEDY = "`python -m tools.fit_period_ranker` makes it anew"
 ERROR = "error"
 STAGES = ("iteration_alone", "level_alone", "iteration", "level")
 RIVAL_NAMES = (
-    "iteration",
-    "level",
-    "share",
-    "rank",
-    "level_rank",
-    "best_other",
-    "longer_level",
-    "longer_level_iteration",
-    "longer_level_ratio",
-    "longer_level_off",
-    "longer_iteration",
-    "longer_iteration_ratio",
-    "shorter_level",
-    "shorter_level_iteration",
-    "shorter_level_ratio",
-    "shorter_level_off",
-    "shorter_iteration",
-    "shorter_iteration_ratio",
-    "neighbour",
-    "neighbour_ratio",
-    "strong",
-    "count",
+    "iteration", "level", "share", "rank", "level_rank", "best_other", "longer_level",
+    "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration",
+    "longer_iteration_ratio", "shorter_level", "shorter_level_iteration", "shorter_level_ratio",
+    "shorter_level_off", "shorter_iteration", "shorter_iteration_ratio", "neighbour", "neighbour_ratio",
+    "strong", "count",
 )
 
 
@@ -109,11 +92,7 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
         row = found[k]
         rest = np.delete(iteration, k)
         row[:6] = (
-            iteration[k],
-            level[k],
-            iteration[k] / total,
-            order[k],
-            level_order[k],
+            iteration[k], level[k], iteration[k] / total, order[k], level_order[k],
             rest.max() if len(rest) else 0.0,
         )
         for at, mask, ratio in (
@@ -125,11 +104,7 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
                 other = int(np.argmax(np.where(mask, iteration, -1.0)))
                 off = abs(ratio[best] - round(float(ratio[best])))
                 row[at : at + 6] = (
-                    level[best],
-                    iteration[best],
-                    min(ratio[best], PARAMS.most_ratio),
-                    off,
-                    iteration[other],
+                    level[best], iteration[best], min(ratio[best], PARAMS.most_ratio), off, iteration[other],
                     min(ratio[other], PARAMS.most_ratio),
                 )
         near = np.abs(distance[k]) < NEIGHBOUR

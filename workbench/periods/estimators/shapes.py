@@ -30,19 +30,8 @@ PARAMS = ShapeParams()
 
 
 SHAPE_NAMES = (
-    "ev",
-    "ev_least",
-    "least",
-    "most",
-    "place_low",
-    "place_high",
-    "place_middle",
-    "low_share",
-    "low_run",
-    "high_run",
-    "bumps",
-    "bump_spread",
-    "depth",
+    "ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share", "low_run",
+    "high_run", "bumps", "bump_spread", "depth",
 )
 
 
@@ -109,19 +98,10 @@ def shape_of(signal: Signal, step_s: float, period_s: float) -> list[float]:
     spread = np.diff(np.concatenate([starts, starts[:1] + bins])) if len(starts) > 1 else np.array([1.0])
     centre = max(signal.centre, 1e-9)
     return [
-        float(explained.max()),
-        float(explained.min()),
-        (signal.centre + low) / centre,
-        (signal.centre + high) / centre,
-        (low - signal.low) / span,
-        (high - signal.low) / span,
-        (float(np.sort(shape)[bins // 2]) - signal.low) / span,
-        np.count_nonzero(below) / bins,
-        lows / bins,
-        highs / bins,
-        float(len(starts)),
-        float(spread.std() / spread.mean()),
-        (high - low) / span,
+        float(explained.max()), float(explained.min()), (signal.centre + low) / centre,
+        (signal.centre + high) / centre, (low - signal.low) / span, (high - signal.low) / span,
+        (float(np.sort(shape)[bins // 2]) - signal.low) / span, np.count_nonzero(below) / bins, lows / bins,
+        highs / bins, float(len(starts)), float(spread.std() / spread.mean()), (high - low) / span,
     ]
 
 

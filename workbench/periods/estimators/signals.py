@@ -115,14 +115,8 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         low, high = np.quantile(even[weights > 0], [0.03, 0.97])
         signals.append(
             Signal(
-                name,
-                even,
-                weights,
-                PARAMS.refreshes * own,
-                float(np.sqrt((even**2).sum() / weights.sum())),
-                centre,
-                float(low),
-                float(high),
+                name, even, weights, PARAMS.refreshes * own, float(np.sqrt((even**2).sum() / weights.sum())),
+                centre, float(low), float(high),
             )
         )
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
@@ -166,7 +160,6 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
     if len(pieces) < 2:
         return None
     return Pauses(
-        pieces,
-        float(np.median((ends - starts)[long])) * step_s,
+        pieces, float(np.median((ends - starts)[long])) * step_s,
         float(np.median([p.stop - p.start for p in pieces])) * step_s,
     )

@@ -45,8 +45,7 @@ class PeriodSearchParams:
     same: float = 0.05  # of the longer of two periods that are one
     # after so long in vain it is said: where the detector sees no use in waiting, and where it does
     hopeless_s: tuple[float, float] = (
-        10.0,
-        60.0,
+        10.0, 60.0,
     )
     obey_s: float = 10.0  # how long to wait for another polling interval
 
@@ -98,12 +97,7 @@ class Search:
     """
 
     def __init__(
-        self,
-        from_s: float,
-        detect: Detector,
-        *,
-        guarded: bool = True,
-        before: Before | None = None,
+        self, from_s: float, detect: Detector, *, guarded: bool = True, before: Before | None = None,
         first_s: float = PARAMS.first_s,
     ) -> None:
         self.from_s, self.detect, self.before = from_s, detect, before
@@ -127,8 +121,7 @@ class Search:
         span_s = now_s - self.from_s
         growth = PARAMS.growth if span_s < PARAMS.eager_s else PARAMS.idle_growth
         self.due_s, self.rows_from_s = (
-            now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s),
-            self.from_s,
+            now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s), self.from_s,
         )
         self._looks += 1
         if (
@@ -220,16 +213,14 @@ class Search:
             became = f"{again.seconds:.3g} s" if again else "nothing"
             self._beats, self.from_s = True, now_s  # readings of both paces together would show neither
             return self._reject(
-                trial.found,
-                trial.level,
+                trial.found, trial.level,
                 f"aliasing suspected: {seconds:.3g} s became {became} when looked at at another pace",
             )
         if now_s < trial.until_s:
             return None
         self._trial, self.wanted_interval_s = None, None
         return self._reject(
-            trial.found,
-            trial.level,
+            trial.found, trial.level,
             f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.look_s:.3g} s, "
             "and no other pace could be had",
         )

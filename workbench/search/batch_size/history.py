@@ -279,9 +279,7 @@ class Evidence:
         other = copy(self)
         other.runs, other.local = [*self.runs, run], [*self.local, True]
         other.count, other.sum_log, other.sum_log2 = (
-            self.count.copy(),
-            self.sum_log.copy(),
-            self.sum_log2.copy(),
+            self.count.copy(), self.sum_log.copy(), self.sum_log2.copy(),
         )
         other.bounds, other.crashes = dict(self.bounds), self.crashes.copy()
         other._tally(run)
@@ -363,18 +361,7 @@ class Evidence:
         # Columns as lists: a tuple of Python objects for every row takes longer than counting it.
         columns = [runs[name].to_list() for name in RUNS]
         for (
-            number,
-            recurrence,
-            b,
-            limit_w,
-            state,
-            epochs,
-            time_s,
-            energy_j,
-            p_time,
-            p_energy,
-            target,
-            gpu,
+            number, recurrence, b, limit_w, state, epochs, time_s, energy_j, p_time, p_energy, target, gpu,
         ) in zip(*columns, strict=True):
             while at < len(measured) and (measured[at][0] is None or measured[at][0] <= number):
                 evidence.add_profile(evidence.index[measured[at][1]], *measured[at][2:5])
@@ -388,16 +375,8 @@ class Evidence:
             else:
                 p_time, p_energy = p_time or 0.0, p_energy or 0.0
                 run = Run(
-                    arm,
-                    state,
-                    epochs,
-                    time_s + p_time,
-                    energy_j + p_energy,
-                    p_time,
-                    p_energy,
-                    recurrence,
-                    limit_w,
-                    levels.get(number, {}),
+                    arm, state, epochs, time_s + p_time, energy_j + p_energy, p_time, p_energy, recurrence,
+                    limit_w, levels.get(number, {}),
                 )
                 evidence.add(run, local=gpu is None or space.gpu is None or gpu == space.gpu)
         for row in measured[at:]:

@@ -111,10 +111,7 @@ class KnowledgeGradient:
             # once more, with more draws.
             options = weigh(
                 believe(evidence, objective, self.prior, self.params.confirm_factor * self.draws, rng),
-                evidence,
-                objective,
-                self,
-                purse,
+                evidence, objective, self, purse,
             )
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
@@ -175,15 +172,7 @@ class KnowledgeGradient:
         # stopped for not paying alone.
         alone = np.array([arm])
         going_on, _ = _plans(
-            belief,
-            costs,
-            alone,
-            fallback,
-            allowed,
-            objective.degree,
-            horizon,
-            self.samples,
-            self.params,
+            belief, costs, alone, fallback, allowed, objective.degree, horizon, self.samples, self.params,
             sunk=progress.epochs,
         )
         return "its metric lags behind: stopping now costs less" if horizon * fallback < going_on[0] else None
@@ -233,9 +222,7 @@ class KnowledgeGradient:
             else None
         )
         return Proposal(
-            space.batch_sizes[arm],
-            limit,
-            stop_after_epochs=space.max_epochs,
+            space.batch_sizes[arm], limit, stop_after_epochs=space.max_epochs,
             reason="nothing has reached the target here yet",
         )
 
@@ -283,8 +270,7 @@ class KnowledgeGradient:
         most = space.max_epochs * (np.nanmin(each[default]) / np.nanmin(each[arm])) ** (1 / objective.degree)
         stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
         return Proposal(
-            space.batch_sizes[arm],
-            stop_after_epochs=stop,
+            space.batch_sizes[arm], stop_after_epochs=stop,
             reason="its epochs are far cheaper than the default's",
         )
 
@@ -332,10 +318,7 @@ class CandidateValues:
 
 
 def weigh(
-    belief: EpochPosterior,
-    evidence: Evidence,
-    objective: Objective,
-    policy: KnowledgeGradient,
+    belief: EpochPosterior, evidence: Evidence, objective: Objective, policy: KnowledgeGradient,
     purse: float = math.inf,
 ) -> CandidateValues:
     """Expected total cost over the horizon of trying each batch size next, in the objective's unit.
@@ -364,15 +347,7 @@ def weigh(
     if len(arms):
         fallback = float(expected[incumbent])
         value[arms], stop[arms] = _plans(
-            belief,
-            costs,
-            arms,
-            fallback,
-            allowed,
-            objective.degree,
-            horizon,
-            policy.samples,
-            policy.params,
+            belief, costs, arms, fallback, allowed, objective.degree, horizon, policy.samples, policy.params,
             purse=purse,
         )
     return CandidateValues(value, stop, expected, incumbent)
@@ -392,16 +367,8 @@ def _shock(count: int) -> np.ndarray:
 
 
 def _plans(
-    belief: EpochPosterior,
-    costs: np.ndarray,
-    arms: np.ndarray,
-    fallback: float,
-    allowed: np.ndarray,
-    degree: int,
-    horizon: float,
-    samples: tuple[int, ...],
-    params: KnowledgeGradientParams,
-    sunk: float = 0.0,
+    belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback: float, allowed: np.ndarray,
+    degree: int, horizon: float, samples: tuple[int, ...], params: KnowledgeGradientParams, sunk: float = 0.0,
     purse: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best plan of tries at each of `arms`: all costs over the horizon, and the epochs after which the

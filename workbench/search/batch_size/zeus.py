@@ -69,11 +69,8 @@ class ZeusPolicy:
                 arm, why = self._sample(booked, survivors or [evidence.default], rng), "Thompson sampling"
         limit = _best_limit(evidence, arm, objective)
         return Proposal(
-            evidence.space.batch_sizes[arm],
-            limit,
-            stop_after_epochs=evidence.space.max_epochs,
-            stop_after_cost=self.beta * least,
-            reason=why,
+            evidence.space.batch_sizes[arm], limit, stop_after_epochs=evidence.space.max_epochs,
+            stop_after_cost=self.beta * least, reason=why,
         )
 
     def watch(
@@ -163,9 +160,7 @@ class DefaultBatchSize:
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         limit = _best_limit(evidence, evidence.default, objective)
         return Proposal(
-            evidence.space.default,
-            limit,
-            stop_after_epochs=evidence.space.max_epochs,
+            evidence.space.default, limit, stop_after_epochs=evidence.space.max_epochs,
             reason="the default batch size",
         )
 

@@ -115,16 +115,9 @@ class Probing:
     name = ""
 
     def __init__(
-        self,
-        space: SettingSpace,
-        objective: Objective | None = None,
-        max_slowdown: float | None = 0.05,
-        *,
-        prior: object | None = None,
-        counter_update_s: float = 0.1,
-        gpus: int = 1,
-        probing: ProbingParams | None = None,
-        rng: np.random.Generator | None = None,
+        self, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
+        prior: object | None = None, counter_update_s: float = 0.1, gpus: int = 1,
+        probing: ProbingParams | None = None, rng: np.random.Generator | None = None,
     ) -> None:
         self.space = space
         self.objective, self.max_slowdown = bounded(objective, max_slowdown)
@@ -155,27 +148,15 @@ class Probing:
             each = self.space.settings[row]
             rows.append(
                 (
-                    each.power_limit_w,
-                    each.sm_clock_mhz,
-                    each.mem_clock_mhz,
-                    iterations,
-                    time_s,
-                    energy_j,
-                    uncertainty_j,
-                    time_s / iterations,
-                    energy_j / iterations,
+                    each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j,
+                    uncertainty_j, time_s / iterations, energy_j / iterations,
                 )
             )
         return pl.DataFrame(rows, schema=PROBES, orient="row")
 
     def tell(
-        self,
-        setting: Setting,
-        iterations: int,
-        time_s: float,
-        energy_j: float,
-        energy_uncertainty_j: float = 0.0,
-        iteration_sd_s: float | None = None,
+        self, setting: Setting, iterations: int, time_s: float, energy_j: float,
+        energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
         """Report the time (s) and energy (J, all GPUs together) of a probe.
 
@@ -206,11 +187,7 @@ class Probing:
         row = self.space.row(setting)
         self._told.append(
             (
-                row,
-                int(iterations),
-                float(time_s),
-                float(energy_j),
-                float(energy_uncertainty_j),
+                row, int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j),
                 iteration_sd_s,
             )
         )
@@ -413,13 +390,8 @@ class ProbedSearch(Probing):
         if bound is not None and not same:
             p_allowed = 0.5 * math.erfc((math.log(ratio) - math.log1p(bound)) / time_sd / math.sqrt(2))
         return Choice(
-            self.space.settings[row],
-            ratio,
-            here.energy_j / reference.energy_j,
-            time_sd,
-            energy_sd,
-            p_allowed,
-            True,
+            self.space.settings[row], ratio, here.energy_j / reference.energy_j, time_sd, energy_sd,
+            p_allowed, True,
         )
 
 
@@ -432,12 +404,8 @@ def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
     told = search._told
     reference = search.pooled(search.space.reference_row)
     response = fit(
-        search.space,
-        [each[0] for each in told],
-        [each[2] / each[1] for each in told],
-        [each[3] / each[1] for each in told],
-        search.errors(),
-        prior=search.prior,
+        search.space, [each[0] for each in told], [each[2] / each[1] for each in told],
+        [each[3] / each[1] for each in told], search.errors(), prior=search.prior,
     )
     scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
     cost = np.asarray(

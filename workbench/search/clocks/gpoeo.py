@@ -257,8 +257,7 @@ class Golden(Scripted):
         cost = np.where(good, objective.cost(np.abs(times), np.abs(energies)), np.inf)
         best = int(np.argmin(cost))
         return self._as_choice(
-            int(self._line[int(gears[best])]),
-            float(times[best] / reference.time_s),
+            int(self._line[int(gears[best])]), float(times[best] / reference.time_s),
             float(energies[best] / reference.energy_j),
         )
 
@@ -273,12 +272,7 @@ class Golden(Scripted):
         errors = np.median(self.errors(), axis=0) * np.sqrt(2)
         kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
         return Choice(
-            self.space.settings[row],
-            time_ratio,
-            energy_ratio,
-            float(errors[0]),
-            float(errors[1]),
-            kept,
+            self.space.settings[row], time_ratio, energy_ratio, float(errors[0]), float(errors[1]), kept,
             False,
         )
 

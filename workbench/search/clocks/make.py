@@ -52,13 +52,8 @@ class ClockSearch(Protocol):
         ...
 
     def tell(
-        self,
-        setting: Setting,
-        iterations: int,
-        time_s: float,
-        energy_j: float,
-        energy_uncertainty_j: float = 0.0,
-        iteration_sd_s: float | None = None,
+        self, setting: Setting, iterations: int, time_s: float, energy_j: float,
+        energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
         """Report the time and energy of a probe; see `base.Probing.tell`."""
         ...
@@ -81,19 +76,10 @@ class ClockSearch(Protocol):
 
 
 def make_search(
-    name: str,
-    space: SettingSpace,
-    objective: Objective | None = None,
-    max_slowdown: float | None = 0.05,
-    *,
-    prior: Prediction | Any = None,
-    counter_update_s: float = 0.1,
-    gpus: int = 1,
-    horizon_s: float | None = None,
-    wait_share: float | None = None,
-    learns_later: bool = False,
-    rng: np.random.Generator | None = None,
-    params: Any = None,
+    name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
+    prior: Prediction | Any = None, counter_update_s: float = 0.1, gpus: int = 1,
+    horizon_s: float | None = None, wait_share: float | None = None, learns_later: bool = False,
+    rng: np.random.Generator | None = None, params: Any = None,
 ) -> ClockSearch:
     """A search by name.
 

@@ -83,15 +83,9 @@ class ModelGuided(Probing):
     name = "model-guided"
 
     def __init__(
-        self,
-        space: SettingSpace,
-        *args: Any,
-        horizon_s: float = PARAMS.horizon_s,
-        worth: float | None = None,
-        wait_share: float | None = None,
-        learns_later: bool = False,
-        params: ModelGuidedParams = PARAMS,
-        **options: Any,
+        self, space: SettingSpace, *args: Any, horizon_s: float = PARAMS.horizon_s,
+        worth: float | None = None, wait_share: float | None = None, learns_later: bool = False,
+        params: ModelGuidedParams = PARAMS, **options: Any,
     ) -> None:
         super().__init__(space, *args, **options)
         self.params = params
@@ -127,14 +121,9 @@ class ModelGuided(Probing):
             if reference is not None and self.space.max_power_limit_w is not None:
                 share = reference.energy_j / reference.time_s / self.gpus / self.space.max_power_limit_w
             self._response = fit(
-                self.space,
-                [told[0] for told in self._told],
-                [told[2] / told[1] for told in self._told],
-                [told[3] / told[1] for told in self._told],
-                self.errors(),
-                prior=self.prior,
-                power_share=share,
-                wait_share=self.wait_share,
+                self.space, [told[0] for told in self._told], [told[2] / told[1] for told in self._told],
+                [told[3] / told[1] for told in self._told], self.errors(), prior=self.prior,
+                power_share=share, wait_share=self.wait_share,
             )
         return self._response
 
@@ -187,12 +176,8 @@ class ModelGuided(Probing):
         charged, allowed = self._charged(response, objective, bound)
         row = self._best(charged, allowed, self._open())
         return Choice(
-            self.space.settings[row],
-            float(response.time_ratio[row]),
-            float(response.energy_ratio[row]),
-            float(response.time_sd[row]),
-            float(response.energy_sd[row]),
-            float(allowed[:, row].mean()),
+            self.space.settings[row], float(response.time_ratio[row]), float(response.energy_ratio[row]),
+            float(response.time_sd[row]), float(response.energy_sd[row]), float(allowed[:, row].mean()),
             any(told[0] == row for told in self._told),
         )
 
@@ -203,11 +188,8 @@ class ModelGuided(Probing):
         response = self.response
         _, allowed = self._charged(response, self.objective, self.max_slowdown)
         return self.space.frame().with_columns(
-            time_ratio=response.time_ratio,
-            time_sd=response.time_sd,
-            energy_ratio=response.energy_ratio,
-            energy_sd=response.energy_sd,
-            p_allowed=allowed.mean(axis=0),
+            time_ratio=response.time_ratio, time_sd=response.time_sd, energy_ratio=response.energy_ratio,
+            energy_sd=response.energy_sd, p_allowed=allowed.mean(axis=0),
             probes=np.bincount([told[0] for told in self._told], minlength=len(self.space)).astype(np.int64),
         )
 
@@ -233,8 +215,7 @@ class ModelGuided(Probing):
         allowed = over <= 1e-12
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
         return np.where(
-            allowed,
-            cost,
+            allowed, cost,
             np.maximum(share * cost + 1 - share, cost) + params.overshoot * np.maximum(over, 0.0),
         ), allowed
 
@@ -278,13 +259,8 @@ class ModelGuided(Probing):
         return bool(self._told) and float(kept[self._told[-1][0]]) < self.params.doubt
 
     def _gains(
-        self,
-        response: Response,
-        charged: np.ndarray,
-        allowed: np.ndarray,
-        candidates: np.ndarray,
-        open_: np.ndarray,
-        best: int,
+        self, response: Response, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray,
+        open_: np.ndarray, best: int,
     ) -> np.ndarray:
         """Expected fall of the choice's charged cost through one probe at each candidate."""
         mean = np.where(open_, charged.mean(axis=0), np.inf)

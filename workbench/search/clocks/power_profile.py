@@ -137,18 +137,10 @@ class PowerProfile:
     """
 
     def __init__(
-        self,
-        limits_w: Sequence[float],
-        objective: Objective,
-        *,
-        error: float = PARAMS.error,
-        counter_update_s: float = 0.1,
-        gpus: int = 1,
-        worth: float = PARAMS.worth,
-        budget_s: float = PARAMS.budget_s,
-        scatter: float = PARAMS.scatter,
-        slices: pl.DataFrame | None = None,
-        params: PowerProfileParams = PARAMS,
+        self, limits_w: Sequence[float], objective: Objective, *, error: float = PARAMS.error,
+        counter_update_s: float = 0.1, gpus: int = 1, worth: float = PARAMS.worth,
+        budget_s: float = PARAMS.budget_s, scatter: float = PARAMS.scatter,
+        slices: pl.DataFrame | None = None, params: PowerProfileParams = PARAMS,
     ) -> None:
         self.params = params
         limits = sorted({float(limit) for limit in limits_w}, reverse=True)
@@ -194,13 +186,8 @@ class PowerProfile:
         return sum(row[3] for row in self._rows)
 
     def tell(
-        self,
-        limit_w: float,
-        iterations: int,
-        time_s: float,
-        energy_j: float,
-        energy_uncertainty_j: float = 0.0,
-        iteration_sd_s: float | None = None,
+        self, limit_w: float, iterations: int, time_s: float, energy_j: float,
+        energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
         """Report the time (s) and energy (J, all GPUs together) of a slice; slices at one limit pool.
 
@@ -229,12 +216,8 @@ class PowerProfile:
         column = self._column(limit_w)
         self._rows.append(
             (
-                float(self.limits_w[column]),
-                int(iterations),
-                float(time_s),
-                float(energy_j),
-                float(energy_uncertainty_j),
-                iteration_sd_s,
+                float(self.limits_w[column]), int(iterations), float(time_s), float(energy_j),
+                float(energy_uncertainty_j), iteration_sd_s,
             )
         )
         self._curve = None
@@ -283,12 +266,9 @@ class PowerProfile:
         best = int(np.argmin(costs))
         winners = np.argmin(drawn, axis=1)
         return Optimum(
-            float(curve.limits_w[best]),
-            float(curve.time_s[best]),
-            float(curve.time_s[best] * curve.power_w[best] * self.gpus),
-            float(costs[best]),
-            float(np.mean(np.abs(winners - best) <= 1)),
-            bool(np.isin(best, self._measured()[0])),
+            float(curve.limits_w[best]), float(curve.time_s[best]),
+            float(curve.time_s[best] * curve.power_w[best] * self.gpus), float(costs[best]),
+            float(np.mean(np.abs(winners - best) <= 1)), bool(np.isin(best, self._measured()[0])),
         )
 
     # what to do next
@@ -365,8 +345,7 @@ class PowerProfile:
         if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
             return None
         pick = max(
-            (i for i in (best, rival) if self._count(i) < params.again),
-            key=lambda i: -self._count(i),
+            (i for i in (best, rival) if self._count(i) < params.again), key=lambda i: -self._count(i),
             default=None,
         )
         if pick is None:
@@ -415,12 +394,8 @@ class PowerProfile:
             iterations = max(1, min(iterations, math.ceil(params.longest_s / iteration_s)))
         seconds = max(edge_s / self.error, 2 * self.counter_update_s)
         return Slice(
-            float(self.limits_w[column]),
-            max(iterations, 1),
-            min(seconds, params.longest_s),
-            params.settle_s,
-            warm_up,
-            reason,
+            float(self.limits_w[column]), max(iterations, 1), min(seconds, params.longest_s), params.settle_s,
+            warm_up, reason,
         )
 
     # arithmetic
@@ -452,9 +427,7 @@ class PowerProfile:
     def _pooled(self, column: int) -> tuple[int, float, float, float]:
         mine = [row for row in self._rows if row[0] == self.limits_w[column]]
         return (
-            sum(r[1] for r in mine),
-            sum(r[2] for r in mine),
-            sum(r[3] for r in mine),
+            sum(r[1] for r in mine), sum(r[2] for r in mine), sum(r[3] for r in mine),
             math.sqrt(sum(r[4] ** 2 for r in mine)),
         )
 

@@ -70,8 +70,7 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
     if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
         gap = np.where(
             np.arange(PARAMS.sets) % 2 == 0,
-            np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait),
-            gap,
+            np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait), gap,
         )
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
@@ -110,8 +109,7 @@ def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndar
     part_a, part_b = p["a"] / fast, p["b"] / mu
     busy = (part_a ** p["n"] + part_b ** p["n"]) ** (1 / p["n"])
     volts = np.where(
-        drive <= p["knee"],
-        p["v_knee"],
+        drive <= p["knee"], p["v_knee"],
         p["v_knee"] + (1 - p["v_knee"]) * (drive - p["knee"]) / (1 - p["knee"]),
     )
     clocked = drive * volts**2
@@ -156,16 +154,14 @@ def bank(
             first = np.where(over.any(axis=1), np.argmax(over, axis=1), PARAMS.grid_clocks)
             line = np.arange(PARAMS.sets)
             low, high = (
-                np.clip(first - 1, 0, PARAMS.grid_clocks - 1),
-                np.clip(first, 0, PARAMS.grid_clocks - 1),
+                np.clip(first - 1, 0, PARAMS.grid_clocks - 1), np.clip(first, 0, PARAMS.grid_clocks - 1),
             )
             rise = log_acting[line, high] - log_acting[line, low]
             part = np.where(
                 rise > 1e-9, (np.log(limit) - log_acting[line, low]) / np.maximum(rise, 1e-9), 0.0
             )
             cap = np.where(
-                first >= PARAMS.grid_clocks,
-                PARAMS.grid_clocks - 1.0,
+                first >= PARAMS.grid_clocks, PARAMS.grid_clocks - 1.0,
                 np.where(first == 0, 0.0, low + np.clip(part, 0, 1)),
             )
             wanted = (np.log(space.x[here]) - np.log(lowest)) / log_step

@@ -91,13 +91,8 @@ def smooth_covariance(
 
 
 def condition(
-    shapes: Shapes,
-    where: np.ndarray,
-    values: np.ndarray,
-    variances: np.ndarray,
-    log_levels: np.ndarray | None = None,
-    groups: np.ndarray | None = None,
-    scales: np.ndarray | None = None,
+    shapes: Shapes, where: np.ndarray, values: np.ndarray, variances: np.ndarray,
+    log_levels: np.ndarray | None = None, groups: np.ndarray | None = None, scales: np.ndarray | None = None,
 ) -> Posterior:
     """The belief after seeing `values` at the batch sizes with index `where`; one may stand there twice.
 

@@ -32,9 +32,7 @@ class FrontierSearchParams:
     draws: int = 96  # of worlds with their deviations
     # of log time and log power from the physics, smooth over the space; equally likely
     deviation_sds: tuple[float, float, float] = (
-        0.008,
-        0.02,
-        0.05,
+        0.008, 0.02, 0.05,
     )
     # logarithmic distance along each axis over which a deviation is alike
     reach: tuple[float, ...] = (0.7, 0.25, 0.25, 0.25)
@@ -71,11 +69,7 @@ class FrontierSearch:
     """
 
     def __init__(
-        self,
-        configurations: pl.DataFrame,
-        *,
-        worth: float = 0.0005,
-        noise: float = 0.005,
+        self, configurations: pl.DataFrame, *, worth: float = 0.0005, noise: float = 0.005,
         rng: np.random.Generator | None = None,
     ) -> None:
         if not 0 <= worth < 1:
@@ -164,8 +158,7 @@ class FrontierSearch:
         times, energies = self._draws(np.random.default_rng(0))
         return self.configurations.with_columns(
             time_s=pl.Series(np.exp(np.log(times).mean(axis=0))),
-            energy_j=pl.Series(np.exp(np.log(energies).mean(axis=0))),
-            time_sd_s=pl.Series(times.std(axis=0)),
+            energy_j=pl.Series(np.exp(np.log(energies).mean(axis=0))), time_sd_s=pl.Series(times.std(axis=0)),
             energy_sd_j=pl.Series(energies.std(axis=0)),
             measured=pl.Series([i in self._told for i in range(len(self._grid))]),
         )

@@ -29,14 +29,8 @@ CLOCKS = np.linspace(0.1, 1.0, 181)
 # voltage at the knee, gap power.
 PRIOR = np.array(
     [
-        (0.0, 5.0, -30.0, 30.0),
-        (0.7, 0.35, 0.0, 1.2),
-        (0.1, 0.15, 0.0, 0.97),
-        (-0.3, 0.5, -3.0, 1.0),
-        (0.1, 0.1, 0.0, 0.6),
-        (0.18, 0.08, 0.02, 0.5),
-        (0.70, 0.12, 0.3, 0.95),
-        (0.78, 0.10, 0.4, 1.0),
+        (0.0, 5.0, -30.0, 30.0), (0.7, 0.35, 0.0, 1.2), (0.1, 0.15, 0.0, 0.97), (-0.3, 0.5, -3.0, 1.0),
+        (0.1, 0.1, 0.0, 0.6), (0.18, 0.08, 0.02, 0.5), (0.70, 0.12, 0.3, 0.95), (0.78, 0.10, 0.4, 1.0),
         (0.20, 0.08, 0.02, 0.6),
     ]
 )
@@ -94,13 +88,8 @@ def model(parameters: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def fit(
-    limits_w: np.ndarray,
-    measured: np.ndarray,
-    time_s: np.ndarray,
-    power_w: np.ndarray,
-    errors: np.ndarray,
-    *,
-    draws: int = 64,
+    limits_w: np.ndarray, measured: np.ndarray, time_s: np.ndarray, power_w: np.ndarray, errors: np.ndarray,
+    *, draws: int = 64,
 ) -> PowerLimitCurve:
     """Fit the shape to measured limits and say what it leaves open at all limits.
 
@@ -118,8 +107,7 @@ def fit(
     # card could draw.
     start = PRIOR[:, 0].copy()
     start[3] = np.clip(
-        np.log(max(seen[:, 1].max(), -2.5) and max(np.exp(seen[:, 1].max()) * 1.1 - start[5], 0.08)),
-        -2.9,
+        np.log(max(seen[:, 1].max(), -2.5) and max(np.exp(seen[:, 1].max()) * 1.1 - start[5], 0.08)), -2.9,
         0.9,
     )
     # How far single limits lie beside any smooth curve is not known: the roughness that explains the slices
@@ -143,18 +131,7 @@ def fit(
         deviation = deviation * worse
         found, jacobian, _ = _solve(found, at[measured], seen, np.sqrt(errors**2 + deviation**2 + rough**2))
     return _curve(
-        limits_w,
-        at,
-        measured,
-        found,
-        jacobian,
-        rest,
-        errors,
-        deviation,
-        rough,
-        scale_s,
-        unit_w,
-        residual,
+        limits_w, at, measured, found, jacobian, rest, errors, deviation, rough, scale_s, unit_w, residual,
         draws,
     )
 
@@ -182,19 +159,9 @@ def _solve(
 
 
 def _curve(
-    limits_w: np.ndarray,
-    at: np.ndarray,
-    measured: np.ndarray,
-    found: np.ndarray,
-    jacobian: np.ndarray,
-    rest: np.ndarray,
-    errors: np.ndarray,
-    deviation: float,
-    rough: float,
-    scale_s: float,
-    unit_w: float,
-    residual: float,
-    draws: int,
+    limits_w: np.ndarray, at: np.ndarray, measured: np.ndarray, found: np.ndarray, jacobian: np.ndarray,
+    rest: np.ndarray, errors: np.ndarray, deviation: float, rough: float, scale_s: float, unit_w: float,
+    residual: float, draws: int,
 ) -> PowerLimitCurve:
     rng = np.random.default_rng(
         0
@@ -221,10 +188,6 @@ def _curve(
         seen = best[which][measured] + rest[:, which]
         drawn[which] = said + (seen + slips - said[:, measured]) @ gain.T
     return PowerLimitCurve(
-        limits_w,
-        np.exp(logs[0]) * scale_s,
-        np.exp(logs[1]) * unit_w,
-        np.exp(drawn[0]) * scale_s,
-        np.exp(drawn[1]) * unit_w,
-        residual,
+        limits_w, np.exp(logs[0]) * scale_s, np.exp(logs[1]) * unit_w, np.exp(drawn[0]) * scale_s,
+        np.exp(drawn[1]) * unit_w, residual,
     )

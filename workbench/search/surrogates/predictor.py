@@ -83,10 +83,7 @@ class Prediction:
     probes: int = 0
 
     def after(
-        self,
-        settings: Sequence[Setting],
-        log_time: Sequence[float],
-        log_energy: Sequence[float],
+        self, settings: Sequence[Setting], log_time: Sequence[float], log_energy: Sequence[float],
         errors: Any = 0.0,
     ) -> Prediction:
         """The prediction once some settings were measured.
@@ -141,11 +138,7 @@ class Prediction:
         return self.space.settings[int(self.told[row])]
 
     def next_probe(
-        self,
-        max_slowdown: float,
-        *,
-        measured: Sequence[Setting] = (),
-        error: float = 0.01,
+        self, max_slowdown: float, *, measured: Sequence[Setting] = (), error: float = 0.01,
         rng: np.random.Generator | None = None,
     ) -> Setting:
         """The setting whose probe would improve `least_energy` most, for a probe of this relative error.
@@ -193,11 +186,7 @@ class ClockModel:
 
     @classmethod
     def train(
-        cls,
-        frame: pl.DataFrame,
-        *,
-        gpu: str,
-        feature_set: str = "dcgm",
+        cls, frame: pl.DataFrame, *, gpu: str, feature_set: str = "dcgm",
         features: Sequence[str] | None = None,
     ) -> ClockModel:
         """Learn from measured workloads (`prediction.curves.curves_of` has the columns).
@@ -269,10 +258,7 @@ class ClockModel:
             ]
         )
         weights, told = surface.weights(
-            nodes,
-            space.settings,
-            full_limit_w=space.max_power_limit_w,
-            power_w=drawn_w,
+            nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=drawn_w,
             log_power=mean[count:],
         )
         reference = space.reference_row
@@ -287,8 +273,7 @@ class ClockModel:
         sd = np.maximum(belief.sd, 1e-9)
         pull = np.abs(weights[rows]) @ np.column_stack([down[:count], up[:count], down[count:], up[count:]])
         distances = (
-            np.concatenate([pull[:, 0], pull[:, 2]]) / sd,
-            np.concatenate([pull[:, 1], pull[:, 3]]) / sd,
+            np.concatenate([pull[:, 0], pull[:, 2]]) / sd, np.concatenate([pull[:, 1], pull[:, 3]]) / sd,
         )
         words = f"a {self.feature_set} model of the {self.gpu} ({self.workloads} workloads)"
         return _prediction(space, belief, rows, distances, words)
@@ -361,11 +346,7 @@ def _said(probes: int) -> str:
 
 
 def _prediction(
-    space: SettingSpace,
-    belief: GaussianPosterior,
-    told: Array,
-    distances: tuple[Array, Array],
-    source: str,
+    space: SettingSpace, belief: GaussianPosterior, told: Array, distances: tuple[Array, Array], source: str,
     probes: int = 0,
 ) -> Prediction:
     n, sd = belief.settings, belief.sd
@@ -386,13 +367,8 @@ def _prediction(
         full[told] = values
         whole[name] = full
     return Prediction(
-        space,
-        frame.with_columns(pl.Series(name, each, nan_to_null=True) for name, each in whole.items()),
-        source,
-        belief,
-        told,
-        distances,
-        probes,
+        space, frame.with_columns(pl.Series(name, each, nan_to_null=True) for name, each in whole.items()),
+        source, belief, told, distances, probes,
     )
 
 

@@ -40,10 +40,7 @@ class ResponseSurfaceParams:
     reach: tuple[float, float, float] = (0.35, 0.6, 0.35)
     # with the log of what is believed of each beforehand
     deviation_scales: tuple[tuple[float, float], ...] = (
-        (0.5, -0.7),
-        (1.0, 0.0),
-        (2.0, -0.7),
-        (4.0, -2.0),
+        (0.5, -0.7), (1.0, 0.0), (2.0, -0.7), (4.0, -2.0),
     )
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
@@ -93,15 +90,8 @@ class Response:
 
 
 def fit(
-    space: SettingSpace,
-    rows: Any,
-    time_s: Any,
-    energy_j: Any,
-    errors: Any,
-    *,
-    prior: Any = None,
-    power_share: float | None = None,
-    wait_share: float | None = None,
+    space: SettingSpace, rows: Any, time_s: Any, energy_j: Any, errors: Any, *, prior: Any = None,
+    power_share: float | None = None, wait_share: float | None = None,
 ) -> Response:
     """What probes (and a prediction) say of every setting.
 
@@ -163,13 +153,8 @@ class _Soft:
 
 
 def _condition(
-    space: SettingSpace,
-    times: np.ndarray,
-    powers: np.ndarray,
-    rows: np.ndarray,
-    seen: np.ndarray,
-    sigma: np.ndarray,
-    soft: _Soft | None,
+    space: SettingSpace, times: np.ndarray, powers: np.ndarray, rows: np.ndarray, seen: np.ndarray,
+    sigma: np.ndarray, soft: _Soft | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
     rng = np.random.default_rng(
         0

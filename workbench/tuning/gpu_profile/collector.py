@@ -40,11 +40,7 @@ LOWEST = 0.3  # of the highest SM clock: below, everything costs more
 
 
 def settings_to_try(
-    limits: Limits,
-    over: str = "both",
-    *,
-    lock_sm: bool = True,
-    lock_memory: bool = True,
+    limits: Limits, over: str = "both", *, lock_sm: bool = True, lock_memory: bool = True,
     set_limit: bool = True,
 ) -> list[Setting]:
     """A handful of settings beside the default: SM clocks at the highest memory clock, fewer at lower ones,

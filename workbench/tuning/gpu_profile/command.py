@@ -75,26 +75,21 @@ def add_arguments(commands: Any) -> None:
     )
     parser.add_argument("--simulate", metavar="CARD", help="profile a simulated GPU, by name: A100")
     parser.add_argument(
-        "--over",
-        choices=("clocks", "power", "both"),
-        default="both",
+        "--over", choices=("clocks", "power", "both"), default="both",
         help="what to set (default: %(default)s)",
     )
     parser.add_argument(
         "--seconds", type=float, default=2.0, help="least length of one measurement (default: %(default)s)"
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
+        "--output", type=Path, metavar="FILE",
         help="where the measurements are kept (default: beside the models)",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="begin anew, keeping an older file under another name"
     )
     parser.add_argument(
-        "--list",
-        action="store_true",
+        "--list", action="store_true",
         help="say what would be measured, and how long it takes, and measure nothing",
     )
     parser.set_defaults(act=run)
@@ -124,11 +119,8 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     if mine.recorder is None:
         raise MeasurementError(f"{device.name} cannot be sampled, so nothing can be learnt about it")
     tried = collecting.settings_to_try(
-        device.limits,
-        arguments.over,
-        lock_sm=device.can("lock_sm_clock"),
-        lock_memory=device.can("lock_mem_clock"),
-        set_limit=device.can("set_power_limit"),
+        device.limits, arguments.over, lock_sm=device.can("lock_sm_clock"),
+        lock_memory=device.can("lock_mem_clock"), set_limit=device.can("set_power_limit"),
     )
     if not tried:
         knob = "lock_sm_clock" if arguments.over == "clocks" else "set_power_limit"
@@ -196,11 +188,8 @@ def show(collector: Collector) -> None:
     on_screen = sys.stderr.isatty()
     with (
         tqdm(
-            total=collector.total,
-            initial=collector.done,
-            unit="measurement",
-            mininterval=0.2 if on_screen else 30.0,
-            dynamic_ncols=on_screen,
+            total=collector.total, initial=collector.done, unit="measurement",
+            mininterval=0.2 if on_screen else 30.0, dynamic_ncols=on_screen,
         ) as bar,
         contextlib.closing(collector.run()) as running,
     ):
@@ -220,7 +209,6 @@ def _plainly(collector: Collector) -> None:
                 left_s = (now_s - begun_s) / (collector.done - first) * (collector.total - collector.done)
                 print(
                     f"{collector.done} of {collector.total}, {left_s / 60:.0f} minutes left: {words}",
-                    file=sys.stderr,
-                    flush=True,
+                    file=sys.stderr, flush=True,
                 )
                 told_s = now_s

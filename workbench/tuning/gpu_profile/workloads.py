@@ -60,12 +60,7 @@ def simulated(device: Device) -> list[CalibrationWorkload]:
     @contextlib.contextmanager
     def running(workload: Any) -> Iterator[Step]:
         job = TrainingJob(
-            workload,
-            iterations=1 << 40,
-            machine=machine,
-            gpu=device.index,
-            evaluate=False,
-            variation=0.002,
+            workload, iterations=1 << 40, machine=machine, gpu=device.index, evaluate=False, variation=0.002,
             accumulate=graded.TOGETHER,
         )
         with contextlib.closing(iter(job)) as iterations:  # type: ignore[type-var]
@@ -111,8 +106,7 @@ def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) 
     plan += [("small", next(iter(makers["small"])), 0.8)]
     return [
         CalibrationWorkload(
-            f"{name}, {gap:.0%} waiting" if gap else name,
-            group,
+            f"{name}, {gap:.0%} waiting" if gap else name, group,
             partial(_run, torch, where, makers[group][name], gap, busy_s),
         )
         for group, name, gap in plan
@@ -214,9 +208,7 @@ def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callabl
     def training(width: int, batch: int) -> Callable[[], Step]:
         def make() -> Step:
             layers = [
-                torch.nn.Linear(size(width), size(width)),
-                torch.nn.GELU(),
-                torch.nn.LayerNorm(size(width)),
+                torch.nn.Linear(size(width), size(width)), torch.nn.GELU(), torch.nn.LayerNorm(size(width)),
             ]
             model = torch.nn.Sequential(*layers, torch.nn.Linear(size(width), size(width))).to(where)
             moments = [torch.zeros_like(each) for each in model.parameters()]

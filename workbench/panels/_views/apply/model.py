@@ -45,9 +45,7 @@ class ApplyView:
         """All of it in words."""
         change = "; ".join(self.difference) or SAME
         said = [
-            f"In force: {self.force} ({self.origin})",
-            f"Chosen: {self.chosen}",
-            f"Difference: {change}",
+            f"In force: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
             self.note,
         ]
         said += [f"Rights: {self.rights}"]
@@ -58,10 +56,7 @@ class ApplyView:
 
 
 def view(
-    hand: ManualControl,
-    chosen: Configuration | None,
-    followed: StepResponse | None,
-    *,
+    hand: ManualControl, chosen: Configuration | None, followed: StepResponse | None, *,
     jobs: Sequence[str] = (),
 ) -> ApplyView:
     """Look at a GPU; asks the driver, and changes nothing.
@@ -88,23 +83,14 @@ def view(
     more = f" and {len(names) - PROCESSES} more" if len(names) > PROCESSES else ""
     done = tuple((each.at, "; ".join(each.words)) for each in reversed(history[-HISTORY:]))
     return ApplyView(
-        gpu=device.name,
-        simulated=device.simulated,
-        force="not known" if now.setting is None else str(now.setting),
-        origin=now.words,
+        gpu=device.name, simulated=device.simulated,
+        force="not known" if now.setting is None else str(now.setting), origin=now.words,
         holder="" if now.origin == "process" else now.holder,
         computing=f"Computing on it: {', '.join(names[:PROCESSES])}{more}" if names else "",
-        chosen=NOTHING if chosen is None else words(wanted, hand),
-        difference=difference,
-        note=_note(wanted, jobs),
-        rights=rights.words,
-        allowed=bool(rights.who),
-        command=rights.command,
-        history=done,
-        left=hand.left,
-        power=followed.words if followed is not None else "",
-        can_apply=chosen is not None and not lost,
-        can_undo=bool(history) or bool(hand.left),
+        chosen=NOTHING if chosen is None else words(wanted, hand), difference=difference,
+        note=_note(wanted, jobs), rights=rights.words, allowed=bool(rights.who), command=rights.command,
+        history=done, left=hand.left, power=followed.words if followed is not None else "",
+        can_apply=chosen is not None and not lost, can_undo=bool(history) or bool(hand.left),
     )
 
 

@@ -38,12 +38,8 @@ class ApplyPanel(PersistentPanel):
     _esm = module("base.js", "apply.js")
 
     def __init__(
-        self,
-        wanted: Any = None,
-        *,
-        gpu: NvmlDevice | str | int | None = None,
-        jobs: Sequence[RecurringJob] = (),
-        live: bool | None = None,
+        self, wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None,
+        jobs: Sequence[RecurringJob] = (), live: bool | None = None,
     ) -> None:
         self.jobs = tuple(jobs)
         self.hand = manual.control(gpu)
@@ -234,10 +230,7 @@ def _chosen(content: dict[str, Any]) -> Configuration:
 
 
 def apply(
-    wanted: Any = None,
-    *,
-    gpu: NvmlDevice | str | int | None = None,
-    jobs: Sequence[RecurringJob] = (),
+    wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (),
     live: bool | None = None,
 ) -> ApplyPanel:
     """Look at a GPU's setting, and apply a configuration to it.

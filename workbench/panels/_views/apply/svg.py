@@ -58,17 +58,10 @@ def page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> s
     if view is None:
         return f'<div style="font-size:13px">{html.escape(problem or title)}</div>'
     rows = [
-        ("In force", f"{view.force} · {view.origin}"),
-        ("Chosen", view.chosen),
-        ("Difference", "\n".join(view.difference) or SAME),
-        ("", view.note),
-        ("Rights", view.rights),
-        ("Command", "" if view.allowed else view.command),
-        ("Held by", view.holder),
-        ("", view.computing),
-        ("", view.left),
-        ("", problem),
-        ("Done", "\n".join(f"{at}  {what}" for at, what in view.history)),
+        ("In force", f"{view.force} · {view.origin}"), ("Chosen", view.chosen),
+        ("Difference", "\n".join(view.difference) or SAME), ("", view.note), ("Rights", view.rights),
+        ("Command", "" if view.allowed else view.command), ("Held by", view.holder), ("", view.computing),
+        ("", view.left), ("", problem), ("Done", "\n".join(f"{at}  {what}" for at, what in view.history)),
     ]
     cells = "".join(
         '<tr><th style="text-align:left;vertical-align:top;padding-right:12px;font-weight:600">'

@@ -28,19 +28,11 @@ if TYPE_CHECKING:
 MOST_PROBES = 200
 HIGHEST = 5.0  # per cent of more energy that is shown where nobody was
 FRAME_PX = (
-    330.0,
-    170.0,
+    330.0, 170.0,
 )  # of the plane of time and energy, about; where numbers stand is chosen for this size
 # Of a number at its point.
 PLACES = (
-    (9.0, 7.0),
-    (-9.0, 7.0),
-    (9.0, -8.0),
-    (-9.0, -8.0),
-    (0.0, 13.0),
-    (0.0, -13.0),
-    (20.0, 0.0),
-    (-20.0, 0.0),
+    (9.0, 7.0), (-9.0, 7.0), (9.0, -8.0), (-9.0, -8.0), (0.0, 13.0), (0.0, -13.0), (20.0, 0.0), (-20.0, 0.0),
 )
 Plane = tuple[
     str, tuple[float, float], Sequence[Any], tuple[float, float]
@@ -113,9 +105,7 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
             planes[knob] = ("sm_mhz", ranges[knob], rows, (-0.5, len(memories) - 0.5))
         else:
             planes[knob] = (
-                "limit_w" if knob == "limit" else "sm_mhz",
-                ranges[knob],
-                probes["energy"],
+                "limit_w" if knob == "limit" else "sm_mhz", ranges[knob], probes["energy"],
                 ranges[f"{knob} change"],
             )
     _place_numbers(probes, planes)
@@ -133,18 +123,8 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
 
 def probe_columns(probes: pl.DataFrame | None) -> Columns:
     names = (
-        "n",
-        "limit_w",
-        "sm_mhz",
-        "mem_mhz",
-        "time",
-        "time_error",
-        "energy",
-        "energy_error",
-        "kind",
-        "whole",
-        "words",
-        "cost",
+        "n", "limit_w", "sm_mhz", "mem_mhz", "time", "time_error", "energy", "energy_error", "kind", "whole",
+        "words", "cost",
     )
     columns: Columns = {name: [] for name in names}
     number = 0
@@ -153,9 +133,7 @@ def probe_columns(probes: pl.DataFrame | None) -> Columns:
         number += row.get("kind", "probe") == "probe"
         columns["n"].append(number if row.get("kind", "probe") == "probe" else None)
         for name, knob in (
-            ("limit_w", "power_limit_w"),
-            ("sm_mhz", "sm_clock_mhz"),
-            ("mem_mhz", "mem_clock_mhz"),
+            ("limit_w", "power_limit_w"), ("sm_mhz", "sm_clock_mhz"), ("mem_mhz", "mem_clock_mhz"),
         ):
             columns[name].append(row[knob])
         for name in ("time", "energy"):

@@ -21,13 +21,7 @@ Columns = dict[str, list[Any]]
 
 SURE = 1.96  # standard deviations of 95 %
 COLUMNS = (
-    "power_limit_w",
-    "sm_clock_mhz",
-    "mem_clock_mhz",
-    "time",
-    "time_error",
-    "energy",
-    "energy_error",
+    "power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "time", "time_error", "energy", "energy_error",
     "allowed",
 )
 LEVELS = 6  # of the ground

@@ -32,11 +32,7 @@ def draw(title: str, sentences: Sequence[str], view: Drawing | None, table: Tabl
             y += 16
             parts.append(
                 text(
-                    0,
-                    y,
-                    line,
-                    size=11 if number else 12,
-                    weight="" if number else "bold",
+                    0, y, line, size=11 if number else 12, weight="" if number else "bold",
                     opacity=0.75 if number else 1.0,
                 )
             )
@@ -228,11 +224,8 @@ def _line_of(view: Drawing, y: float) -> list[str]:
                 words = f"{at:g} {'W' if knob == 'limit' else 'MHz'}"
                 parts.append(
                     text(
-                        frame.x(at) + (-5 if right else 5),
-                        frame.top + 11,
-                        words,
-                        anchor="end" if right else "",
-                        weight="bold",
+                        frame.x(at) + (-5 if right else 5), frame.top + 11, words,
+                        anchor="end" if right else "", weight="bold",
                     )
                 )
     return parts

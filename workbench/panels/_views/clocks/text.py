@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from ....tuning.results import TuningView
 
 STEPS = (
-    "wait",
-    "detect",
-    "features",
-    "baseline",
-    "predict",
-    "search",
-    "hold",
-    "watch",
+    "wait", "detect", "features", "baseline", "predict", "search", "hold", "watch",
 )  # the way through; "re-tune" goes back
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
@@ -71,17 +64,10 @@ def words(tuning: TuningView, objectives: Mapping[str, str]) -> Words:
         objectives: Names of objectives, and what they are in words.
     """
     return Words(
-        tuning.state,
-        STEPS.index(tuning.state) if tuning.state in STEPS else None,
-        tuning.paused,
-        headline(tuning),
-        tuple(details(tuning)),
-        saved_words(tuning),
-        tuple(tuning.events[-MOST_EVENTS:]),
-        tuning.objective,
-        objective_words(tuning, objectives),
-        None if tuning.max_slowdown is None else 100 * tuning.max_slowdown,
-        commands(tuning),
+        tuning.state, STEPS.index(tuning.state) if tuning.state in STEPS else None, tuning.paused,
+        headline(tuning), tuple(details(tuning)), saved_words(tuning), tuple(tuning.events[-MOST_EVENTS:]),
+        tuning.objective, objective_words(tuning, objectives),
+        None if tuning.max_slowdown is None else 100 * tuning.max_slowdown, commands(tuning),
     )
 
 
@@ -155,8 +141,7 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
 def _change(choice: Choice) -> str:
     energy, time = 100 * (choice.energy_ratio - 1), 100 * (choice.time_ratio - 1)
     error_e, error_t = (
-        100 * SURE * choice.energy_ratio * choice.energy_sd,
-        100 * SURE * choice.time_ratio * choice.time_sd,
+        100 * SURE * choice.energy_ratio * choice.energy_sd, 100 * SURE * choice.time_ratio * choice.time_sd,
     )
     return f"energy {signed(energy, error_e)}, time {signed(time, error_t)}"
 

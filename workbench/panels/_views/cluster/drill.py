@@ -76,8 +76,7 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
         else "never"
     )
     facts = [
-        ("asks for", f"{alone}; {what}"),
-        ("came", came),
+        ("asks for", f"{alone}; {what}"), ("came", came),
         (
             "waited",
             f"{format_duration(3600 * about['wait_h'])}, {first}" if about["wait_h"] > 0 else "not at all",
@@ -86,10 +85,8 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
             "ran",
             f"{format_duration(about['run_s'])} on GPUs, {signed(about['inflation'])} against alone; {ended}",
         ),
-        ("where", _nodes(nodes)),
-        ("beside", company),
-        ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"),
-        ("deadline", _deadline(about)),
+        ("where", _nodes(nodes)), ("beside", company),
+        ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"), ("deadline", _deadline(about)),
         ("stopped", stops),
     ]
     more = tuple((name, format_duration(seconds)) for name, seconds in beside.head(MOST_NAMES).iter_rows())
@@ -286,9 +283,7 @@ def _stretch_words(row: dict[str, Any]) -> str:
 
 def _unit(span_s: float) -> tuple[float, str]:
     for least, scale, unit in (
-        (4 * 86400, 86400.0, "days"),
-        (3 * 3600, 3600.0, "hours"),
-        (180, 60.0, "minutes"),
+        (4 * 86400, 86400.0, "days"), (3 * 3600, 3600.0, "hours"), (180, 60.0, "minutes"),
     ):
         if span_s >= least:
             return scale, unit

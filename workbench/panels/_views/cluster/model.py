@@ -128,10 +128,8 @@ def cluster_view(
             _bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None
         ),
         curves=tuple(curves[name] for name in scenario.policies if name in curves),
-        swept=_swept(scenario, table, numbers),
-        swept_words=UNITS[scenario.sweep] if scenario.sweep else "",
-        headline=headline(scenario, at_first),
-        details=tuple(details(scenario, at_first)),
+        swept=_swept(scenario, table, numbers), swept_words=UNITS[scenario.sweep] if scenario.sweep else "",
+        headline=headline(scenario, at_first), details=tuple(details(scenario, at_first)),
     )
 
 
@@ -142,12 +140,7 @@ def curve(outcome: RunOutcome, number: int) -> PolicyCurve:
     columns["inflation"] = 100 * columns["inflation"]
     task = outcome.task
     return PolicyCurve(
-        task.policy,
-        number,
-        label(task.policy, task.scenario),
-        found,
-        columns,
-        outcome.seen.notable,
+        task.policy, number, label(task.policy, task.scenario), found, columns, outcome.seen.notable,
         outcome.record is not None,
     )
 
@@ -197,13 +190,10 @@ def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
     if scenario.sweep is not None and row.value is not None:
         name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
     return (
-        name,
-        energy_words(f["energy_kwh"]),
-        "" if row.energy_ratio is None else ratio_words(row.energy_ratio),
-        f"{f['active_nodes'].mean:.1f}",
+        name, energy_words(f["energy_kwh"]),
+        "" if row.energy_ratio is None else ratio_words(row.energy_ratio), f"{f['active_nodes'].mean:.1f}",
         f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
-        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}",
-        signed(f["runtime_inflation"].mean),
+        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", signed(f["runtime_inflation"].mean),
         f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines",
         f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
     )

@@ -328,25 +328,12 @@ class ClusterPanel(PersistentPanel):
 
 
 def cluster(
-    log: Any = None,
-    *,
-    nodes: int = 28,
-    kind: NodeType | str = "8x V100",
+    log: Any = None, *, nodes: int = 28, kind: NodeType | str = "8x V100",
     policies: Sequence[str] | str = ("fifo-spread-always-on", "fifo-best-fit", "eaco", "ours"),
-    part: str | None = None,
-    draws: int = 1,
-    seed: int = 0,
-    load_threshold: float | None = None,
-    max_jobs: int | None = None,
-    slack: float | None = None,
-    sleep_after_s: float | None = None,
-    sweep: str | None = None,
-    values: Sequence[float] = (),
-    trim: bool | None = None,
-    keep_valid: bool = False,
-    executor: Any = None,
-    workers: int | None = None,
-    live: bool | None = None,
+    part: str | None = None, draws: int = 1, seed: int = 0, load_threshold: float | None = None,
+    max_jobs: int | None = None, slack: float | None = None, sleep_after_s: float | None = None,
+    sweep: str | None = None, values: Sequence[float] = (), trim: bool | None = None,
+    keep_valid: bool = False, executor: Any = None, workers: int | None = None, live: bool | None = None,
 ) -> ClusterPanel:
     """Compare policies over a job log, on a simulated cluster.
 

@@ -33,11 +33,7 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution:
             bold = number == 0 and bool(found.headline)
             parts.append(
                 text(
-                    0,
-                    y,
-                    line,
-                    size=12 if bold else 11,
-                    weight="bold" if bold else "",
+                    0, y, line, size=12 if bold else 11, weight="bold" if bold else "",
                     opacity=1.0 if bold else 0.75,
                 )
             )
@@ -172,10 +168,7 @@ def _bars(found: ClusterView, y: float) -> list[str]:
     wide = 0.62 * (frame.right - frame.left) / (count + 0.2)
     for n, bar in enumerate(found.bars):
         x, top, middle, bottom = (
-            frame.x(n),
-            frame.y(bar.owned + bar.unowned),
-            frame.y(bar.owned),
-            frame.y(0.0),
+            frame.x(n), frame.y(bar.owned + bar.unowned), frame.y(bar.owned), frame.y(0.0),
         )
         ink = colour(bar.number)
         words = html.escape(f"{bar.words}: {bar.owned + bar.unowned:.3f}")
@@ -189,8 +182,7 @@ def _bars(found: ClusterView, y: float) -> list[str]:
         )
         if bar.error:
             low_y, high_y = (
-                frame.y(bar.owned + bar.unowned - bar.error),
-                frame.y(bar.owned + bar.unowned + bar.error),
+                frame.y(bar.owned + bar.unowned - bar.error), frame.y(bar.owned + bar.unowned + bar.error),
             )
             parts.append(
                 f'<path d="M{x:.1f} {low_y:.1f}V{high_y:.1f}" stroke="currentColor" stroke-width="1.6"/>'
@@ -215,8 +207,7 @@ def _sweep(found: ClusterView, y: float) -> list[str]:
     parts = frame.axes(
         "Energy (MWh)"
         + ("; bars: standard deviation from draw to draw" if any(any(s.error) for s in found.swept) else ""),
-        4,
-        None,
+        4, None,
     )
     tried = sorted(set(values))
     marks = tried if len(tried) <= MOST_MARKS else ticks(low, high, 8)

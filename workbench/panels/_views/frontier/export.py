@@ -21,8 +21,7 @@ def table_file(seen: FrontierAnalysis, row: int, what: str) -> bytes:
         raise UsageError(f"a frontier is exported as .svg, .csv or .parquet, not as .{what}{hint}")
     rows = pl.Series(range(len(seen.points)))
     frame = seen.points.with_columns(
-        on_frontier=rows.is_in(seen.front.tolist()),
-        frontier_probability=pl.Series(seen.chance),
+        on_frontier=rows.is_in(seen.front.tolist()), frontier_probability=pl.Series(seen.chance),
         chosen=rows == row,
     )
     if what == "csv":

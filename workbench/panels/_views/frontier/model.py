@@ -17,26 +17,13 @@ from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configurati
 from ....tariff import J_PER_KWH, Tariff
 
 COLUMNS = (
-    "time",
-    "energy",
-    "time_sd",
-    "energy_sd",
-    "limit",
-    "sm",
-    "mem",
-    "batch",
-    "gpu",
-    "chance",
-    "measured",
-    "repeats",
-    "traces",
+    "time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured",
+    "repeats", "traces",
 )
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (HAND, ETA, SLOWDOWN)
 HOURS = (
-    (1e-2, 1.0, "kWh"),
-    (1e-5, 1e3, "Wh"),
-    (0.0, 1e6, "mWh"),
+    (1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"),
 )  # from how many kWh on, by what, and the unit
 PADDING = 0.06
 MINUS = "\N{MINUS SIGN}"
@@ -81,19 +68,10 @@ def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
     names = sorted(name for name in points["gpu"].unique() if name is not None)
     numbers = {name: number for number, name in enumerate(names)}
     columns = [
-        points["time_s"],
-        points["energy_j"],
-        points["time_sd_s"],
-        points["energy_sd_j"],
-        points["power_limit_w"],
-        points["sm_clock_mhz"],
-        points["mem_clock_mhz"],
-        points["batch_size"],
-        points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None),
-        pl.Series(seen.chance),
-        points["measured"],
-        points["repeats"],
-        points["measurements"].list.len(),
+        points["time_s"], points["energy_j"], points["time_sd_s"], points["energy_sd_j"],
+        points["power_limit_w"], points["sm_clock_mhz"], points["mem_clock_mhz"], points["batch_size"],
+        points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None), pl.Series(seen.chance),
+        points["measured"], points["repeats"], points["measurements"].list.len(),
     ]
     return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), names
 

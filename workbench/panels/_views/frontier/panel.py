@@ -75,17 +75,9 @@ class FrontierPanel(PersistentPanel):
     _esm = module("base.js", "frontier_plot.js", "frontier_table.js", "frontier.js")
 
     def __init__(
-        self,
-        given: PointSource,
-        *,
-        default: Configuration | None = None,
-        max_power_w: float | None = None,
-        work: Work | None = None,
-        tariff: Tariff | None = None,
-        eta: float = 0.5,
-        max_slowdown: float | None = None,
-        relative: bool = False,
-        store: Store | None = None,
+        self, given: PointSource, *, default: Configuration | None = None, max_power_w: float | None = None,
+        work: Work | None = None, tariff: Tariff | None = None, eta: float = 0.5,
+        max_slowdown: float | None = None, relative: bool = False, store: Store | None = None,
         live: bool | None = None,
     ) -> None:
         check_slowdown(max_slowdown)
@@ -161,10 +153,7 @@ class FrontierPanel(PersistentPanel):
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
     def choose(
-        self,
-        chosen: Configuration | int | None = None,
-        *,
-        eta: float | None = None,
+        self, chosen: Configuration | int | None = None, *, eta: float | None = None,
         max_slowdown: float | None = None,
     ) -> Configuration:
         """Choose a configuration, or a row of `analyse_frontier.points`; or what is best for eta, or of least
@@ -340,8 +329,7 @@ class FrontierPanel(PersistentPanel):
         if self.look is None:
             return [self._told or NOTHING]
         said = [
-            headline(self.look, self._choice),
-            *details(self.look, self._choice, self.work, self.tariff),
+            headline(self.look, self._choice), *details(self.look, self._choice, self.work, self.tariff),
             self._told,
         ]
         return [*said, *([self._note] if self._note else [])]
@@ -486,9 +474,7 @@ class FrontierPanel(PersistentPanel):
             raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {rule!r}")
         bound = content.get("slowdown")
         wanted = FrontierChoice(
-            row,
-            rule,
-            check_eta(float(content["eta"])),
+            row, rule, check_eta(float(content["eta"])),
             check_bound(None if bound is None else float(bound) / 100),
         )
         if content.get("version") != self._version:
@@ -521,21 +507,10 @@ def _row(seen: FrontierAnalysis, row: int) -> int:
 
 
 def frontier(
-    points: Any,
-    *,
-    default: Configuration | None = None,
-    max_power_w: float | None = None,
-    unit: str | None = None,
-    per_epoch: float | None = None,
-    epochs: float | None = None,
-    tariff: Tariff | None = None,
-    eta: float = 0.5,
-    max_slowdown: float | None = None,
-    relative: bool = False,
-    name: str = "",
-    store: Store | None = None,
-    live: bool | None = None,
-    simulated: bool | None = None,
+    points: Any, *, default: Configuration | None = None, max_power_w: float | None = None,
+    unit: str | None = None, per_epoch: float | None = None, epochs: float | None = None,
+    tariff: Tariff | None = None, eta: float = 0.5, max_slowdown: float | None = None, relative: bool = False,
+    name: str = "", store: Store | None = None, live: bool | None = None, simulated: bool | None = None,
 ) -> FrontierPanel:
     """Look at energy against time, and choose a configuration.
 
@@ -567,16 +542,8 @@ def frontier(
         else Work(unit or given.unit, per_epoch, epochs)
     )
     return FrontierPanel(
-        given,
-        default=default,
-        max_power_w=max_power_w,
-        work=work,
-        tariff=tariff,
-        eta=eta,
-        max_slowdown=max_slowdown,
-        relative=relative,
-        store=store,
-        live=live,
+        given, default=default, max_power_w=max_power_w, work=work, tariff=tariff, eta=eta,
+        max_slowdown=max_slowdown, relative=relative, store=store, live=live,
     )
 
 __all__ = ["FrontierPanel", "frontier"]

@@ -210,9 +210,7 @@ def _of_log(log: pl.DataFrame) -> pl.DataFrame:
     setting = first.struct.field("setting")
     runs = pl.col("repeats").clip(1)
     return whole.select(
-        "time_s",
-        "energy_j",
-        time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
+        "time_s", "energy_j", time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
         energy_sd_j=pl.max_horizontal(
             pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()
         ),
@@ -224,8 +222,7 @@ def _of_log(log: pl.DataFrame) -> pl.DataFrame:
         .list.eval(pl.element().struct.field("name"))
         .list.unique(maintain_order=True)
         .list.join(" + "),
-        job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")),
-        measurement="id",
+        job=pl.when(pl.col("label") == "").then(None).otherwise(pl.col("label")), measurement="id",
         simulated="simulated",
     )
 

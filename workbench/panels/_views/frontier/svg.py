@@ -26,13 +26,8 @@ PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def draw(
-    title: str,
-    sentences: Sequence[str],
-    seen: FrontierAnalysis | None,
-    choice: FrontierChoice | None,
-    *,
-    relative: bool = False,
-    whole: bool = False,
+    title: str, sentences: Sequence[str], seen: FrontierAnalysis | None, choice: FrontierChoice | None, *,
+    relative: bool = False, whole: bool = False,
 ) -> str:
     """One `<svg>` element; without points it has only words."""
     parts = [text(0, 13, title, size=13, weight="bold")]
@@ -42,11 +37,7 @@ def draw(
             y += 16
             parts.append(
                 text(
-                    0,
-                    y,
-                    line,
-                    size=11 if number else 12,
-                    weight="" if number else "bold",
+                    0, y, line, size=11 if number else 12, weight="" if number else "bold",
                     opacity=0.75 if number else 1.0,
                 )
             )
@@ -110,10 +101,8 @@ def _plane(
             )
             parts.append(
                 text(
-                    frame.left + 5,
-                    frame.top + HEIGHT - 6,
-                    f"at most {100 * choice.max_slowdown:.3g} % slower",
-                    opacity=0.8,
+                    frame.left + 5, frame.top + HEIGHT - 6,
+                    f"at most {100 * choice.max_slowdown:.3g} % slower", opacity=0.8,
                 )
             )
     parts += frame.axes(axes.names[1] + LEGEND, 6, None)
@@ -202,8 +191,7 @@ def _bars(seen: FrontierAnalysis, row: int, axes: _Axes, frame: Frame, spot: tup
     x, y = spot
     bars = ""
     for column, scale, across in (
-        ("time_sd_s", axes.scales[0], True),
-        ("energy_sd_j", axes.scales[1], False),
+        ("time_sd_s", axes.scales[0], True), ("energy_sd_j", axes.scales[1], False),
     ):
         error = seen.points[column][row]
         if not error:
@@ -236,11 +224,8 @@ def _marks(seen: FrontierAnalysis, choice: FrontierChoice, axes: _Axes, frame: F
 def _beside(frame: Frame, x: float, y: float, name: str, *, weight: str = "") -> str:
     left = x > frame.right - 60
     return text(
-        x + (-11 if left else 11),
-        min(max(y, frame.top + 11), frame.top + frame.height - 4),
-        name,
-        anchor="end" if left else "",
-        weight=weight,
+        x + (-11 if left else 11), min(max(y, frame.top + 11), frame.top + frame.height - 4), name,
+        anchor="end" if left else "", weight=weight,
     )
 
 

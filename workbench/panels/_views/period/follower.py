@@ -44,11 +44,7 @@ class PeriodFollower:
     """
 
     def __init__(
-        self,
-        recorder: Recorder,
-        devices: Sequence[Device],
-        start_s: float,
-        *,
+        self, recorder: Recorder, devices: Sequence[Device], start_s: float, *,
         follow: Callable[[Recorder, str, float], Following] | None = None,
         cost_clock: Callable[[], float] = time.thread_time,
     ) -> None:
@@ -154,10 +150,7 @@ class PeriodFollower:
         chosen = next((each for each in periods.levels if each.name == self._level), None)
         looking = tracker.state in ("looking", "changed")
         new = look(
-            self.recorder.trace(uuid, since_s, now_s),
-            periods,
-            start_s=self.start_s,
-            level=chosen,
+            self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s, level=chosen,
             looking=looking,
         )
         self.look = self._with_older(new, since_s - self.start_s)

@@ -61,13 +61,8 @@ class PeriodView:
 
 
 def look(
-    trace: pl.DataFrame,
-    periods: Periods,
-    *,
-    start_s: float = 0.0,
-    level: Level | None = None,
-    looking: bool = False,
-    known: SegmentedIterations | None = None,
+    trace: pl.DataFrame, periods: Periods, *, start_s: float = 0.0, level: Level | None = None,
+    looking: bool = False, known: SegmentedIterations | None = None,
 ) -> PeriodView:
     """What is seen in a trace whose periods are known.
 
@@ -120,11 +115,7 @@ def look(
         if turns.height < FEWEST_TURNS or late.height < FEWEST_READINGS:
             late, shape = late.clear(), shape.clear()
     return PeriodView(
-        headline,
-        tuple(each for each in details if each),
-        periods.sure or marked,
-        chosen,
-        periods.levels,
+        headline, tuple(each for each in details if each), periods.sure or marked, chosen, periods.levels,
         tuple(
             ShadedSpan(begin_s - start_s, end_s - start_s, kind != "iteration")
             for begin_s, end_s, kind in frame.select("start_s", "end_s", "kind").iter_rows()

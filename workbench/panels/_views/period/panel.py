@@ -50,12 +50,8 @@ class PeriodPanel(LivePanel):
     _esm = module("base.js", "period.js", "inspect.js")
 
     def __init__(
-        self,
-        frames: Mapping[str, pl.DataFrame],
-        *,
-        title: str = "",
-        periods: Mapping[str, Periods] | None = None,
-        found: SegmentedIterations | None = None,
+        self, frames: Mapping[str, pl.DataFrame], *, title: str = "",
+        periods: Mapping[str, Periods] | None = None, found: SegmentedIterations | None = None,
         simulated: bool = False,
     ) -> None:
         if not frames:
@@ -93,8 +89,7 @@ class PeriodPanel(LivePanel):
             frame = self._frames[self._number]
             found = self._found if self._number == self._busiest else None
             self._looked = (
-                key,
-                look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found),
+                key, look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found),
             )
         return self._looked[1]
 
@@ -217,9 +212,7 @@ class PeriodPanel(LivePanel):
 
 
 def period(
-    what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str,
-    *,
-    live: bool | None = None,
+    what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str, *, live: bool | None = None,
     store: Store | None = None,
 ) -> PeriodPanel | Picture:
     """Look at the iterations of a trace, of a measurement, or of one named by id or label.

@@ -60,10 +60,7 @@ def _fold(look: PeriodView, number: int, y: float, right: float) -> list[str]:
         late = x1 > right - 20  # no room to the right
         parts.append(
             text(
-                x1 - 3 if late else (x0 + x1) / 2,
-                y + 11,
-                "waits",
-                anchor="end" if late else "middle",
+                x1 - 3 if late else (x0 + x1) / 2, y + 11, "waits", anchor="end" if late else "middle",
                 opacity=0.75,
             )
         )
@@ -107,9 +104,7 @@ def _spectrum(look: PeriodView, number: int, y: float, left: float) -> list[str]
         leftwards = x > WIDTH - RIGHT - 110
         parts.append(
             text(
-                x - 4 if leftwards else x + 4,
-                y + 10 + 13 * row,
-                level_words(level),
+                x - 4 if leftwards else x + 4, y + 10 + 13 * row, level_words(level),
                 anchor="end" if leftwards else "",
             )
         )

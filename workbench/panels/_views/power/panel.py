@@ -52,14 +52,8 @@ class PowerView(LivePanel):
     _esm = module("base.js", "period.js", "power.js")
 
     def __init__(
-        self,
-        recorder: Recorder,
-        devices: Sequence[Device],
-        *,
-        label: str = "",
-        start_s: float | None = None,
-        stop: Callable[[], None] | None = None,
-        set_power_limit: Callable[[str, float], float] | None = None,
+        self, recorder: Recorder, devices: Sequence[Device], *, label: str = "", start_s: float | None = None,
+        stop: Callable[[], None] | None = None, set_power_limit: Callable[[str, float], float] | None = None,
         period: bool = True,
     ) -> None:
         self.recorder, self.devices, self.label = recorder, tuple(devices), label

@@ -94,21 +94,10 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
         else {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
     )
     return RecurringView(
-        headline(outlook, running or []),
-        tuple(details(outlook)),
+        headline(outlook, running or []), tuple(details(outlook)),
         outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None,
-        objective_words(outlook.objective),
-        unit,
-        saved_unit,
-        columns,
-        outlook.arm,
-        rows,
-        about,
-        outlook.break_even,
-        profile,
-        optimum,
-        outlook.profile_of,
-        _ranges(columns, rows, about, profile),
+        objective_words(outlook.objective), unit, saved_unit, columns, outlook.arm, rows, about,
+        outlook.break_even, profile, optimum, outlook.profile_of, _ranges(columns, rows, about, profile),
     )
 
 
@@ -148,8 +137,7 @@ def details(outlook: Outlook) -> list[str]:
             said.append(f"{count} cost {amount(spent, kind)}")
         else:
             said += [
-                f"{count} cost {amount(spent, kind)}, {_against(outlook, default)}",
-                _even(outlook, kind),
+                f"{count} cost {amount(spent, kind)}, {_against(outlook, default)}", _even(outlook, kind),
             ]
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
         said.append(outlook.reason)

@@ -121,10 +121,7 @@ class RecurringPanel(PersistentPanel):
             if self._paid[0] != len(ledger.ended) or self.source.replayed:
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
             self._outlook = look(
-                ledger,
-                self._paid[1],
-                self.source.objective,
-                self.source.policy,
+                ledger, self._paid[1], self.source.objective, self.source.policy,
                 pardoned=self.source.pardoned,
             )
             self._view = view(self._outlook, list(ledger.open.values()))
@@ -276,12 +273,8 @@ class RecurringPanel(PersistentPanel):
 
 def recurring(
     job: RecurringJob | JobStudy | Recorded | RunHistory | Sequence[Attempt] | str | Path,
-    run: Callable[[Any], object] | None = None,
-    *,
-    space: Space | None = None,
-    objective: Objective | None = None,
-    live: bool | None = None,
-    simulated: bool | None = None,
+    run: Callable[[Any], object] | None = None, *, space: Space | None = None,
+    objective: Objective | None = None, live: bool | None = None, simulated: bool | None = None,
 ) -> RecurringPanel:
     """Look at a recurring job, and run it.
 

@@ -27,11 +27,7 @@ def draw(title: str, view: RecurringView) -> str:
             y += 16
             parts.append(
                 text(
-                    0,
-                    y,
-                    line,
-                    size=12 if number == 0 else 11,
-                    weight="bold" if number == 0 else "",
+                    0, y, line, size=12 if number == 0 else 11, weight="bold" if number == 0 else "",
                     opacity=1.0 if number == 0 else 0.75,
                 )
             )
@@ -77,21 +73,15 @@ def _believed(view: RecurringView, y: float) -> list[str]:
         )
         parts.append(
             _dot(
-                frame.x(n),
-                frame.y(about["middle"][n]),
-                ink,
-                5 if n == view.arm else 4,
+                frame.x(n), frame.y(about["middle"][n]), ink, 5 if n == view.arm else 4,
                 hollow=not about["reached"][n],
             )
         )
         if about["best"][n] >= 0.005:
             parts.append(
                 text(
-                    frame.x(n),
-                    max(y1 - 5, frame.y(high) + 11),
-                    f"{100 * about['best'][n]:.0f} %",
-                    anchor="middle",
-                    opacity=0.8,
+                    frame.x(n), max(y1 - 5, frame.y(high) + 11), f"{100 * about['best'][n]:.0f} %",
+                    anchor="middle", opacity=0.8,
                 )
             )
     return parts
@@ -120,10 +110,8 @@ def _profile(view: RecurringView, y: float) -> list[str]:
         parts.append(_dot(frame.x(limits[view.optimum]), frame.y(about["cost"][view.optimum]), colour(1), 5))
         parts.append(
             text(
-                frame.x(limits[view.optimum]),
-                frame.y(frame.y_span[1]) + 11,
-                f"best: {limits[view.optimum]:g} W",
-                anchor="middle",
+                frame.x(limits[view.optimum]), frame.y(frame.y_span[1]) + 11,
+                f"best: {limits[view.optimum]:g} W", anchor="middle",
             )
         )
     return parts
@@ -174,10 +162,8 @@ def _saved(view: RecurringView, y: float) -> list[str]:
         late = frame.x(view.break_even) > frame.right - 110
         parts.append(
             text(
-                frame.x(view.break_even) + (-4 if late else 4),
-                frame.top + 11,
-                f"cheaper since {view.break_even}",
-                anchor="end" if late else "",
+                frame.x(view.break_even) + (-4 if late else 4), frame.top + 11,
+                f"cheaper since {view.break_even}", anchor="end" if late else "",
             )
         )
     return parts

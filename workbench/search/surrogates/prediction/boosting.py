@@ -77,8 +77,7 @@ def inputs(names: Sequence[str], lean: bool) -> tuple[str, ...]:
     if lean:
         return few
     return (
-        *few,
-        *([PIPE] if any(name in names for name in PIPES) else []),
+        *few, *([PIPE] if any(name in names for name in PIPES) else []),
         *(name for name in names if name not in few),
     )
 
@@ -100,14 +99,8 @@ def selected(names: tuple[str, ...], features: Array, wanted: Sequence[str]) -> 
 
 
 def grow(
-    names: tuple[str, ...],
-    features: Array,
-    settings: Array,
-    target: Array,
-    wanted: tuple[str, ...],
-    *,
-    rising: int,
-    quantile: float | None = None,
+    names: tuple[str, ...], features: Array, settings: Array, target: Array, wanted: tuple[str, ...], *,
+    rising: int, quantile: float | None = None,
 ) -> Trees:
     """Train one booster.
 

@@ -100,8 +100,7 @@ def ordered(nodes: Nodes, values: Array) -> Array:
 
 def _range(columns: Array) -> tuple[Array, Array]:
     filled_low, filled_high = (
-        np.where(np.isfinite(columns), columns, np.inf),
-        np.where(np.isfinite(columns), columns, -np.inf),
+        np.where(np.isfinite(columns), columns, np.inf), np.where(np.isfinite(columns), columns, -np.inf),
     )
     return filled_low.min(axis=0, initial=np.inf), filled_high.max(axis=0, initial=-np.inf)
 
@@ -194,15 +193,8 @@ def fit(curves: Curves) -> FittedCard:
     stretch, covered = _conformal(curves, residuals, folds, lean)
     errors = _errors(curves, residuals, covered)
     return FittedCard(
-        curves.nodes,
-        curves.names,
-        means,
-        spreads,
-        stretch,
-        filled(residuals),
-        boosting.selected(curves.names, curves.features, means.trees[0].inputs),
-        curves.power_unit_w,
-        errors,
+        curves.nodes, curves.names, means, spreads, stretch, filled(residuals),
+        boosting.selected(curves.names, curves.features, means.trees[0].inputs), curves.power_unit_w, errors,
         lean,
     )
 
@@ -252,10 +244,7 @@ def _grow_spreads(curves: Curves, residuals: Array, lean: bool) -> dict[str, tup
 
 
 def _distances(
-    names: tuple[str, ...],
-    features: Array,
-    nodes: Nodes,
-    spreads: dict[str, tuple[Trees, Trees]],
+    names: tuple[str, ...], features: Array, nodes: Nodes, spreads: dict[str, tuple[Trees, Trees]],
     stretch: tuple[float, float],
 ) -> tuple[Array, Array]:
     """How far below and above the mean the quantiles of ln time and ln energy lie, (workloads, 2 * nodes)

@@ -48,14 +48,8 @@ def _chosen(means: Array, factor: Array, reference: int, log_bound: float, sure:
 
 
 def next_probe(
-    belief: GaussianPosterior,
-    reference: int,
-    log_bound: float,
-    *,
-    rng: np.random.Generator,
-    error: float = 0.0,
-    sure: float = SURE_PROBED,
-    leave_out: Sequence[int] = (),
+    belief: GaussianPosterior, reference: int, log_bound: float, *, rng: np.random.Generator,
+    error: float = 0.0, sure: float = SURE_PROBED, leave_out: Sequence[int] = (),
 ) -> int:
     """The setting whose probe is expected to improve the choice most (knowledge gradient; Frazier et al.,
     2009).

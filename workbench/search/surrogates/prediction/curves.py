@@ -22,13 +22,7 @@ FEATURES = (
 NEEDED = ("workload", "iteration_s", "power_w")
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
 CAPS = (
-    0.9,
-    0.8,
-    0.7,
-    0.6,
-    0.5,
-    0.4,
-    0.3,
+    0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3,
 )  # power limit over power at the reference: where curves over limits are read
 LEAST_WORKLOADS = 8
 
@@ -86,12 +80,8 @@ class Curves:
         """Some of the workloads."""
         at = np.flatnonzero(keep)
         return replace(
-            self,
-            workloads=tuple(self.workloads[i] for i in at),
-            groups=tuple(self.groups[i] for i in at),
-            features=self.features[at],
-            power_w=self.power_w[at],
-            log_time=self.log_time[at],
+            self, workloads=tuple(self.workloads[i] for i in at), groups=tuple(self.groups[i] for i in at),
+            features=self.features[at], power_w=self.power_w[at], log_time=self.log_time[at],
             log_power=self.log_power[at],
         )
 
@@ -113,9 +103,7 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
     tops = rows.filter("_reference")
     numbers = [name for name in names if name in rows.columns and rows[name].is_not_null().any()]
     base = tops.group_by("workload", maintain_order=True).agg(
-        pl.col("group").first(),
-        pl.col("iteration_s").mean(),
-        pl.col("power_w").mean(),
+        pl.col("group").first(), pl.col("iteration_s").mean(), pl.col("power_w").mean(),
         *(pl.col(name).mean() for name in numbers),
     )
     lost = [
@@ -157,16 +145,8 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
         numbers, features = [*numbers, "power_share"], np.column_stack([features, power_w / unit_w])
     nodes = Nodes(x, mu, cap, max_sm, max_mem)
     return Curves(
-        nodes,
-        tuple(numbers),
-        tuple(order),
-        tuple(base["group"].to_list()),
-        features,
-        power_w,
-        unit_w,
-        log_time,
-        log_power,
-        dropped,
+        nodes, tuple(numbers), tuple(order), tuple(base["group"].to_list()), features, power_w, unit_w,
+        log_time, log_power, dropped,
     )
 
 
@@ -233,10 +213,7 @@ def _by_clock(
     for workload, x, mu, lt, lp in means.select("workload", "x", "mu", "lt", "lp").rows():
         times[order[workload], column[x, mu]], powers[order[workload], column[x, mu]] = lt, lp
     return (
-        keys["x"].to_numpy().astype(float),
-        keys["mu"].to_numpy().astype(float),
-        np.ones(keys.height),
-        times,
+        keys["x"].to_numpy().astype(float), keys["mu"].to_numpy().astype(float), np.ones(keys.height), times,
         powers,
     )
 

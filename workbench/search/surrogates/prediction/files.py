@@ -71,16 +71,10 @@ def restored(tables: dict[str, Any]) -> FittedCard:
     if not fit or not np.isfinite(residuals).all():
         raise ValueError("its tables do not fit each other")
     return FittedCard(
-        Nodes(x, mu, cap, nodes["max_sm_clock_mhz"], nodes["max_mem_clock_mhz"]),
-        tuple(tables["names"]),
-        Means(CardPhysics.restored(tables["physics"]), (trees[0], trees[1]), low, high),
-        spreads,
-        (float(tables["stretch"][0]), float(tables["stretch"][1])),
-        residuals,
-        seen,
-        float(tables["power_unit_w"]),
-        pl.DataFrame(tables["errors"]),
-        bool(tables["lean"]),
+        Nodes(x, mu, cap, nodes["max_sm_clock_mhz"], nodes["max_mem_clock_mhz"]), tuple(tables["names"]),
+        Means(CardPhysics.restored(tables["physics"]), (trees[0], trees[1]), low, high), spreads,
+        (float(tables["stretch"][0]), float(tables["stretch"][1])), residuals, seen,
+        float(tables["power_unit_w"]), pl.DataFrame(tables["errors"]), bool(tables["lean"]),
     )
 
 

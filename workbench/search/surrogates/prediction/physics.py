@@ -34,9 +34,7 @@ HOLD = 0.02  # weight of the clocks' ratios against one workload
 ROUNDS = 12
 FULL = 0.999
 STATIC, CLOCKED, MEMORY_POWER = (
-    0.25,
-    0.65,
-    0.10,
+    0.25, 0.65, 0.10,
 )  # where a training set says nothing of a number, watts at the reference go there
 
 
@@ -79,12 +77,7 @@ class CardPhysics:
         numbers = [float(stored[name]) for name in ("edge", "full", "gap")]
         tables = [np.array(stored[name], float) for name in ("clocked", "memory", "watts")]
         return cls(
-            numbers[0],
-            numbers[1],
-            numbers[2],
-            tables[0],
-            tables[1],
-            tables[2],
+            numbers[0], numbers[1], numbers[2], tables[0], tables[1], tables[2],
             float(stored["typical_memory"]),
         )
 
@@ -103,9 +96,7 @@ def fit(curves: Curves) -> CardPhysics:
         return _nodes(curves, active, idle, 1 + np.exp(at[0]), top * (1 + np.exp(at[1])), best[2])[2]
 
     found = minimize(
-        loss,
-        [np.log(best[0] - 1), np.log(best[1] / top - 1)],
-        method="Nelder-Mead",
+        loss, [np.log(best[0] - 1), np.log(best[1] / top - 1)], method="Nelder-Mead",
         options={"maxfev": 60, "xatol": 0.02},
     )
     edge, full = float(1 + np.exp(found.x[0])), float(top * (1 + np.exp(found.x[1])))

@@ -21,11 +21,7 @@ REACH = 0.5  # how far below what was measured a clock or limit may lie, as a sh
 
 
 def weights(
-    nodes: Nodes,
-    settings: Sequence[Setting],
-    *,
-    full_limit_w: float | None,
-    power_w: float | None,
+    nodes: Nodes, settings: Sequence[Setting], *, full_limit_w: float | None, power_w: float | None,
     log_power: Array,
 ) -> tuple[Array, Array]:
     """Weights (settings, nodes) of the training settings, and whether each setting can be told.
@@ -86,17 +82,14 @@ def _at_cap(nodes: Nodes, cap: float, log_power: Array, row: Array) -> bool:
     if cap >= 1:
         return True
     capped, clocked = (
-        np.flatnonzero(nodes.cap < 1),
-        np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1)),
+        np.flatnonzero(nodes.cap < 1), np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1)),
     )
     ways = int(len(capped) > 0) + int(len(clocked) > 0)
     told = False
     if len(capped):
         told |= _line(
-            sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)]),
-            float(np.log(cap)),
-            row,
-            1 / ways,
+            sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)]), float(np.log(cap)),
+            row, 1 / ways,
         )
     if len(clocked):
         order = clocked[np.argsort(nodes.x[clocked])]
