@@ -10,15 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Page, Playwright, sync_playwright
+from playwright.sync_api import JSHandle, Page, Playwright, TimeoutError, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+# A wait ends with what it waits for: only a test that fails waits so long, or one on a machine that is busy.
+PATIENCE_S = 180.0
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -114,7 +117,7 @@ class Lab:
         return self
 
     def _find(self, runtime: Path) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and self._process.poll() is None:
             for info in runtime.glob("jpserver-*.json"):
                 with contextlib.suppress(ValueError, OSError):
@@ -129,7 +132,7 @@ class Lab:
         request = urllib.request.Request(
             f"{self.url}{path}", method=method, headers={"Authorization": f"token {self.token}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return bytes(answer.read())
 
     def __exit__(self, *_: object) -> None:
@@ -145,7 +148,12 @@ class Lab:
 
     def stop_kernels(self) -> None:
         for session in json.loads(self._ask("api/sessions")):
-            self._ask(f"api/sessions/{session['id']}", "DELETE")
+            try:
+                self._ask(f"api/sessions/{session['id']}", "DELETE")
+            except urllib.error.HTTPError as error:
+                self._log.flush()
+                error.add_note(f"{error.read()!r}\n{(self.directory / 'server.log').read_text()[-5000:]}")
+                raise
 
 
 class Notebook:
@@ -158,6 +166,7 @@ class Notebook:
             metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
         )
         nbformat.write(notebook, self.path)
+        self.enough(False)
         self.open()
 
     def open(self) -> None:
@@ -167,8 +176,7 @@ class Notebook:
             """() => {
             const panel = window.jupyterapp?.shell?.currentWidget;
             return panel?.sessionContext?.session?.kernel?.connectionStatus === 'connected' && panel.content.widgets.length > 0;
-        }""",
-            60,
+        }"""
         )
 
     def run(self, cell: int) -> None:
@@ -176,6 +184,7 @@ class Notebook:
         self.page.evaluate("""cell => {
             const notebook = window.jupyterapp.shell.currentWidget.content;
             notebook.activeCellIndex = cell;
+            notebook.widgets[cell].model.executionCount = null; // of the run before
             window.jupyterapp.commands.execute('notebook:run-cell');
         }""", cell)
 
@@ -185,14 +194,28 @@ class Notebook:
             "cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount", cell
         )
 
-    def finish(self, cell: int, timeout_s: float = 30) -> None:
+    def finish(self, cell: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until a cell has run."""
-        self.wait(
-            "cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount !== "
-            "null",
-            timeout_s,
-            cell,
-        )
+        script = "cell => window.jupyterapp.shell.currentWidget.content.widgets[cell].model.executionCount !== null"
+        self.wait(script, timeout_s, cell)
+
+    def execute(self, *cells: int) -> None:
+        """Run cells, each when the one before has run."""
+        for cell in cells:
+            self.run(cell)
+            self.finish(cell)
+
+    def enough(self, yes: bool = True) -> None:
+        """End a cell that runs until there is a file `enough`: no speed of a machine ends it before."""
+        self.flag("enough", yes)
+
+    def flag(self, name: str, up: bool) -> None:
+        """Make or remove a file that a cell looks for."""
+        path = self.lab.notebooks / name
+        if up:
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
 
     def save(self) -> None:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
@@ -201,21 +224,26 @@ class Notebook:
         self.page.evaluate(
             "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name
         )
-        self.wait("name => document.body.dataset.jpThemeName === name", 10, name)
+        self.wait("name => document.body.dataset.jpThemeName === name", argument=name)
 
     def look(self) -> dict[str, Any] | None:
         """What the live panel shows, None where there is none."""
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
 
-    def until(self, condition: str, timeout_s: float = 20) -> dict[str, Any]:
-        """Wait for a condition (JavaScript) on what `look` returns, `it`; returns that."""
-        self.wait(f"() => {{ const it = ({LOOK})(); return it !== null && ({condition}); }}", timeout_s)
-        seen = self.look()
-        assert seen is not None
-        return seen
+    def until(self, condition: str, timeout_s: float = PATIENCE_S, *, look: str = LOOK) -> dict[str, Any]:
+        """Wait for a condition (JavaScript) on what `look` returns, `it`; returns what fulfilled it."""
+        script = f"() => {{ const it = ({look})(); return it !== null && ({condition}) && it; }}"
+        return self.wait(script, timeout_s).json_value()  # type: ignore[no-any-return]
 
-    def wait(self, script: str, timeout_s: float, argument: object = None) -> None:
-        self.page.wait_for_function(script, arg=argument, timeout=1000 * timeout_s, polling=50)
+    def wait(self, script: str, timeout_s: float = PATIENCE_S, argument: object = None) -> JSHandle:
+        """Wait until a script returns something true; returns that."""
+        try:
+            return self.page.wait_for_function(script, arg=argument, timeout=1000 * timeout_s, polling=50)
+        except TimeoutError as error:
+            widgets = "window.jupyterapp.shell.currentWidget.content.widgets"
+            cells = f"{widgets}.map(({{ model }}) => [model.executionCount, JSON.stringify(model.outputs.toJSON()).slice(0, 2000)])"
+            error.add_note(f"the cells, as counts and outputs: {self.page.evaluate(cells)}")
+            raise
 
     def outputs(self, cell: int) -> list[dict[str, Any]]:
         """The outputs of a cell as the notebook would save them."""
@@ -239,6 +267,7 @@ def _page(playwright: Playwright, chromium: str, width: int, height: int) -> Ite
             lambda url: not url.startswith(("http://127.0.0.1", "http://localhost", "blob:", "data:")),
             lambda route: route.abort(),
         )
+        context.set_default_timeout(1000 * PATIENCE_S)
         yield context.new_page()
     finally:
         browser.close()

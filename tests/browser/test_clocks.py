@@ -43,17 +43,17 @@ TRAIN = """
 for batch in TrainingJob("librispeech", batch_size=64, iterations=100_000):
     workbench.step()
     time.sleep(0.02)
+    while batch.iteration == 3 and Path("hold").exists():
+        time.sleep(0.02)
     if Path("enough").exists():
         break
 """
 BACK = "session.devices[0].setting() == found"
 
 
-def seen(notebook: Notebook, condition: str, timeout_s: float = 60) -> dict[str, Any]:
+def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
-    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
-    found: dict[str, Any] = notebook.page.evaluate(SEE)
-    return found
+    return notebook.until(condition, look=SEE)
 
 
 def press(notebook: Notebook, name: str) -> None:
@@ -77,22 +77,22 @@ def slide(notebook: Notebook, percent: float) -> None:
 @pytest.fixture
 def opened(notebook: Make) -> Notebook:
     made = notebook([SET_UP, f"%%energy train --tune --over clocks --max-slowdown 5{TRAIN}", BACK])
-    (made.lab.notebooks / "enough").unlink(missing_ok=True)
-    made.run(0)
-    made.finish(0, 60)
+    made.execute(0)
     return made
 
 
 def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebook) -> None:
+    opened.flag("hold", True)
     opened.run(1)
     seen(opened, "['detect', 'baseline'].includes(it.state) && it.step === it.state")
+    opened.flag("hold", False)
     first = seen(opened, "it.probes >= 1 && it.choice !== null")
     assert first["badge"]  # simulated, and it says so
     assert (first["knob"], first["tried"]) == ("clocks", first["probes"])
     assert first["believed"] > 20
     assert first["cells"] > 5
     press(opened, "pause")
-    paused = seen(opened, "it.headline.startsWith('Paused') && it.disabled.pause", 20)
+    paused = seen(opened, "it.headline.startsWith('Paused') && it.disabled.pause")
     assert not paused["disabled"]["start"]
     press(opened, "step")
     stepped = seen(
@@ -101,30 +101,28 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     )  # or none is worth it, and it holds by itself
     if not stepped["disabled"]["start"]:
         press(opened, "start")
-    held = seen(opened, "['hold', 'watch'].includes(it.step) && it.headline.startsWith('Holding SM ')", 150)
+    held = seen(opened, "['hold', 'watch'].includes(it.step) && it.headline.startsWith('Holding SM ')")
     assert held["details"].startswith("held: SM ")
     assert opened.count(1) is None  # all this while the cell runs
 
     slide(opened, 20)
-    moved = seen(opened, "it.bound > 15 && it.bound < 25 && it.choice !== null", 20)
-    assert moved["bound_words"] == f"{moved['bound']:g} %"
+    seen(opened, "it.bound > 15 && it.bound < 25 && it.choice !== null && it.bound_words === `${it.bound} %`")
     # More is allowed, and taken where it pays: the least energy may lie within the first bound already.
     seen(opened, f"it.choice.energy < {held['choice']['energy'] + 1}")
     press(opened, "hold")
-    pinned = seen(opened, "it.events.includes('by hand')", 20)
+    pinned = seen(opened, "it.events.includes('by hand')")
     assert pinned["problem"] == ""
 
     opened.theme("JupyterLab Dark")
     assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]
     opened.theme("JupyterLab Light")
     press(opened, "stop")
-    opened.wait(
-        "() => document.querySelectorAll('.workbench-steps').length === 0", 20
-    )  # a picture is in its place
+    # A picture is in its place.
+    opened.wait("() => document.querySelectorAll('.workbench-steps').length === 0")
     assert opened.count(1) is None
 
-    (opened.lab.notebooks / "enough").touch()
-    opened.finish(1, 60)
+    opened.enough()
+    opened.finish(1)
     outputs = opened.outputs(1)
     pictures = [
         output["data"]["text/html"]
@@ -133,28 +131,23 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     ]
     assert any("Energy against the default" in picture and "choice" in picture for picture in pictures)
     assert not any("application/vnd.jupyter.widget-view+json" in output.get("data", {}) for output in outputs)
-    opened.run(2)
-    opened.finish(2)
+    opened.execute(2)
     assert opened.outputs(2)[0]["data"]["text/plain"] == "True"  # the GPU is as it was
 
 
 def test_start_tunes_whatever_runs_and_stop_puts_the_gpu_back(notebook: Make) -> None:
     opened = notebook([SET_UP, "workbench.panels.clocks()", TRAIN, BACK])
-    (opened.lab.notebooks / "enough").unlink(missing_ok=True)
-    for cell in (0, 1):
-        opened.run(cell)
-        opened.finish(cell, 60)
+    opened.execute(0, 1)
     idle = seen(opened, "it.headline.startsWith('Nothing is being tuned here')")
     assert idle["disabled"] == {"start": False, "step": True, "pause": True, "hold": True, "stop": True}
     opened.run(2)
     press(opened, "start")
-    seen(opened, "it.probes >= 1", 120)
+    seen(opened, "it.probes >= 1")
     assert opened.count(2) is None
     press(opened, "stop")
-    ended = seen(opened, "it.state === 'done' && !it.disabled.start", 20)
+    ended = seen(opened, "it.state === 'done' && !it.disabled.start")
     assert ended["problem"] == ""
-    (opened.lab.notebooks / "enough").touch()
-    opened.finish(2, 60)
-    opened.run(3)
-    opened.finish(3)
+    opened.enough()
+    opened.finish(2)
+    opened.execute(3)
     assert opened.outputs(3)[0]["data"]["text/plain"] == "True"

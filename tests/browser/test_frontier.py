@@ -47,19 +47,24 @@ OPEN = """panel = workbench.panels.frontier(points, unit="epoch", epochs=90, tar
     simulated=True)
 panel.on_choice(lambda chosen: heard.append(chosen.setting.power_limit_w))
 panel"""
-BUSY = (
-    "import time\nfor _ in range(400):\n    time.sleep(0.05)\n    if heard and heard[-1] == 100: "
-    "break\nprint(heard[-1])"
-)
+BUSY = """
+import time
+while not heard or heard[-1] != 100:
+    time.sleep(0.05)
+print(heard[-1])
+"""
+# One call into C that lets no other thread of the kernel run, until the test opens the pipe, too.
+DEAF = """
+import ctypes, os
+os.mkfifo("pipe")
+open("deaf", "w").close()
+_ = ctypes.PyDLL(None).open(b"pipe", os.O_RDONLY)
+"""
 
-DEAF = "sum(range(4 * 10**8))"  # one call into C that lets no other thread of the kernel run
 
-
-def seen(notebook: Notebook, condition: str, timeout_s: float = 30) -> dict[str, Any]:
+def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
-    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
-    found: dict[str, Any] = notebook.page.evaluate(SEE)
-    return found
+    return notebook.until(condition, look=SEE)
 
 
 def press(notebook: Notebook, where: str, key: str, times: int = 1) -> None:
@@ -72,9 +77,7 @@ def press(notebook: Notebook, where: str, key: str, times: int = 1) -> None:
 def opened(notebook: Make) -> Notebook:
     update = "panel.update(points.filter(pl.col('power_limit_w') != 100))"
     made = notebook([SET_UP, OPEN, BUSY, update, "panel.chosen", DEAF])
-    for cell in (0, 1):
-        made.run(cell)
-        made.finish(cell, 60)
+    made.execute(0, 1)
     return made
 
 
@@ -147,9 +150,9 @@ def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(op
     opened.run(2)
     press(opened, ".workbench-bound", "End")
     press(opened, ".workbench-frontier-plot", "End")
-    last = seen(opened, "it.limit === 100 && it.heard", 10)
+    last = seen(opened, "it.limit === 100 && it.heard")
     assert last["waits"] == ""
-    opened.finish(2, 25)  # the loop ends when it has heard
+    opened.finish(2)  # the loop ends when it has heard
     assert opened.outputs(2)[0]["text"] == "100.0\n"
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     press(opened, ".workbench-frontier-plot", "ArrowRight")
@@ -160,25 +163,26 @@ def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(op
         "100 W, batch size 64 is no longer among the points; the choice has moved to the nearest, 120 W, "
         "batch size 64"
     )
-    opened.run(4)
-    opened.finish(4)
+    opened.execute(4)
     assert "power_limit_w=120" in opened.outputs(4)[0]["data"]["text/plain"]
 
 
 def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Notebook) -> None:
     seen(opened, "it.heard && it.row >= 0")
     opened.run(5)
-    opened.page.wait_for_timeout(300)
+    while not (opened.lab.notebooks / "deaf").exists():
+        opened.page.wait_for_timeout(20)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
-    deaf = seen(opened, "it.waits !== ''", 10)
+    deaf = seen(opened, "it.waits !== ''")
     assert deaf["waits"] == "the kernel hears of it when the cell ends"
     assert (deaf["limit"], deaf["heard"]) == (260, False)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
     assert seen(opened, "it.limit === 280")["headline"].startswith("280 W, batch size 64: step 2 of")
-    opened.finish(5, 60)
+    (opened.lab.notebooks / "pipe").write_bytes(b"")
+    opened.finish(5)
     seen(opened, "it.heard && it.waits === '' && it.code.includes('power_limit_w=280')")
     opened.save()
     opened.open()  # the page is loaded anew, the kernel lives on
-    again = seen(opened, "it.heard && it.row >= 0", 60)
+    again = seen(opened, "it.heard && it.row >= 0")
     assert (again["limit"], again["rule"]) == (280, "hand")
     assert "power_limit_w=280" in again["code"]

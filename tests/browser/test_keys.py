@@ -66,12 +66,10 @@ def begun(notebook: Notebook, found: list[ElementHandle]) -> dict[str, list[str]
 def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(notebook: Make) -> None:
     start = "session = workbench.simulate('V100,V100')\nsession.meter"
     made = notebook([SET_UP, start, TRAIN, "workbench.panels.period('train')"])
-    for cell in (0, 1):
-        made.run(cell)
-        made.finish(cell, 60)
+    made.execute(0, 1)
     made.run(2)
     made.until("it.points[0] > 30 && !it.disabled")
-    made.wait(f"() => {HEADLINE}.startsWith('One iteration takes')", 40)
+    made.wait(f"() => {HEADLINE}.startsWith('One iteration takes')")
     before = made.page.evaluate(CELLS)
     power = controls(made, ".workbench-panel")
     assert len(power) >= 6  # Stop, two GPUs, whose limit, its slider, whose iterations
@@ -88,10 +86,10 @@ def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(no
     assert made.count(2) is None  # the cell runs, with its panel
     made.page.locator(".workbench-stop").focus()
     made.page.keyboard.press("Space")
-    made.finish(2, 15)
+    made.finish(2)
 
     made.run(3)
-    made.wait(f"() => {OWN}", 40)
+    made.wait(f"() => {OWN}")
     before = made.page.evaluate(CELLS)
     period = controls(made, ".workbench-panel")
     assert len(period) >= 2  # whose iterations, the slider
@@ -100,7 +98,7 @@ def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(no
     slider.focus()
     for key in ("Home", "PageUp", "b", "x", "d", "d", "ArrowUp", "ArrowRight"):
         made.page.keyboard.press(key)
-    made.wait(f"() => {HEADLINE}.startsWith('Folded at')", 20)
+    made.wait(f"() => {HEADLINE}.startsWith('Folded at')")
     assert made.page.evaluate(CELLS) == before
 
 
@@ -119,12 +117,10 @@ TABS = ["Power and periods", "Frontier", "Recurring", "Clocks", "Apply", "Cluste
 
 def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_works(notebook: Make) -> None:
     made = notebook([SET_UP, EVERYTHING, "opened", "sheet"])
-    for cell in range(4):
-        made.run(cell)
-        made.finish(cell, 90)
+    made.execute(*range(4))
     tabs = made.page.locator(".jupyter-widget-tab .lm-TabBar-tab")
-    made.wait(f"() => document.querySelectorAll('.workbench-tabs .lm-TabBar-tab').length === {len(TABS)}", 60)
-    made.wait("() => document.querySelector('.workbench-do-cancel:enabled')", 60)
+    made.wait(f"() => document.querySelectorAll('.workbench-tabs .lm-TabBar-tab').length === {len(TABS)}")
+    made.wait("() => document.querySelector('.workbench-do-cancel:enabled')")
     acted: dict[str, dict[str, list[str]]] = {}
     seen = 0
     for name in ["Sweep", *TABS]:
@@ -146,4 +142,4 @@ def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_wor
     )
     made.page.locator(".workbench-limit").first.focus()
     made.page.keyboard.press("Control+s")
-    made.wait("() => window.begun === 'docmanager:save'", 10)
+    made.wait("() => window.begun === 'docmanager:save'")

@@ -22,6 +22,10 @@ def cells() -> list[str]:
     notebook = nbformat.read(REPOSITORY / "notebooks" / "01_measure_a_cell.ipynb", as_version=4)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert code[:2] == ["%load_ext workbench", "%gpu"]
+    # The notebook's training ends by itself, a person's when it is done.
+    assert "iterations=60):\n    pass" in code[4]
+    until = "iterations=100_000):\n    if __import__('os').path.exists('enough'):\n        break"
+    code[4] = code[4].replace("iterations=60):\n    pass", until)
     return [code[0], "%gpu simulate A100", *code[2:]]
 
 
@@ -35,9 +39,7 @@ def text(outputs: list[dict]) -> str:
 
 def test_the_limit_is_dragged_while_the_cell_runs_and_the_power_falls(notebook: Make) -> None:
     made = notebook(cells())
-    for cell in range(4):  # load, choose the GPU, import, the first measurement
-        made.run(cell)
-        made.finish(cell, 60)
+    made.execute(*range(4))  # load, choose the GPU, import, the first measurement
     first = text(made.outputs(3))
     assert "first: " in first
     assert " ± " in first
@@ -62,8 +64,9 @@ def test_the_limit_is_dragged_while_the_cell_runs_and_the_power_falls(notebook: 
     assert made.count(4) is None  # still running
     assert after["limit"][0] < before["limit"][0]
 
-    made.finish(4, 90)
-    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null", 10)
+    made.enough()
+    made.finish(4)
+    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null")
     result = text(made.outputs(4))
     assert "watch me: " in result
     made.run(1)  # the list of GPUs again: the limit is back

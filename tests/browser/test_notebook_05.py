@@ -40,11 +40,9 @@ def cells() -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def seen(notebook: Notebook, condition: str, timeout_s: float = 60) -> dict[str, Any]:
+def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on what the panel shows, `it`; returns that."""
-    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
-    found: dict[str, Any] = notebook.page.evaluate(SEE)
-    return found
+    return notebook.until(condition, look=SEE)
 
 
 def press(notebook: Notebook, name: str) -> None:
@@ -59,10 +57,7 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     assert "train(300)" in code[at["run"]]
     code[at["run"]] = code[at["run"]].replace("train(300)", SLOWLY)
     made = notebook(code)
-    (made.lab.notebooks / "enough").unlink(missing_ok=True)
-    for cell in range(at["panel"] + 1):
-        made.run(cell)
-        made.finish(cell, 90)
+    made.execute(*range(at["panel"] + 1))
     first = seen(made, "it.can_apply && it.view.force === '250 W'")
     assert not first["can_undo"]
 
@@ -103,5 +98,5 @@ def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: M
     back = seen(made, "it.view.force === '250 W' && !it.can_undo")
     assert (back["problem"], back["waits"]) == ("", "")
     assert made.count(at["run"]) is None
-    (made.lab.notebooks / "enough").touch()
-    made.finish(at["run"], 60)
+    made.enough()
+    made.finish(at["run"])

@@ -21,44 +21,48 @@ SEE = """() => {
   const { period, plots, plot, spans } = root.workbench;
   const strips = plots ? plots.strips[0] : plot.strips;
   const of = (source) => source.get_length();
+  const all = spans();
   return {
     headline: period.headline.textContent, details: period.details.textContent, sure: period.about.sure,
     level: period.about.level, levels: period.about.levels.map((one) => one.name), gpu: period.about.gpu,
-    spans: spans().length, pauses: spans().filter((span) => span[2]).length, strips: strips.count(),
+    spans: all.length, begin: all[0]?.[0], strips: strips.count(),
     folded: period.plots ? of(period.plots.folded) : 0, shape: period.plots ? of(period.plots.shape) : 0,
     spectrum: period.plots ? of(period.plots.amplitude) : 0,
     chips: [...root.querySelectorAll('.workbench-levels .workbench-chip')].map((chip) => chip.textContent),
     problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };
 }"""
-JOB = 'TrainingJob("librispeech", batch_size=24, iterations=32)'
+JOB = 'TrainingJob("librispeech", batch_size=24, iterations={})'
+# Trains until the test has seen enough.
+TRAIN = f"""%%energy train --live
+for batch in {JOB.format(100_000)}:
+    sum(range(20_000))
+    if os.path.exists("enough"):
+        break
+"""
 SET_UP = """
 %load_ext workbench
-import workbench
+import os, workbench
 from workbench.simulation.training import TrainingJob
-session = workbench.simulate("V100")
+session = workbench.simulate("V100", stepped=STEPPED)
 session.meter
 """
 
 
-def seen(notebook: Notebook, condition: str, timeout_s: float = 30) -> dict[str, Any]:
+def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
-    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
-    found: dict[str, Any] = notebook.page.evaluate(SEE)
-    return found
+    return notebook.until(condition, look=SEE)
 
 
-def run(make: Make, *cells: str) -> Notebook:
-    made = make([SET_UP, *cells])
-    made.run(0)
-    made.finish(0)
+def run(make: Make, *cells: str, stepped: bool = False) -> Notebook:
+    made = make([SET_UP.replace("STEPPED", str(stepped)), *cells])
+    made.execute(0)
     made.run(1)
     return made
 
 
 def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(notebook: Make) -> None:
-    cell = f"%%energy train --live\nfor batch in {JOB}:\n    sum(range(20_000))"
-    made = run(notebook, cell)
+    made = run(notebook, TRAIN)
     looking = seen(made, "it.spectrum > 20")
     assert looking["headline"]
     found = seen(made, "it.sure && it.strips > 2 && it.shape > 10")
@@ -67,53 +71,55 @@ def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(noteb
     assert 0.57 < found["level"]["seconds"] < 0.61
     assert "waits for data or the host" in found["details"]
     more = seen(made, f"it.spans > {found['spans']} + 1")
-    assert made.count(1) is None
     assert more["folded"] > 0
     assert made.until("it.problem === ''")["badge"]  # simulated, and it says so
+    assert made.count(1) is None
 
-    made.finish(1, 60)
+    made.enough()
+    made.finish(1)
     display = made.outputs(1)[0]
     picture = "".join(display["data"]["text/html"])
     assert "application/vnd.jupyter.widget-view+json" not in display["data"]
     assert "bands: iterations" in picture
     assert "Spectrum of the power" in picture
     assert "(simulated)" in picture
-    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null", 10)
+    made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null")
 
 
 def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run(notebook: Make) -> None:
-    made = run(notebook, f"%%energy train --live\nfor batch in {JOB}:\n    pass")
+    made = run(notebook, TRAIN)
     before = seen(made, "it.sure && it.spans > 3")
     assert made.count(1) is None
     made.save()
     made.open()
+    made.enough()
     # JupyterLab asks the main shell which widgets there are, so it shows "Loading widget..." until the cell
     # ends.
-    after = seen(made, f"it.sure && it.spans > {before['spans']} && it.folded > 0", 60)
+    after = seen(made, f"it.sure && it.spans > {before['spans']} && it.folded > 0")
     assert after["headline"].startswith("One iteration takes ")
-    assert after["spans"] >= 30
+    assert after["begin"] < before["begin"] + 0.3  # from the first one on
     assert after["problem"] == ""
 
 
 def test_a_load_without_a_rhythm_is_not_given_one(notebook: Make) -> None:
     cell = (
-        '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=60, variation=0.9, '
+        '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=100_000, variation=0.9, '
         'seed=4):\n    pass'
     )
     made = run(notebook, cell)
-    made.until("it.time[0] > 12", 30)
+    made.until("it.time[0] > 12")
     no = seen(made, "it.spectrum > 20")
     assert made.count(1) is None
     assert not no["sure"]
     assert no["strips"] == 0
     made.page.locator(".workbench-stop").click()
-    made.finish(1, 15)
+    made.finish(1)
 
 
 def test_what_was_recorded_is_looked_at_and_folded_anew_on_request(notebook: Make) -> None:
-    cell = f"%%energy -o plain --no-live\nfor batch in {JOB}:\n    pass"
-    made = run(notebook, cell, "workbench.panels.period(plain)")
-    made.finish(1, 60)
+    cell = f"%%energy -o plain --no-live\nfor batch in {JOB.format(32)}:\n    pass"
+    made = run(notebook, cell, "workbench.panels.period(plain)", stepped=True)
+    made.finish(1)
     made.run(2)
     first = seen(made, "it.sure && it.shape > 10 && it.strips > 2")
     assert re.match(r"One iteration takes (5[89]|60)\d[.\d]* ± .* ms and ", first["headline"])

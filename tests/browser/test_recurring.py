@@ -32,7 +32,7 @@ SEE = """() => {
 }"""
 SET_UP = """
 %load_ext workbench
-import tempfile, workbench
+import tempfile, time, workbench
 from pathlib import Path
 from workbench.experiments.job import RecurringJob
 from workbench.search.objective import ZeusCost
@@ -41,6 +41,8 @@ from workbench.simulation.training import TrainingJob
 session = workbench.simulate("V100", stepped=True)
 workload = shorter("cifar100", 6_400)
 def train(run):
+    while Path("hold").exists():
+        time.sleep(0.02)
     accuracy = Accuracy(run.batch_size, seed=run.attempt.number)
     while not run.should_stop():
         for batch in TrainingJob(workload, run.batch_size, seed=run.attempt.number):
@@ -53,11 +55,9 @@ job = RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, stora
 """
 
 
-def seen(notebook: Notebook, condition: str, timeout_s: float = 30) -> dict[str, Any]:
+def seen(notebook: Notebook, condition: str) -> dict[str, Any]:
     """Wait for a condition (JavaScript) on what is seen, `it`; returns that."""
-    notebook.wait(f"() => {{ const it = ({SEE})(); return it !== null && ({condition}); }}", timeout_s)
-    found: dict[str, Any] = notebook.page.evaluate(SEE)
-    return found
+    return notebook.until(condition, look=SEE)
 
 
 def slide(notebook: Notebook, share: float) -> None:
@@ -71,12 +71,9 @@ def slide(notebook: Notebook, share: float) -> None:
 @pytest.fixture
 def opened(notebook: Make) -> Notebook:
     show = "panel = workbench.panels.recurring(job, run=train)\npanel"
-    busy = "import time\nfor _ in range(40): time.sleep(0.5)"
+    busy = "while not Path('enough').exists():\n    time.sleep(0.05)"
     made = notebook([SET_UP, show, busy, "panel.run(2)", "panel.set_eta(0.97)", "panel"])
-    made.run(0)
-    made.finish(0)
-    made.run(1)
-    made.finish(1)
+    made.execute(0, 1)
     return made
 
 
@@ -93,10 +90,12 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     one = seen(opened, "it.recurrences === 1 && it.left === 0")
     assert (one["drawn"], one["believed"], one["curve"], one["sums"]) == (1, 5, 7, 1)
     page.locator(".workbench-count").last.fill("7")
+    opened.flag("hold", True)
     page.locator(".workbench-run-many").last.click()
     running = seen(opened, "it.left > 1")
+    opened.flag("hold", False)
     assert running["disabled"]
-    many = seen(opened, "it.recurrences === 8 && it.left === 0", 60)
+    many = seen(opened, "it.recurrences === 8 && it.left === 0")
     assert "likely the cheapest" in many["headline"]
     assert "8 recurrences cost" in many["details"]
 
@@ -131,11 +130,13 @@ def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook)
     seen(opened, "it.recurrences === 1 && it.left === 0")
     slide(opened, 0.9)
     seen(opened, "it.eta > 0.85 && it.words.startsWith('eta 0.')")
-    assert opened.count(2) is None  # all this while the cell runs
     page.locator(".workbench-count").last.fill("5000")
     page.locator(".workbench-run-many").last.click()
     wrong = seen(opened, "it.problem !== ''")
     assert wrong["problem"] == "5000 recurrences cannot be run at once; choose 1 to 1000"
+    assert opened.count(2) is None
+    opened.enough()
+    opened.finish(2)
 
 
 ETAS = """() => [...document.querySelectorAll('.workbench-panel')].filter((each) => each.workbench?.view).map((root) => {
@@ -148,14 +149,11 @@ ETAS = """() => [...document.querySelectorAll('.workbench-panel')].filter((each)
 
 
 def test_set_eta_from_python_moves_the_slider_and_the_marked_point_in_every_view(opened: Notebook) -> None:
-    for cell in (3, 5):
-        opened.run(cell)
-        opened.finish(cell, 60)
-    opened.wait(f"() => ({ETAS})().filter((it) => it.eta === '0.5' && it.best).length === 2", 30)
+    opened.execute(3, 5)
+    opened.wait(f"() => ({ETAS})().filter((it) => it.eta === '0.5' && it.best).length === 2")
     before = opened.page.evaluate(ETAS)
-    opened.run(4)
-    opened.finish(4)
-    opened.wait(f"() => ({ETAS})().every((it) => it.eta === '0.97' && it.words.startsWith('eta 0.97'))", 10)
+    opened.execute(4)
+    opened.wait(f"() => ({ETAS})().every((it) => it.eta === '0.97' && it.words.startsWith('eta 0.97'))")
     one, other = opened.page.evaluate(ETAS)
     assert one == other
     assert one["best"] < before[0]["best"]  # more energy saved: a lower limit

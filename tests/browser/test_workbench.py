@@ -28,33 +28,27 @@ def test_it_keeps_its_state_when_reopened_and_leaves_a_picture(notebook: Make) -
     made = notebook(
         [SET_UP, "opened = workbench.panels.open(points)\nopened", "opened.show()", "opened.finish()"]
     )
-    for cell in (0, 1):
-        made.run(cell)
-        made.finish(cell, 90)
+    made.execute(0, 1)
     tabs = made.page.locator(".jupyter-widget-tab .lm-TabBar-tab")
-    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 6", 60)
+    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 6")
     assert tabs.all_inner_texts() == ["Power and periods", "Frontier", "Clocks", "Apply", "Cluster", "Log"]
     tabs.filter(has_text="Apply").click()
-    made.wait("() => document.querySelector('.workbench-apply')?.workbench?.view?.can_apply", 60)
+    made.wait("() => document.querySelector('.workbench-apply')?.workbench?.view?.can_apply")
     made.page.locator(".workbench-apply input[type=number]").first.fill("200")
     made.page.keyboard.press("Tab")
     made.page.locator(".workbench-apply .workbench-do-apply:enabled").click()
-    made.wait(SHOWN, 60)
+    made.wait(SHOWN)
     made.save()
     made.open()
-    made.wait(SHOWN, 60)
+    made.wait(SHOWN)
 
     picture = made.outputs(1)[0]["data"]["text/html"]  # as it was displayed, for a reader without a kernel
     assert "".join(picture).count("<svg") >= 3
     assert "<script" not in "".join(picture)
 
-    made.run(2)
-    made.finish(2)
-    made.run(3)
-    made.finish(3)
+    made.execute(2, 3)
     made.wait(
         "() => [...document.querySelectorAll('svg[role=img]')].some((each) => each.closest('details[open]'))",
-        30,
     )
     left = made.outputs(2)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left
@@ -78,19 +72,16 @@ def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_com
     run = "_ = opened.panels['Cluster'].run(nodes=4, policies=['fifo-best-fit', 'ours'])"
     show = f"opened = workbench.panels.open(points, log={log})\nopened"
     made = notebook([f"{SET_UP}\nfrom workbench.cluster import generate", show, run])
-    for cell in (0, 1):
-        made.run(cell)
-        made.finish(cell, 90)
+    made.execute(0, 1)
     tabs = made.page.locator(".jupyter-widget-tab .lm-TabBar-tab")
-    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 6", 60)
-    made.run(2)
-    made.finish(2, 90)
+    made.wait("() => document.querySelectorAll('.jupyter-widget-tab .lm-TabBar-tab').length === 6")
+    made.execute(2)
     tabs.filter(has_text="Cluster").click()
-    made.wait(CLUSTER, 60)
+    made.wait(CLUSTER)
     tabs.filter(has_text="Frontier").click()
     tabs.filter(has_text="Cluster").click()
     made.page.locator(".workbench-cluster .workbench-do-run").click()
-    made.wait(CLUSTER, 60)
+    made.wait(CLUSTER)
 
 
 VIEWS = """() => [...document.querySelectorAll('.workbench-frontier')].map((root) => {
@@ -111,27 +102,22 @@ DISPLAYED = """() => [...document.querySelectorAll('.jp-OutputArea-child')]
 
 def test_two_views_of_a_frontier_stay_in_step_and_a_file_is_saved_once(notebook: Make) -> None:
     made = notebook([SET_UP, "workbench.panels.frontier(points)"])
-    for cell in (0, 1):
-        made.run(cell)
-        made.finish(cell, 90)
-    made.wait("() => document.querySelector('.workbench-frontier')?.workbench", 60)
+    made.execute(0, 1)
+    made.wait("() => document.querySelector('.workbench-frontier')?.workbench")
     made.page.evaluate("() => window.jupyterapp.commands.execute('notebook:create-output-view')")
     made.wait(
         "() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length "
         "=== 2",
-        60,
     )
     plots = made.page.locator(".workbench-frontier-plot")
     plots.last.focus()
     made.page.keyboard.press("End")
-    made.wait(
-        ALIKE.replace("CONDITION", "one.head.startsWith('150 W: step 3') && one.code.includes('=150')"), 20
-    )
+    made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('150 W: step 3') && one.code.includes('=150')"))
     plots.first.focus()
     made.page.keyboard.press("Home")
-    made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('250 W: step 1')"), 20)
+    made.wait(ALIKE.replace("CONDITION", "one.head.startsWith('250 W: step 1')"))
     made.page.locator(".workbench-toggle-relative").first.click()
-    made.wait(ALIKE.replace("CONDITION", "one.title.startsWith('Energy against the default')"), 20)
+    made.wait(ALIKE.replace("CONDITION", "one.title.startsWith('Energy against the default')"))
     saved: list[str] = []
     made.page.on("download", lambda download: saved.append(download.suggested_filename))
     for what in ("csv", "svg"):
@@ -143,13 +129,10 @@ def test_two_views_of_a_frontier_stay_in_step_and_a_file_is_saved_once(notebook:
 
 def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_last(notebook: Make) -> None:
     made = notebook([SET_UP, "workbench.panels.frontier(points)", "workbench.panels.open(points)"])
-    for cell in (0, 1, 2):
-        made.run(cell)
-        made.finish(cell, 90)
+    made.execute(0, 1, 2)
     made.wait(
         "() => [...document.querySelectorAll('.workbench-frontier')].filter((each) => each.workbench).length "
         ">= 1",
-        60,
     )
     first = made.page.locator(".workbench-frontier-plot").first
     first.focus()
@@ -162,7 +145,7 @@ def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_las
     assert len(made.page.evaluate(DISPLAYED)) == 2  # the pictures are hidden while the panels live
     made.save()
 
-    made.page.evaluate(f"() => {{ {NOTEBOOK}.sessionContext.session.kernel.restart(); }}")
+    made.page.evaluate(f"async () => {{ await {NOTEBOOK}.sessionContext.session.kernel.restart(); }}")
     gone = "[...document.querySelectorAll('.workbench-problem')].filter((each) => each.offsetHeight)"
     made.wait(
         "() => NOTEBOOK.sessionContext.session.kernel.status === 'idle'".replace("NOTEBOOK", NOTEBOOK), 60
@@ -179,8 +162,8 @@ def test_after_a_restart_it_says_so_and_a_saved_notebook_shows_what_was_seen_las
 
     made.lab.stop_kernels()
     made.open()  # as saved, on a kernel that knows nothing of it
-    made.wait("() => document.querySelectorAll('[data-workbench-picture] svg[role=img]').length >= 3", 60)
-    made.wait(f"() => ({DISPLAYED})().length === 2", 20)
+    made.wait("() => document.querySelectorAll('[data-workbench-picture] svg[role=img]').length >= 3")
+    made.wait(f"() => ({DISPLAYED})().length === 2")
     one, whole = made.page.evaluate(DISPLAYED)
     assert "150 W: step 3 of 3" in one
     assert "Frontier" in whole
@@ -196,13 +179,10 @@ FOCUSED = """() => {
 
 def test_a_configuration_is_chosen_and_applied_by_keys_alone(notebook: Make) -> None:
     made = notebook([SET_UP, "opened = workbench.panels.open(points)\nopened.select('Frontier')\nopened"])
-    for cell in (0, 1):
-        made.run(cell)
-        made.finish(cell, 90)
+    made.execute(0, 1)
     made.wait(
         "() => document.querySelector('.workbench-frontier .bk-Plot') && "
         "document.querySelector('.workbench-code').textContent",
-        60,
     )
 
     def walk(key: str, name: str) -> None:
@@ -222,12 +202,11 @@ def test_a_configuration_is_chosen_and_applied_by_keys_alone(notebook: Make) -> 
     made.wait(
         "() => document.querySelector('.workbench-frontier .workbench-headline').textContent.startsWith('150 "
         "W')",
-        20,
     )
     walk("Shift+Tab", "lm-TabBar-tab")
     for key in ("ArrowRight", "ArrowRight", "Enter"):
         made.page.keyboard.press(key)
-    made.wait("() => document.querySelector('.workbench-apply')?.workbench?.view?.can_apply", 60)
+    made.wait("() => document.querySelector('.workbench-apply')?.workbench?.view?.can_apply")
     walk("Tab", "workbench-do-apply")
     made.page.keyboard.press("Enter")
-    made.wait("() => document.querySelector('.workbench-apply').workbench.view.force.startsWith('150 W')", 60)
+    made.wait("() => document.querySelector('.workbench-apply').workbench.view.force.startsWith('150 W')")
