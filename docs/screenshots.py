@@ -32,7 +32,7 @@ gpus = {gpu.uuid: gpu for gpu in devices()}
 recorder = Recorder(list(gpus.values()))
 recorder.ready()
 def change(uuid, watts):
-    return gpus[uuid].apply(Setting(power_limit_w=watts)).power_limit_w
+    return gpus[uuid].write(Setting(power_limit_w=watts)).power_limit_w
 def train(workload, iterations, batch_size=None):
     view = PowerView(recorder, list(gpus.values()), label=workload, stop=interrupt_cell, set_power_limit=change)
     view.show()

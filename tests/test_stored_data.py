@@ -404,7 +404,7 @@ def test_a_gpu_that_was_left_changed_is_put_back(machine: Machine, stored: Path)
     }
     # The machine of the journal: its GPU has the UUID and the last setting, its host and boot are this one's.
     machine.state.set_card(0, "uuid", journal["uuid"])
-    workbench.open_device(0).apply(Setting(power_limit_w=150.0, sm_clock_mhz=1005))
+    workbench.open_device(0).write(Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     assert (machine.state.control(0, "limit_w"), machine.state.control(0, "lock_sm_max")) == (150.0, 1005)
     here = {
         "simulated": os.environ["WORKBENCH_SIMULATED_GPUS"],

@@ -31,7 +31,7 @@ def ran(
     machine = simulated(key, stepped=True)
     device = open_device(0)
     if best:
-        device.apply(true.settings[0])
+        device.write(true.settings[0])
         machine.step(1.0)
     calls: list[float] = []
 

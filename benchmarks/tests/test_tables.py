@@ -45,7 +45,7 @@ def held(card: str, setting: Setting, simulated: Callable[..., Machine], job: ob
     """Mean length and energy of twenty iterations on a stepped machine at a setting."""
     machine = simulated(card, stepped=True)
     device = open_device(0)
-    device.apply(setting)
+    device.write(setting)
     machine.step(1.0)
     training = TrainingJob(job, machine=machine, iterations=20, variation=0.0)  # type: ignore[arg-type]
     start_s = machine.clock()
@@ -134,7 +134,7 @@ def test_the_driver_pairs_each_memory_clock_with_the_sm_clocks_that_were_measure
     assert (clocks[5000][0], clocks[5000][-1]) == (2000, 500)
     assert (clocks[800][0], clocks[800][-1]) == (1000, 500)
     with pytest.raises(OutOfRange, match="no SM clock of 1500 MHz"):
-        device.apply(Setting(sm_clock_mhz=1500, mem_clock_mhz=800))
+        device.write(Setting(sm_clock_mhz=1500, mem_clock_mhz=800))
 
 
 def test_a_job_at_a_setting_costs_what_was_measured_there(simulated: Callable[..., Machine]) -> None:

@@ -24,7 +24,7 @@ gpus = devices()
 recorder = Recorder(gpus)
 recorder.ready()
 def change(uuid, watts):
-    return gpus[0].apply(Setting(power_limit_w=watts)).power_limit_w
+    return gpus[0].write(Setting(power_limit_w=watts)).power_limit_w
 def train():
     view = PowerView(recorder, gpus, label="train", stop=interrupt_cell, set_power_limit=change)
     view.show()

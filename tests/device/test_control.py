@@ -262,13 +262,13 @@ def test_a_refused_change_inside_a_block_leaves_the_blocks_setting(machine: Mach
 def test_the_journal_is_on_disk_before_the_change(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     device = open_device()
     seen = []
-    real = NvmlDevice.apply
+    real = NvmlDevice.write
 
-    def apply(self: NvmlDevice, setting: Setting) -> Setting:
+    def write(self: NvmlDevice, setting: Setting) -> Setting:
         seen.append(json.loads((_paths.journals() / f"{self.uuid}.json").read_text()))
         return real(self, setting)
 
-    monkeypatch.setattr(NvmlDevice, "apply", apply)
+    monkeypatch.setattr(NvmlDevice, "write", write)
     with lease.applied(device, Setting(power_limit_w=150.0)):
         pass
     assert (seen[0]["before_w"], seen[0]["touched"], seen[0]["limits_w"]) == (
@@ -375,16 +375,16 @@ def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_say_what_is_left
 def test_an_interrupt_while_the_driver_sets_leaves_nothing_changed(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, how: Callable[[NvmlDevice, Setting], object]
 ) -> None:
-    device, real = open_device(), NvmlDevice.apply
+    device, real = open_device(), NvmlDevice.write
     interrupts = [KeyboardInterrupt()]
 
-    def apply(self: NvmlDevice, setting: Setting) -> Setting:
+    def write(self: NvmlDevice, setting: Setting) -> Setting:
         got = real(self, setting)
         if interrupts:
             raise interrupts.pop()
         return got
 
-    monkeypatch.setattr(NvmlDevice, "apply", apply)
+    monkeypatch.setattr(NvmlDevice, "write", write)
     with pytest.raises(KeyboardInterrupt):
         how(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     assert (limit_w(machine), locked_mhz(machine), journals(), lease.holder(device.uuid)) == (
@@ -439,7 +439,7 @@ def test_a_driver_that_cannot_answer_just_now_is_asked_again(machine: Machine) -
 
 def journal_of_a_dead_process(machine: Machine, **more: str) -> Journal:
     device = open_device()
-    device.apply(Setting(power_limit_w=150.0))
+    device.write(Setting(power_limit_w=150.0))
     journal = Journal(
         device.uuid, device.name, 1, "another start", 250.0, os.environ["WORKBENCH_SIMULATED_GPUS"],
         ["power_limit_w"], [150.0], **more,

@@ -171,10 +171,10 @@ def test_a_setting_is_read_back_as_it_was_applied(simulated: Callable[..., Machi
     device = open_device()
     assert device.setting() == Setting(power_limit_w=300.0)
     wanted = Setting(power_limit_w=200.0, sm_clock_mhz=1500, mem_clock_mhz=5001)
-    assert device.apply(wanted) == wanted == device.setting()
+    assert device.write(wanted) == wanted == device.setting()
     machine.step(1.0)
     assert machine.state.effective(0, 1.0) == (200.0, 1500, 1500, 5001, 5001)
-    assert device.apply(Setting(power_limit_w=250.0)) == Setting(
+    assert device.write(Setting(power_limit_w=250.0)) == Setting(
         250.0, 1500, 5001
     )  # other knobs are left alone
     device.reset(("sm_clock_mhz", "mem_clock_mhz", "power_limit_w"))
@@ -184,14 +184,14 @@ def test_a_setting_is_read_back_as_it_was_applied(simulated: Callable[..., Machi
 
 
 def test_a_limit_is_passed_on_to_the_milliwatt(stepped: Machine) -> None:
-    assert open_device().apply(Setting(power_limit_w=137.125)).power_limit_w == 137.125
+    assert open_device().write(Setting(power_limit_w=137.125)).power_limit_w == 137.125
 
 
 @pytest.mark.parametrize("limit_w", [99.999, 250.001, -1.0, math.nan, math.inf])
 def test_a_limit_that_the_card_does_not_take_changes_nothing(stepped: Machine, limit_w: float) -> None:
     device = open_device()
     with pytest.raises(OutOfRange, match=r"is outside 100\.\.250 W of Tesla V100"):
-        device.apply(Setting(power_limit_w=limit_w))
+        device.write(Setting(power_limit_w=limit_w))
     assert stepped.state.generation(0) == 0
 
 
@@ -215,7 +215,7 @@ def test_our_driver_reads_the_same_through_the_c_library(
         "device = nvml.open_index(1)\n"
         "print(device.simulated, device.limits, device.capabilities, sep='\\n')\n"
         "print(device.sample()[1:], device.setting(), sep='\\n')\n"
-        "print(device.apply(Setting(400.0, 1500)))"
+        "print(device.write(Setting(400.0, 1500)))"
     )
     environment = {
         **os.environ,

@@ -143,7 +143,7 @@ def dead_pid() -> int:
 def left_changed(machine: Machine, gpu: int = 0, **more: object) -> Journal:
     """A GPU that a process which is gone has left at 150 W, with its journal."""
     device = open_device(gpu)
-    device.apply(Setting(power_limit_w=150.0))
+    device.write(Setting(power_limit_w=150.0))
     fields = {
         "uuid": device.uuid, "name": device.name, "pid": 2**22 + 1, "started": "1", "before_w": 250.0,
         "simulated": os.environ["WORKBENCH_SIMULATED_GPUS"],

@@ -139,14 +139,14 @@ def unprivileged(simulated: Callable[..., Machine], daemon: Daemon) -> NvmlDevic
 
 
 def test_a_limit_is_set_through_the_daemon_and_read_back(unprivileged: NvmlDevice, daemon: Daemon) -> None:
-    assert unprivileged.apply(Setting(power_limit_w=250.0)).power_limit_w == 250.0
+    assert unprivileged.write(Setting(power_limit_w=250.0)).power_limit_w == 250.0
     assert daemon.asked == [
         ("/gpu/set_power_limit", {"gpu_ids": "0", "power_limit_mw": "250000", "block": "true"}, "")
     ]
 
 
 def test_clocks_are_locked_and_given_back(unprivileged: NvmlDevice, daemon: Daemon) -> None:
-    unprivileged.apply(Setting(sm_clock_mhz=1200, mem_clock_mhz=5001))
+    unprivileged.write(Setting(sm_clock_mhz=1200, mem_clock_mhz=5001))
     unprivileged.reset(("sm_clock_mhz", "mem_clock_mhz"))
     assert [
         (what, values.get("min_clock_mhz"), values.get("max_clock_mhz")) for what, values, _ in daemon.asked
@@ -172,7 +172,7 @@ def test_a_token_goes_with_every_request(
     unprivileged: NvmlDevice, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUSD_TOKEN", "secret")
-    unprivileged.apply(Setting(power_limit_w=250.0))
+    unprivileged.write(Setting(power_limit_w=250.0))
     assert daemon.asked[0][2] == "Bearer secret"
 
 
@@ -182,27 +182,27 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.setenv("ZEUSD_TOKEN", token)
     with pytest.raises(NotPermitted, match="ZEUSD_TOKEN is no token") as caught:
-        unprivileged.apply(Setting(power_limit_w=250.0))
+        unprivileged.write(Setting(power_limit_w=250.0))
     assert token not in str(caught.value)
 
 
 def test_a_refusal_is_told_in_the_daemon_s_words(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.status = 403
     with pytest.raises(NotPermitted, match=r"refused set_power_limit \(HTTP 403\): not in the group zeusd"):
-        unprivileged.apply(Setting(power_limit_w=250.0))
+        unprivileged.write(Setting(power_limit_w=250.0))
 
 
 def test_a_daemon_that_is_gone_is_told(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.shutdown()
     daemon.server_close()
     with pytest.raises(NotPermitted, match="does not answer"):
-        unprivileged.apply(Setting(power_limit_w=250.0))
+        unprivileged.write(Setting(power_limit_w=250.0))
 
 
 def test_no_daemon_is_asked_for_a_simulated_gpu(simulated: Callable[..., Machine], daemon: Daemon) -> None:
     simulated("A100", stepped=True, privileged=False)
     with pytest.raises(NotPermitted, match="takes root"):
-        open_device(0).apply(Setting(power_limit_w=250.0))
+        open_device(0).write(Setting(power_limit_w=250.0))
     assert daemon.asked == []
     assert nvml.library_is_simulated()
 
@@ -238,7 +238,7 @@ def test_both_views_are_named(unprivileged: NvmlDevice, daemon: Daemon) -> None:
     daemon.names = [NAME] * 8
     views = f"has 8 GPUs ({NAME}), this process 1 GPU ({NAME}); {WAY_OUT}"
     with pytest.raises(NotPermitted, match=re.escape(views)):
-        unprivileged.apply(Setting(power_limit_w=250.0))
+        unprivileged.write(Setting(power_limit_w=250.0))
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -260,7 +260,7 @@ def test_a_number_that_is_none_is_refused(
 ) -> None:
     monkeypatch.setenv("ZEUSD_GPU_ID", number)
     with pytest.raises(NotPermitted, match=rf"ZEUSD_GPU_ID={number} has to be 1 number"):
-        unprivileged.apply(Setting(power_limit_w=250.0))
+        unprivileged.write(Setting(power_limit_w=250.0))
     assert daemon.asked == []
 
 
@@ -346,7 +346,7 @@ def test_a_lock_that_our_clock_does_not_follow_is_reset(
 
 
 def test_a_clock_that_is_there_already_moves_first(unprivileged: NvmlDevice, daemon: Daemon) -> None:
-    unprivileged.apply(Setting(sm_clock_mhz=1800))
+    unprivileged.write(Setting(sm_clock_mhz=1800))
     assert [int(values["max_clock_mhz"]) for _, values, _ in daemon.asked] == [1845, 1800]
     assert unprivileged.locked().sm_clock_mhz == 1800
 
@@ -357,7 +357,7 @@ def test_a_lock_that_stays_on_another_gpu_is_named(
     monkeypatch.setenv("ZEUSD_GPU_ID", "2")
     daemon.refused = "reset_"
     with pytest.raises(DriverError, match="GPU 2 of the daemon stays locked at 1200 MHz until its owner"):
-        unprivileged.apply(Setting(sm_clock_mhz=1200))
+        unprivileged.write(Setting(sm_clock_mhz=1200))
 
 
 def test_a_clock_may_take_its_time(unprivileged: NvmlDevice, daemon: Daemon) -> None:
@@ -368,5 +368,5 @@ def test_a_clock_may_take_its_time(unprivileged: NvmlDevice, daemon: Daemon) -> 
     watts, _, _, *rest = machines.idle(machine.card(0))
     machine.state.publish(0, at_s, [(1.0, watts, 1800, 9501, 0.0, 0.0, 0x1)], (watts, 1200, 9501, *rest))
     daemon.machine = None
-    unprivileged.apply(Setting(sm_clock_mhz=1200))
+    unprivileged.write(Setting(sm_clock_mhz=1200))
     assert 1.0 < machine.clock() - at_s < zeusd.FOLLOW_S

@@ -398,7 +398,7 @@ def test_the_limit_is_drawn_as_steps(make: Make) -> None:
     view, _ = make()
     gpu = view.devices[0]
     for watts in (250, 150, 200):
-        gpu.apply(Setting(power_limit_w=watts))
+        gpu.write(Setting(power_limit_w=watts))
         view.machine.step(2.0)
     dashed = [
         path.get("d", "")
@@ -485,7 +485,7 @@ def test_imports_are_late(module: str, absent: tuple[str, ...]) -> None:
 def test_applying_a_limit_for_real_moves_the_simulated_gpu(make: Make) -> None:
     view, sent = make()
     gpu = view.devices[0]
-    view._set_power_limit = lambda uuid, watts: gpu.apply(Setting(power_limit_w=watts)).power_limit_w or 0.0
+    view._set_power_limit = lambda uuid, watts: gpu.write(Setting(power_limit_w=watts)).power_limit_w or 0.0
     hello(view)
     view._received(view, {"kind": "limit", "n": 2, "uuids": [gpu.uuid], "watts": 150}, [])
     assert sent[-1][0]["applied"] == {gpu.uuid: 150.0}

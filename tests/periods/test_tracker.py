@@ -281,7 +281,7 @@ def test_the_other_levels_are_carried_along() -> None:
 def test_a_power_limit_makes_a_new_period_which_is_found_at_once(training: Training) -> None:
     training.train("imagenet", 256, 25.0)
     changed_s = training.machine.clock()
-    training.device.apply(Setting(power_limit_w=150))
+    training.device.write(Setting(power_limit_w=150))
     job = training.train("imagenet", 256, 20.0)
     slow_s = typical_s(job)
     assert "changed" in training.states(changed_s)
@@ -295,7 +295,7 @@ def test_a_power_limit_that_does_not_bind_changes_nothing(training: Training) ->
     training.train("squad", 8, 20.0, evaluate=False)
     before_s = training.machine.clock()
     low_w = 245.0
-    training.device.apply(Setting(power_limit_w=low_w))
+    training.device.write(Setting(power_limit_w=low_w))
     training.train("squad", 8, 15.0, evaluate=False)
     assert training.states(before_s) == {"locked"}
 
@@ -303,7 +303,7 @@ def test_a_power_limit_that_does_not_bind_changes_nothing(training: Training) ->
 def test_a_locked_clock_scales_the_period(training: Training) -> None:
     training.train("imagenet", 256, 25.0)
     changed_s = training.machine.clock()
-    training.device.apply(Setting(sm_clock_mhz=900))
+    training.device.write(Setting(sm_clock_mhz=900))
     job = training.train("imagenet", 256, 25.0)
     assert training.tracker.periods.iteration is not None
     assert training.tracker.periods.iteration.seconds == pytest.approx(typical_s(job), rel=0.03)
@@ -635,7 +635,7 @@ def test_the_shipped_detector_locks_on_anew_under_another_power_limit(simulated:
     training = Training(simulated("V100", stepped=True), find_periods)
     fast_s = typical_s(training.train("imagenet", 256, 25.0))
     changed_s = training.machine.clock()
-    training.device.apply(Setting(power_limit_w=150))
+    training.device.write(Setting(power_limit_w=150))
     slow_s = typical_s(training.train("imagenet", 256, 25.0))
     assert slow_s > 1.2 * fast_s
     assert training.locked_s(slow_s, changed_s) - changed_s < 10 * slow_s

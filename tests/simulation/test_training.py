@@ -299,7 +299,7 @@ def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(
     program = (
         "from workbench.device.discovery import open_device\nfrom workbench.records import Setting\n"
         "device = open_device(0)\nearly = device.energy_j(), device.clock()\n"
-        "device.apply(Setting(power_limit_w=125))\ndevice.clock.sleep(10.0)\n"
+        "device.write(Setting(power_limit_w=125))\ndevice.clock.sleep(10.0)\n"
         "late = device.energy_j(), device.clock()\nsample = device.sample()\n"
         "print((late[0] - early[0]) / (late[1] - early[1]), sample.power_limit_w, device.processes()[0].pid)"
     )

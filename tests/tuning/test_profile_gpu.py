@@ -158,7 +158,7 @@ def test_the_gpu_is_as_it_was_afterwards_and_at_its_default_meanwhile(
 ) -> None:
     collector = bench(tmp_path / "rows.csv", workloads=1)
     device = collector.device
-    device.apply(Setting(power_limit_w=250.0))  # somebody's own limit
+    device.write(Setting(power_limit_w=250.0))  # somebody's own limit
     seen = [(words.split(", ")[1], device.setting().power_limit_w) for words in collector.run()]
     assert seen[0] == ("default", 400.0)
     assert device.setting() == Setting(power_limit_w=250.0)

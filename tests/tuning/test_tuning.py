@@ -194,7 +194,7 @@ def test_probes_time_iterations_as_the_true_marks_do(lab: Callable[..., Lab]) ->
     guess_s, errors = None, []
     for clock in (None, 1305, 1200, 1005):
         if clock is not None:
-            here.device.apply(Setting(sm_clock_mhz=clock))
+            here.device.write(Setting(sm_clock_mhz=clock))
             here.machine.step(0.5)
         job = here.train(None, 24, batch_size=512, marked=False)
         marks = np.array(job.marks)
@@ -318,7 +318,7 @@ def test_the_bound_holds_for_the_whole_job(lab: Callable[..., Lab], bound: float
 
 def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., Lab]) -> None:
     here = lab()
-    here.device.apply(Setting(power_limit_w=300.0))
+    here.device.write(Setting(power_limit_w=300.0))
     tuner = here.tuner(over="power")
     here.train(tuner, 300)
     assert tuner._space is not None
@@ -471,7 +471,7 @@ def test_a_limit_that_another_program_sets_is_left_alone(lab: Callable[..., Lab]
     here = lab()
     tuner = here.tuner(over="power")
     here.until(tuner, "watch")
-    here.device.apply(Setting(power_limit_w=222.0))
+    here.device.write(Setting(power_limit_w=222.0))
     here.train(tuner, 60)
     assert tuner.state == "refused"
     assert "another program has set the power limit of" in tuner.refused

@@ -7,12 +7,12 @@ import os
 
 from ..errors import DeviceError, GpuLost, NoDriver, NotPermitted, Transient, UnknownGpu
 from . import nvml, selection
-from .nvml import NvmlDevice
+from .gpu import OpenGpu
 
 NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
 
 
-def devices() -> list[NvmlDevice]:
+def devices() -> list[OpenGpu]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in CUDA's order; empty where there is none.
 
     Where the environment names a simulated machine (`WORKBENCH_SIMULATED_GPUS`), these are its GPUs.
@@ -28,15 +28,15 @@ def devices() -> list[NvmlDevice]:
         raise
     except DeviceError:  # `why_no_gpu` says which
         return []
-    opened: dict[str, NvmlDevice] = {}
+    opened: dict[str, OpenGpu] = {}
     for uuid in selection.visible(known, _environment()):
         with contextlib.suppress(GpuLost, NotPermitted):  # open_device says which and why
-            device = nvml.open_uuid(uuid)
+            device = nvml.open_uuid(uuid, OpenGpu)
             opened.setdefault(device.uuid, device)  # two MIG instances of one GPU are one meter of energy
     return list(opened.values())
 
 
-def open_device(which: int | str = 0) -> NvmlDevice:
+def open_device(which: int | str = 0) -> OpenGpu:
     """Open one GPU.
 
     Args:
@@ -64,13 +64,7 @@ def open_device(which: int | str = 0) -> NvmlDevice:
         raise NoDriver(
             "the driver works and finds no GPU; a simulated one can be had by name: open_device('sim:A100')"
         )
-    return nvml.open_uuid(selection.resolve(which, known, _environment()))
-
-
-def open_exactly(uuid: str) -> NvmlDevice:
-    """Open the GPU with this full UUID, whatever CUDA_VISIBLE_DEVICES says."""
-    _attach()
-    return nvml.open_uuid(uuid)
+    return nvml.open_uuid(selection.resolve(which, known, _environment()), OpenGpu)
 
 
 def why_no_gpu() -> str:
@@ -120,7 +114,7 @@ def _attach() -> None:
     machine.attached()
 
 
-def _simulated(card: str) -> NvmlDevice:
+def _simulated(card: str) -> OpenGpu:
     from ..simulation import catalogue, machine
 
     key = catalogue.card(card).key
@@ -132,4 +126,4 @@ def _simulated(card: str) -> NvmlDevice:
             f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; "
             f"choose all cards at once: simulate({key!r}, ...) or %gpu simulate {key},..."
         )
-    return nvml.open_index(present.cards.index(key))
+    return nvml.open_index(present.cards.index(key), OpenGpu)

@@ -1,5 +1,9 @@
-"""Changing a GPU's setting so that it is put back: on success, on failure, at exit, and when the process was
-killed.
+"""Settings of GPUs changed so that they are put back: on success, on failure, at exit, and when the process
+was killed.
+
+    with Lease(devices) as lease:
+        lease.apply(Setting(power_limit_w=250.0))
+        train()
 
 One process at a time holds a GPU (a lock file). Before the first change a journal with the state found goes
 to disk, and a watchdog process starts that restores it if this process dies. A journal that outlived both is
@@ -16,8 +20,8 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import _paths, _processes
@@ -32,15 +36,216 @@ from .restore import SAME_W, put_back
 
 @dataclass
 class _Holding:
+    """A GPU that this process holds, from its first change until it is restored."""
+
     device: Device
     journal: Journal
     lock: Any
+    found: Setting
     owes: bool = False  # the journal holds what an earlier one could not put back
 
 
 _held: dict[str, _Holding] = {}
 _owed: set[str] = set()  # let go with a journal of what could not be put back
 _guard = threading.RLock()
+
+
+class Lease:
+    """Settings of one GPU or several, changed together and put back together.
+
+    A GPU is held from the first change to `restore`, whoever else in this process changes it. The way back
+    leads to what was set when the first change was made: within a hold that was there already to its setting,
+    else to what was before the hold. What was restored meanwhile (`restore_all`) is left alone. A lease may
+    be used again after `restore`; as a context manager it restores at the end of its block.
+
+    Args:
+        devices: The GPUs.
+    """
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        self.devices = tuple(devices)
+        self._shares = tuple(_Share(device) for device in self.devices)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.restore()
+        else:
+            self.release()  # what the block has raised is what to tell
+
+    @property
+    def holds(self) -> bool:
+        """Whether a GPU is held that this lease has changed."""
+        return any(share.holds for share in self._shares)
+
+    @property
+    def found(self) -> tuple[Setting, ...]:
+        """What each GPU was at before the first change; what it is at where there is none."""
+        return tuple(share.found for share in self._shares)
+
+    def apply(self, setting: Setting | Sequence[Setting]) -> tuple[Setting, ...]:
+        """Put the GPUs to a setting, knobs that are None left alone; returns what was read back from each.
+
+        An empty setting holds a GPU and changes nothing. Where one GPU refuses, the others go back to what
+        they were before this call.
+
+        Args:
+            setting: One for all, or one for each.
+
+        Raises:
+            DeviceHeld: another process holds one of the GPUs.
+            OutOfRange, NotSupported, NotPermitted: nothing was changed.
+        """
+        each = [setting] * len(self._shares) if isinstance(setting, Setting) else setting
+        shown, changed = [], []
+        with _guard:
+            for share, wanted in zip(self._shares, each, strict=True):
+                before = share.current if share.holds else None
+                try:
+                    shown.append(share.change(wanted))
+                except DeviceError:
+                    if share.holds:  # a refusal gives back clocks that were locked before
+                        changed.append((share, before))
+                    for other, earlier in changed:
+                        with contextlib.suppress(DeviceError):  # one that does not answer keeps no other
+                            other.back_to(earlier)
+                    raise
+                changed.append((share, before))
+        return tuple(shown)
+
+    def put(self, setting: Setting) -> None:
+        """Put the GPUs to a whole setting: knobs that it does not name go back to what was found, and the
+        GPUs stay held.
+
+        Raises:
+            DeviceError: as `apply`; the GPUs are then at what was found, as far as they answer.
+        """
+        with _guard:
+            asked = setting != Setting()
+            if all(share.current == setting and (share.holds or not asked) for share in self._shares):
+                return
+            try:
+                for share in self._shares:
+                    share.drop(_named(share.current) - _named(setting))
+                if asked:
+                    self.apply(setting)
+            except DeviceError:
+                for share in self._shares:
+                    with contextlib.suppress(DeviceError):
+                        share.drop(_named(share.current))
+                raise
+
+    def changed_externally(self) -> str:
+        """A sentence, if another program has changed a power limit since it was put."""
+        for share in self._shares:
+            current_w, found_w = share.current.power_limit_w, share.found.power_limit_w
+            wanted_w = found_w if current_w is None else current_w
+            now_w = share.device.setting().power_limit_w
+            if wanted_w is not None and now_w is not None and abs(now_w - wanted_w) > SAME_W:
+                name = share.device.name
+                return f"another program, or a person, has set the power limit of {name} to {now_w:g} W"
+        return ""
+
+    def restore(self) -> list[str]:
+        """Undo the changes and let the GPUs go; returns a sentence for each where something is left.
+
+        Raises:
+            DeviceError, OSError: one could not be undone just now (the others are); it can be called again.
+        """
+        left, problems = self._restore()
+        if problems:
+            raise problems[0]
+        return left
+
+    def release(self) -> list[str]:
+        """As `restore`, for the end of a run: what could not be undone is a sentence too, not an error."""
+        left, problems = self._restore()
+        return list(dict.fromkeys([*left, *map(str, problems)]))
+
+    def _restore(self) -> tuple[list[str], list[DeviceError | OSError]]:
+        left: list[str] = []
+        problems: list[DeviceError | OSError] = []
+        with _guard:
+            for share in self._shares:
+                try:
+                    left += [sentence] if (sentence := share.restore()) else []
+                except (DeviceError, OSError) as error:  # a disk that takes no journal, too
+                    problems.append(error)
+        return left, problems
+
+
+@dataclass
+class _Share:
+    """What a lease has to do with one GPU.
+
+    Attributes:
+        holding: That the changes were made in.
+        before: What was set in it already; None where it began with the first change.
+        tried: Knobs that may have been changed.
+        current: What the knobs were put to.
+    """
+
+    device: Device
+    holding: _Holding | None = None
+    before: Setting | None = None
+    tried: set[str] = field(default_factory=set)
+    current: Setting = field(default_factory=Setting)
+
+    @property
+    def holds(self) -> bool:
+        return self.holding is not None and _held.get(self.device.uuid) is self.holding
+
+    @property
+    def found(self) -> Setting:
+        if not self.holds:
+            return self.device.setting()
+        assert self.holding is not None
+        return self.before or self.holding.found
+
+    def change(self, setting: Setting) -> Setting:
+        if not self.holds:  # the first change, or all was restored meanwhile, and ours with it
+            self.before = self.device.setting() if self.device.uuid in _held else None
+            self.tried, self.current = set(), Setting()
+        new = _named(setting) - self.tried
+        self.tried |= new
+        try:
+            shown = change(self.device, setting)
+        except DeviceError:
+            self.tried -= new  # the device has undone it
+            raise
+        finally:
+            self.holding = _held.get(self.device.uuid)
+        for knob in _named(setting):
+            self.current = replace(self.current, **{knob: getattr(setting, knob)})
+        return shown
+
+    def drop(self, knobs: set[str]) -> None:
+        """Give knobs back to what was found; the GPU stays held."""
+        if self.holds and knobs:
+            _back_to(self.device, self.found, knobs)
+        self.current = replace(self.current, **dict.fromkeys(knobs))
+
+    def back_to(self, earlier: Setting | None) -> None:
+        """To what this lease had set before, where None to before it had set anything."""
+        if earlier is None:
+            self.restore()
+        else:
+            self.drop(_named(self.current) - _named(earlier))
+            change(self.device, earlier)
+            self.current = earlier
+
+    def restore(self) -> str:
+        left = ""
+        if self.holds:
+            if self.before is None:
+                left = restore(self.device)
+            elif self.tried:
+                _back_to(self.device, self.before, self.tried)
+        # Not before: who is interrupted in here can call again.
+        self.holding, self.tried, self.current = None, set(), Setting()
+        return left
 
 
 def change(device: Device, setting: Setting) -> Setting:
@@ -60,7 +265,7 @@ def change(device: Device, setting: Setting) -> Setting:
                 _release(holding, keep_journal=holding.owes)
             raise
         try:
-            return device.apply(setting)
+            return device.write(setting)
         except DeviceError:
             if fresh:
                 _give_up(holding)
@@ -93,73 +298,29 @@ def restore_all() -> list[str]:
         return [left for holding in list(_held.values()) if (left := restore(holding.device))]
 
 
-class SettingLease:
-    """The way back from one's own changes, whoever else in this process has changed the GPU.
-
-    It leads to what was set when the first of them was made: within a hold that was there already to its
-    setting, else to what was before the hold.
-    """
+class SettingLease(Lease):
+    """A lease of one GPU."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
-        with _guard:
-            self._begin()
-
-    def _begin(self) -> None:
-        self._holding = _held.get(self._device.uuid)
-        self._before = self._device.setting() if self._holding else None
-        self._tried: set[str] = set()
-
-    @property
-    def holds(self) -> bool:
-        """Whether the hold that its changes were made in still is."""
-        return self._holding is not None and _held.get(self._device.uuid) is self._holding
+        super().__init__([device])
 
     @property
     def began(self) -> bool:
         """Whether nobody of this process held the GPU before it."""
-        return self._before is None
+        return self._shares[0].before is None
 
     def change(self, setting: Setting) -> Setting:
-        """As `change` of this module."""
-        with _guard:
-            if (
-                _held.get(self._device.uuid) is not self._holding
-            ):  # restored meanwhile, and our change with it
-                self._begin()
-            new = {knob for knob in KNOBS if getattr(setting, knob) is not None} - self._tried
-            self._tried |= new
-            try:
-                return change(self._device, setting)
-            except DeviceError:
-                self._tried -= new  # the device has undone it
-                raise
-            finally:
-                self._holding = _held.get(self._device.uuid)
+        return self.apply(setting)[0]
 
-    def restore(self) -> str:
-        """Undo the changes; returns a sentence if something is left. What was restored meanwhile is left
-        alone.
-        """
-        with _guard:
-            left = ""
-            if self._tried and self.holds:
-                if self._before is None:
-                    left = restore(self._device)
-                else:
-                    _back_to(self._device, self._before, self._tried)
-            self._tried = set()  # not before: who is interrupted in here can call again
-            return left
+    def restore(self) -> str:  # type: ignore[override]
+        return "; ".join(super().restore())
 
 
 @contextlib.contextmanager
 def applied(device: Device, setting: Setting) -> Iterator[Setting]:
     """Hold a setting for the length of a block; nested blocks put back what the outer one had set."""
-    way = SettingLease(device)
-    try:
-        yield way.change(setting)
-    finally:
-        way.restore()
+    with Lease([device]) as lease:
+        yield lease.apply(setting)[0]
 
 
 def owes(uuid: str) -> bool:
@@ -174,14 +335,17 @@ def holder(uuid: str) -> str:
     return locks.holder(uuid)
 
 
-def _back_to(device: Device, before: Setting, tried: set[str]) -> None:
-    """Within a hold, return the knobs that were tried to what they were."""
-    freed = tuple(k for k in KNOBS if k in tried and getattr(before, k) is None)
-    if freed:
+def _named(setting: Setting) -> set[str]:
+    """The knobs that a setting names."""
+    return {knob for knob in KNOBS if getattr(setting, knob) is not None}
+
+
+def _back_to(device: Device, before: Setting, knobs: set[str]) -> None:
+    """Within a hold, return knobs to what they were."""
+    if freed := tuple(knob for knob in KNOBS if knob in knobs - _named(before)):
         device.reset(freed)
-    kept = {k: getattr(before, k) for k in KNOBS if k in tried and getattr(before, k) is not None}
-    if kept:
-        change(device, Setting(**kept))
+    if kept := knobs & _named(before):
+        change(device, Setting(**{knob: getattr(before, knob) for knob in kept}))
 
 
 def _hold(device: Device) -> _Holding:
@@ -206,12 +370,13 @@ def _hold(device: Device) -> _Holding:
             settled = put_back(device, stale).settled
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
-        before_w = device.setting().power_limit_w if device.can("power_limit") else None
+        found = device.setting()
         journal = Journal(
-            device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()), before_w, simulated,
-            host=socket.gethostname(), boot_id=_processes.boot_id(), namespace=_processes.namespace(),
+            device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()),
+            found.power_limit_w, simulated, host=socket.gethostname(), boot_id=_processes.boot_id(),
+            namespace=_processes.namespace(),
         )
-        holding = _Holding(device, journal, lock)
+        holding = _Holding(device, journal, lock, found)
         if stale is not None and not settled:  # what it owes goes on with ours
             journal.before_w, journal.touched, journal.limits_w = (
                 stale.before_w, stale.touched, stale.limits_w,

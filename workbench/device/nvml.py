@@ -318,7 +318,6 @@ class NvmlDevice:
             self.note = "power and energy are those of the whole module (GPU, CPU and memory)"
         else:
             self._probe("power", lambda: nvml.nvmlDeviceGetPowerUsage(self._handle))
-        self.power_field = "instant" if self._power_in_batch else "power usage"
         if not self._power_in_batch and self.architecture in ("Ada", "Hopper", "Blackwell"):
             self.power_window_s = 1.0
         self._limit_in_batch = (
@@ -572,14 +571,14 @@ class NvmlDevice:
     def locked(self) -> Setting:
         return self._locks
 
-    def apply(self, setting: Setting) -> Setting:
-        """Put the device to a setting; returns what was read back.
+    def write(self, setting: Setting) -> Setting:
+        """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
 
         Raises:
             OutOfRange: a limit or clock that this card does not take; nothing was changed.
             NotSupported, NotPermitted: with the way out; knobs set before the one that failed are put back.
         """
-        self._check(setting)
+        self.check(setting)
         before = self.setting()
         tried: list[str] = []
         try:
@@ -598,7 +597,8 @@ class NvmlDevice:
             )
         return after
 
-    def _check(self, setting: Setting) -> None:
+    def check(self, setting: Setting) -> None:
+        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
         low_w, high_w = self.limits.min_power_limit_w, self.limits.max_power_limit_w
         limit_w = setting.power_limit_w
         if limit_w is not None:
@@ -701,25 +701,31 @@ class NvmlDevice:
         return self._daemon_ids[key]
 
 
-def open_index(index: int) -> NvmlDevice:
+D = TypeVar("D", bound=NvmlDevice)
+
+
+def open_index(index: int, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
     """The device at an NVML index (PCI order)."""
     initialise()
     with translated(f"opening GPU {index}"):
-        return NvmlDevice(nvml.nvmlDeviceGetHandleByIndex(index))
+        return kind(nvml.nvmlDeviceGetHandleByIndex(index))
 
 
-def open_uuid(uuid: str) -> NvmlDevice:
-    """The device with a full UUID; a MIG instance's gives its parent GPU, whose power and energy it
-    shares.
+def open_uuid(uuid: str, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
+    """The device with a full UUID, whatever CUDA_VISIBLE_DEVICES says; a MIG instance's gives its parent
+    GPU, whose power and energy it shares.
     """
+    from ..simulation import machine
+
+    machine.attached()
     if uuid.startswith(_BY_INDEX):
-        return open_index(int(uuid[len(_BY_INDEX) :]))
+        return open_index(int(uuid[len(_BY_INDEX) :]), kind)
     initialise()
     with translated(f"opening GPU {uuid}"):
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         if not uuid.startswith("MIG-"):
-            return NvmlDevice(handle)
-        device = NvmlDevice(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
+            return kind(handle)
+        device = kind(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
     device.note = "this is a MIG instance: power and energy are those of its whole GPU"
     return device
 

@@ -83,7 +83,7 @@ def _look_after(path: Path) -> list[str]:
 
 def _recover(path: Path, journal: Journal) -> list[str]:
     from ..simulation.nvml_library import attach
-    from .discovery import open_exactly
+    from .nvml import NvmlDevice, open_uuid
 
     if journal.simulated:
         here = os.environ.get("WORKBENCH_SIMULATED_GPUS", "")
@@ -94,7 +94,7 @@ def _recover(path: Path, journal: Journal) -> list[str]:
             return []  # not this process's machine
         attach()
     try:
-        device = open_exactly(journal.uuid)
+        device = open_uuid(journal.uuid, NvmlDevice)
         outcome = put_back(device, journal)
     except (DeviceError, SimulationError) as error:
         return [
@@ -151,7 +151,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
             return RestoreOutcome(
                 f"put to the card's default limit: {before_w:g} W before is outside {low_w:g}..{high_w:g} W"
             )
-        _patiently(lambda: device.apply(Setting(power_limit_w=before_w)))
+        _patiently(lambda: device.write(Setting(power_limit_w=before_w)))
     except DeviceError as error:
         return RestoreOutcome(
             f"the power limit could not be put back to {before_w:g} W: {error}", settled=False

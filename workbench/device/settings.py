@@ -159,7 +159,7 @@ def check(setting: Setting, device: NvmlDevice) -> None:
         raise NotSupported(
             f"the power limit of {device.name} cannot be set: {device.why_not('set_power_limit')}"
         )
-    device._check(setting)
+    device.check(setting)
 
 
 def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:

@@ -77,7 +77,7 @@ def watch(argv: list[str]) -> None:
     changed.
     """
     from ..simulation import machine  # noqa: F401
-    from . import discovery  # noqa: F401 - everything that restoring takes is there before the sign of life
+    from . import nvml  # noqa: F401 - everything that restoring takes is there before the sign of life
 
     parent, started = int(argv[0]), argv[1]
     signal.signal(signal.SIGINT, signal.SIG_IGN)

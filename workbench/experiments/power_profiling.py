@@ -13,9 +13,10 @@ import itertools
 import statistics
 from collections.abc import Callable, Sequence
 
+from ..device.lease import Lease
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, WorkbenchError
 from ..measurement.meter import Meter
-from ..records import Window
+from ..records import Setting, Window
 from ..search.clocks.power_profile import PowerProfile, Slice
 
 READ_S = 0.25  # after a slice's end: the sensors have refreshed, and its last edge is known
@@ -25,14 +26,14 @@ SPOILT = 2  # slices that had a whole epoch and did not fit, before whole epochs
 
 
 class PowerLimitSetter:
-    """The power limit of a job's GPUs: one for all, set through `apply`, or the reason why it cannot be.
+    """The power limit of a job's GPUs: one for all, or the reason why it cannot be set.
 
     Args:
-        apply: Puts all GPUs to a limit.
+        lease: Of the GPUs.
     """
 
-    def __init__(self, apply: Callable[[float], object]) -> None:
-        self._apply = apply
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
         self.limit_w: float | None = None
         self.refused = ""
 
@@ -43,7 +44,7 @@ class PowerLimitSetter:
         if self.limit_w == limit_w:
             return True
         try:
-            self._apply(limit_w)
+            self._lease.apply(Setting(power_limit_w=limit_w))
         except (NotPermitted, NotSupported, DeviceHeld) as error:
             self.refused = str(error)
             return False

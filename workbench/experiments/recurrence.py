@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from ..device.lease import SettingLease
+from ..device.lease import Lease
 from ..errors import DeviceError, UsageError
 from ..measurement import marks
 from ..measurement.meter import Meter
@@ -69,8 +69,8 @@ class Recurrence:
         self._milestones: dict[float, float] = {}
         self._meter = job.meter
         self._window: Window | None = None
-        self._ways: list[SettingLease] = []
-        self._limiter = PowerLimitSetter(self._apply)
+        self._lease = Lease(self._meter.devices)
+        self._limiter = PowerLimitSetter(self._lease)
         self._profiling: OnlinePowerProfiler | None = None
         self._told_s = 0.0
         self._seen: tuple[float, float] = (
@@ -103,12 +103,11 @@ class Recurrence:
         self.entered = True
         self._notebook = _Steps(self._meter.clock, self._on_step)
         try:
-            self._ways = [SettingLease(device) for device in self._meter.devices]
             self._window = self._meter.open(f"{self.job.name} {self.batch_size}")
             self._seen = (self._window.start_s, 0.0)
             self._begin_limits()
         except BaseException:
-            self._restore()
+            self.notes += self._lease.release()
             self.job.study.end(self.attempt, state="interrupted")
             raise
         marks.attach(self._notebook)
@@ -181,7 +180,7 @@ class Recurrence:
                     f"the power limit stays as it is, and only one is known: {self._limiter.refused}"
                 )
             window = self._meter.close(self._window)
-            self._restore()
+            self.notes += self._lease.release()
         outcome = (
             "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         )
@@ -223,18 +222,6 @@ class Recurrence:
     def _update_s(self, uuid: str) -> float:
         known = self._meter.recorder.update_s(uuid) if self._meter.recorder is not None else None
         return known or 0.1
-
-    def _apply(self, limit_w: float) -> None:
-        for way in self._ways:
-            way.change(Setting(power_limit_w=limit_w))
-
-    def _restore(self) -> None:
-        for way in self._ways:
-            try:
-                if left := way.restore():
-                    self.notes.append(left)
-            except DeviceError as error:
-                self.notes.append(str(error))
 
     # how it goes
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from ..device import lease
+from ..device.lease import Lease
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from ..measurement.meter import Meter
@@ -78,10 +78,10 @@ def run(
     row |= {"gpu": device.name, "uuid": device.uuid, "worker": str(os.getpid()), "began_unix_s": time.time()}
     measurement: Measurement | None = None
     samples: float | None = None
-    way = lease.SettingLease(device)
+    lease = Lease([device])
     try:
         setting = configuration.setting
-        applied = way.change(setting) if setting != Setting() else device.setting()
+        applied = lease.apply(setting)[0] if setting != Setting() else device.setting()
         row["applied_w"] = applied.power_limit_w
         window = meter.open(label)
         try:
@@ -97,11 +97,11 @@ def run(
     except DeviceError as error:
         row |= failure(error)
     finally:
-        left = _back(way)
+        left = lease.release()
         row["restored_w"] = _limit_w(device)
         row["ended_unix_s"] = time.time()
         if left:
-            row["reason"] = "; ".join(each for each in (row["reason"], left) if each)
+            row["reason"] = "; ".join(each for each in (row["reason"], *left) if each)
     if measurement is None or row["outcome"] != "ok":
         return row, None
     row |= costs(measurement, samples)
@@ -176,13 +176,6 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
         "time_sd_s": 0.0,
         "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / unit,
     }
-
-
-def _back(way: lease.SettingLease) -> str:
-    try:
-        return way.restore()
-    except DeviceError as error:
-        return str(error)
 
 
 def _limit_w(device: Device) -> float | None:

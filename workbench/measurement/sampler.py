@@ -465,10 +465,10 @@ def main(argv: Sequence[str]) -> int:
 
     Standard input alone does not tell: a process that the parent has forked may hold its other end.
     """
-    from ..device.discovery import open_exactly
+    from ..device.nvml import open_uuid
 
     ring, parent = Ring(argv[0]), os.getppid()
-    devices = _opened(ring, argv[1:], open_exactly)
+    devices = _opened(ring, argv[1:], open_uuid)
     if not devices:
         return 3
     clock = next(iter(devices.values())).clock

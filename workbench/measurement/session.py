@@ -11,10 +11,10 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..device import lease
-from ..device import restore as restoring
 from ..device.discovery import devices, open_device, why_no_gpu
+from ..device.lease import Lease, restore_all
 from ..device.nvml import NvmlDevice
+from ..device.restore import recover
 from ..errors import DeviceError, MeasurementError, NoDriver, SimulationError, StoreError, WorkbenchError
 from ..records import Measurement, Setting, Window
 from .meter import Meter, describe
@@ -41,7 +41,7 @@ class Session:
         self._limiting = (
             threading.RLock()
         )  # not `_lock`: a slow driver must not keep windows from being opened
-        self._ways: dict[str, lease.SettingLease] = {}  # by UUID, of the limits that this session has set
+        self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
     @property
@@ -83,7 +83,7 @@ class Session:
 
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError, OSError):
-            self.messages += restoring.recover()
+            self.messages += recover()
         named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
         # One GPU under two names, or two MIG instances of it, would be counted twice.
         found = list({device.uuid: device for device in named}.values())
@@ -108,14 +108,13 @@ class Session:
         if device is None:
             raise NoDriver(f"this session does not measure GPU {uuid}")
         with self._limiting:
-            way = self._ways.get(uuid) or lease.SettingLease(device)
-            self._ways[uuid] = way
-            applied_w = way.change(Setting(power_limit_w=watts)).power_limit_w
+            mine = self._leases.setdefault(uuid, Lease([device]))
+            applied_w = mine.apply(Setting(power_limit_w=watts))[0].power_limit_w
         return watts if applied_w is None else applied_w
 
     def has_set(self, uuid: str) -> bool:
         """Whether a limit that `set_power_limit` has set on a GPU is still to be undone."""
-        return uuid in self._ways
+        return uuid in self._leases
 
     def restore(self) -> list[str]:
         """Undo what `set_power_limit` has set, and nothing that others in this process hold.
@@ -123,8 +122,8 @@ class Session:
         Returns sentences about what could not be undone.
         """
         with self._limiting:
-            left = [said for way in self._ways.values() if (said := _back(way))]
-            self._ways = {}
+            left = [sentence for mine in self._leases.values() for sentence in mine.release()]
+            self._leases = {}
             return left
 
     def hand_over(self, uuid: str) -> str | None:
@@ -137,18 +136,17 @@ class Session:
             DeviceError: it could not be undone, and is still ours.
         """
         with self._limiting:
-            way = self._ways.get(uuid)
-            if way is None:
+            if uuid not in self._leases:
                 return None
-            left = way.restore()
-            del self._ways[uuid]
+            left = "; ".join(self._leases[uuid].restore())
+            del self._leases[uuid]
             return left
 
     def restore_all(self) -> list[str]:
         """Put every GPU that this process holds back; returns sentences about what could not be."""
         with self._limiting:
-            self._ways = {}
-            return lease.restore_all()
+            self._leases = {}
+            return restore_all()
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them anew."""
@@ -158,13 +156,6 @@ class Session:
             if self._meter is not None and self._meter.recorder is not None:
                 self._meter.recorder.stop()
             self._meter = None
-
-
-def _back(way: lease.SettingLease) -> str:
-    try:
-        return way.restore()
-    except DeviceError as error:
-        return str(error)
 
 
 def keep(
