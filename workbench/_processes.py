@@ -1,6 +1,7 @@
-"""Processes: whether one still runs (and not another under its number), and how this package starts its own.
+"""Processes: whether one lives (and not another under its number), which belong together, how this package
+starts its own, and how those end with their parent.
 
-Standard library only.
+Standard library only, but where somebody wants a name.
 
 A process id means nothing in another PID namespace (a container). There a file that its owner keeps locked
 shows whether the owner lives.
@@ -9,16 +10,30 @@ shows whether the owner lives.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import select
+import signal
 import sys
+import threading
+import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # the processes beside the kernel start no others
+    import subprocess
 
 try:
     import fcntl
 except ImportError:  # Windows: process ids alone tell
     fcntl = None  # type: ignore[assignment]
+
+STOPPED = b"Tt"  # states in /proc
+_GONE = b"ZXx"
+_PR_SET_PDEATHSIG = 1
+_ROUNDS = 200  # most looks for processes that others have begun meanwhile
 
 
 def runs(pid: int, started: str = "") -> bool:
@@ -27,15 +42,29 @@ def runs(pid: int, started: str = "") -> bool:
     return bool(now) and (not started or now == started)
 
 
+class ProcessFacts(NamedTuple):
+    """A process as /proc shows it: its state, its session, and when it started as the kernel counts."""
+
+    state: bytes
+    session: int
+    started: str
+
+
+def process_facts(pid: int) -> ProcessFacts | None:
+    """None where it is gone or a zombie, or there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        facts = ProcessFacts(words[0], int(words[3]), words[19].decode())
+    except (OSError, IndexError, ValueError):
+        return None
+    return None if facts.state in _GONE else facts
+
+
 def started_at(pid: int) -> str:
     """When a process started, as the kernel counts; empty for one that is gone or a zombie."""
     if _proc_is_ours():
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            return "" if fields[0] == b"Z" else fields[19].decode()
-        except OSError:
-            return ""
+        return facts.started if (facts := process_facts(pid)) is not None else ""
     try:
         os.kill(pid, 0)
     except PermissionError:  # another user's
@@ -108,3 +137,218 @@ def child_command(module: str, function: str, *arguments: str) -> list[str]:
         f"{function}(sys.argv[2:])"
     )
     return [sys.executable, "-I", "-S", "-c", code, "\n".join(paths), *arguments]
+
+
+def start(
+    module: str, function: str, *arguments: str, environment: Mapping[str, str] | None = None,
+    answers: bool = False,
+) -> subprocess.Popen[bytes]:
+    """A process that calls a function of this package and listens to this one (`heard`).
+
+    It has a session of its own: neither the interrupt that stops a cell nor who kills the kernel's process
+    group reaches it.
+
+    Args:
+        module, function: What it calls, with `arguments` as a list.
+        environment: Its own; this process's where None.
+        answers: Whether its output is read.
+
+    Raises:
+        OSError: it does not start.
+    """
+    import subprocess
+
+    return subprocess.Popen(
+        child_command(module, function, *arguments), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if answers else subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[bytes], *, wait_s: float, message: bytes = b"", kill: bool = True) -> None:
+    """End a process that listens: its input is closed, after a message; after `wait_s` it is killed."""
+    import subprocess
+
+    if process.stdin is not None:
+        with contextlib.suppress(OSError, ValueError):
+            process.stdin.write(message)
+            process.stdin.close()
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        if kill:
+            process.kill()
+            process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def last_words(process: subprocess.Popen[bytes]) -> str:
+    """The last line that a process which has ended has written about it, or its exit code."""
+    said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+    process.wait()
+    return said.splitlines()[-1] if said else f"exit code {process.returncode}"
+
+
+def heard(parent: int, timeout_s: float) -> bytes | None:
+    """What the parent has written to this process's input; empty where nothing came in that time, None where
+    the parent has closed it or is gone.
+
+    The input alone does not tell: a process that the parent has forked may hold its other end.
+    """
+    if os.getppid() != parent:
+        return None
+    if not select.select([0], [], [], timeout_s)[0]:
+        return b""
+    return os.read(0, 4096) or None
+
+
+def die_with(parent: int) -> None:
+    """Have this process killed when its parent ends, at once (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it went before we had asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exit_with_parent() -> None:
+    """In a worker of `multiprocessing`: end when the parent does, however it ends."""
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+# names
+
+
+def name_of(pid: int) -> str:
+    """The name of a process; "?" where it is gone."""
+    import psutil  # not for the processes beside the kernel, which ask for no names
+
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "?"
+
+
+def script_of(pid: int) -> str:
+    """The script that a process runs, or its program; empty where the system hides another user's."""
+    import psutil
+
+    try:
+        program, *arguments = psutil.Process(pid).cmdline() or [""]
+    except psutil.Error:
+        return ""
+    script = next((each for each in arguments if each and not each.startswith("-")), program)
+    name = Path(program if "-c" in arguments[:3] else script).name
+    return "".join(letter for letter in name if letter.isprintable())[:60]
+
+
+# processes that belong together: of the session of a leader, or with a mark in their environment
+
+
+def belongs(pid: int, mark: bytes, leaders: set[int]) -> bool:
+    """Whether a process is alive, and in the session of one of these leaders or marked.
+
+    Args:
+        pid: Of the process.
+        mark: How an entry of its environment begins; workers that begin a session of their own (torchrun's
+            do) keep the environment.
+        leaders: Pids of processes that have begun a session.
+    """
+    facts = process_facts(pid)
+    if facts is None or facts.session in leaders:
+        return facts is not None
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"\0" + mark in b"\0" + file.read()
+    except OSError:
+        return False
+
+
+def members(mark: bytes, leaders: set[int]) -> set[int]:
+    """All that belong together but this process; none where there is no /proc."""
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return set()
+    return {pid for pid in pids if pid != os.getpid() and belongs(pid, mark, leaders)}
+
+
+def send(number: int, mark: bytes, leaders: set[int]) -> set[int]:
+    """Signal all that belong together, and those that they begin meanwhile; returns them."""
+    reached: set[int] = set()
+    for leader in leaders - {0, 1}:  # never our own, nor the machine's first
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
+    for _ in range(_ROUNDS):
+        fresh = members(mark, leaders) - reached
+        if not fresh:
+            break
+        for pid in fresh:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        reached |= fresh
+    return reached
+
+
+class ProcessReaper:
+    """A process that ends all that belong together if this one is killed before `close`. One that is paused
+    would else hold its memory for ever.
+
+    Args:
+        mark: As for `belongs`.
+        environment: Without the mark.
+    """
+
+    def __init__(self, mark: bytes, environment: Mapping[str, str]) -> None:
+        self._process = start(
+            "workbench._processes", "reap", os.fsdecode(mark), str(os.getpid()), environment=environment
+        )
+
+    def began(self, leader: int) -> None:
+        self._tell(f"+{leader}\n")
+
+    def ended(self, leader: int) -> None:
+        """Its number may be given to another process from now on."""
+        self._tell(f"-{leader}\n")
+
+    def close(self) -> None:
+        """Nothing is left to guard; what is left behind is not touched."""
+        end(self._process, wait_s=5.0, message=b"done\n")
+
+    def _tell(self, words: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it was killed
+            if self._process.stdin is not None:
+                self._process.stdin.write(words.encode())
+                self._process.stdin.flush()
+
+
+def reap(argv: list[str]) -> None:
+    """The reaper's process, with a mark and the parent's pid: until the parent is gone, or says "done"."""
+    mark, parent = os.fsencode(argv[0]), int(argv[1])
+    os.chdir("/")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    leaders: set[int] = set()
+    rest = b""
+    while (said := heard(parent, 0.5)) is not None:
+        *lines, rest = (rest + said).split(b"\n")
+        for line in lines:
+            if line == b"done":
+                return
+            change = leaders.add if line[:1] == b"+" else leaders.discard
+            change(int(line[1:]))
+    for _ in range(_ROUNDS):
+        if not send(signal.SIGKILL, mark, leaders):
+            return
+        time.sleep(0.01)

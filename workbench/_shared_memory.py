@@ -13,6 +13,17 @@ _CANNOT = (
 _BLOCK = bytes(1 << 16)
 
 
+def directory() -> Path:
+    """Where memory is shared without touching a disk, if the system has such a place."""
+    shm = Path("/dev/shm")
+    if not os.access(shm, os.W_OK):
+        import tempfile
+
+        with contextlib.suppress(OSError):  # nowhere to write at all: who makes the file says so
+            return Path(tempfile.gettempdir())
+    return shm
+
+
 def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path:
     """Make a file of zeros that begins with `header`, and of which every page is there; returns where.
 

@@ -555,7 +555,7 @@ def lab(
     assert tenants.present(machine.state, 0) == []
     assert _marked(tmp_path) == []
     mine = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent(int(pid)) == os.getpid()]
-    guards = [pid for pid in mine if b"processes.py" in _command(pid)]
+    guards = [pid for pid in mine if b"workbench._processes" in _command(pid)]
     assert guards == []
     for directory in tmp_path.glob("workbench-share-*"):
         assert {path.suffix for path in directory.iterdir()} == {".log"}

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import polars as pl
 
+from .. import _processes
 from ..errors import SimulationError, UsageError, WorkbenchError
 from .recording import RecordingSimulator
 from .scenario import Task, prepared
@@ -131,15 +132,7 @@ def _serve() -> None:
     """
     # A notebook's interrupt goes to all processes of its group, and one that dies of it would break the pool.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()
+    _processes.exit_with_parent()
 
 
 _under_way: weakref.WeakSet[Runs] = weakref.WeakSet()

@@ -22,7 +22,7 @@ try:
 except ImportError:  # Windows: the journal still protects, two processes are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-from .. import _paths
+from .. import _paths, _processes
 from ..errors import NotPermitted
 
 _ASK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
@@ -102,15 +102,8 @@ def _words(pid: int, since_s: float) -> str:
     since = time.strftime(", since %H:%M", time.localtime(since_s))
     if pid <= 0:
         return f"another process (in another container){since}"
-    import psutil
-
-    try:
-        program, *arguments = psutil.Process(pid).cmdline() or [""]
-    except psutil.Error:  # another user's, and the system hides it
-        return f"process {pid}{since}"
-    script = next((each for each in arguments if each and not each.startswith("-")), program)
-    name = Path(program if "-c" in arguments[:3] else script).name
-    return f"process {pid} ({''.join(letter for letter in name if letter.isprintable())[:60]}){since}"
+    script = _processes.script_of(pid)
+    return f"process {pid} ({script}){since}" if script else f"process {pid}{since}"
 
 
 def _shared(uuid: str) -> Path:

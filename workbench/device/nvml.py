@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pynvml as nvml
 
+from .. import _processes
 from ..clock import MONOTONIC, Clock
 from ..errors import (
     HIDDEN_BINDINGS,
@@ -557,7 +558,7 @@ class NvmlDevice:
         with contextlib.suppress(nvml.NVMLError):
             for row in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle):
                 found[int(row.pid)] = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
-        return tuple(Process(pid, _process_name(pid), memory) for pid, memory in sorted(found.items()))
+        return tuple(Process(pid, _processes.name_of(pid), memory) for pid, memory in sorted(found.items()))
 
     # setting
 
@@ -763,12 +764,3 @@ def _number(value: Any) -> int:
     if kind == 5:
         return int(ctypes.c_int(value.value.uiVal).value)
     return int(value.value.ullVal)
-
-
-def _process_name(pid: int) -> str:
-    import psutil  # not for the processes beside the kernel, which ask for no names
-
-    try:
-        return str(psutil.Process(pid).name())
-    except psutil.Error:
-        return "?"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import time
@@ -30,29 +29,21 @@ def start() -> None:
     if _watchdog is not None and _watchdog.poll() is None:
         return
     mine = os.getpid()
-    command = _processes.child_command(
-        "workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine)
-    )
     try:
-        # A session of its own: whoever kills the kernel's process group must not take the watchdog along.
         # The home is passed on, for it may be one that no other process would find.
-        dog = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, env={**os.environ, "WORKBENCH_HOME": str(_paths.home()[0])},
+        dog = _processes.start(
+            "workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine),
+            environment={**os.environ, "WORKBENCH_HOME": str(_paths.home()[0])}, answers=True,
         )
     except OSError as error:
         raise DeviceError(f"{_NOT_CHANGED} cannot be started: {error}") from error
-    assert dog.stdin is not None
     assert dog.stdout is not None
     assert dog.stderr is not None
-    with dog.stderr:
-        if dog.stdout.read(1) != b".":  # the sign of life
-            said = dog.stderr.read().decode(errors="replace").strip().splitlines()
-            dog.stdin.close()
-            dog.stdout.close()
-            dog.wait()
-            problem = said[-1] if said else f"exit code {dog.returncode}"
-            raise DeviceError(f"{_NOT_CHANGED} ended at its start ({problem})")
+    if dog.stdout.read(1) != b".":  # the sign of life
+        problem = _processes.last_words(dog)
+        _processes.end(dog, wait_s=0.0)
+        raise DeviceError(f"{_NOT_CHANGED} ended at its start ({problem})")
+    dog.stderr.close()
     _watchdog = dog
 
 
@@ -60,16 +51,8 @@ def stop() -> None:
     """Nothing is held or owed any more."""
     global _watchdog
     dog, _watchdog = _watchdog, None
-    if dog is None:
-        return
-    with contextlib.suppress(OSError):
-        assert dog.stdin is not None
-        dog.stdin.write(b"done")
-        dog.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        dog.wait(timeout=5.0)
-    if dog.stdout:
-        dog.stdout.close()
+    if dog is not None:
+        _processes.end(dog, wait_s=5.0, message=b"done", kill=False)
 
 
 def watch(argv: list[str]) -> None:
@@ -83,10 +66,11 @@ def watch(argv: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(1, b".")
-    while os.getppid() == parent:  # not the pipe alone: a child of the parent may hold its other end
-        if select.select([0], [], [], 0.5)[0]:
-            if os.read(0, 16):
-                return
+    while os.getppid() == parent:
+        said = _processes.heard(parent, 0.5)
+        if said:
+            return
+        if said is None:
             time.sleep(0.02)  # the parent is ending, or has closed everything and lives on
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:

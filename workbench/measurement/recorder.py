@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _processes
+from .. import _processes, _shared_memory
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
 from ..samples import ROWS
@@ -51,7 +51,7 @@ class Recorder:
         self.devices = tuple(devices)
         self.clock = devices[0].clock
         self._numbers = {device.uuid: number for number, device in enumerate(self.devices)}
-        wanted = _shared_directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
+        wanted = _shared_memory.directory() / f"workbench-ring-{os.getpid()}-{uuid_module.uuid4().hex[:8]}"
         self._ring = Ring.create(wanted, [device.uuid for device in self.devices])
         self._path = self._ring.path
         self._views = [self._view(number) for number in range(len(self.devices))]
@@ -77,14 +77,9 @@ class Recorder:
     # starting and stopping
 
     def _start_process(self) -> None:
-        command = _processes.child_command(
-            "workbench.measurement.sampler", "main", str(self._path), *self._numbers
-        )
         try:
-            # A session of its own: the interrupt that stops a cell must not stop the sampling too.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                start_new_session=True,
+            self._process = _processes.start(
+                "workbench.measurement.sampler", "main", str(self._path), *self._numbers
             )
         except OSError as error:
             _clean(None, self._path, self._stop)
@@ -162,12 +157,7 @@ class Recorder:
         """Why the sampling process ended by itself; empty while it runs."""
         if self._process is None or self._process.poll() is None or self._stop.is_set():
             return ""
-        said = (
-            self._process.stderr.read().decode(errors="replace").strip().splitlines()
-            if self._process.stderr
-            else []
-        )
-        return f"the sampling process ended ({said[-1] if said else f'exit code {self._process.returncode}'})"
+        return f"the sampling process ended ({_processes.last_words(self._process)})"
 
     # reading
 
@@ -329,25 +319,6 @@ def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
 def _clean(process: subprocess.Popen[bytes] | None, path: Path, stop: threading.Event) -> None:
     stop.set()
     if process is not None:
-        with contextlib.suppress(OSError):
-            if process.stdin:
-                process.stdin.close()
-        try:
-            process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stderr:
-            process.stderr.close()
+        _processes.end(process, wait_s=2.0)
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-def _shared_directory() -> Path:
-    import tempfile
-
-    shm = Path("/dev/shm")
-    if not os.access(shm, os.W_OK):
-        with contextlib.suppress(OSError):  # nowhere to write at all: who makes the ring says so
-            return Path(tempfile.gettempdir())
-    return shm

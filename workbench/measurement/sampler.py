@@ -17,7 +17,6 @@ import itertools
 import math
 import mmap
 import os
-import select
 import struct
 import sys
 import time
@@ -462,8 +461,6 @@ def _tick(edges: EdgeTracker, before_s: float, after_s: float) -> tuple[float, f
 def main(argv: Sequence[str]) -> int:
     """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes, and
     takes the ring away.
-
-    Standard input alone does not tell: a process that the parent has forked may hold its other end.
     """
     from ..device.nvml import open_uuid
 
@@ -486,7 +483,7 @@ def main(argv: Sequence[str]) -> int:
             sampler.tick()
             wait_s = 0.0
         timeout_s = 0.002 if stepped else min(wait_s / scale, 1.0)
-        if os.getppid() != parent or (select.select([0], [], [], timeout_s)[0] and not os.read(0, 64)):
+        if _processes.heard(parent, timeout_s) is None:
             ring.path.unlink(missing_ok=True)
             return 0
 

@@ -15,7 +15,6 @@ one given, is stopped at a safe point. The others go on.
     period_separation   iterations of jobs without marks
     children, launch    the jobs; how each begins
     automatic           marks from PyTorch without a change to the training
-    processes           which processes are a job's; `JobReaper` ends them if the comparison is killed
     stages, run         who runs when, up to the verdict; the first epoch, and the rest
     result, picture     the table and the verdict; the power over time
     mps, command        whether CUDA's Multi-Process Service runs; `workbench share`
@@ -32,13 +31,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .._processes import ProcessReaper
 from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError
+from ..measurement import marks
 from ..measurement.meter import Meter
 from . import mps
-from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of
+from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of, mark_of
 from .comparing import ConfidenceInterval as ConfidenceInterval
 from .comparing import SharingEffect as SharingEffect
-from .processes import JobReaper
 from .result import Shared as Shared
 from .result import SharedJob as SharedJob
 from .run import SharingRun, interruptible
@@ -98,7 +98,8 @@ def share(
         with contextlib.ExitStack() as stack:
             stack.callback(_tidy, directory)
             environment = _environment(gpu, device.uuid)
-            guardian = JobReaper(str(directory))
+            others = {name: value for name, value in os.environ.items() if name != marks.ENVIRONMENT_VARIABLE}
+            guardian = ProcessReaper(mark_of(f"{directory}/"), others)  # itself nobody's job
             stack.callback(guardian.close)
             writer = getattr(device.clock, "writer", None)  # of a simulated machine
             children = [JobProcess(name, work, directory, environment, guardian=guardian, writer=writer)

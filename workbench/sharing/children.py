@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import _processes
 from ..errors import MeasurementError, NotSupported, UsageError
 from ..measurement import marks
-from . import processes
 
 Array = np.ndarray[Any, Any]
 Work = str | Sequence[str] | Callable[[], object]
@@ -76,6 +76,11 @@ def arguments_of(work: str | Sequence[str]) -> list[str]:
     return words
 
 
+def mark_of(path: str) -> bytes:
+    """How an entry in the environment of a job's processes begins, where its marks go to this path."""
+    return marks.ENVIRONMENT_VARIABLE.encode() + b"=" + os.fsencode(path)
+
+
 class JobProcess:
     """One job.
 
@@ -96,7 +101,7 @@ class JobProcess:
 
     def __init__(
         self, label: str, work: Work, directory: Path, environment: Mapping[str, str], *,
-        guardian: processes.JobReaper | None = None, writer: Callable[[], int] | None = None,
+        guardian: _processes.ProcessReaper | None = None, writer: Callable[[], int] | None = None,
     ) -> None:
         if not (hasattr(os, "killpg") and hasattr(os, "waitid")):
             raise NotSupported(
@@ -107,7 +112,7 @@ class JobProcess:
         self.log = directory / f"{label}.log"
         self._told = directory / f"{label}.marks"
         self._told.touch()
-        self._mark = processes.mark_of(str(self._told))
+        self._mark = mark_of(str(self._told)) + b"\0"
         self._guardian, self._writer = guardian, writer
         self._read, self._rest = 0, b""
         self._steps: tuple[dict[int, array[float]], ...] = (
@@ -188,7 +193,7 @@ class JobProcess:
 
     def has(self, pid: int) -> bool:
         """Whether a process is one of this job's."""
-        return self.started and processes.belongs(pid, self._mark, {self.pid})
+        return self.started and _processes.belongs(pid, self._mark, {self.pid})
 
     def pause(self) -> None:
         """Stop all its processes where they are. What the GPU has queued it still works off; memory stays.
@@ -213,7 +218,7 @@ class JobProcess:
                     "told to stop; "
                     "it must be of the same user and not wait for a disk"
                 )
-            if processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
+            if _processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
                 continue
             if self._writer is None or self._writer() not in reached:
                 return
@@ -230,7 +235,7 @@ class JobProcess:
         return {
             pid
             for pid in pids
-            if (seen := processes.process_facts(pid)) is not None and seen.state not in processes.STOPPED
+            if (seen := _processes.process_facts(pid)) is not None and seen.state not in _processes.STOPPED
         }
 
     def resume(self) -> None:
@@ -267,7 +272,7 @@ class JobProcess:
                 self._guardian.ended(self.pid)
 
     def _signal(self, number: int) -> set[int]:
-        return processes.send(number, self._mark, {self.pid})
+        return _processes.send(number, self._mark, {self.pid})
 
     # what it says
 

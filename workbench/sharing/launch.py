@@ -7,23 +7,15 @@ pickled function and a list of import paths.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import pickle
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with(parent: int) -> None:
-    """Be killed when the starter is, at once; the guardian sees to the processes that it begins."""
-    with contextlib.suppress(OSError, AttributeError):  # not Linux
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it went before we had asked
-        os.kill(os.getpid(), signal.SIGKILL)
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: nobody's module is hidden by one of ours
+from workbench import _processes
 
 
 def call(path: str) -> None:
@@ -42,7 +34,7 @@ def call(path: str) -> None:
 
 def main(arguments: list[str]) -> None:
     parent, kind, *rest = arguments
-    die_with(int(parent))
+    _processes.die_with(int(parent))  # the reaper sees to the processes that it begins
     # A shell that starts the comparison in the background leaves the interrupt ignored; it is how a job is
     # asked to end.
     signal.signal(signal.SIGINT, signal.SIG_DFL if kind == "command" else signal.default_int_handler)

@@ -13,7 +13,6 @@ import atexit
 import contextlib
 import os
 import random
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import _processes as processes
+from .._shared_memory import directory as shared_directory
 from ..errors import SimulationError
 from . import catalogue, nvml_library
 from .nvml_library import MachineClock, SimulatedLibrary
@@ -264,8 +264,3 @@ def attached() -> Machine | None:
     library = nvml_library.attach()
     return Machine(library) if library else None
 
-
-def shared_directory() -> Path:
-    """Where memory is shared without touching a disk, if the system has such a place."""
-    shm = Path("/dev/shm")
-    return shm if os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
