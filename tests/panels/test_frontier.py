@@ -488,7 +488,7 @@ def test_traces_of_all_repeats_are_drawn_from_their_own_start(tmp_path: Path) ->
 
 
 def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) -> None:
-    content, (buffer,) = panel.snapshot()
+    content, (buffer, _) = panel.snapshot()
     view = content["view"]
     columns = np.frombuffer(buffer, np.float32).reshape(len(COLUMNS), view["count"])
     assert panel.look is not None
@@ -496,6 +496,45 @@ def test_a_view_that_says_hello_is_told_all_points_once(panel: FrontierPanel) ->
     assert (view["front"], view["reference"], view["unit"]) == ([0, 1, 2], 0, "epoch")
     assert view["factors"] == {"hour": 360.0, "epoch": 1.0, "job": 90.0}
     assert (content["rule"], content["slowdown"]) == ("slowdown", 5.0)
+
+
+def test_a_browser_that_moves_by_the_ranks_it_was_sent_goes_where_the_kernel_goes() -> None:
+    rng = np.random.default_rng(3)
+    time_s = np.sort(rng.uniform(10.0, 14.0, 60))
+    frame = pl.DataFrame(
+        {
+            "power_limit_w": np.arange(300.0, 240.0, -1.0),
+            "time_s": time_s,
+            "energy_j": 9000 / time_s**0.8 * rng.uniform(1.0, 1.05, 60),
+        }
+    )
+    panel = workbench.panels.frontier(frame)
+    assert panel.look is not None
+    content, (columns, ranks) = panel.snapshot()
+    view = content["view"]
+    front, bounds = view["front"], view["bounds"]
+    assert len(front) > 5
+    optima = np.frombuffer(ranks, np.uint32).reshape(view["etas"], len(front))
+    for eta in (0.0, 0.23, 0.5, 0.81, 1.0):
+        for percent in (None, 0.0, 0.5, 5.0, 20.0):
+            allowed = sum(least <= percent for least in bounds) if percent is not None else len(front)
+            bound = None if percent is None else percent / 100
+            panel.choose(eta=eta, max_slowdown=bound)
+            assert front[optima[round(100 * eta), allowed - 1]] == panel.choice.row
+            panel.choose(max_slowdown=bound)
+            assert front[allowed - 1] == panel.choice.row
+    begin = np.frombuffer(columns, np.float32).reshape(len(COLUMNS), -1)[COLUMNS.index("step")]
+    for row in range(60):
+        panel.choose(max_slowdown=None)
+        panel.choose(row)
+        panel.step()
+        assert panel.choice.row == front[min(int(begin[row]) + 1, len(front) - 1)]
+
+
+def test_the_best_of_an_eta_between_the_slider_s_steps_is_told(panel: FrontierPanel) -> None:
+    said = Said(panel)
+    panel.choose(eta=0.537)
+    assert (said.last("choice")["best"], said.last("choice")["eta"]) == (panel.choice.row, 0.537)
 
 
 @pytest.mark.parametrize("what", ["svg", "png", "csv", "parquet"])

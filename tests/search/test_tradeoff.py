@@ -154,6 +154,8 @@ def test_eta_goes_from_the_fastest_to_the_least_energy() -> None:
     # do not.
     assert found.optimum(0.5) == 1
     assert found.optimum(1.0, 0.05) == 1
+    assert found.optima([0.0, 0.5, 1.0]).tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 2]]
+    assert found.slowdowns == pytest.approx([0.0, 0.04, 0.2], abs=1e-8)
 
 
 def test_choices_in_python() -> None:

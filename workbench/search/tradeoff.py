@@ -185,13 +185,13 @@ class FrontierAnalysis:
         """
         if max_slowdown is None:
             return len(self.front)
-        times = self.frontier["time_s"].to_numpy()
-        return max(
-            1,
-            int(
-                np.searchsorted(times, self.reference_time_s * (1 + max_slowdown) * (1 + 1e-9), side="right")
-            ),
-        )
+        return int(np.searchsorted(self.slowdowns, max_slowdown, side="right"))
+
+    @property
+    def slowdowns(self) -> np.ndarray:
+        """Of the frontier's rows, the least bound on the slowdown that allows each; the fastest's is 0."""
+        shares = self.frontier["time_s"].to_numpy() / (self.reference_time_s * (1 + 1e-9)) - 1
+        return np.maximum(shares, 0.0) * (np.arange(len(shares)) > 0)
 
     @property
     def reference_time_s(self) -> float:
@@ -203,7 +203,17 @@ class FrontierAnalysis:
         """Of the frontier's rows within a slowdown, the one of least eta x energy + (1 - eta) x maximum
         power x time (Zeus, equation 2).
         """
-        return pareto.best(self.frontier[: self.allowed(max_slowdown)], ZeusCost(eta, self.max_power_w))
+        return int(self.optima([eta])[0, self.allowed(max_slowdown) - 1])
+
+    def optima(self, etas: Sequence[float]) -> np.ndarray:
+        """`optimum` of each eta where only the first, the first two, ... of the frontier's rows are allowed;
+        of equals the fastest. Shape (etas, rows).
+        """
+        time_s, energy_j = (self.frontier[name].to_numpy() for name in ("time_s", "energy_j"))
+        costs = np.stack([ZeusCost(eta, self.max_power_w).cost(time_s, energy_j) for eta in etas])
+        lower = np.ones(costs.shape, bool)
+        lower[:, 1:] = costs[:, 1:] < np.minimum.accumulate(costs, axis=1)[:, :-1]
+        return np.maximum.accumulate(np.where(lower, np.arange(costs.shape[1]), 0), axis=1)
 
     def place(self, row: int) -> int | None:
         """Row of a point on the frontier; None where it is beaten."""

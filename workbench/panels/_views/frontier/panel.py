@@ -23,7 +23,6 @@ import polars as pl
 
 from ....errors import StoreError, UsageError
 from ....records import Configuration
-from ....search import frontier as pareto
 from ....search.tradeoff import (
     Collected,
     FrontierAnalysis,
@@ -49,10 +48,12 @@ from .model import (
     RULES,
     SLOWDOWN,
     FrontierChoice,
+    begins,
     counts,
     details,
     headline,
     ranges,
+    ranks,
     rule_words,
     ruled,
     table,
@@ -191,12 +192,9 @@ class FrontierPanel(PersistentPanel):
         """
         with self._lock:
             seen = self._must()
-            place = seen.place(self._choice.row)
-            if place is None:
-                at = seen.points.row(self._choice.row, named=True)
-                place = pareto.nearest(seen.frontier, at["time_s"], at["energy_j"])
-            bounded = seen.frontier[: seen.allowed(self._choice.max_slowdown)]
-            return self.choose(int(seen.front[pareto.step(bounded, place, by)]))
+            last = seen.allowed(self._choice.max_slowdown) - 1
+            place = int(begins(seen, seen.points[[self._choice.row]])[0]) + by
+            return self.choose(int(seen.front[max(0, min(last, place))]))
 
     def select(self, *, job: str | None = None, gpu: str | None = None, batch_size: int | str | None = None,
                predicted: bool | None = None) -> None:
@@ -379,7 +377,9 @@ class FrontierPanel(PersistentPanel):
             return about, []
         columns, gpus = table(seen)
         tariff = self.tariff
+        places, optima = ranks(seen)
         about["view"] = {
+            **places,
             "version": self._version,
             "columns": COLUMNS,
             "count": len(seen.points),
@@ -397,12 +397,14 @@ class FrontierPanel(PersistentPanel):
             "currency": tariff.currency,
             "co2": tariff.g_co2_per_kwh,
         }
-        return about, [columns.tobytes()]
+        return about, [columns.tobytes(), optima.tobytes()]
 
     def _state(self) -> dict[str, Any]:
         chosen = self._choice
         bound = None if chosen.max_slowdown is None else 100 * chosen.max_slowdown
+        seen = self.look
         return {
+            "best": None if seen is None else int(seen.front[seen.optimum(chosen.eta, chosen.max_slowdown)]),
             "version": self._version,
             "row": chosen.row,
             "rule": chosen.rule,
