@@ -34,7 +34,7 @@ const withError = (value, error, unit) => {
 
 /** The points as they were sent, and words about each. */
 class Points {
-  constructor(view, buffer) {
+  constructor(view, buffer, ranks) {
     const all = new Float32Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength));
     const column = (name) => {
       const number = view.columns.indexOf(name);
@@ -42,7 +42,7 @@ class Points {
     };
     Object.assign(this, view, { time: column("time"), energy: column("energy"), timeSd: column("time_sd"), energySd: column("energy_sd"), chance: column("chance"),
       limit: column("limit"), sm: column("sm"), mem: column("mem"), batch: column("batch"), gpu: column("gpu"), measured: column("measured"),
-      repeats: column("repeats"), traces: column("traces") });
+      repeats: column("repeats"), traces: column("traces"), step: column("step"), optima: new Uint32Array(ranks.buffer.slice(ranks.byteOffset, ranks.byteOffset + ranks.byteLength)) });
     this.each = `${/^[aeiou]/.test(view.unit) ? "an" : "a"} ${view.unit}`;
     this.place = new Int32Array(view.count).fill(-1);
     view.front.forEach((row, place) => (this.place[row] = place));
@@ -70,28 +70,14 @@ class Points {
   relative(row, column) {
     return 100 * (this[column][row] / this[column][this.reference] - 1);
   }
-  /** How many of the frontier, the fastest first, are within a slowdown in per cent; at least one. */
+  /** How many of the frontier, the fastest first, are within a slowdown in per cent; the kernel sent the least bound that allows each. */
   allowed(slowdown) {
-    if (slowdown === null) return this.front.length;
-    const most = this.referenceTime * (1 + slowdown / 100) * (1 + 1e-6); // these numbers have seven digits
-    let count = 0;
-    while (count < this.front.length && this.time[this.front[count]] <= most) count += 1;
-    return Math.max(1, count);
+    return slowdown === null ? this.front.length : this.bounds.filter((least) => least <= slowdown).length;
   }
-  /** The row of least eta x energy + (1 - eta) x maximum power x time within a slowdown. */
+  /** The row of least cost within a slowdown, as the kernel ranked the places for each eta of the slider. */
   optimum(eta, slowdown) {
-    let [best, least] = [this.front[0], Infinity];
-    for (const row of this.front.slice(0, this.allowed(slowdown))) {
-      const cost = eta * this.energy[row] + (1 - eta) * this.maxPower * this.time[row];
-      if (cost < least) [best, least] = [row, cost];
-    }
-    return best;
-  }
-  /** Where on the frontier a step from a row begins. */
-  nearest(row) {
-    if (this.place[row] >= 0) return this.place[row];
-    const far = (other) => Math.log(this.time[other] / this.time[row]) ** 2 + Math.log(this.energy[other] / this.energy[row]) ** 2;
-    return this.front.reduce((best, other, place) => (far(other) < far(this.front[best]) ? place : best), 0);
+    const rank = Math.round(eta * (this.etas - 1));
+    return this.front[this.optima[rank * this.front.length + this.allowed(slowdown) - 1]];
   }
 }
 
@@ -212,7 +198,8 @@ function frontier({ root, post }) {
     if (!model) return;
     choice = { ...choice, ...change };
     const allowed = model.allowed(choice.slowdown);
-    if (choice.rule === "eta") choice.row = model.optimum(choice.eta, choice.slowdown);
+    choice.best = model.optimum(choice.eta, choice.slowdown);
+    if (choice.rule === "eta") choice.row = choice.best;
     else if (choice.rule === "slowdown") choice.row = model.front[allowed - 1];
     else if (model.place[choice.row] >= allowed) choice.row = model.front[allowed - 1];
     note.textContent = "";
@@ -232,7 +219,7 @@ function frontier({ root, post }) {
   function walk(by) {
     if (!model) return;
     const last = model.allowed(choice.slowdown) - 1;
-    take({ row: model.front[Math.max(0, Math.min(last, model.nearest(choice.row) + by))], rule: "hand" });
+    take({ row: model.front[Math.max(0, Math.min(last, model.step[choice.row] + by))], rule: "hand" });
   }
   step.input.addEventListener("input", () => take({ row: model.front[Number(step.input.value)], rule: "hand" }));
   eta.input.addEventListener("input", () => take({ eta: Number(eta.input.value), rule: "eta" }));
@@ -250,8 +237,7 @@ function frontier({ root, post }) {
   // showing
 
   function show() {
-    const { row } = choice;
-    const best = model.optimum(choice.eta, choice.slowdown);
+    const { row, best } = choice;
     plot.move({ row, best, eta: choice.eta, slowdown: choice.slowdown });
     const bounded = choice.slowdown === null ? "" : ` at most ${Number(choice.slowdown.toPrecision(3))} % slower`;
     const at = model.place[row];
@@ -267,11 +253,11 @@ function frontier({ root, post }) {
     showSavings(row);
     const allowed = model.allowed(choice.slowdown);
     step.input.max = allowed - 1;
-    step.input.value = model.nearest(row);
+    step.input.value = model.step[row];
     step.input.disabled = allowed < 2;
     step.input.setAttribute("aria-valuetext", headline.textContent);
     step.words.textContent = at < 0 ? "beside the frontier" : `${at + 1} of ${model.front.length}${allowed < model.front.length ? `, ${allowed} allowed` : ""}`;
-    [back.disabled, on.disabled] = [model.nearest(row) <= 0, model.nearest(row) >= allowed - 1];
+    [back.disabled, on.disabled] = [model.step[row] <= 0, model.step[row] >= allowed - 1];
     eta.input.value = choice.eta;
     eta.words.textContent = String(Number(choice.eta.toFixed(2)));
     bound.input.value = choice.slowdown ?? bound.input.max;
@@ -370,7 +356,7 @@ function frontier({ root, post }) {
       counts.textContent = "";
       return;
     }
-    model = new Points(message.view, buffers[0]);
+    model = new Points(message.view, ...buffers);
     const slowest = 100 * (model.time[model.front.at(-1)] / model.referenceTime - 1);
     bound.input.step = slowest < 10 ? 0.1 : 0.5;
     bound.input.max = Math.min(HIGHEST_BOUND, Math.max(1, Math.ceil(1.05 * slowest), Math.ceil(message.slowdown ?? 0) + 1));
@@ -381,7 +367,7 @@ function frontier({ root, post }) {
     redraw();
   }
   function adopt(message) {
-    choice = { row: message.row, rule: message.rule, eta: message.eta, slowdown: message.slowdown };
+    choice = { row: message.row, rule: message.rule, eta: message.eta, slowdown: message.slowdown, best: message.best };
   }
   function save(name, data, type) {
     const url = URL.createObjectURL(new Blob([data], { type }));
