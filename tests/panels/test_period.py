@@ -21,6 +21,7 @@ from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
 from workbench.measurement.store import Store
+from workbench.panels._core.svg import Picture as SvgPicture
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
 from workbench.panels._views.period.model import look, seconds_words
 from workbench.panels._views.period.panel import PeriodPanel, Picture, has_widgets, period
@@ -443,14 +444,12 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
         "sensor can show"
     )
     unsure = Periods((ONE,), reason=long)
-    words = texts(
-        "<svg xmlns='http://www.w3.org/2000/svg'>"
-        + "".join(rhythm(look(square(), unsure), 0, 0.0)[0])
-        + "</svg>"
-    )
+    picture = SvgPicture("")
+    rhythm(picture, look(square(), unsure), 0)
+    words = texts(picture.svg())[1:]  # after the title
     assert words[0].startswith("Perhaps one iteration takes")
     assert words[1].endswith("that this sensor can show")
-    assert all(len(line) <= 92 for line in words[:2])
+    assert all(len(line) <= 112 for line in words[:2])
 
 
 def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., Machine]) -> None:

@@ -78,6 +78,22 @@ def kernel() -> Any:
     return getattr(get_ipython(), "kernel", None)
 
 
+def has_widgets() -> bool:
+    """Whether the request that is being executed came from a front end that draws widgets.
+
+    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output
+    do not, and what they keep would show no widget later.
+    """
+    present = kernel()
+    if present is None:
+        return False
+    try:
+        metadata = present.get_parent("shell").get("metadata", {})
+    except Exception:
+        return False
+    return "cellId" in metadata
+
+
 def unblock(widget: Any) -> None:
     """Let a widget's messages be handled while a cell runs, its parts' too.
 

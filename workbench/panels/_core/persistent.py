@@ -16,8 +16,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .._views.period.panel import has_widgets
-from .live import LivePanel, kernel
+from .live import LivePanel, has_widgets, kernel
 
 REST_S = 2.0  # without a change, before the picture is drawn anew
 _CELL = ".jp-OutputArea-child"

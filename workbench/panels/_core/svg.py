@@ -1,120 +1,32 @@
-"""The static picture of a power trace: SVG without scripts, readable on light and on dark."""
+"""Still pictures: SVG without scripts, readable on light and on dark. A view says what is drawn; how it looks
+is decided here.
+
+    picture = Picture("Power of a run")
+    frame = picture.frame(170, (0.0, 60.0), (0.0, 400.0))
+    frame.axes("Power (W)")
+    frame.line(times, watts, colour(0))
+    frame.below("seconds")
+    picture.down(170)
+    picture.svg()
+"""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
-
-from .._views.power.series import Rows, is_gap, thin
-from .theme import colour, dash
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 WIDTH, LEFT, RIGHT = 760, 56, 12
-POWER_HEIGHT, ROW_HEIGHT, SMALL_HEIGHT = 170, 40, 44
-TOGETHER = 2  # GPUs whose power is told apart in one frame; more get a row each
+MIDDLE = (WIDTH + LEFT - 20) / 2  # between two frames side by side
+GUTTER, AXIS = 34, 38  # above a frame, for its name; below, for its axis
 NARROW = 3.0  # iterations of less are not drawn
-POINTS = 900  # of one line: more would not be seen, and the notebook carries them
+INK = "currentColor"  # of the page's text
+LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one line
 
-
-class TraceLine(NamedTuple):
-    """One GPU in the picture."""
-
-    number: int
-    name: str
-    rows: Rows
-
-
-class VerticalMark(NamedTuple):
-    """A vertical line with a few words."""
-
-    time_s: float
-    text: str
-
-
-def picture(
-    title: str, lines: Sequence[TraceLine], marks: Sequence[VerticalMark], end_s: float,
-    spans: Sequence[ShadedSpan] = (), below: Callable[[float], tuple[list[str], float]] | None = None,
-) -> str:
-    """Power with its limit, SM clock and utilisation over seconds, as one `<svg>` element.
-
-    Args:
-        title: Its heading.
-        lines: The GPUs.
-        marks: Vertical lines with words.
-        end_s: Where the time axis ends.
-        spans: Iterations, on whose ground the power is drawn.
-        below: Draws more from a height on; returns what it drew and where that ends.
-    """
-    bins = max(100, POINTS // 2 // len(lines))
-    lines = [line._replace(rows=thin(line.rows, bins)) for line in lines]
-    span = (0.0, max(end_s, 1e-3))
-    highest_w = max(_highest(lines, 1), _highest(lines, 2)) * 1.1
-    together = len(lines) <= TOGETHER
-    plots: list[_Plot] = []
-    if together:
-        plots.append(_Plot("Power (W); dashed: its limit", 1, lines, POWER_HEIGHT, highest_w, 5))
-    else:
-        plots += [_Plot(f"{line.name} (W)", 1, [line], ROW_HEIGHT, highest_w, 2) for line in lines]
-    plots.append(_Plot("SM clock (MHz)", 3, lines, SMALL_HEIGHT, _highest(lines, 3) * 1.1, 2))
-    plots.append(_Plot("Utilisation (%)", 4, lines, SMALL_HEIGHT, 105.0, 2))
-
-    parts = [text(0, 13, title, size=13, weight="bold")]
-    y = 22.0
-    if together and len(lines) > 1:
-        parts += _legend(lines, 34)
-        y += 18
-    for plot in plots:
-        if not any((~np.isnan(line.rows[:, plot.column])).any() for line in plot.lines):
-            continue
-        y += 16
-        frame = Frame(y, plot.height, span, (0.0, plot.high or 1.0))
-        name = plot.name
-        if spans and plot.column == 1:
-            if frame.narrow(spans):
-                name += "; too many iterations to be drawn"
-            else:
-                parts += frame.bands(spans)
-                name += "; bands: iterations" + (
-                    ", darker: pauses" if any(span.pause for span in spans) else ""
-                )
-        parts += frame.axes(name, plot.ticks, None if together or len(plot.lines) > 1 else plot.lines[0])
-        for number, mark in enumerate(marks):
-            next_s = marks[number + 1].time_s if number + 1 < len(marks) else None
-            parts += frame.mark(mark, next_s, named=plot is plots[0])
-        for line in plot.lines:
-            if plot.column == 1:
-                alone = len(plot.lines) == 1
-                limit = frame.path(
-                    line, 2, width=1.0, dashes=(5, 4), steps=True, stroke="currentColor" if alone else ""
-                )
-            parts.append(
-                frame.path(
-                    line, plot.column, width=1.4 if plot.column == 1 else 1.1, dashes=dash(line.number)
-                )
-            )
-            if plot.column == 1:
-                parts.append(limit)
-        y += plot.height + 4
-    parts += Frame(y, 0, span, (0.0, 1.0)).seconds()
-    height = y + 34
-    if below is not None:
-        more, height = below(height)
-        parts += more
-    return svg(title, parts, height)
-
-
-def svg(title: str, parts: Sequence[str], height: float) -> str:
-    """The `<svg>` element around what was drawn."""
-    words = html.escape(title)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
-        'role="img" '
-        f'aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
-        f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(parts)}</svg>'
-    )
+Span = tuple[float, float]
+Values = Iterable[Any]  # numbers; None or NaN where there is none
 
 
 class ShadedSpan(NamedTuple):
@@ -125,117 +37,198 @@ class ShadedSpan(NamedTuple):
     pause: bool = False
 
 
-class _Plot(NamedTuple):
-    """What one frame shows."""
+class Pen(NamedTuple):
+    """How a line is drawn: ink, width in pixels, dashes (pixels on, off), opacity 0..1."""
 
-    name: str
-    column: int
-    lines: Sequence[TraceLine]
-    height: int
-    high: float
-    ticks: int
+    ink: str = INK
+    width: float = 1.0
+    dashes: Sequence[int] = ()
+    opacity: float = 1.0
+
+    @property
+    def attributes(self) -> str:
+        pattern = f' stroke-dasharray="{" ".join(map(str, self.dashes))}"' if self.dashes else ""
+        opacity = f' stroke-opacity="{self.opacity:g}"' if self.opacity < 1 else ""
+        return f' stroke="{self.ink}" stroke-width="{self.width:g}" stroke-linejoin="round"{pattern}{opacity}'
+
+
+class Picture:
+    """A picture under way, from the top down; `y` is where the next thing begins."""
+
+    def __init__(self, title: str, *, size: int = 13) -> None:
+        self.title, self.y = title, 18.0
+        self._parts: list[str] = []
+        if size:
+            self.text(0, 13, title, size=size, weight="bold")
+
+    def sentences(self, sentences: Iterable[str], *, headline: bool = True) -> None:
+        """Sentences below one another, the first one as a headline where there is one."""
+        for number, sentence in enumerate(sentences):
+            first = headline and not number
+            for line in textwrap.wrap(sentence, CHARACTERS):
+                self.y += 16
+                size, weight, opacity = (12, "bold", 1.0) if first else (11, "", 0.75)
+                self.text(0, self.y, line, size=size, weight=weight, opacity=opacity)
+
+    def legend(self, entries: Iterable[tuple[str, Pen]]) -> None:
+        """Words with their lines, in as many rows as it takes."""
+        x = float(LEFT)
+        self.y += 16
+        for words, pen in entries:
+            wide = 34 + LETTER * len(words)
+            if x + wide > WIDTH and x > LEFT:
+                x, self.y = float(LEFT), self.y + 16
+            self.swatch(x, self.y - 4, pen)
+            self.text(x + 24, self.y, words)
+            x += wide
+
+    def frame(self, height: float, x_span: Span, y_span: Span, *, side: str = "") -> Frame:
+        """A plot that begins at `y`, over the whole width or the "left" or "right" half of it."""
+        left = MIDDLE + 26 if side == "right" else LEFT
+        right = MIDDLE - 30 if side == "left" else WIDTH - RIGHT
+        return Frame(self, self.y, height, x_span, y_span, left=left, right=right)
+
+    def down(self, height: float, below: float = AXIS) -> None:
+        """Go on below frames of that height with an axis."""
+        self.y += height + below
+
+    def svg(self) -> str:
+        """The `<svg>` element; it needs no scripts and no network."""
+        return svg(self.title, self._parts, self.y)
+
+    # elements, in pixels
+
+    def text(
+        self, x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "",
+        opacity: float = 1.0,
+    ) -> None:
+        more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
+        more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
+        self._parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{INK}"{more}>{html.escape(words)}</text>'
+        )
+
+    def path(self, drawn: str, pen: Pen, *, more: str = "") -> None:
+        """A line as `drawn` says; nothing where empty. `more` are attributes."""
+        if drawn:
+            self._parts.append(f'<path d="{drawn}"{pen.attributes}{more}/>')
+
+    def area(
+        self, drawn: str, ink: str = INK, *, opacity: float = 1.0, title: str = "", more: str = ""
+    ) -> None:
+        """What `drawn` encloses, and words for who points at it; nothing where empty."""
+        if drawn:
+            opaque = f' fill-opacity="{opacity:.3g}"' if opacity < 1 else ""
+            end = f"><title>{html.escape(title)}</title></path>" if title else "/>"
+            self._parts.append(f'<path d="{drawn}" fill="{ink}"{opaque}{more}{end}')
+
+    def swatch(self, x: float, y: float, pen: Pen) -> None:
+        """The piece of a line that stands in a legend."""
+        self.path(f"M{x:.0f} {y:.0f}h18", Pen(pen.ink, 3, pen.dashes))
 
 
 class Frame:
-    """One plot's rectangle, and how values fall into it."""
+    """One plot of a picture: how values fall into its rectangle, and what is drawn there. Give places as
+    values of its axes; `dx`, `dy` are pixels right and below.
+    """
 
     def __init__(
-        self, y: float, height: float, x_span: tuple[float, float], y_span: tuple[float, float], *,
-        left: float = LEFT, right: float = WIDTH - RIGHT,
+        self, picture: Picture, top: float, height: float, x_span: Span, y_span: Span, *, left: float = LEFT,
+        right: float = WIDTH - RIGHT,
     ) -> None:
-        self.top, self.height, self.x_span, self.y_span = y, height, x_span, y_span
-        self.left, self.right = left, right
+        self.picture, self.top, self.height, self.x_span, self.y_span = picture, top, height, x_span, y_span
+        self.left, self.right, self.bottom = left, right, top + height
 
     def x(self, value: float) -> float:
-        return self.left + (value - self.x_span[0]) / (self.x_span[1] - self.x_span[0]) * (
-            self.right - self.left
-        )
+        low, high = self.x_span
+        return self.left + (value - low) / (high - low) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return (
-            self.top
-            + self.height
-            - (value - self.y_span[0]) / (self.y_span[1] - self.y_span[0]) * self.height
-        )
+        low, high = self.y_span
+        return self.bottom - (value - low) / (high - low) * self.height
 
-    def axes(self, name: str, about: int, swatch: TraceLine | None) -> list[str]:
-        parts = [text(self.left + (22 if swatch else 0), self.top - 4, name, opacity=0.75)]
-        if swatch:
-            parts.append(_swatch(self.left, self.top - 8, swatch))
+    def holds(self, x: float | None, y: float | None = None) -> bool:
+        """Whether a place, or a value across, lies in the frame."""
+        return _within(x, self.x_span) and (y is None or _within(y, self.y_span))
+
+    # axes
+
+    def axes(self, name: str, about: int = 4, swatch: Pen | None = None) -> None:
+        """The name above, and the axis of values with its lines."""
+        self.name(name, swatch)
         for value in ticks(*self.y_span, about):
-            y = self.y(value)
-            parts.append(
-                f'<path d="M{self.left:g} {y:.1f}H{self.right:g}" stroke="currentColor" '
-                'stroke-opacity="0.16"/>'
-            )
-            parts.append(text(self.left - 6, y + 4, f"{value:g}", anchor="end"))
-        return parts
+            self.level(value, Pen(opacity=0.16))
+            self.picture.text(self.left - 6, self.y(value) + 4, f"{value:g}", anchor="end")
 
-    def below(self, name: str, values: Mapping[float, str]) -> list[str]:
-        """The axis below: what stands at which value."""
-        y = self.top + self.height
-        parts = [
-            f'<path d="M{self.left:g} {y:.1f}H{self.right:g}" stroke="currentColor" stroke-opacity="0.5"/>'
-        ]
+    def name(self, name: str, swatch: Pen | None = None) -> None:
+        self.picture.text(self.left + (22 if swatch else 0), self.top - 4, name, opacity=0.75)
+        if swatch:
+            self.picture.swatch(self.left, self.top - 8, swatch)
+
+    def below(self, name: str, values: Mapping[float, str] | int = 6) -> None:
+        """The axis below: what stands at which value, or about how many round values."""
+        if isinstance(values, int):
+            values = {value: f"{value:g}" for value in ticks(*self.x_span, values)}
+        ends, y = "".join(f"M{self.x(value):.1f} {self.bottom:.1f}v4" for value in values), self.bottom
+        self.picture.path(f"M{self.left:g} {y:.1f}H{self.right:g}{ends}", Pen(opacity=0.5))
         for value, words in values.items():
-            x = self.x(value)
-            parts.append(f'<path d="M{x:.1f} {y:.1f}v4" stroke="currentColor" stroke-opacity="0.5"/>')
-            parts.append(text(x, y + 16, words, anchor="middle"))
-        parts.append(text((self.left + self.right) / 2, y + 30, name, anchor="middle", opacity=0.75))
-        return parts
+            self.picture.text(self.x(value), y + 16, words, anchor="middle")
+        self.picture.text((self.left + self.right) / 2, y + 30, name, anchor="middle", opacity=0.75)
 
-    def seconds(self) -> list[str]:
-        return self.below(
-            "seconds since the start", {value: f"{value:g}" for value in ticks(*self.x_span, 8)}
-        )
+    def upright(self, x: float, pen: Pen, *, words: str = "", row: int = 0, weight: str = "") -> None:
+        """A vertical line over the whole height, and words at its upper end, on the side that has room."""
+        if self.holds(x):
+            self.picture.path(f"M{self.x(x):.1f} {self.top:.1f}v{self.height:g}", pen)
+            self.label(x, self.y_span[1], words, dx=4, dy=11 + 13 * row, turns=True, weight=weight)
 
-    def bands(self, spans: Sequence[ShadedSpan]) -> list[str]:
+    def level(self, y: float, pen: Pen, *, x: Span | None = None) -> None:
+        """A horizontal line over the whole width, or between two values."""
+        left, right = (self.left, self.right) if x is None else (self.x(x[0]), self.x(x[1]))
+        self.picture.path(f"M{left:.1f} {self.y(y):.1f}H{right:.1f}", pen)
+
+    # areas
+
+    def rectangle(self, x0: float, x1: float, y: Span | None = None) -> str:
+        """A rectangle as far as it lies in the frame, over the whole height where `y` is None; for `fill`."""
+        left, right = self.x(max(x0, self.x_span[0])), self.x(min(x1, self.x_span[1]))
+        top, bottom = (self.top, self.bottom) if y is None else (self.y(y[1]), self.y(y[0]))
+        return f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}z" if right >= left else ""
+
+    def fill(self, areas: str | Iterable[str], ink: str = INK, *, opacity: float, title: str = "") -> None:
+        """Rectangles of one ink, as one element."""
+        self.picture.area("".join(areas), ink, opacity=opacity, title=title)
+
+    def bands(self, spans: Sequence[ShadedSpan]) -> None:
         """Every other iteration on a light ground, what is no iteration on a darker one."""
         shown = [span for span in spans if span.end_s > self.x_span[0] and span.start_s < self.x_span[1]]
-        turns = [span for span in shown if not span.pause]
-        parts = []
-        for opacity, each in ((0.07, turns[1::2]), (0.2, [span for span in shown if span.pause])):
-            drawn = []
-            for span in each:
-                x0, x1 = self.x(max(span.start_s, self.x_span[0])), self.x(min(span.end_s, self.x_span[1]))
-                drawn.append(f"M{x0:.1f} {self.top:.1f}H{x1:.1f}v{self.height}H{x0:.1f}z")
-            if drawn:
-                parts.append(f'<path d="{"".join(drawn)}" fill="currentColor" fill-opacity="{opacity:g}"/>')
-        return parts
+        turns, pauses = ([span for span in shown if span.pause is pause] for pause in (False, True))
+        for opacity, each in ((0.07, turns[1::2]), (0.2, pauses)):
+            self.fill((self.rectangle(span.start_s, span.end_s) for span in each), opacity=opacity)
 
     def narrow(self, spans: Sequence[ShadedSpan]) -> bool:
         """Whether iterations are too narrow here to be told apart."""
         lengths = sorted(span.end_s - span.start_s for span in spans if not span.pause)
         return bool(lengths) and self.x(self.x_span[0] + lengths[len(lengths) // 2]) - self.left < NARROW
 
-    def mark(self, mark: VerticalMark, next_s: float | None, *, named: bool) -> list[str]:
-        if not self.x_span[0] <= mark.time_s <= self.x_span[1]:
-            return []
-        x = self.x(mark.time_s)
-        look = 'stroke="currentColor" stroke-opacity="0.45" stroke-dasharray="2 3"'
-        parts = [f'<path d="M{x:.1f} {self.top:.1f}v{self.height}" {look}/>']
-        room = (WIDTH if next_s is None else self.x(next_s)) - x
-        fits = room > 6.2 * len(mark.text) + 6
-        if named and (fits or next_s is None):  # the last one turns to the left where it must
-            parts.append(
-                text(x + 4 if fits else x - 4, self.top + 10, mark.text, anchor="" if fits else "end")
-            )
-        return parts
+    def band(self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18) -> None:
+        """What lies between two lines."""
+        ends = [*zip(xs, low, strict=True), *reversed([*zip(xs, high, strict=True)])]
+        clipped = [(x, min(max(y, self.y_span[0]), self.y_span[1])) for x, y in ends if _known(y)]
+        points = "L".join(f"{self.x(float(x)):.1f} {self.y(float(y)):.1f}" for x, y in clipped)
+        self.picture.area(points and f"M{points}z", ink, opacity=opacity)
 
-    def path(
-        self, line: TraceLine, column: int, *, width: float, dashes: Sequence[int], steps: bool = False,
-        stroke: str = "",
-    ) -> str:
-        scale = 100.0 if column == 4 else 1.0
+    # lines and points
+
+    def line(self, xs: Values, ys: Values, pen: Pen, *, steps: bool = False) -> None:
+        """A line through points, broken where there is none; with `steps` a value holds until the next."""
         drawn: list[str] = []
-        pen, last_y = False, ""
-        gaps = is_gap(line.rows)
-        for (time_s, value), gap in zip(line.rows[:, [0, column]], gaps, strict=True):
-            if gap or math.isnan(value):
-                pen = False
+        down, last_y = False, ""
+        for value_x, value_y in zip(xs, ys, strict=True):
+            if not _known(value_y) or not _known(value_x):
+                down = False
                 continue
-            x, y = f"{self.x(float(time_s)):.1f}", f"{self.y(float(value) * scale):.1f}"
-            if not pen:
+            x, y = f"{self.x(float(value_x)):.1f}", f"{self.y(float(value_y)):.1f}"
+            if not down:
                 drawn.append(f"M{x} {y}")
             elif y == last_y or steps:
                 if drawn[-1].startswith("H"):  # a level stretch is one line
@@ -243,12 +236,83 @@ class Frame:
                 drawn += [f"H{x}"] if y == last_y else [f"H{x}", f"V{y}"]
             else:
                 drawn.append(f"L{x} {y}")
-            pen, last_y = True, y
-        pattern = f' stroke-dasharray="{" ".join(map(str, dashes))}"' if dashes else ""
-        return (
-            f'<path d="{"".join(drawn)}" stroke="{stroke or colour(line.number)}" stroke-width="{width:g}" '
-            f'stroke-linejoin="round"{pattern}/>'
-        )
+            down, last_y = True, y
+        self.picture.path("".join(drawn), pen)
+
+    def dot(self, x: float, y: float, ink: str, radius: float = 4, *, hollow: bool = False) -> None:
+        if hollow:
+            self.ring(x, y, radius, Pen(ink, 1.6))
+        else:
+            self._circle(x, y, radius, f' fill="{ink}"')
+
+    def ring(self, x: float, y: float, radius: float, pen: Pen) -> None:
+        """A circle around what stands out."""
+        self._circle(x, y, radius, pen.attributes)
+
+    def _circle(self, x: float, y: float, radius: float, look: str) -> None:
+        at = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}"'
+        self.picture._parts.append(f'<circle {at} r="{radius:g}"{look}/>')
+
+    def square(self, x: float, y: float, half: float) -> None:
+        corner = f"M{self.x(x) - half:.1f} {self.y(y) - half:.1f}"
+        self.picture.path(f"{corner}h{2 * half:g}v{2 * half:g}h{-2 * half:g}z", Pen(width=1.6))
+
+    def cross(self, x: float, y: float, *, dy: float = 0.0) -> None:
+        corner = f"M{self.x(x) - 4:.1f} {self.y(y) + dy - 4:.1f}"
+        self.picture.path(f"{corner}l8 8m0 -8l-8 8", Pen(width=1.6, opacity=0.6))
+
+    def beyond(self, x: float, ink: str) -> None:
+        """A mark at the upper end, of a value that lies above it."""
+        self.picture.area(f"M{self.x(x) - 4:.1f} {self.top + 9:.1f}h8l-4 -7z", ink)
+
+    def cloud(self, points: Iterable[Span], ink: str, *, width: float = 4.0, opacity: float) -> None:
+        """Many small dots as one element; those of one pixel are one."""
+        spots = dict.fromkeys(f"M{self.x(x):.0f} {self.y(y):.0f}h0" for x, y in points)
+        self.picture.path("".join(spots), Pen(ink, width, (), opacity), more=' stroke-linecap="round"')
+
+    def errors(self, x: float, y: float, across: float | None, up: float | None, pen: Pen) -> None:
+        """Bars of half widths, as far as they lie in the frame; None or 0 has none."""
+        bars = ""
+        if across:
+            left, right = max(self.x(x - across), self.left), min(self.x(x + across), self.right)
+            bars += f"M{left:.1f} {self.y(y):.1f}H{right:.1f}"
+        if up:
+            top, bottom = max(self.y(y + up), self.top), min(self.y(y - up), self.bottom)
+            bars += f"M{self.x(x):.1f} {bottom:.1f}V{top:.1f}"
+        self.picture.path(bars, pen)
+
+    def label(
+        self, x: float, y: float, words: str, *, dx: float = 0.0, dy: float = 0.0, anchor: str = "",
+        size: int = 11, weight: str = "", opacity: float = 1.0, turns: bool = False,
+    ) -> None:
+        """Words at a place; with `turns` on its other side where there is no room to the right."""
+        if not words:
+            return
+        if turns and self.x(x) + dx + LETTER * len(words) > self.right:
+            dx, anchor = -dx, "end"
+        at = self.x(x) + dx
+        self.picture.text(at, self.y(y) + dy, words, size=size, anchor=anchor, weight=weight, opacity=opacity)
+
+
+def svg(title: str, parts: Sequence[str], height: float) -> str:
+    """The `<svg>` element around what was drawn."""
+    words = html.escape(title)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
+        f'role="img" aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
+        f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(parts)}</svg>'
+    )
+
+
+def page(picture: str, words: str, more: str = "") -> str:
+    """A picture, what else stands below it, and its words folded away for a reader who cannot see it."""
+    said = html.escape(words).replace("\n", "<br>")
+    return f'{picture}{more}<details style="font-size:12px"><summary>in words</summary>{said}</details>'
+
+
+def titled(words: str, simulated: bool) -> str:
+    """A title that says so where no joule is real."""
+    return words + (" (simulated)" if simulated and "simulated" not in words else "")
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
@@ -264,39 +328,9 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     return [round(number * step, 9) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _highest(lines: Sequence[TraceLine], column: int) -> float:
-    return max([float(np.nanmax(line.rows[:, column], initial=0.0)) for line in lines], default=0.0)
+def _known(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
 
 
-def _legend(lines: Sequence[TraceLine], y: float) -> list[str]:
-    parts = []
-    for place, line in enumerate(lines):
-        parts += [_swatch(LEFT + 90 * place, y - 4, line), text(LEFT + 90 * place + 24, y, line.name)]
-    return parts
-
-
-def _swatch(x: float, y: float, line: TraceLine) -> str:
-    pattern = f' stroke-dasharray="{" ".join(map(str, dash(line.number)))}"' if dash(line.number) else ""
-    return f'<path d="M{x:.0f} {y:.0f}h18" stroke="{colour(line.number)}" stroke-width="3"{pattern}/>'
-
-
-def text(
-    x: float, y: float, words: str, *, size: int = 11, anchor: str = "", weight: str = "",
-    opacity: float = 1.0,
-) -> str:
-    more = (f' text-anchor="{anchor}"' if anchor else "") + (f' font-weight="{weight}"' if weight else "")
-    more += f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" '
-        f'fill="currentColor"{more}>{html.escape(words)}</text>'
-    )
-
-
-def lines(sentence: str, characters: int) -> list[str]:
-    """A sentence in lines of at most so many characters, where its words allow it."""
-    found = [""]
-    for word in sentence.split():
-        if len(found[-1]) + len(word) + 1 > characters:
-            found.append("")
-        found[-1] = f"{found[-1]} {word}".strip()
-    return found
+def _within(value: float | None, span: Span) -> bool:
+    return value is not None and span[0] <= value <= span[1]

@@ -26,8 +26,9 @@ from ....tuning import manual
 from ..._core import theme
 from ..._core.live import Message, module, resting
 from ..._core.persistent import PersistentPanel
+from ..._core.svg import titled
 from .model import ApplyView, view
-from .svg import page, power
+from .svg import apply_page, power
 
 POLL_S = 0.5  # between two looks at the GPU
 
@@ -119,10 +120,7 @@ class ApplyPanel(PersistentPanel):
     # showing
 
     def title(self) -> str:
-        name = self.hand.device.name
-        return f"Apply · {name}" + (
-            " (simulated)" if self.hand.device.simulated and "simulated" not in name else ""
-        )
+        return titled(f"Apply · {self.hand.device.name}", self.hand.device.simulated)
 
     def summary(self) -> str:
         return "\n".join([self.title(), *(self._view.sentences if self._view is not None else ())])
@@ -130,7 +128,7 @@ class ApplyPanel(PersistentPanel):
     def html(self) -> str:
         """The panel as a picture: HTML without scripts."""
         with self._lock:
-            return page(self.title(), self._view, power(self._followed), self._problem)
+            return apply_page(self.title(), self._view, power(self._followed), self._problem)
 
     # for the views
 

@@ -7,53 +7,41 @@ import html
 import numpy as np
 
 from ....device.settings import AFTER_S, BEFORE_S, StepResponse
-from ..._core.svg import Frame, svg, text, ticks
+from ..._core.svg import Pen, Picture
 from ..._core.theme import colour
 from .model import SAME, ApplyView
 
 HEIGHT = 110
 POINTS = 300
+NONE_YET = "Nothing was changed from here yet; the power around a change is drawn here"
 
 
-def power(
-    followed: StepResponse | None,
-    default: str = "Nothing was changed from here yet; the power around a change is drawn here",
-) -> str:
+def power(followed: StepResponse | None) -> str:
     """One `<svg>` element: watts over the seconds around a change, and both levels."""
     if followed is None or not len(followed.time_s):
-        return svg("Power", [text(0, 14, default, opacity=0.75)], 20)
+        picture = Picture("Power", size=0)
+        picture.text(0, 14, NONE_YET, opacity=0.75)
+        picture.y = 20
+        return picture.svg()
     times, watts = followed.time_s, followed.power_w
     if len(times) > POINTS:
         pick = np.linspace(0, len(times) - 1, POINTS).astype(int)
         times, watts = times[pick], watts[pick]
-    frame = Frame(32.0, HEIGHT, (-BEFORE_S, AFTER_S), (0.0, max(float(watts.max()) * 1.12, 1.0)))
-    parts = [
-        text(0, 11, followed.words[:1].upper() + followed.words[1:], size=12, weight="bold"),
-        *frame.axes("Power (W)", 4, None),
-    ]
-    parts += frame.below(
-        "seconds since the change", {value: f"{value:g}" for value in ticks(-BEFORE_S, AFTER_S, 8)}
-    )
-    x = frame.x(0.0)
-    parts.append(
-        f'<path d="M{x:.1f} {frame.top:g}V{frame.top + HEIGHT:g}" stroke="{colour(1)}" stroke-width="2"/>'
-    )
-    for level, low, high in ((followed.before_w, -BEFORE_S, 0.0), (followed.after_w, 0.0, AFTER_S)):
-        if level is not None:
-            line = f"M{frame.x(low):.1f} {frame.y(level):.1f}H{frame.x(high):.1f}"
-            parts.append(
-                f'<path d="{line}" stroke="currentColor" stroke-opacity="0.55" stroke-dasharray="4 3"/>'
-            )
-    path = "L".join(
-        f"{frame.x(float(t)):.1f} {frame.y(float(w)):.1f}" for t, w in zip(times, watts, strict=True)
-    )
-    parts.append(
-        f'<path d="M{path}" fill="none" stroke="{colour(0)}" stroke-width="1.6" stroke-linejoin="round"/>'
-    )
-    return svg(followed.words, parts, frame.top + HEIGHT + 38)
+    picture = Picture(followed.words[:1].upper() + followed.words[1:], size=12)
+    picture.y = 32.0
+    frame = picture.frame(HEIGHT, (-BEFORE_S, AFTER_S), (0.0, max(float(watts.max()) * 1.12, 1.0)))
+    frame.axes("Power (W)")
+    frame.below("seconds since the change", 8)
+    frame.upright(0.0, Pen(colour(1), 2))
+    for level_w, span in ((followed.before_w, (-BEFORE_S, 0.0)), (followed.after_w, (0.0, AFTER_S))):
+        if level_w is not None:
+            frame.level(level_w, Pen(dashes=(4, 3), opacity=0.55), x=span)
+    frame.line(times, watts, Pen(colour(0), 1.6))
+    picture.down(HEIGHT)
+    return picture.svg()
 
 
-def page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> str:
+def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> str:
     """The panel as a table and its plot."""
     if view is None:
         return f'<div style="font-size:13px">{html.escape(problem or title)}</div>'
@@ -71,6 +59,6 @@ def page(title: str, view: ApplyView | None, drawn: str, problem: str = "") -> s
         if words
     )
     return (
-        f'<div style="font-size:13px;font-weight:600">{html.escape(title)}</div><table '
-        f'style="font-size:12px">{cells}</table>{drawn}'
+        f'<div style="font-size:13px;font-weight:600">{html.escape(title)}</div>'
+        f'<table style="font-size:12px">{cells}</table>{drawn}'
     )

@@ -19,12 +19,12 @@ import numpy as np
 
 from ....errors import UsageError
 from ..._core import theme
-from ..._core.live import LivePanel, Message, kernel, module, resting
-from ..period.panel import has_widgets
+from ..._core.live import LivePanel, Message, has_widgets, kernel, module, resting
+from ..._core.svg import page, titled
 from .model import Drawing, drawing
 from .sources import LatestTuner, Tunable, TunerSource, objectives, source
 from .surface import Table
-from .svg import draw, page
+from .svg import draw
 from .text import ENDED, STEPS, Words, words
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ClocksPanel(LivePanel):
         tuning = self._tuning
         if tuning is None:
             return "Tuning"
-        name = tuning.gpu + (" (simulated)" if tuning.simulated and "simulated" not in tuning.gpu else "")
+        name = titled(tuning.gpu, tuning.simulated)
         return f"Tuning of {tuning.label} · {name}" if tuning.label else f"Tuning of {name}"
 
     def summary(self) -> str:

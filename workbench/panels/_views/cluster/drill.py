@@ -14,11 +14,11 @@ import polars as pl
 from ....cluster import drill
 from ....cluster.recording import RunRecord
 from ....measurement.report import format_duration, format_energy
-from ..._core.svg import LEFT, Frame, svg, text, ticks
+from ..._core.svg import INK, Frame, Pen, Picture, Span
 from ..._core.theme import colour
 from .model import hours, signed
 
-LANE = 15
+LANE = 18  # pixels of a GPU
 MOST_BOXES = 800  # residents of a node that are drawn; of more, the ones that stayed longest
 MOST_WAKES = 300  # that are drawn in a node's power
 GREYS = {"waiting": 0.08, "waking": 0.3, "stopping": 0.5}
@@ -153,39 +153,33 @@ def _job_picture(title: str, told: pl.DataFrame, about: dict[str, Any]) -> str:
     """Its speed over time; below, how many shared its GPUs."""
     start_s, end_s = float(told["from_s"][0]), float(told["to_s"][-1])
     scale, unit = _unit(end_s - start_s)
-    fastest = max(told["speed"].to_list())
-    frame = Frame(36, 110, (0.0, max((end_s - start_s) / scale, 1e-9)), (0.0, max(1.1, 1.05 * fastest)))
-    parts = [
-        text(0, 13, title, size=12, weight="bold"),
-        *frame.axes("Speed: seconds of work alone per second", 4, None),
-    ]
-    lane = frame.top + frame.height + 15
+    picture = Picture(title, size=12)
+    picture.y = 36.0
+    span, fastest = (0.0, max((end_s - start_s) / scale, 1e-9)), max(told["speed"].to_list())
+    frame = picture.frame(110, span, (0.0, max(1.1, 1.05 * fastest)))
+    picture.down(110, 10)
+    lane = picture.frame(10, span, (-5.0, 5.0))
+    frame.axes("Speed: seconds of work alone per second")
     for row in told.iter_rows(named=True):
-        x0, x1 = (frame.x((row[edge] - start_s) / scale) for edge in ("from_s", "to_s"))
+        x0, x1 = ((row[edge] - start_s) / scale for edge in ("from_s", "to_s"))
         words = _stretch_words(row)
         if row["state"] == "running":
             ink = colour(1) if row["beside"] else colour(0)
-            parts.append(
-                _box(x0, frame.y(row["speed"]), x1 - x0, frame.y(0) - frame.y(row["speed"]), ink, 0.55, words)
-            )
+            _box(frame, x0, x1, (0.0, row["speed"]), ink, 0.55, words)
         else:
-            parts.append(
-                _box(x0, frame.top, x1 - x0, frame.height, "currentColor", GREYS[row["state"]], words)
-            )
+            _box(frame, x0, x1, None, INK, GREYS[row["state"]], words)
         if row["beside"]:
-            high = min(2 + 2 * len(row["beside"]), 8)
-            parts.append(_box(x0, lane - high / 2, x1 - x0, high, colour(1), 1.0, words))
-    parts.append(text(LEFT - 6, lane + 4, "beside", anchor="end", opacity=0.75))
+            half = min(1 + len(row["beside"]), 4)
+            _box(lane, x0, x1, (-half, half), colour(1), 1.0, words)
+    lane.label(0.0, 0.0, "beside", dx=-6, dy=4, anchor="end", opacity=0.75)
     if about["deadline_s"] is not None and about["deadline_s"] < end_s:
-        x = frame.x((about["deadline_s"] - start_s) / scale)
-        parts.append(
-            f'<path d="M{x:.1f} {frame.top}v{frame.height}" stroke="{colour(5)}" stroke-dasharray="4 3"/>'
-        )
-        late = x > frame.right - 60
-        parts.append(text(x + (-4 if late else 4), frame.top + 11, "deadline", anchor="end" if late else ""))
+        at = (about["deadline_s"] - start_s) / scale
+        frame.upright(at, Pen(colour(5), dashes=(4, 3)), words="deadline")
+    picture.down(10, 3)
     words = f"{unit} since it came; grey: waiting, dark: its node wakes, or a checkpoint; orange: GPUs shared"
-    parts += Frame(lane + 8, 0, frame.x_span, (0.0, 1.0)).below(words, _marks(frame.x_span[1]))
-    return svg(title, parts, lane + 8 + 38)
+    picture.frame(0, span, (0.0, 1.0)).below(words, 8)
+    picture.down(0)
+    return picture.svg()
 
 
 def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int, origin_s: float) -> str:
@@ -193,33 +187,33 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
     end_s = float(told["to_s"][-1]) if told.height else origin_s + 1.0
     scale, unit = _unit(end_s - origin_s)
     span = (0.0, max((end_s - origin_s) / scale, 1e-9))
-    lane = LANE + 3
-    frame = Frame(38, gpus * lane, span, (0.0, 1.0))
-    parts = [text(0, 13, title, size=12, weight="bold")]
-    parts.append(text(LEFT, 32, "Jobs on each GPU: one above the other where they share", opacity=0.75))
-    parts += [
-        text(LEFT - 6, frame.top + gpu * lane + LANE - 4, str(gpu), anchor="end") for gpu in range(gpus)
-    ]
+
+    def at(time_s: float) -> float:
+        return (time_s - origin_s) / scale
+
+    picture = Picture(title, size=12)
+    picture.y = 38.0
+    frame = picture.frame(gpus * LANE, span, (gpus, 0.0))  # GPU 0 above
+    frame.name("Jobs on each GPU: one above the other where they share")
+    for gpu in range(gpus):
+        frame.label(0.0, gpu, str(gpu), dx=-6, dy=11, anchor="end")
     for job_id, gpu, from_s, to_s, level, levels in _levels(there):
-        x0, x1 = frame.x((from_s - origin_s) / scale), frame.x((to_s - origin_s) / scale)
-        top, high = frame.top + gpu * lane + level * LANE / levels, max(LANE / levels - 0.5, 1.0)
+        top, high = gpu + 0.83 * level / levels, max(0.83 / levels - 0.03, 0.06)
         words = f"job {job_id}, GPU {gpu}: {format_duration(to_s - from_s)}"
-        parts.append(_box(x0, top, x1 - x0, high, colour(number_of(job_id)), 0.75, words, job_id))
-    power = Frame(
-        frame.top + frame.height + 30, 90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0]))
-    )
-    parts += power.axes("Power (W); dark: waking", 4, None)
-    drawn = ""
-    for from_s, to_s, power_w in _thinned(told, int(power.right - power.left)):
-        x0, x1 = (power.x((edge_s - origin_s) / scale) for edge_s in (from_s, to_s))
-        drawn += f"{'L' if drawn else 'M'}{x0:.1f} {power.y(power_w):.1f}H{x1:.1f}"
+        _box(frame, at(from_s), at(to_s), (top + high, top), colour(number_of(job_id)), 0.75, words, job_id)
+    picture.down(gpus * LANE, 30)
+    power = picture.frame(90, span, (0.0, 1.1 * max([*told["power_w"].to_list(), 1.0])))
+    power.axes("Power (W); dark: waking")
     wakes = told.filter(pl.col("state") == "waking").top_k(MOST_WAKES, by=pl.col("to_s") - pl.col("from_s"))
     for from_s, to_s in wakes.select("from_s", "to_s").iter_rows():
-        x0, x1 = (power.x((edge_s - origin_s) / scale) for edge_s in (from_s, to_s))
-        parts.append(_box(x0, power.top, x1 - x0, power.height, "currentColor", 0.4, "waking"))
-    parts.append(f'<path d="{drawn}" stroke="{colour(0)}" stroke-width="1.2"/>')
-    parts += power.below(f"{unit} since the first submission", _marks(span[1]))
-    return svg(title, parts, power.top + power.height + 38)
+        _box(power, at(from_s), at(to_s), None, INK, 0.4, "waking")
+    steps = _thinned(told, int(power.right - power.left))
+    times, watts = [at(from_s) for from_s, _, _ in steps], [power_w for _, _, power_w in steps]
+    if steps:
+        power.line([*times, at(steps[-1][1])], [*watts, watts[-1]], Pen(colour(0), 1.2), steps=True)
+    power.below(f"{unit} since the first submission", 8)
+    picture.down(90)
+    return picture.svg()
 
 
 def _thinned(told: pl.DataFrame, most: int) -> list[tuple[float, float, float]]:
@@ -236,16 +230,13 @@ def _thinned(told: pl.DataFrame, most: int) -> list[tuple[float, float, float]]:
 
 
 def _box(
-    x: float, y: float, wide: float, high: float, ink: str, opacity: float, words: str, job_id: str = ""
-) -> str:
+    frame: Frame, x0: float, x1: float, y: Span | None, ink: str, opacity: float, words: str, job_id: str = ""
+) -> None:
     """A filled rectangle with words for who points at it; a click on one with a job looks into that job."""
     named = f' data-job="{html.escape(job_id, quote=True)}"' if job_id else ""
-    wide = max(wide, 0.6)
-    path = f"M{x:.1f} {y:.1f}h{wide:.1f}v{high:.1f}h{-wide:.1f}z"
-    return (
-        f'<path{named} d="{path}" fill="{ink}" '
-        f'fill-opacity="{opacity:g}"><title>{html.escape(words)}</title></path>'
-    )
+    least = 0.6 * (frame.x_span[1] - frame.x_span[0]) / (frame.right - frame.left)  # else it is not seen
+    area = frame.rectangle(x0, max(x1, x0 + least), y)
+    frame.picture.area(area, ink, opacity=opacity, more=named, title=words)
 
 
 def _levels(there: pl.DataFrame) -> list[tuple[str, int, float, float, int, int]]:
@@ -288,10 +279,6 @@ def _unit(span_s: float) -> tuple[float, str]:
         if span_s >= least:
             return scale, unit
     return 1.0, "seconds"
-
-
-def _marks(end: float) -> dict[float, str]:
-    return {value: f"{value:g}" for value in ticks(0.0, end, 8)} if end > 0 else {}
 
 
 def _after(seconds: float) -> str:

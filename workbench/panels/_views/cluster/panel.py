@@ -34,7 +34,7 @@ from . import drill
 from . import messages as told
 from .drill import Drilled
 from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve, cluster_view, packed
-from .svg import axis, draw, page
+from .svg import axis, cluster_page, draw
 
 POLL_S = 0.2  # between two looks at runs under way
 SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
@@ -220,7 +220,7 @@ class ClusterPanel(PersistentPanel):
     def html(self) -> str:
         """The whole view as HTML without scripts."""
         more = "" if self._drilled is None else f'<div style="margin-top:10px">{self._drilled.picture}</div>'
-        return page(self.svg(), self._look, self.summary(), more)
+        return cluster_page(self.svg(), self._look, self.summary(), more)
 
     def finish(self) -> None:
         """Put a picture of what has come of it in the place where it was displayed last, and end the

@@ -72,7 +72,8 @@ def table(seen: FrontierAnalysis) -> tuple[np.ndarray, list[str]]:
         points["time_s"], points["energy_j"], points["time_sd_s"], points["energy_sd_j"],
         points["power_limit_w"], points["sm_clock_mhz"], points["mem_clock_mhz"], points["batch_size"],
         points["gpu"].replace_strict(numbers, return_dtype=pl.Float64, default=None), pl.Series(seen.chance),
-        points["measured"], points["repeats"], points["measurements"].list.len(), pl.Series(begins(seen, points)),
+        points["measured"], points["repeats"], points["measurements"].list.len(),
+        pl.Series(begins(seen, points)),
     ]
     return np.stack([column.cast(pl.Float32).fill_null(math.nan).to_numpy() for column in columns]), names
 
@@ -82,7 +83,8 @@ def begins(seen: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
     both axes in shares.
     """
     (times, front_times), (energies, front_energies) = (
-        [np.log(frame[name].to_numpy()) for frame in (points, seen.frontier)] for name in ("time_s", "energy_j")
+        [np.log(frame[name].to_numpy()) for frame in (points, seen.frontier)]
+        for name in ("time_s", "energy_j")
     )
     nearest, least = np.zeros(len(times), np.int64), np.full(len(times), np.inf)
     for place, (time, energy) in enumerate(zip(front_times, front_energies, strict=True)):
@@ -94,7 +96,8 @@ def begins(seen: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
 
 def ranks(seen: FrontierAnalysis) -> tuple[dict[str, Any], np.ndarray]:
     """What a browser moves by before the kernel answers: for each place on the frontier the least bound in
-    per cent that allows it, the etas of the slider; and the place of least cost, shape (etas, places allowed).
+    per cent that allows it, how many etas the slider has; and the place of least cost, shape (etas, places
+    that are allowed).
     """
     about = {"bounds": (100 * seen.slowdowns).tolist(), "etas": len(ETAS)}
     return about, seen.optima(ETAS).astype(np.uint32)

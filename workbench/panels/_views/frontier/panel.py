@@ -39,6 +39,7 @@ from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
 from ..._core.live import Message, kernel, module, resting
 from ..._core.persistent import PersistentPanel
+from ..._core.svg import titled
 from .export import table_file
 from .filters import ALL, NAMES, Filters
 from .model import (
@@ -60,7 +61,7 @@ from .model import (
 )
 from .model import summary_table as rows_around
 from .sources import GivenPoints, PointSource, source
-from .svg import draw, page
+from .svg import draw, frontier_page
 from .traces import traces
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ class FrontierPanel(PersistentPanel):
         named = (self.source.name, self._filters.values["job"], self._filters.values["gpu"])
         name = ", ".join(str(each) for each in named if each not in (None, "", ALL))
         words = f"Energy against time{': ' + name if name else ''}"
-        return words + (" (simulated)" if self.source.simulated and "simulated" not in words else "")
+        return titled(words, self.source.simulated)
 
     def sentences(self) -> list[str]:
         """The choice, what it costs and saves, and what else there is to say."""
@@ -344,7 +345,7 @@ class FrontierPanel(PersistentPanel):
         scripts.
         """
         rows = [] if self.look is None else rows_around(self.look, self._choice)
-        return page(self.svg(), rows, self.python, self.summary())
+        return frontier_page(self.svg(), rows, self.python, self.summary())
 
     # for the views
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from ....measurement.store import Store
 from ....trace import duration_s
-from ..._core.svg import TraceLine, picture
 from ..power.series import COLUMNS, Series
+from ..power.svg import TraceLine, trace_picture
 
 MOST = 4  # repeats in one picture, the newest
 
@@ -39,7 +39,8 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
     if not lines:
         return "", f"no trace is kept of measurement {', '.join(list(measurements)[-MOST:])}"
     more = f", the newest of {len(measurements)} repeats" if len(measurements) > MOST else ""
-    return picture("Power of this observation", lines, (), end_s), f"measurement {', '.join(told)}{more}"
+    picture = trace_picture("Power of this observation", lines, (), end_s)
+    return picture.svg(), f"measurement {', '.join(told)}{more}"
 
 
 def _rows(frame: pl.DataFrame, length_s: float) -> np.ndarray:

@@ -9,7 +9,6 @@ own. Elsewhere, and with `live=False`, it is a picture.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,10 @@ from ....errors import MeasurementError, UsageError
 from ....measurement.iterations import from_stored
 from ....records import Level, Measurement, Periods
 from ..._core import theme
-from ..._core.live import LivePanel, Message, kernel, module
-from ..._core.svg import TraceLine, picture
+from ..._core.live import LivePanel, Message, has_widgets, kernel, module
+from ..._core.svg import page, titled
 from ..power.series import COLUMNS, Rows, Series, thin
+from ..power.svg import TraceLine, trace_picture
 from .follower import told
 from .model import PeriodView, look
 from .svg import rhythm
@@ -120,21 +120,18 @@ class PeriodPanel(LivePanel):
 
     def svg(self) -> str:
         """The view as an `<svg>` element that needs no scripts and no network."""
-        seen, number = self.look, self._number
+        number = self._number
         rows = self._rows(number)
-
-        def below(top: float) -> tuple[list[str], float]:
-            return rhythm(seen, number, top)
-
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
-        return picture(
-            self.title(), [TraceLine(number, self.names[number], rows)], (), end_s, seen.spans, below
-        )
+        line = TraceLine(number, self.names[number], rows)
+        picture = trace_picture(self.title(), [line], (), end_s, self.look.spans)
+        rhythm(picture, self.look, number)
+        return picture.svg()
 
     def title(self) -> str:
         what = self.names[self._number]
         words = " · ".join(part for part in (self.label, what) if part) or "power trace"
-        return words + (" (simulated)" if self.simulated and "simulated" not in words else "")
+        return titled(words, self.simulated)
 
     # showing
 
@@ -155,12 +152,7 @@ class PeriodPanel(LivePanel):
         return self.picture_bundle()
 
     def picture_bundle(self) -> dict[str, Any]:
-        words = html.escape(self.summary()).replace("\n", "<br>")
-        return {
-            "text/html": f'{self.svg()}<details style="font-size:12px"><summary>in '
-                         f'words</summary>{words}</details>',
-            "text/plain": self.summary(),
-        }
+        return {"text/html": page(self.svg(), self.summary()), "text/plain": self.summary()}
 
     # for the views
 
@@ -244,22 +236,6 @@ class Picture:
 
     def __repr__(self) -> str:
         return self.panel.summary()
-
-
-def has_widgets() -> bool:
-    """Whether the request that is being executed came from a front end that draws widgets.
-
-    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output
-    do not, and what they keep would show no widget later.
-    """
-    present = kernel()
-    if present is None:
-        return False
-    try:
-        metadata = present.get_parent("shell").get("metadata", {})
-    except Exception:
-        return False
-    return "cellId" in metadata
 
 
 def _panel(what: Any, store: Store | None) -> PeriodPanel:

@@ -22,10 +22,11 @@ from ....errors import UsageError
 from ....measurement.recorder import Hold, Recorder
 from ..._core import theme
 from ..._core.live import LivePanel, Message, module
-from ..._core.svg import TraceLine, VerticalMark, picture
+from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
 from .series import COLUMNS, Rows, Series
+from .svg import TraceLine, VerticalMark, trace_picture
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
@@ -137,21 +138,18 @@ class PowerView(LivePanel):
                 TraceLine(number, f"GPU {device.index}", series.rows)
                 for number, (device, series) in enumerate(zip(self.devices, self._series, strict=True))
             ]
-            if self._rhythm is None or self._rhythm.number is None:
-                return picture(self.title(), lines, self._marks, self._elapsed_s())
-            seen, number = self._rhythm.look, self._rhythm.number
-
-            def below(top: float) -> tuple[list[str], float]:
-                return rhythm(seen, number, top)
-
-            return picture(self.title(), lines, self._marks, self._elapsed_s(), seen.spans, below)
+            found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
+            spans = () if found is None else found.look.spans
+            picture = trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans)
+            if found is not None:
+                rhythm(picture, found.look, found.number or 0)
+            return picture.svg()
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""
         names = sorted({device.name for device in self.devices})
         what = f"{len(self.devices)} GPUs: {', '.join(names)}" if len(self.devices) > 1 else names[0]
-        if any(device.simulated for device in self.devices) and "simulated" not in what:
-            what += " (simulated)"
+        what = titled(what, any(device.simulated for device in self.devices))
         return f"{self.label} · {what}" if self.label else what
 
     # for the views

@@ -11,7 +11,6 @@ recurrence is chosen by it. What other processes or a running cell add to the hi
 from __future__ import annotations
 
 import contextlib
-import html
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -30,6 +29,7 @@ from ....search.objective import Objective
 from ..._core import theme
 from ..._core.live import Message, module, resting
 from ..._core.persistent import PersistentPanel
+from ..._core.svg import page
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
 from .svg import draw
@@ -153,8 +153,7 @@ class RecurringPanel(PersistentPanel):
 
     def html(self) -> str:
         """The picture and its words: HTML without scripts."""
-        words = html.escape(self.summary()).replace("\n", "<br>")
-        return f'{self.svg()}<details style="font-size:12px"><summary>in words</summary>{words}</details>'
+        return page(self.svg(), self.summary())
 
     # for the views
 
