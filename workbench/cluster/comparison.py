@@ -1,5 +1,4 @@
-"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives. Nothing is shown
-here.
+"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives. Nothing is shown here.
 """
 
 from __future__ import annotations
@@ -207,12 +206,7 @@ class PolicyComparison:
         if runs is None:
             return "idle"
         return (
-            "running"
-            if runs.running
-            else "failed"
-            if runs.errors
-            else "cancelled"
-            if runs.cancelled
+            "running" if runs.running else "failed" if runs.errors else "cancelled" if runs.cancelled
             else "done"
         )
 
@@ -246,8 +240,7 @@ class PolicyComparison:
                 return each.record
         large = self.ran_jobs is not None and self.ran_jobs.height > MOST_WATCHED
         why = (
-            f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part"
-            if large
+            f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part" if large
             else "run it first"
         )
         raise UsageError(f"there is no run of {policy!r} to look into: {why}")

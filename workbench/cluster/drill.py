@@ -24,13 +24,8 @@ NODE_SCHEMA: dict[str, Any] = {
     "power_limit_w": pl.Float64, "power_w": pl.Float64,
 }
 JOB_SCHEMA: dict[str, Any] = {
-    "from_s": pl.Float64,
-    "to_s": pl.Float64,
-    "state": pl.String,
-    "nodes": pl.List(pl.Int64),
-    "beside": pl.List(pl.String),
-    "excess": pl.Float64,
-    "speed": pl.Float64,
+    "from_s": pl.Float64, "to_s": pl.Float64, "state": pl.String, "nodes": pl.List(pl.Int64),
+    "beside": pl.List(pl.String), "excess": pl.Float64, "speed": pl.Float64,
 }
 
 
@@ -89,10 +84,7 @@ def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFram
         used = sum(min(sum(gpu), UNIT) for gpu in on) / (UNIT * kind.gpus)
         limit_w = None if cap is None else cap.power_limit_w
         power_w = (
-            kind.power_w(used, cap)
-            if state == "awake"
-            else kind.standby_w
-            if state == "standby"
+            kind.power_w(used, cap) if state == "awake" else kind.standby_w if state == "standby"
             else kind.idle_w
         )
         made.append(
@@ -117,8 +109,7 @@ def job_history(
     if rows.height == 0:
         raise UsageError(
             f"there is no job {job_id!r} in this run; it has {record.result.jobs.height:,} jobs, the first "
-            "is "
-            f"{record.result.jobs['job_id'][0]!r}"
+            f"is {record.result.jobs['job_id'][0]!r}"
         )
     job = rows.row(0, named=True)
     truth = colocation or Colocation()
@@ -151,9 +142,7 @@ def job_history(
         times = {from_s, to_s}
         for others in company.values():
             times |= {
-                moment
-                for _, begin_s, end_s in others
-                for moment in (begin_s, end_s)
+                moment for _, begin_s, end_s in others for moment in (begin_s, end_s)
                 if from_s < moment < to_s
             }
         for node in here:
@@ -188,13 +177,11 @@ def job_history(
 def companions(history: pl.DataFrame) -> pl.DataFrame:
     """With whom a job has shared a GPU and for how long, longest first: `job_id`, `seconds`."""
     together = (
-        history.select("from_s", "to_s", pl.col("beside").alias("job_id"))
-        .explode("job_id")
+        history.select("from_s", "to_s", pl.col("beside").alias("job_id")).explode("job_id")
         .drop_nulls("job_id")
     )
     return (
-        together.group_by("job_id")
-        .agg((pl.col("to_s") - pl.col("from_s")).sum().alias("seconds"))
+        together.group_by("job_id").agg((pl.col("to_s") - pl.col("from_s")).sum().alias("seconds"))
         .sort("seconds", "job_id", descending=[True, False])
     )
 
@@ -240,8 +227,7 @@ class _States:
         ]
         self._limit_times = [time_s for time_s, _ in self._limits]
         self.times = sorted(
-            time_s
-            for time_s in {*self._times, *self._limit_times}
+            time_s for time_s in {*self._times, *self._limit_times}
             if start_s <= time_s <= record.result.end_s
         )
 
@@ -265,11 +251,8 @@ def _company(
 ) -> list[tuple[str, float, float]]:
     node, index = gpu
     beside = stays.filter(
-        (pl.col("node") == node)
-        & (pl.col("gpu") == index)
-        & (pl.col("job_id") != job_id)
-        & (pl.col("from_s") < to_s)
-        & (pl.col("to_s") > from_s)
+        (pl.col("node") == node) & (pl.col("gpu") == index) & (pl.col("job_id") != job_id)
+        & (pl.col("from_s") < to_s) & (pl.col("to_s") > from_s)
     )
     return list(beside.select("job_id", "from_s", "to_s").iter_rows())
 

@@ -14,9 +14,7 @@ from .power import V100_NODE
 # at 4.2, 14.6, 43.9 and 51.3 %). Those peaks are taken as proportions, scaled so that the four, which the
 # paper did run together, take 90 % of a GPU.
 MODELS: dict[str, tuple[float, float]] = {
-    "AlexNet": (0.0472, 0.0332),
-    "ResNet-18": (0.1117, 0.1155),
-    "ResNet-50": (0.3661, 0.3466),
+    "AlexNet": (0.0472, 0.0332), "ResNet-18": (0.1117, 0.1155), "ResNet-50": (0.3661, 0.3466),
     "VGG-16": (0.4801, 0.4048),
 }
 
@@ -105,12 +103,8 @@ def generate(
     num_gpus = rng.choice([1, 2, 4, 8], p=[0.948, 0.006, 0.024, 0.022], size=count)
     span_s = float((duration_s * num_gpus).sum()) / (gpus * load)
     submit_s = np.sort(rng.uniform(0, span_s, size=count)).round(3)
-    jobs = pl.DataFrame(
-        {
-            "job_id": [str(i) for i in range(count)],
-            "submit_s": submit_s,
-            "duration_s": duration_s,
-            "num_gpus": num_gpus.astype(np.int64),
-        }
-    )
+    jobs = pl.DataFrame({
+        "job_id": [str(i) for i in range(count)], "submit_s": submit_s, "duration_s": duration_s,
+        "num_gpus": num_gpus.astype(np.int64),
+    })
     return draw(jobs, seed + 1)

@@ -57,10 +57,9 @@ def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.D
         return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
         f"this is no job log that is known here: its columns are {', '.join(frame.columns) or 'none'}. "
-        f"Expected are {', '.join(NEEDED)} "
-        "(Philly and this package), name, num_gpu, gpu_milli, creation_time, deletion_time or job_name, "
-        "inst_num, plan_gpu, start_time, "
-        "end_time (Alibaba), or JobID, Submit, ElapsedRaw, AllocTRES (Slurm's sacct); rename the columns"
+        f"Expected are {', '.join(NEEDED)} (Philly and this package), name, num_gpu, gpu_milli, "
+        "creation_time, deletion_time or job_name, inst_num, plan_gpu, start_time, end_time (Alibaba), or "
+        "JobID, Submit, ElapsedRaw, AllocTRES (Slurm's sacct); rename the columns"
     )
 
 
@@ -132,8 +131,7 @@ def trim(
     long = int((kept["duration_s"] > longest_s).sum())
     times = pl.col("submit_s", "duration_s").cast(pl.Float64)
     whole = (
-        kept.with_columns(times)
-        .with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
+        kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
         .sort("submit_s", maintain_order=True)
     )
     said = []

@@ -27,24 +27,12 @@ import polars as pl
 from ..errors import UsageError
 from .power import Cluster
 
-SCHEMA = pl.Schema(
-    {
-        "job_id": pl.String,
-        "submit_s": pl.Float64,
-        "duration_s": pl.Float64,
-        "num_gpus": pl.Int64,
-        "user": pl.String,
-        "model": pl.String,
-        "utilisation": pl.Float64,
-        "memory_bytes": pl.Int64,
-        "deadline_s": pl.Float64,
-        "priority": pl.Int64,
-        "gpu_type": pl.String,
-        "epoch_s": pl.Float64,
-        "expected_s": pl.Float64,
-        "sensitivity": pl.Float64,
-    }
-)
+SCHEMA = pl.Schema({
+    "job_id": pl.String, "submit_s": pl.Float64, "duration_s": pl.Float64, "num_gpus": pl.Int64,
+    "user": pl.String, "model": pl.String, "utilisation": pl.Float64, "memory_bytes": pl.Int64,
+    "deadline_s": pl.Float64, "priority": pl.Int64, "gpu_type": pl.String, "epoch_s": pl.Float64,
+    "expected_s": pl.Float64, "sensitivity": pl.Float64,
+})
 NEEDED = ("job_id", "submit_s", "duration_s", "num_gpus")
 EPOCHS = 90
 SHORTEST_EPOCH_S = 60.0

@@ -1,5 +1,4 @@
-"""What a policy is: it is told what happens, and places, stops and moves jobs through the simulator's
-doors.
+"""What a policy is: it is told what happens, and places, stops and moves jobs through the simulator's doors.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ def refusal(policy: str, name: str, job: Job, gpus: Sequence[Gpu]) -> str:
         if gpu.memory + job.memory > kind.memory_bytes:
             return (
                 f"{who} on {where}, where {gpu.memory / 2**30:.2f} GiB of {kind.memory_bytes / 2**30:.2f} "
-                "are taken and it needs "
-                f"{job.memory / 2**30:.2f}; peak memories must fit together"
+                f"are taken and it needs {job.memory / 2**30:.2f}; peak memories must fit together"
             )
     nodes = sorted({gpu.node.index for gpu in gpus})
     return f"{who} on nodes {nodes}; a job stays on the fewest nodes of one type that hold it"

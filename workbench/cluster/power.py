@@ -69,9 +69,8 @@ class NodeType:
         if not (0 <= self.standby_w <= self.idle_w and self.span_w >= 0 and 1 <= self.exponent <= 2):
             raise UsageError(
                 f"node type {self.name!r}: standby_w {self.standby_w:g}, idle_w {self.idle_w:g}, span_w "
-                f"{self.span_w:g}, exponent "
-                f"{self.exponent:g}; power must rise from standby to idle to busy, and be concave (exponent "
-                "1..2)"
+                f"{self.span_w:g}, exponent {self.exponent:g}; power must rise from standby to idle to busy, "
+                "and be concave (exponent 1..2)"
             )
         if not (self.wake_s >= 0 and self.speed > 0):
             raise UsageError(

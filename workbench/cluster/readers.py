@@ -44,60 +44,51 @@ def alibaba(source: Source) -> pl.DataFrame:
     frame = _frame(source, "alibaba", ())
     if {"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time"} <= set(frame.columns):
         start = (
-            pl.coalesce("scheduled_time", "creation_time")
-            if "scheduled_time" in frame.columns
+            pl.coalesce("scheduled_time", "creation_time") if "scheduled_time" in frame.columns
             else pl.col("creation_time")
         )
         part = pl.col("gpu_milli").cast(pl.Float64) / 1000
         spec = (
-            pl.col("gpu_spec").cast(pl.String)
-            if "gpu_spec" in frame.columns
+            pl.col("gpu_spec").cast(pl.String) if "gpu_spec" in frame.columns
             else pl.lit(None, dtype=pl.String)
         )
-        return _whole(
-            frame.select(
-                pl.col("name").alias("job_id"),
-                pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
-                (pl.col("deletion_time") - start).cast(pl.Float64).alias("duration_s"),
-                pl.col("num_gpu").cast(pl.Int64).alias("num_gpus"),
-                pl.when((pl.col("num_gpu") == 1) & (part > 0) & (part < 1)).then(part).alias("utilisation"),
-                # "V100M16|V100M32" means either, which is more than one type and less than any.
-                pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec).alias("gpu_type"),
-            )
-        )
+        return _whole(frame.select(
+            pl.col("name").alias("job_id"),
+            pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
+            (pl.col("deletion_time") - start).cast(pl.Float64).alias("duration_s"),
+            pl.col("num_gpu").cast(pl.Int64).alias("num_gpus"),
+            pl.when((pl.col("num_gpu") == 1) & (part > 0) & (part < 1)).then(part).alias("utilisation"),
+            # "V100M16|V100M32" means either, which is more than one type and less than any.
+            pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec).alias("gpu_type"),
+        ))
     if {"job_name", "inst_num", "start_time", "end_time", "plan_gpu"} <= set(frame.columns):
         part = pl.col("plan_gpu").cast(pl.Float64) / 100
         name = (
             pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
-            if "task_name" in frame.columns
-            else pl.col("job_name")
+            if "task_name" in frame.columns else pl.col("job_name")
         )
         spec = (
-            pl.col("gpu_type").cast(pl.String)
-            if "gpu_type" in frame.columns
+            pl.col("gpu_type").cast(pl.String) if "gpu_type" in frame.columns
             else pl.lit(None, dtype=pl.String)
         )
-        return _whole(
-            frame.select(
-                name.alias("job_id"),
-                pl.col("user").cast(pl.String)
-                if "user" in frame.columns
-                else pl.lit(None, dtype=pl.String).alias("user"),
-                pl.col("start_time").cast(pl.Float64).alias("submit_s"),
-                (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
-                (pl.col("inst_num").cast(pl.Float64) * part.ceil())
-                .fill_null(0)
-                .cast(pl.Int64)
-                .alias("num_gpus"),
-                pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
-                pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
-            )
-        )
+        return _whole(frame.select(
+            name.alias("job_id"),
+            pl.col("user").cast(pl.String)
+            if "user" in frame.columns
+            else pl.lit(None, dtype=pl.String).alias("user"),
+            pl.col("start_time").cast(pl.Float64).alias("submit_s"),
+            (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
+            (pl.col("inst_num").cast(pl.Float64) * part.ceil())
+            .fill_null(0)
+            .cast(pl.Int64)
+            .alias("num_gpus"),
+            pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
+            pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
+        ))
     raise UsageError(
         f"this is no Alibaba GPU log: its columns are {', '.join(frame.columns)}; expected name, num_gpu, "
-        "gpu_milli, creation_time, deletion_time (v2023) or "
-        "job_name, inst_num, start_time, end_time, plan_gpu (v2020; its files have no header: pass a frame "
-        "with names)"
+        "gpu_milli, creation_time, deletion_time (v2023) or job_name, inst_num, start_time, end_time, "
+        "plan_gpu (v2020; its files have no header: pass a frame with names)"
     )
 
 
@@ -114,8 +105,7 @@ def sacct(source: Source) -> pl.DataFrame:
     if not resources:
         raise UsageError(
             "sacct's output has neither AllocTRES nor ReqTRES, so nothing tells of GPUs; it has "
-            f"{', '.join(frame.columns)}. "
-            "Add AllocTRES to --format"
+            f"{', '.join(frame.columns)}. Add AllocTRES to --format"
         )
     frame = frame.filter(~pl.col("JobID").str.contains(".", literal=True))
     tres = pl.coalesce([pl.when(pl.col(name) != "").then(pl.col(name)) for name in resources])
@@ -123,8 +113,7 @@ def sacct(source: Source) -> pl.DataFrame:
     plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64)
     typed = (
         tres.str.extract_all(r"gres/gpu:[^=,]+=\d+")
-        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64))
-        .list.sum()
+        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64)).list.sum()
     )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
@@ -135,20 +124,17 @@ def sacct(source: Source) -> pl.DataFrame:
             "--format"
         )
     running = (
-        pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)")
-        if "State" in frame.columns
+        pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns
         else pl.lit(False)
     )
-    return _whole(
-        frame.select(
-            pl.col("JobID").alias("job_id"),
-            pl.col("User").alias("user")
-            if "User" in frame.columns
-            else pl.lit(None, dtype=pl.String).alias("user"),
-            _moment("Submit").alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
-            pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"), kind.alias("gpu_type"),
-        )
-    )
+    return _whole(frame.select(
+        pl.col("JobID").alias("job_id"),
+        pl.col("User").alias("user")
+        if "User" in frame.columns
+        else pl.lit(None, dtype=pl.String).alias("user"),
+        _moment("Submit").alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
+        pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"), kind.alias("gpu_type"),
+    ))
 
 
 def _elapsed(columns: Sequence[str]) -> pl.Expr | None:

@@ -56,11 +56,8 @@ LABELS = {
 }
 SWEPT = ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s")
 UNITS = {
-    "nodes": "nodes",
-    "load_threshold": "utilisation threshold",
-    "max_jobs": "jobs per GPU",
-    "slack": "deadline slack",
-    "sleep_after_s": "sleep after (s)",
+    "nodes": "nodes", "load_threshold": "utilisation threshold", "max_jobs": "jobs per GPU",
+    "slack": "deadline slack", "sleep_after_s": "sleep after (s)",
 }
 
 
@@ -170,8 +167,7 @@ class Scenario:
         if self.sleep_after_s is not None:
             wanted["sleep_after_s"] = None if math.isinf(self.sleep_after_s) else self.sleep_after_s
         given = {
-            key: value
-            for key, value in wanted.items()
+            key: value for key, value in wanted.items()
             if key in takes(name) and (value is not None or key == "sleep_after_s")
         }
         return partial(make, **given) if given else make

@@ -182,7 +182,6 @@ def data_directory() -> Path:
 def _directory(where: Path) -> list[LogSource]:
     files = sorted(where.glob("*")) if where.is_dir() else []
     return [
-        LogSource(path.stem, partial(read, path))
-        for path in files
+        LogSource(path.stem, partial(read, path)) for path in files
         if path.suffix in (".parquet", ".csv", ".txt")
     ]

@@ -85,18 +85,15 @@ def rows(scenario: Scenario, outcomes: Iterable[RunOutcome]) -> list[PolicyRow]:
             if not seeds:
                 continue
             ratios = [
-                row["energy_kwh"] / base[seed]["energy_kwh"]
-                for seed, row in seeds.items()
+                row["energy_kwh"] / base[seed]["energy_kwh"] for seed, row in seeds.items()
                 if seed in base and base[seed]["energy_kwh"]
             ]
             any_row = next(iter(seeds.values()))
             figures = {figure: spread([float(row[figure]) for row in seeds.values()]) for figure in FIGURES}
-            made.append(
-                PolicyRow(
-                    name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures,
-                    spread(ratios) if ratios else None,
-                )
-            )
+            made.append(PolicyRow(
+                name, value, len(seeds), any_row["jobs"], any_row["deadlines"], figures,
+                spread(ratios) if ratios else None,
+            ))
     return made
 
 
@@ -116,12 +113,8 @@ def frame(outcomes: Iterable[RunOutcome]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
-                **each.row,
-                "title": each.row["policy"],
-                "policy": each.task.policy,
-                "seed": each.task.seed,
-                "value": each.task.value,
-                "cpu_s": each.cpu_s,
+                **each.row, "title": each.row["policy"], "policy": each.task.policy, "seed": each.task.seed,
+                "value": each.task.value, "cpu_s": each.cpu_s,
             }
             for each in outcomes
         ],
@@ -238,7 +231,6 @@ def rounded(value: float, digits: int = 3) -> float:
     (12300.0, 0.0)
     """
     return (
-        0.0
-        if value == 0 or not math.isfinite(value)
+        0.0 if value == 0 or not math.isfinite(value)
         else round(value, digits - 1 - math.floor(math.log10(abs(value))))
     )

@@ -37,9 +37,8 @@ from .estimators.signals import SignalGrid, on_grid
 class PeriodDetectorParams:
     """Tuned constants of `find_periods`.
 
-    `sure`, `likely`, `together`, `beats` and `sine` were chosen with the 400 traces of
-    `benchmarks.periods` in view, `dissent` by what came true there (docs/periods.md); the others by
-    hand.
+    `sure`, `likely`, `together`, `beats` and `sine` were chosen with the 400 traces of `benchmarks.periods`
+    in view, `dissent` by what came true there (docs/periods.md); the others by hand.
     """
 
     least_readings: int = 20
@@ -240,8 +239,7 @@ def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) ->
 def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Precise:
     """A period made precise, by the signal that explains the period best; power where they are alike."""
     found = [
-        (precise(view.signal, grid.step_s, period_s), 0.1 * (view.signal.name == "power_w"))
-        for view in views
+        (precise(view.signal, grid.step_s, period_s), 0.1 * (view.signal.name == "power_w")) for view in views
         if view.signal.name in _READ and view.signal.sd > 0 and period_s >= 0.9 * view.signal.shortest_s
     ]
     best = max(found, key=lambda one: one[0].explained + one[1])[0]

@@ -23,8 +23,7 @@ def energy_curve(trace: pl.DataFrame) -> tuple[Array, Array]:
     read = trace.select("time_s", "power_w").drop_nulls().sort("time_s")
     times, power = read["time_s"].to_numpy(), read["power_w"].to_numpy()
     area = (
-        np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(times))])
-        if len(times)
+        np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(times))]) if len(times)
         else np.empty(0)
     )
     ticks, counter = counter_steps(trace)
@@ -50,9 +49,7 @@ def counter_steps(trace: pl.DataFrame) -> tuple[Array, Array]:
     ticked = trace["tick_s"].null_count() < trace.height if "tick_s" in trace.columns else False
     at = "tick_s" if ticked else "time_s"
     known = (
-        trace.select(pl.col(at).alias("at"), "energy_j")
-        .drop_nulls()
-        .sort("at")
+        trace.select(pl.col(at).alias("at"), "energy_j").drop_nulls().sort("at")
         .unique("at", keep="first", maintain_order=True)
     )
     if not ticked:

@@ -51,8 +51,7 @@ class Idle:
             return f"no wait of {_short(self.shortest_s)} or more is seen within an iteration"
         return (
             f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait "
-            f"{_short(self.longest_s)}, "
-            f"{_short(self.at_s)} after its start"
+            f"{_short(self.longest_s)}, {_short(self.at_s)} after its start"
         )
 
 
@@ -148,8 +147,7 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
         GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95))
     )  # a sampler that rests leaves no gaps
     pieces = [
-        piece
-        for piece in np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1)
+        piece for piece in np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1)
         if len(piece) >= SHORT
     ]
     if not pieces or step_s <= 0:
@@ -171,13 +169,10 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     highest = float(amplitude.max(initial=0.0))
     if not highest > 1e-9 * max(1.0, float(np.abs(power).mean())):  # flat
         return empty
-    frame = pl.DataFrame(
-        {
-            "period_s": 1.0 / frequency[known],
-            "frequency_hz": frequency[known],
-            "amplitude": amplitude / highest,
-        }
-    ).sort("period_s")
+    frame = pl.DataFrame({
+        "period_s": 1.0 / frequency[known], "frequency_hz": frequency[known],
+        "amplitude": amplitude / highest,
+    }).sort("period_s")
     return frame if points is None else _peaks(frame, points)
 
 
@@ -272,23 +267,17 @@ def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
 def _edges(spans: pl.DataFrame) -> tuple[Array, Array]:
     """Starts and ends, ascending; spans of no length are left out."""
     ordered = (
-        spans.select("start_s", "end_s")
-        .drop_nulls()
-        .filter(pl.col("end_s") > pl.col("start_s"))
+        spans.select("start_s", "end_s").drop_nulls().filter(pl.col("end_s") > pl.col("start_s"))
         .sort("start_s")
     )
     return ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy()
 
 
 def _folded(number: Array, phase: Array, since_s: Array, power: Array) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "iteration": number.astype(np.int64),
-            "phase": phase,
-            "time_in_iteration_s": since_s,
-            "power_w": power,
-        }
-    )
+    return pl.DataFrame({
+        "iteration": number.astype(np.int64), "phase": phase, "time_in_iteration_s": since_s,
+        "power_w": power,
+    })
 
 
 def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
@@ -299,11 +288,8 @@ def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
     low, high = float(period.min()), float(period.max())  # type: ignore[arg-type]
     place = ((period - low) / max(high - low, 1e-12) * points).floor().clip(0, points - 1).alias("place")
     return (
-        frame.with_columns(place)
-        .sort("amplitude", descending=True)
-        .unique("place", keep="first")
-        .sort("period_s")
-        .drop("place")
+        frame.with_columns(place).sort("amplitude", descending=True).unique("place", keep="first")
+        .sort("period_s").drop("place")
     )
 
 

@@ -33,17 +33,10 @@ from .estimators.alignment import Alignment, align
 
 Array = np.ndarray[Any, Any]
 
-SCHEMA = pl.Schema(
-    {
-        "iteration": pl.Int64,
-        "kind": pl.String,
-        "start_s": pl.Float64,
-        "end_s": pl.Float64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "mean_power_w": pl.Float64,
-    }
-)
+SCHEMA = pl.Schema({
+    "iteration": pl.Int64, "kind": pl.String, "start_s": pl.Float64, "end_s": pl.Float64,
+    "time_s": pl.Float64, "energy_j": pl.Float64, "mean_power_w": pl.Float64,
+})
 SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
 SLIVER_S = 1e-6
 LONG, RARE = (
@@ -127,8 +120,7 @@ def iterations(
     )
     known = (
         known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
-        .unique("time_s", keep="first")
-        .sort("time_s")
+        .unique("time_s", keep="first").sort("time_s")
     )
     if known.height < 2:
         raise UsageError(
@@ -325,8 +317,7 @@ def per_iteration(
     if not single["unknown"].any():
         energy_j, spread_j = _mean(single["energy_j"].to_numpy())
         half_j = (
-            None
-            if spread_j is None and own_error_j is None
+            None if spread_j is None and own_error_j is None
             else math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
         )
     if source == "detected" and periods is not None and periods.iteration is not None:
@@ -376,11 +367,9 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
     )
     costs = []
     for kind, count, time_s, energy_j in kinds.rows():
-        costs.append(
-            _cost(
-                kind, count, time_s, energy_j, None if kind in ("iteration", "other") else _every(frame, kind)
-            )
-        )
+        costs.append(_cost(
+            kind, count, time_s, energy_j, None if kind in ("iteration", "other") else _every(frame, kind)
+        ))
     costs.sort(key=lambda cost: (cost.name != "iteration", cost.name == "other", -cost.time_s))
     if periods is None or not total:
         return tuple(costs)
@@ -395,12 +384,10 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
     if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
         count = int(whole_s / cycle.seconds + 0.1)
         share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
-        costs.append(
-            _cost(
-                "cycle", count, share * whole_s, None if whole_j is None else share * whole_j,
-                share * total / count,
-            )
-        )
+        costs.append(_cost(
+            "cycle", count, share * whole_s, None if whole_j is None else share * whole_j,
+            share * total / count,
+        ))
     return tuple(costs)
 
 
@@ -443,8 +430,7 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
     if part >= 2 and abs(ratio * part - 1) <= SAME:
         return f"{told}: 1/{part} of an iteration of the marks"
     others = [
-        each.name
-        for each in detected.levels
+        each.name for each in detected.levels
         if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME
     ]
     return f"{told}, which the marks contradict" + (f"; its {others[0]} is the iteration" if others else "")

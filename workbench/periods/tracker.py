@@ -45,8 +45,7 @@ class PeriodTrackerParams:
     # training
     hold_share: float = 0.3
     before_s: float = 300.0  # how long the workload before may come back as if nothing had been
-    # a period may drift by so much (logarithm) while it is followed, which the detector sees as one
-    # mean
+    # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
     drift: float = 0.3
     settle_s: float = 0.3  # after a change, sensors average over what was before and governors take a moment
 
@@ -359,11 +358,9 @@ class PeriodTracker:
             self._begin(doubt.since_s + PARAMS.settle_s, before, now_s - doubt.since_s - PARAMS.settle_s)
             self.state = "changed"
             self._note(f"a change at {doubt.since_s:.1f} s: {why}")
-            self._say(
-                Periods(
-                    reason=f"changed: {why}", longer_s=max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
-                )
-            )
+            self._say(Periods(
+                reason=f"changed: {why}", longer_s=max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
+            ))
             return
         if now_s >= locked.look_s:
             locked.look_s = now_s + max(1.0, (SEARCH_PARAMS.growth - 1) * away_s)
@@ -399,8 +396,7 @@ class PeriodTracker:
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
             if (
-                half is not None
-                and same(half.seconds, level.seconds)
+                half is not None and same(half.seconds, level.seconds)
                 and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == ""
             ):
                 self._note(
@@ -418,8 +414,7 @@ class PeriodTracker:
         lock, level = locked.lock, main(locked.found)
         ratio = lock.seconds / locked.anchor_s
         followed = tuple(
-            replace(each, seconds=lock.seconds, phase_s=lock.phase_s)
-            if each is level
+            replace(each, seconds=lock.seconds, phase_s=lock.phase_s) if each is level
             else replace(each, seconds=each.seconds * ratio)
             for each in locked.found.levels
         )
@@ -431,8 +426,7 @@ class PeriodTracker:
             last_s, mean_s = self._aways[-1][0], sum(seconds for _, seconds in self._aways) / len(self._aways)
             notes.append(
                 f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at "
-                f"{last_s:.1f} s, "
-                f"then the same iteration again: evaluations or checkpoints"
+                f"{last_s:.1f} s, then the same iteration again: evaluations or checkpoints"
             )
         self.periods = replace(periods, notes=tuple(notes))
         self.version += 1

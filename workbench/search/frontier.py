@@ -52,8 +52,7 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
             row = int(bad[0])
             raise UsageError(
                 f"row {row} has a {column} of {values[row]:g} {unit}; a run takes a finite {column} above 0 "
-                f"{unit}. "
-                f"Leave out what was not measured ({len(bad)} of {len(values)} rows)"
+                f"{unit}. Leave out what was not measured ({len(bad)} of {len(values)} rows)"
             )
     return points
 
@@ -68,8 +67,7 @@ def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
         at = np.searchsorted(time_s[some][few], time_s, side="right") - 1
         left = np.flatnonzero((at < 0) | (energy_j <= energy_j[some][few][at]))
         return np.asarray(
-            left[on_frontier(time_s[left], energy_j[left])]
-            if len(left) < len(time_s)
+            left[on_frontier(time_s[left], energy_j[left])] if len(left) < len(time_s)
             else _sorted(time_s, energy_j)
         )
     return _sorted(time_s, energy_j)
@@ -161,12 +159,7 @@ def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.n
 def verdict(chance: float) -> str:
     """A probability of lying on the frontier in a word: "surely", "probably", "possibly", "not"."""
     return (
-        "surely"
-        if chance >= SURE
-        else "probably"
-        if chance >= PROBABLE
-        else "possibly"
-        if chance > POSSIBLE
+        "surely" if chance >= SURE else "probably" if chance >= PROBABLE else "possibly" if chance > POSSIBLE
         else "not"
     )
 
@@ -333,8 +326,7 @@ def hull(front: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class HullMix:
-    """Two rows of a hull and the share of the work done at the second: what lies between two
-    configurations.
+    """Two rows of a hull and the share of the work done at the second: what lies between two configurations.
     """
 
     first: int

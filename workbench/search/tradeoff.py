@@ -93,12 +93,10 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     except pl.exceptions.PolarsError:
         pareto.check(frame)
         raise
-    good = numbers.select(
-        pl.all_horizontal(
-            pl.col(name).is_not_null() & pl.col(name).is_finite() & (pl.col(name) > 0)
-            for name in ("time_s", "energy_j")
-        )
-    ).to_series()
+    good = numbers.select(pl.all_horizontal(
+        pl.col(name).is_not_null() & pl.col(name).is_finite() & (pl.col(name) > 0)
+        for name in ("time_s", "energy_j")
+    )).to_series()
     if good.all() or not good.any():
         return numbers.filter(good), ()
     row = int(np.flatnonzero(~good.to_numpy())[0])
@@ -108,8 +106,7 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     words = "no" if value is None else f"{value:g} as its"
     return numbers.filter(good), (
         f"{left} of {len(frame)} observations {'is' if left == 1 else 'are'} left out for want of a finite "
-        "time and energy above 0 "
-        f"(row {row} has {words} {wrong})",
+        f"time and energy above 0 (row {row} has {words} {wrong})",
     )
 
 
@@ -267,8 +264,7 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
         for name in knobs:
             high = free[name].max()
             kept = (
-                free.filter(pl.col(name).is_null())
-                if free[name].is_null().any()
+                free.filter(pl.col(name).is_null()) if free[name].is_null().any()
                 else free.filter(pl.col(name) == high)
             )
             free = free if kept.is_empty() else kept
@@ -483,8 +479,7 @@ def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> lis
     one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
     error_j = (
-        0.0
-        if row == seen.reference
+        0.0 if row == seen.reference
         else Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
     )
     rows = []

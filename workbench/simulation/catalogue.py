@@ -440,18 +440,13 @@ class _Scale:
 # BERT relative to the V100; the dynamic power brings heavy work to 100-110 % of the default limit at the
 # highest clocks (the RTX cards' highest clocks, which no load ever reaches, draw more).
 _SCALES = {
-    "A40": _Scale(1.2, 1.05),
-    "RTX6000": _Scale(0.95, 0.84),
-    "A100": _Scale(2.2, 1.62),
-    "H100": _Scale(4.0, 2.75),
-    "RTX3080TI": _Scale(1.3, 1.85),
-    "RTX4090": _Scale(2.2, 2.1),
+    "A40": _Scale(1.2, 1.05), "RTX6000": _Scale(0.95, 0.84), "A100": _Scale(2.2, 1.62),
+    "H100": _Scale(4.0, 2.75), "RTX3080TI": _Scale(1.3, 1.85), "RTX4090": _Scale(2.2, 2.1),
 }
 
 
 def law(card: Card, workload: Workload) -> Law:
-    """The batch-size law of a workload on a card: fitted where it was traced, scaled from the V100
-    elsewhere.
+    """The batch-size law of a workload on a card: fitted where it was traced, scaled from the V100 elsewhere.
     """
     if fitted := LAWS.get((card.key, workload.key)):
         return fitted

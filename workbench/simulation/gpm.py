@@ -83,9 +83,7 @@ class GpmAnswers:
             return OTHER_VERSION
         first, second = self._samples.get(_number(asked.sample1)), self._samples.get(_number(asked.sample2))
         if (
-            first is None
-            or second is None
-            or first[0] != second[0]
+            first is None or second is None or first[0] != second[0]
             or not 0 <= asked.numMetrics <= len(asked.metrics)
         ):
             return INVALID

@@ -77,8 +77,7 @@ def workloads(card: Card) -> list[tuple[str, Workload]]:
     `TOGETHER` cycles.
     """
     return [
-        (family.name, _workload(card, family, grade, shift=number))
-        for number, family in enumerate(FAMILIES)
+        (family.name, _workload(card, family, grade, shift=number)) for number, family in enumerate(FAMILIES)
         for grade in range(family.grades)
     ]
 
@@ -100,11 +99,9 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
             mix.tensor, mix.fp64, mix.fp32, mix.fp16, _between(family.occupancy, at), mix.host_mib_per_s
         ),
     )
-    phases = [
-        WorkloadPhase(
-            "kernels", "forward", CYCLE_S * (1.0 - gap), load, 1.0, round(min(1.0, 0.15 + load.memory), 3)
-        )
-    ]
+    phases = [WorkloadPhase(
+        "kernels", "forward", CYCLE_S * (1.0 - gap), load, 1.0, round(min(1.0, 0.15 + load.memory), 3)
+    )]
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))
     return Workload(

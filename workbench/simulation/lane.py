@@ -36,8 +36,7 @@ class Lane:
         self.memory_bytes = workload.memory_bytes(batch_size)
         self.title = f"{workload.title} at batch size {batch_size}"
         self._mix = (
-            activity.mix_of(workload.network)
-            if machine.state.card(gpu, "architecture") >= counters.SINCE
+            activity.mix_of(workload.network) if machine.state.card(gpu, "architecture") >= counters.SINCE
             else None
         )
         if not catalogue.fits(self.card, workload, batch_size):
@@ -71,10 +70,9 @@ class Lane:
             )
             raise OutOfMemory(
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and of the "
-                f"{self.card.memory_bytes / 2**30:.0f} GiB of "
-                f"{self.card.name} {max(0, catalogue.usable_bytes(self.card) - used) / 2**30:.1f} GiB are "
-                f"free ({who}); take a smaller "
-                "batch size, or let one end"
+                f"{self.card.memory_bytes / 2**30:.0f} GiB of {self.card.name} "
+                f"{max(0, catalogue.usable_bytes(self.card) - used) / 2**30:.1f} GiB are free ({who}); take "
+                "a smaller batch size, or let one end"
             )
 
     def enter(self) -> None:
@@ -170,13 +168,11 @@ class Lane:
         return end_s
 
     def requeue(self, from_s: float) -> float:
-        """Plan what is left after `from_s` again, under the setting and beside the jobs that are now
-        there.
+        """Plan what is left after `from_s` again, under the setting and beside the jobs that are now there.
         """
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
-            for start_s, end_s, phase in self._queued
-            if end_s > from_s
+            for start_s, end_s, phase in self._queued if end_s > from_s
         ]
         begin_s = max(from_s, self._queued[0][0]) if self._queued else from_s
         with self.machine.state.writing():
@@ -222,17 +218,14 @@ class Lane:
     def _knobs(self, at_s: float) -> dict[str, float | int | None]:
         limit_w, sm_min, sm_max, _, mem_max = self.machine.state.effective(self.gpu, at_s)
         return {
-            "power_limit_w": limit_w,
-            "min_sm_clock_mhz": sm_min or None,
-            "max_sm_clock_mhz": sm_max or None,
+            "power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
             "mem_clock_mhz": mem_max or None,
         }
 
     def plan(
         self, at_s: float, phases: Sequence[WorkloadPhase]
     ) -> tuple[list[Planned], list[tuple[float, float, WorkloadPhase]], float]:
-        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits
-        it.
+        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it.
         """
         plan: list[Planned] = []
         rows: list[tuple[float, float, WorkloadPhase]] = []

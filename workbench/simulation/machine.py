@@ -226,8 +226,7 @@ def simulate(
     cards: str | Sequence[str], *, stepped: bool = False, scale: float = 1.0, latency_s: float = 0.0,
     privileged: bool = True, seed: int | None = None,
 ) -> Machine:
-    """A new simulated machine, in this process and, through the environment, in its children. See
-    `create`.
+    """A new simulated machine, in this process and, through the environment, in its children. See `create`.
     """
     sweep()
     path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -63,8 +63,7 @@ class MachineClock:
         return float(self._state.header("scale"))
 
     def writer(self) -> int:
-        """The pid of another process that is about to change the machine and keeps others from it; 0:
-        none.
+        """The pid of another process that is about to change the machine and keeps others from it; 0: none.
         """
         return self._state.holder()
 
@@ -153,8 +152,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     @staticmethod
     def _on_instance(name: str, gpu: int, *arguments: Any) -> int:
-        """A MIG instance tells that it is one, and of which GPU; power and clocks are the whole GPU's
-        alone.
+        """A MIG instance tells that it is one, and of which GPU; power and clocks are the whole GPU's alone.
         """
         if name == "nvmlDeviceIsMigDeviceHandle":
             arguments[0]._obj.value = 1
@@ -421,8 +419,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlDeviceGetSupportedMemoryClocks(self, gpu: int, count: Any, clocks: Any) -> int:
         return (
-            _fill(count, clocks, self.state.mem_clocks(gpu))
-            if self.state.able(gpu, "clocks")
+            _fill(count, clocks, self.state.mem_clocks(gpu)) if self.state.able(gpu, "clocks")
             else UNSUPPORTED
         )
 
@@ -564,8 +561,7 @@ def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
     elif present is not None:
         raise SimulationError(
             "this process has the real NVML library loaded, and one process has the real GPUs or simulated "
-            "ones, never both; "
-            "restart the kernel and choose the simulated GPUs first"
+            "ones, never both; restart the kernel and choose the simulated GPUs first"
         )
     library = SimulatedLibrary(MachineState(path))
     pynvml.nvmlLib = library
@@ -625,19 +621,9 @@ def _fill(count: Any, array: Any, values: tuple[int, ...]) -> int:
 
 
 _ERRORS = {
-    0: "Success",
-    1: "Uninitialized",
-    2: "Invalid Argument",
-    3: "Not Supported",
-    4: "Insufficient Permissions",
-    6: "Not Found",
-    7: "Insufficient Size",
-    9: "Driver Not Loaded",
-    12: "NVML Shared Library Not Found",
-    15: "GPU is lost",
-    16: "GPU requires reset",
-    18: "Driver/library version mismatch",
-    21: "No data",
-    25: "Argument version mismatch",
+    0: "Success", 1: "Uninitialized", 2: "Invalid Argument", 3: "Not Supported",
+    4: "Insufficient Permissions", 6: "Not Found", 7: "Insufficient Size", 9: "Driver Not Loaded",
+    12: "NVML Shared Library Not Found", 15: "GPU is lost", 16: "GPU requires reset",
+    18: "Driver/library version mismatch", 21: "No data", 25: "Argument version mismatch",
     999: "Unknown Error",
 }

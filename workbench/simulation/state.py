@@ -164,8 +164,7 @@ class Segment(NamedTuple):
 
 
 class MachineState:
-    """The mapped file of one simulated machine. Fields are read and written by name; times are the
-    machine's.
+    """The mapped file of one simulated machine. Fields are read and written by name; times are the machine's.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -382,8 +381,7 @@ class MachineState:
             floor_s = self.now_s() + (0.0 if self.header("stepped") else GUARD_S)
             keep = total
             while (
-                keep > 0
-                and keep > total - RING
+                keep > 0 and keep > total - RING
                 and self._segment(base, keep - 1).start_s >= max(start_s, floor_s)
             ):
                 keep -= 1
@@ -399,8 +397,7 @@ class MachineState:
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
                     energy_j = (
-                        0.0
-                        if last is None
+                        0.0 if last is None
                         else last.energy_before_j + last.power_w * (begin_s - last.start_s)
                     )
                     last = Segment(

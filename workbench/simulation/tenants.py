@@ -119,8 +119,7 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
     if total <= 0.0:
         return max((demand.dynamic_w for demand in demands), default=0.0)
     scale_w = sum(
-        demand.utilisation * demand.dynamic_w / concave(demand.utilisation)
-        for demand in demands
+        demand.utilisation * demand.dynamic_w / concave(demand.utilisation) for demand in demands
         if demand.utilisation > 0
     )
     return concave(total) * scale_w / total
@@ -130,8 +129,7 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
 
 
 def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
-    """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are
-    taken.
+    """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are taken.
     """
     taken = {tenant.slot for tenant in present(state, gpu)}
     free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
@@ -191,12 +189,10 @@ def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant
         if not pid or (pid != os.getpid() and not runs(pid)):
             continue
         queued = _ROW.iter_unpack(state.get(at + _ROWS_AT, count * _ROW.size)) if rows else ()
-        found.append(
-            Tenant(
-                slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s,
-                tuple(map(TimelineStretch._make, queued)),
-            )
-        )
+        found.append(Tenant(
+            slot, pid, token, memory, Demand(u, mean_w, peak_w, resident_w), until_s,
+            tuple(map(TimelineStretch._make, queued)),
+        ))
     return found
 
 
@@ -226,11 +222,9 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
             )
 
         hungriest = max(group, key=lambda row: row.power_w)
-        out.append(
-            hungriest._replace(
-                start_s=group[0].start_s, power_w=mean(1), utilisation=mean(4), memory_utilisation=mean(5)
-            )
-        )
+        out.append(hungriest._replace(
+            start_s=group[0].start_s, power_w=mean(1), utilisation=mean(4), memory_utilisation=mean(5)
+        ))
     return out
 
 
@@ -291,8 +285,7 @@ class _JobMixture:
         total = sum(demand.utilisation for demand in demands)
         self.utilisation, self.total = min(1.0, total), total
         highest_w = (
-            self.dynamic_w * sum(demand.peak_w for demand in demands) / self.alone_w
-            if self.alone_w > 0
+            self.dynamic_w * sum(demand.peak_w for demand in demands) / self.alone_w if self.alone_w > 0
             else 0.0
         )
         self.swing = _swing(self.dynamic_w, highest_w, max(demand.peak_w for demand in demands))

@@ -215,8 +215,7 @@ class TrainingJob:
             # A stepped clock is stepped no further than a change needs to take effect, so that none is
             # noticed too late.
             look_s = (
-                state.card(self.gpus[0], "governor_delay_s")
-                if clock.stepped
+                state.card(self.gpus[0], "governor_delay_s") if clock.stepped
                 else LOOK_S * state.header("scale")
             )
             clock.sleep(min(left_s, max(look_s, 2 * GUARD_S)))
@@ -272,8 +271,7 @@ def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float
             * (len(gaps) if phase.kind == "optimizer" else 1),
         )
         for number, gap in enumerate(gaps)
-        for phase in phases
-        if phase.kind != "optimizer" or number == last
+        for phase in phases if phase.kind != "optimizer" or number == last
     ]
 
 

@@ -4,18 +4,15 @@ keep it or undo it.
 What the paper's pseudo-code leaves open or gets wrong is mended here:
 
 - Algorithm 2 never resets the free memory between subsets, adds memory up over GPUs, and falls through to the
-    memory test after a
-  `break`. Here every GPU is tested by itself, which is what data parallel training needs.
+  memory test after a `break`. Here every GPU is tested by itself, which is what data parallel training needs.
 - Algorithm 2 goes through all subsets of GPUs. The utilisation of a set is a sum, and both its tests are
-    tests of single GPUs, so the
-  best set of a node is its best GPUs: they are sorted, not enumerated. A job stays on one node where it can.
+  tests of single GPUs, so the best set of a node is its best GPUs: they are sorted, not enumerated. A job
+  stays on one node where it can.
 - Algorithm 1 spins for ever when no candidate is left. Here the job waits, and is tried again on every node
-    on which a job ends or a
-  placement becomes final.
+  on which a job ends or a placement becomes final.
 - Whether a provisional placement may be shared is not said: it may not, until it is final.
 - A job whose deadline cannot be met even alone would wait for ever; here it no longer restrains anybody, and
-    neither do residents in that
-  state.
+  neither do residents in that state.
 - A job may be undone and put back to the same neighbours at once; here it remembers from whom it was undone.
 """
 
@@ -160,8 +157,7 @@ class Eaco(BasePolicy):
         return True
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
-        """Of all nodes' best sets, the one of the highest utilisation; None where only empty nodes are
-        left.
+        """Of all nodes' best sets, the one of the highest utilisation; None where only empty nodes are left.
         """
         best: list[Gpu] | None = None
         most = -1
@@ -183,8 +179,7 @@ class Eaco(BasePolicy):
         """
         count, kind = job.num_gpus, node.kind
         if (
-            (job.gpu_type is not None and job.gpu_type != kind.gpu_type)
-            or count > kind.gpus
+            (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or count > kind.gpus
             or job.memory > kind.memory_bytes
         ):
             return None
@@ -194,9 +189,7 @@ class Eaco(BasePolicy):
         for gpu in node.gpus:
             mix = gpu.mix
             if mix.size and not (
-                shared
-                and gpu.note is not None
-                and self._joins(job, mix, joins)
+                shared and gpu.note is not None and self._joins(job, mix, joins)
                 and self._accepts(job, gpu) == 0
             ):
                 spare -= 1
@@ -216,8 +209,7 @@ class Eaco(BasePolicy):
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """Place the job; where it has neighbours, provisionally."""
         residents = (
-            {other: None for gpu in gpus for other in gpu.jobs}
-            if len(gpus) > 1
+            {other: None for gpu in gpus for other in gpu.jobs} if len(gpus) > 1
             else dict.fromkeys(gpus[0].jobs)
         )
         gpus = tuple(gpus)
@@ -321,8 +313,7 @@ class Eaco(BasePolicy):
     def _measured(self, job: Job, excess: float) -> None:
         """An epoch of this job has been seen."""
         mix = (
-            max([gpu.mix for gpu in job.gpus], key=self.history.predict)
-            if len(job.gpus) > 1
+            max([gpu.mix for gpu in job.gpus], key=self.history.predict) if len(job.gpus) > 1
             else job.gpus[0].mix
         )
         if mix.size < 2:
@@ -339,8 +330,7 @@ class Eaco(BasePolicy):
         heapq.heappush(self.waiting.setdefault(key, []), (-job.priority, job.index, job))
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
-        """Try who waits, in order, on the nodes that have changed. What did not fit elsewhere still does
-        not.
+        """Try who waits, in order, on the nodes that have changed. What did not fit elsewhere still does not.
         """
         for node in {gpu.node: None for gpu in gpus}:
             while self._serve(node):

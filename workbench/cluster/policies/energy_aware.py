@@ -4,25 +4,20 @@ emptied by moving what is left on them.
 What it does otherwise than EaCO, each for its own reason:
 
 - **Energy decides, not utilisation.** A placement costs what the node will draw more while its jobs run
-    anyway, plus the whole node for
-  as long as this job would keep it awake alone, plus what the slowdown of everyone there costs. So jobs that
-      end together gather on the
-  same nodes.
+  anyway, plus the whole node for as long as this job would keep it awake alone, plus what the slowdown of
+  everyone there costs. So jobs that end together gather on the same nodes.
 - **A free GPU of an awake node comes first.** It adds the same power to the node as a shared one and slows
-    nobody.
+  nobody.
 - **A GPU is full when its jobs would slow each other too much**, not at a number of jobs. Many small ones
-    fit.
+  fit.
 - **Observation closes nothing.** What was measured after an epoch teaches the history and what is believed of
-    that job alone; a placement
-  is undone only where a deadline that can still be met would break.
+  that job alone; a placement is undone only where a deadline that can still be met would break.
 - **Nodes are emptied.** Now and then the jobs that will hold a node longest are moved to other awake nodes,
-    with checkpoint and restart
-  paid, where that saves energy several times what it costs.
+  with checkpoint and restart paid, where that saves energy several times what it costs.
 - **A busy cluster shares more.** Once no node is left to wake, a slowdown costs less than waiting, so the
-    bound on it is wider.
+  bound on it is wider.
 - **Power limits, where nodes offer them**: a node is put under the limit of least energy for its work, for as
-    long as
-  all deadlines hold under it.
+  long as all deadlines hold under it.
 """
 
 from __future__ import annotations
@@ -160,8 +155,7 @@ class EnergyAwarePolicy(BasePolicy):
         if target is not None:
             self.reserved.difference_update(target)
             if all(
-                gpu.node.state == AWAKE
-                and gpu.node.seats
+                gpu.node.state == AWAKE and gpu.node.seats
                 and gpu.memory + job.memory <= self.memory[gpu.node.kind_index]
                 for gpu in target
             ):
@@ -252,8 +246,7 @@ class EnergyAwarePolicy(BasePolicy):
         count = job.num_gpus
         kind = node.kind
         if (
-            count > kind.gpus
-            or (job.gpu_type is not None and job.gpu_type != kind.gpu_type)
+            count > kind.gpus or (job.gpu_type is not None and job.gpu_type != kind.gpu_type)
             or job.memory > kind.memory_bytes
         ):
             return 0.0, None
@@ -368,8 +361,7 @@ class EnergyAwarePolicy(BasePolicy):
         for node in {gpu.node: None for gpu in gpus}:
             self.active[node.index] = node
             end_s = (
-                now
-                + job.expected_left_s(now) / (job.rate or node.speed)
+                now + job.expected_left_s(now) / (job.rate or node.speed)
                 + (0.0 if node.state == AWAKE else node.kind.wake_s)
             )
             self.ends[node.index] = max(self.ends.get(node.index, 0.0), end_s)
@@ -394,13 +386,10 @@ class EnergyAwarePolicy(BasePolicy):
                 self.ends.pop(node.index, None)
                 self.draining.discard(node.index)
             else:
-                self.ends[node.index] = max(
-                    [
-                        now + each.expected_left_s(now) / (each.rate or node.speed)
-                        for gpu in node.gpus
-                        for each in gpu.jobs
-                    ]
-                )
+                self.ends[node.index] = max([
+                    now + each.expected_left_s(now) / (each.rate or node.speed) for gpu in node.gpus
+                    for each in gpu.jobs
+                ])
                 if self.capped:
                     self._limit(node)
             self._changed(node)
@@ -421,9 +410,7 @@ class EnergyAwarePolicy(BasePolicy):
             # What the slowdown costs is the node's other power for longer, and the price that a slower job
             # has.
             cost = (
-                node.kind.idle_w
-                - node.kind.standby_w
-                + active_w * cap.active
+                node.kind.idle_w - node.kind.standby_w + active_w * cap.active
                 + self.cap_slowdown_w * node.seats * (1 - cap.speed)
             ) / cap.speed
             if cap.speed >= tightest and cost < least:
@@ -544,8 +531,7 @@ class EnergyAwarePolicy(BasePolicy):
                 for (_, _, job), key in heads:
                     whole = not node.seats or job.num_gpus > node.kind.gpus
                     found = (
-                        self.free.find(job)
-                        if whole
+                        self.free.find(job) if whole
                         else self._on_node(job, node, job.expected_left_s(now), now, {})[1]
                     )
                     if found is not None:

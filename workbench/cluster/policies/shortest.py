@@ -140,9 +140,7 @@ class Srtf(Sjf):
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
             if (
-                node in self.claims
-                or node.state != AWAKE
-                or job.num_gpus > node.kind.gpus
+                node in self.claims or node.state != AWAKE or job.num_gpus > node.kind.gpus
                 or job.memory > node.kind.memory_bytes
             ):
                 continue
@@ -151,8 +149,7 @@ class Srtf(Sjf):
             victims: list[Job] = []
             found = node.free
             takeable = [
-                each
-                for each in node.jobs()
+                each for each in node.jobs()
                 if each.state == RUNNING and len(each.stays) == 1 and self.may_take(job, each)
             ]
             for victim in sorted(takeable, key=lambda each: -self.worth(each)):

@@ -145,8 +145,7 @@ def _together(times_s: Array, values: Array, seconds: float) -> int:
             new_s = max(new_s, float(usual_s))
     each = seconds / new_s
     return (
-        1
-        if each >= PARAMS.clear_readings
+        1 if each >= PARAMS.clear_readings
         else min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
     )
 
@@ -361,9 +360,7 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
         index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
         seen = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
         if (
-            parts >= 2
-            and abs(apart / parts - usual) < PARAMS.stretch * usual
-            and len(seen) == parts - 1
+            parts >= 2 and abs(apart / parts - usual) < PARAMS.stretch * usual and len(seen) == parts - 1
             and np.all(seen > 0.15)
         ):
             borders = np.linspace(at, following, parts + 1)

@@ -179,12 +179,10 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     for group in groups:
         rows = np.array(group)
         weight = rows[:, 1] * (0.05 + np.maximum(rows[:, 2], 0.8 * rows[:, 3]))
-        found.append(
-            Candidate(
-                float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum()),
-                float(rows[:, 2].max()), float(rows[:, 3].max()),
-            )
-        )
+        found.append(Candidate(
+            float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum()),
+            float(rows[:, 2].max()), float(rows[:, 3].max()),
+        ))
     found.sort(key=lambda one: -one.votes - one.peak)
     return found[: PARAMS.most]
 

@@ -120,8 +120,7 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
     size = length // thin
     count = len(values) // length
     picked = (
-        np.arange(count)
-        if count <= PARAMS.segments
+        np.arange(count) if count <= PARAMS.segments
         else np.linspace(0, count - 1, PARAMS.segments).astype(int)
     )
     # The last window ends with the trace: what is newest is never left out.

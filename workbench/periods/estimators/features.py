@@ -108,12 +108,10 @@ def _proposals(
         float(len(candidates)), float(clarity.max()), power.signal.sd / max(power.signal.centre, 1e-9),
         *spreads, min(grid.refresh_s / grid.poll_s, 10.0), power.levels[-1].at(grid.refresh_s),
     ]
-    own = np.column_stack(
-        [
-            votes / votes.max(), np.arange(len(candidates)), clarity / max(clarity.max(), 1e-6),
-            [one.peak for one in candidates], np.minimum(periods / shortest, 12.0),
-        ]
-    )
+    own = np.column_stack([
+        votes / votes.max(), np.arange(len(candidates)), clarity / max(clarity.max(), 1e-6),
+        [one.peak for one in candidates], np.minimum(periods / shortest, 12.0),
+    ])
     return np.hstack([own, np.tile(whole, (len(candidates), 1))])
 
 
@@ -184,12 +182,10 @@ def _spectral(view: SignalView, index: int, periods: Array) -> Array:
     total = comb.sum(axis=1)
     running = np.concatenate([[0.0], np.cumsum(density)])
     below = running[np.clip((0.75 / periods / bin_hz).astype(np.int64), 1, len(density))]
-    return np.column_stack(
-        [
-            shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
-            shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9),
-        ]
-    )
+    return np.column_stack([
+        shares, total, comb[:, 0:6:2].sum(axis=1) / np.maximum(total, 1e-9), below,
+        shares[:, 0] / max(3 * float(density.max()), 1e-9), comb[:, 0] / np.maximum(total, 1e-9),
+    ])
 
 
 def _shapes(views: list[SignalView], grid: SignalGrid, period_s: float) -> list[float]:
@@ -247,8 +243,7 @@ def _kin(ratio: Array, heights: Array, own: int) -> list[float]:
     """
     whole = np.round(ratio)
     fits = (
-        (whole >= 2)
-        & (whole <= 40)
+        (whole >= 2) & (whole <= 40)
         & (np.abs(ratio / np.maximum(whole, 1) - 1) < np.minimum(0.03, 0.3 / np.maximum(whole, 1)))
     )
     if not fits.any():

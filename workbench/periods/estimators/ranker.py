@@ -2,9 +2,8 @@
 `features`.
 
 Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals
-(stacking, Wolpert 1992).
-Trained by `python -m tools.fit_period_ranker` on generated jobs only; a table maps scores to shares that came
-true. The file begins with how it was made ("about"), which nothing here reads.
+(stacking, Wolpert 1992). Trained by `python -m tools.fit_period_ranker` on generated jobs only; a table maps
+scores to shares that came true. The file begins with how it was made ("about"), which nothing here reads.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ RIVAL_NAMES = (
 class RankerParams:
     """Tuned constants of how the ranker compares rivals.
 
-    `benchmarks.fit_periods` trains the shipped trees with them; they must be trained again when they
-    change.
+    `benchmarks.fit_periods` trains the shipped trees with them; they must be trained again when they change.
     """
 
     most_ratio: float = 64.0  # of two periods, as the trees see it

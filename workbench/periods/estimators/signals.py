@@ -113,12 +113,10 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         even = (even - centre) * weights
         own = max(refresh_s(time_s, values), poll_s)
         low, high = np.quantile(even[weights > 0], [0.03, 0.97])
-        signals.append(
-            Signal(
-                name, even, weights, PARAMS.refreshes * own, float(np.sqrt((even**2).sum() / weights.sum())),
-                centre, float(low), float(high),
-            )
-        )
+        signals.append(Signal(
+            name, even, weights, PARAMS.refreshes * own, float(np.sqrt((even**2).sum() / weights.sum())),
+            centre, float(low), float(high),
+        ))
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
 

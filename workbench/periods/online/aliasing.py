@@ -36,8 +36,7 @@ PARAMS = AliasingParams()
 
 
 class AliasEvidence(NamedTuple):
-    """`share` is the swing in the counter's differences over that in the readings, about 1 for a true
-    rhythm.
+    """`share` is the swing in the counter's differences over that in the readings, about 1 for a true rhythm.
     """
 
     share: float
@@ -101,8 +100,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     if share is not None and share < PARAMS.doubted:
         return (
             f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which misses "
-            "nothing, "
-            f"shows {100 * share:.0f} % of that swing"
+            f"nothing, shows {100 * share:.0f} % of that swing"
         )
     look_s, refresh_s = intervals(rows)
     if guarded and seen is not None and seen.swing_w < PARAMS.weak * seen.mean_w:
@@ -116,8 +114,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
                 f"what this sensor leaves of an iteration shorter than {refresh_s:.3g} s would look the same"
             )
     if (
-        not guarded
-        or not near_limit(seconds, look_s, refresh_s)
+        not guarded or not near_limit(seconds, look_s, refresh_s)
         or (share is not None and share >= PARAMS.believed)
     ):
         return ""
@@ -125,8 +122,7 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
         return None
     return (
         f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
-        "refreshes, "
-        f"and there is no second witness"
+        "refreshes, and there is no second witness"
     )
 
 

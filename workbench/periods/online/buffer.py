@@ -61,8 +61,7 @@ class Memory:
 
 
 def frame(rows: Array) -> pl.DataFrame:
-    """Rows as a frame for the detector; too many are averaged in groups, for long looks are for long
-    periods.
+    """Rows as a frame for the detector; too many are averaged in groups, for long looks are for long periods.
     """
     import polars as pl
 

@@ -192,8 +192,7 @@ def oddness(lock: PhaseLock, found: Match) -> float:
     least = 0.01 + 0.03 / (1 + lock.stretches)
     level = abs(found.level_w - lock.level_w) / (4.0 * max(lock.level_sd_w, least * abs(lock.level_w)))
     shape = (
-        (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least))
-        if lock.telling
+        (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least)) if lock.telling
         else 0.0
     )
     height = abs(math.log(max(found.height, 1e-3))) / math.log(2.0) if lock.telling else 0.0

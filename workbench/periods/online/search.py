@@ -44,9 +44,7 @@ class PeriodSearchParams:
     least_rows: int = 20
     same: float = 0.05  # of the longer of two periods that are one
     # after so long in vain it is said: where the detector sees no use in waiting, and where it does
-    hopeless_s: tuple[float, float] = (
-        10.0, 60.0,
-    )
+    hopeless_s: tuple[float, float] = (10.0, 60.0)
     obey_s: float = 10.0  # how long to wait for another polling interval
 
 

@@ -24,33 +24,29 @@ import polars as pl
 from ...errors import UsageError
 from ..objective import Objective
 
-RUNS = pl.Schema(
-    {
-        "run": pl.Int64,  # number of the attempt, growing
-        "recurrence": pl.Int64,  # which recurrence it was for; retries share it
-        "batch_size": pl.Int64,
-        "power_limit_w": pl.Float64,  # after profiling; null where the driver decided
-        "state": pl.String,
-        "epochs": pl.Float64,  # epochs done
-        "time_s": pl.Float64,  # without profiling
-        "energy_j": pl.Float64,
-        "profile_time_s": pl.Float64,
-        "profile_energy_j": pl.Float64,
-        "target": pl.Float64,  # the metric to reach; null where there is only one
-        "gpu": pl.String,  # the card's name; null where there is only one
-    }
-)
-PROFILES = pl.Schema(
-    {
-        # the run it was measured in; for a slice the run that came next; null counts as before all runs
-        "run": pl.Int64,
-        "batch_size": pl.Int64,
-        "power_limit_w": pl.Float64,
-        "epoch_time_s": pl.Float64,
-        "power_w": pl.Float64,
-        "gpu": pl.String,
-    }
-)
+RUNS = pl.Schema({
+    "run": pl.Int64,  # number of the attempt, growing
+    "recurrence": pl.Int64,  # which recurrence it was for; retries share it
+    "batch_size": pl.Int64,
+    "power_limit_w": pl.Float64,  # after profiling; null where the driver decided
+    "state": pl.String,
+    "epochs": pl.Float64,  # epochs done
+    "time_s": pl.Float64,  # without profiling
+    "energy_j": pl.Float64,
+    "profile_time_s": pl.Float64,
+    "profile_energy_j": pl.Float64,
+    "target": pl.Float64,  # the metric to reach; null where there is only one
+    "gpu": pl.String,  # the card's name; null where there is only one
+})
+PROFILES = pl.Schema({
+    # the run it was measured in; for a slice the run that came next; null counts as before all runs
+    "run": pl.Int64,
+    "batch_size": pl.Int64,
+    "power_limit_w": pl.Float64,
+    "epoch_time_s": pl.Float64,
+    "power_w": pl.Float64,
+    "gpu": pl.String,
+})
 MILESTONES = pl.Schema({"run": pl.Int64, "level": pl.Float64, "epoch": pl.Float64})
 STATES = ("running", "reached", "stopped", "failed", "crashed")
 
@@ -216,10 +212,7 @@ class Evidence:
     def _refine(self, run: Run) -> None:
         """A whole run tells better what its epochs take than the seconds of a slice did."""
         if (
-            run.power_limit_w is None
-            or run.profile_time_s > 0
-            or run.epochs < 1
-            or run.state == "crashed"
+            run.power_limit_w is None or run.profile_time_s > 0 or run.epochs < 1 or run.state == "crashed"
             or run.time_s <= 0
         ):
             return

@@ -23,8 +23,7 @@ from .policy import Progress, Proposal
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeGradientParams:
-    """Tuned constants of `KnowledgeGradient`, in units of epochs, octaves of batch size and shares of
-    cost.
+    """Tuned constants of `KnowledgeGradient`, in units of epochs, octaves of batch size and shares of cost.
 
     Set by looking at seeds 1000 to 1039 of `benchmarks.recurring` (docs/recurring.md), not scored ones;
     `bins`, `margin` and those of `watch` and `budget` by hand.
@@ -89,8 +88,7 @@ class KnowledgeGradient:
         if not evidence.count.any() or not evidence.in_profile.any():
             fresh = not evidence.runs and not evidence.in_flight.any()
             begin = (
-                self._begin(evidence, objective, rng)
-                if fresh and self.first_below > 0 and not self.safe
+                self._begin(evidence, objective, rng) if fresh and self.first_below > 0 and not self.safe
                 else None
             )
             return begin or self._first(evidence, objective)
@@ -123,8 +121,7 @@ class KnowledgeGradient:
         if arm == incumbent:
             stop = float(space.max_epochs)
         limit = (
-            _best_limit(evidence, arm, objective)
-            if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
+            _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
             else None
         )
         return Proposal(
@@ -217,8 +214,7 @@ class KnowledgeGradient:
         usable = evidence.usable if evidence.usable.any() else np.ones(evidence.arms, dtype=bool)
         arm = int(np.argmin(np.where(usable, np.maximum(failures - 1, 0) * 2 + distance, np.inf)))
         limit = (
-            _best_limit(evidence, arm, objective)
-            if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
+            _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
             else None
         )
         return Proposal(
@@ -295,8 +291,7 @@ class KnowledgeGradient:
             spent = float(objective.cost(evidence.spent_time_s, evidence.spent_energy_j))
         else:
             mine = [
-                (run.time_s, run.energy_j)
-                for run, local in zip(evidence.runs, evidence.local, strict=True)
+                (run.time_s, run.energy_j) for run, local in zip(evidence.runs, evidence.local, strict=True)
                 if local
             ]
             spent = sum(

@@ -19,19 +19,17 @@ from ..objective import Energy, EnergyWithin, Objective, check_measured
 from ..space import SettingSpace
 from .power_profile import Done as Done
 
-PROBES = pl.Schema(
-    {
-        "power_limit_w": pl.Float64,  # null = left to the driver, as in `KNOBS`
-        "sm_clock_mhz": pl.Int64,
-        "mem_clock_mhz": pl.Int64,
-        "iterations": pl.Int64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,  # of all GPUs together
-        "energy_uncertainty_j": pl.Float64,  # 95 % half width
-        "iteration_s": pl.Float64,
-        "iteration_j": pl.Float64,
-    }
-)
+PROBES = pl.Schema({
+    "power_limit_w": pl.Float64,  # null = left to the driver, as in `KNOBS`
+    "sm_clock_mhz": pl.Int64,
+    "mem_clock_mhz": pl.Int64,
+    "iterations": pl.Int64,
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,  # of all GPUs together
+    "energy_uncertainty_j": pl.Float64,  # 95 % half width
+    "iteration_s": pl.Float64,
+    "iteration_j": pl.Float64,
+})
 Z = 1.96
 
 
@@ -87,8 +85,7 @@ class Choice:
 
 
 class Pooled(NamedTuple):
-    """All probes of one setting as one: an iteration's time and energy, and their relative standard
-    errors.
+    """All probes of one setting as one: an iteration's time and energy, and their relative standard errors.
     """
 
     time_s: float
@@ -207,10 +204,8 @@ class Probing:
         """
         reference = self.pooled(self.space.reference_row)
         if (
-            self.max_slowdown is None
-            or reference is None
-            or self.space.row(setting) == self.space.reference_row
-            or not time_s > 0
+            self.max_slowdown is None or reference is None
+            or self.space.row(setting) == self.space.reference_row or not time_s > 0
         ):
             return False
         count = max(iterations, 1)
@@ -332,13 +327,10 @@ class ProbedSearch(Probing):
         here = self.space.reference_row
         if self.pooled(here) is None:
             raise MeasurementError("nothing is known yet; probe the reference first")
-        rows = sorted(
-            {
-                told[0]
-                for told in self._told
-                if told[0] == here or self.space.settings[told[0]] not in self.unreachable
-            }
-        )
+        rows = sorted({
+            told[0] for told in self._told
+            if told[0] == here or self.space.settings[told[0]] not in self.unreachable
+        })
         best = rows[0]
         for row in rows[1:]:
             if self.better(row, best, objective, bound):

@@ -110,8 +110,7 @@ class Feedback(Scripted):
             summed += error
             swings = len(seen) >= 3 and (seen[-1] - seen[-2]) * (seen[-2] - seen[-3]) < 0
             move = (
-                params.gain_p * error
-                + params.gain_i * summed
+                params.gain_p * error + params.gain_i * summed
                 + (params.gain_d * (error - before) if swings else 0.0)
             )
             before = error

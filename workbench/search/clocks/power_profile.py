@@ -32,16 +32,14 @@ from ...errors import MeasurementError, UsageError
 from ..objective import EnergyWithin, Objective, check_measured
 from ..surrogates.power_limit_curve import PowerLimitCurve, fit
 
-SLICES = pl.Schema(
-    {
-        "limit_w": pl.Float64,
-        "iterations": pl.Int64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,  # of all GPUs together
-        "energy_uncertainty_j": pl.Float64,  # 95 % half width
-        "iteration_sd_s": pl.Float64,  # scatter of single iterations; null where they were not timed
-    }
-)
+SLICES = pl.Schema({
+    "limit_w": pl.Float64,
+    "iterations": pl.Int64,
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,  # of all GPUs together
+    "energy_uncertainty_j": pl.Float64,  # 95 % half width
+    "iteration_sd_s": pl.Float64,  # scatter of single iterations; null where they were not timed
+})
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +243,15 @@ class PowerProfile:
         energy and power of all GPUs.
         """
         curve = self.curve
-        return pl.DataFrame(
-            {
-                "limit_w": curve.limits_w,
-                "iteration_s": curve.time_s,
-                "power_w": curve.power_w * self.gpus,
-                "iteration_j": curve.time_s * curve.power_w * self.gpus,
-                "time_sd": np.std(np.log(curve.times_s), axis=0),
-                "power_sd": np.std(np.log(curve.powers_w), axis=0),
-                "measured": [
-                    bool(each) for each in np.isin(np.arange(len(curve.limits_w)), self._measured()[0])
-                ],
-            }
-        )
+        return pl.DataFrame({
+            "limit_w": curve.limits_w,
+            "iteration_s": curve.time_s,
+            "power_w": curve.power_w * self.gpus,
+            "iteration_j": curve.time_s * curve.power_w * self.gpus,
+            "time_sd": np.std(np.log(curve.times_s), axis=0),
+            "power_sd": np.std(np.log(curve.powers_w), axis=0),
+            "measured": [bool(each) for each in np.isin(np.arange(len(curve.limits_w)), self._measured()[0])],
+        })
 
     def optimum(self, objective: Objective | None = None) -> Optimum:
         """The limit that costs least by any objective; of equals the higher one."""
@@ -285,8 +279,7 @@ class PowerProfile:
         last = self._column(self._rows[-1][0])
         spent = self.time_s > self.budget_s
         if (
-            not spent
-            and self._error_at(last) > params.error_slack * self.error
+            not spent and self._error_at(last) > params.error_slack * self.error
             and self._count(last) < params.again
         ):
             return self._slice(
@@ -366,11 +359,8 @@ class PowerProfile:
         if lower and min(self.limits_w[lower]) < self.limits_w[self._measured()[0]].min():
             least = float(np.min(costs[lower]) / costs[best] - 1)
             more = (
-                f"at least {least:.1%} more"
-                if math.isfinite(least) and least > 0.001
-                else "no less"
-                if math.isfinite(least)
-                else "too much time"
+                f"at least {least:.1%} more" if math.isfinite(least) and least > 0.001 else "no less"
+                if math.isfinite(least) else "too much time"
             )
             return f"lower limits cannot win: they would cost {more} than {best_w:g} W"
         return f"no other limit is expected to save {self.worth:.1%} against {best_w:g} W"
@@ -413,8 +403,7 @@ class PowerProfile:
         return sum(row[0] == self.limits_w[column] for row in self._rows)
 
     def _scatter(self) -> tuple[float, float]:
-        """Iterations that were timed, and their relative scatter with what is assumed before there are
-        any.
+        """Iterations that were timed, and their relative scatter with what is assumed before there are any.
         """
         count = self.params.scatter_iterations
         squares = count * self._prior_scatter**2
@@ -445,12 +434,9 @@ class PowerProfile:
         pooled = [self._pooled(int(column)) for column in columns]
         time_s = np.array([seconds / iterations for iterations, seconds, _, _ in pooled])
         power_w = np.array([energy_j / seconds for _, seconds, energy_j, _ in pooled])
-        errors = np.array(
-            [
-                (scatter / math.sqrt(n), uncertainty_j / energy_j / Z)
-                for n, _, energy_j, uncertainty_j in pooled
-            ]
-        )
+        errors = np.array([
+            (scatter / math.sqrt(n), uncertainty_j / energy_j / Z) for n, _, energy_j, uncertainty_j in pooled
+        ])
         return columns, time_s, power_w, np.maximum(errors, 1e-4)
 
     def _scaled(self, objective: Objective) -> Objective:
@@ -470,12 +456,10 @@ class PowerProfile:
         if isinstance(
             objective, EnergyWithin
         ):  # a bound is kept where it is kept in half of what may be true
-            drawn = np.asarray(
-                objective.cost(
-                    curve.times_s / curve.times_s.min(axis=1, keepdims=True) * objective.reference_time_s,
-                    curve.times_s * curve.powers_w * self.gpus,
-                )
-            )
+            drawn = np.asarray(objective.cost(
+                curve.times_s / curve.times_s.min(axis=1, keepdims=True) * objective.reference_time_s,
+                curve.times_s * curve.powers_w * self.gpus,
+            ))
             out |= np.isinf(drawn).mean(axis=0) > 0.5
         return np.where(out, np.inf, costs), np.where(out[None, :], np.inf, drawn)
 

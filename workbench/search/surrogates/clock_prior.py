@@ -43,8 +43,7 @@ class ClockPriorParams:
     """
 
     sets: int = 1024
-    # at which the equations are evaluated; between them log time and log power are straight in log
-    # clock
+    # at which the equations are evaluated; between them log time and log power are straight in log clock
     grid_clocks: int = 40
     boosted: float = 0.5  # of cards and jobs never reach the highest clock on the list
     boost_depth: float = 0.12  # by how much at most, roughly

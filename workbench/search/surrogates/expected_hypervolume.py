@@ -31,9 +31,7 @@ class FrontierSearchParams:
     worlds: int = 3000  # sets of numbers of the physics
     draws: int = 96  # of worlds with their deviations
     # of log time and log power from the physics, smooth over the space; equally likely
-    deviation_sds: tuple[float, float, float] = (
-        0.008, 0.02, 0.05,
-    )
+    deviation_sds: tuple[float, float, float] = (0.008, 0.02, 0.05)
     # logarithmic distance along each axis over which a deviation is alike
     reach: tuple[float, ...] = (0.7, 0.25, 0.25, 0.25)
     rough_sd: float = 0.006  # of what is not smooth
@@ -120,8 +118,7 @@ class FrontierSearch:
         self._begun.append(row)
 
     def cannot(self, row: int, reason: str) -> None:
-        """A configuration that cannot be measured (out of memory, not settable); it is left out from now
-        on.
+        """A configuration that cannot be measured (out of memory, not settable); it is left out from now on.
         """
         self._barred[row] = reason
         self._begun = [each for each in self._begun if each != row]
@@ -200,21 +197,17 @@ class FrontierSearch:
         """
         # A world's unit is free: a constant that all configurations share, of any size.
         inside = (
-            size**2 * self._kernel[np.ix_(rows, rows)]
-            + self._noise * np.eye(len(rows))
+            size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
             + PARAMS.unit_variance
         )
         cross = size**2 * self._kernel[:, rows] + PARAMS.unit_variance
         smooth = size * (rng.standard_normal(worlds.shape) @ self._cholesky.T)
         imagined = (
-            worlds[:, rows]
-            + smooth[:, rows]
+            worlds[:, rows] + smooth[:, rows]
             + math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
         )
         out = (
-            worlds
-            + smooth
-            + PARAMS.rough_sd * rng.standard_normal(worlds.shape)
+            worlds + smooth + PARAMS.rough_sd * rng.standard_normal(worlds.shape)
             + (seen - imagined) @ np.linalg.solve(inside, cross.T)
         )
         out[:, rows] = seen

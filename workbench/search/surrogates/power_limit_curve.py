@@ -27,13 +27,11 @@ CLOCKS = np.linspace(0.1, 1.0, 181)
 # Prior mean, standard deviation, lowest, highest: log of the time of an iteration at the highest clock,
 # compute share, gap's share of the time, log dynamic power, difference of the halves, static power, knee,
 # voltage at the knee, gap power.
-PRIOR = np.array(
-    [
-        (0.0, 5.0, -30.0, 30.0), (0.7, 0.35, 0.0, 1.2), (0.1, 0.15, 0.0, 0.97), (-0.3, 0.5, -3.0, 1.0),
-        (0.1, 0.1, 0.0, 0.6), (0.18, 0.08, 0.02, 0.5), (0.70, 0.12, 0.3, 0.95), (0.78, 0.10, 0.4, 1.0),
-        (0.20, 0.08, 0.02, 0.6),
-    ]
-)
+PRIOR = np.array([
+    (0.0, 5.0, -30.0, 30.0), (0.7, 0.35, 0.0, 1.2), (0.1, 0.15, 0.0, 0.97), (-0.3, 0.5, -3.0, 1.0),
+    (0.1, 0.1, 0.0, 0.6), (0.18, 0.08, 0.02, 0.5), (0.70, 0.12, 0.3, 0.95), (0.78, 0.10, 0.4, 1.0),
+    (0.20, 0.08, 0.02, 0.6),
+])
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,7 @@ FEATURE_SETS = {
 
 @dataclass(frozen=True, slots=True)
 class PredictionParams:
-    """Tuned constants of `Prediction`; set by hand, `benchmarks.clocks --only predictor` scores
-    predictions.
+    """Tuned constants of `Prediction`; set by hand, `benchmarks.clocks --only predictor` scores predictions.
     """
 
     own_share: float = 0.1  # part of the errors' covariance that is each setting's own
@@ -251,12 +250,10 @@ class ClockModel:
         count = len(nodes)
         cover = self.card.residuals * np.sqrt(self.card.alike(row))[:, None]
         variance = np.sum(cover**2, axis=0)
-        factor = np.hstack(
-            [
-                np.sqrt(1 - PARAMS.own_share) * cover.T,
-                np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2)),
-            ]
-        )
+        factor = np.hstack([
+            np.sqrt(1 - PARAMS.own_share) * cover.T,
+            np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2)),
+        ])
         weights, told = surface.weights(
             nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=drawn_w,
             log_power=mean[count:],
@@ -281,9 +278,7 @@ class ClockModel:
     def _row(self, features: Mapping[str, float], power_w: float | None) -> tuple[Array, float | None]:
         for name, value in features.items():
             if (
-                name in self.features
-                and value is not None
-                and not np.isnan(value)
+                name in self.features and value is not None and not np.isnan(value)
                 and (np.isinf(value) or value < 0)
             ):
                 raise UsageError(f"the feature {name} cannot be {value:g}; leave out what is not known")

@@ -39,9 +39,7 @@ class ResponseSurfaceParams:
     # over which part of ln SM clock, ln memory clock, ln limit a deviation is alike
     reach: tuple[float, float, float] = (0.35, 0.6, 0.35)
     # with the log of what is believed of each beforehand
-    deviation_scales: tuple[tuple[float, float], ...] = (
-        (0.5, -0.7), (1.0, 0.0), (2.0, -0.7), (4.0, -2.0),
-    )
+    deviation_scales: tuple[tuple[float, float], ...] = ((0.5, -0.7), (1.0, 0.0), (2.0, -0.7), (4.0, -2.0))
     soft_probes: int = 10  # settings at which a prediction is taken as a soft probe
     soft_reach: float = 0.7  # over which part of a ln clock its errors are alike
     free_sd: float = 3.0  # of the log of the unknown time and energy at the reference
@@ -178,15 +176,13 @@ def _condition(
             target[start + hard : start + count] = soft.values[:, which]
     said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
     inner = kernel[np.ix_(at, at)]
-    unit = np.block(
+    unit = np.block([
+        [PARAMS.deviation_time_sd**2 * inner] * 2,
         [
-            [PARAMS.deviation_time_sd**2 * inner] * 2,
-            [
-                PARAMS.deviation_time_sd**2 * inner,
-                (PARAMS.deviation_time_sd**2 + PARAMS.deviation_power_sd**2) * inner,
-            ],
-        ]
-    )
+            PARAMS.deviation_time_sd**2 * inner,
+            (PARAMS.deviation_time_sd**2 + PARAMS.deviation_power_sd**2) * inner,
+        ],
+    ])
     scale, likelihood = 1.0, np.zeros(len(times))
     if count:
         best = -np.inf

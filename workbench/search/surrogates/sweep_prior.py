@@ -112,8 +112,7 @@ def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Ar
 
 @dataclass(frozen=True)
 class _Worlds:
-    """The numbers of many worlds, each shape (worlds, 1); powers relative to the highest limit or the
-    like.
+    """The numbers of many worlds, each shape (worlds, 1); powers relative to the highest limit or the like.
     """
 
     compute: Array

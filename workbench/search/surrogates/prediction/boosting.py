@@ -23,11 +23,7 @@ PIPE = "pipe_active"  # the busiest of these
 SETTING = ("sm_clock", "memory_clock", "limit")  # relative to the reference
 LEAN = ("dram_active", "memory_utilisation", "gpu_utilisation", "power_share")
 SIGNS = {
-    "dram_active": -1,
-    "memory_utilisation": -1,
-    "power_share": 1,
-    PIPE: 1,
-    **dict.fromkeys(PIPES, 1),
+    "dram_active": -1, "memory_utilisation": -1, "power_share": 1, PIPE: 1, **dict.fromkeys(PIPES, 1),
 }  # of time at a lower SM clock
 MEANS = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 20,

@@ -58,8 +58,7 @@ class Means:
         span = np.maximum(self.high - self.low, 1e-6)
         beyond = np.maximum(np.maximum(columns - self.high, self.low - columns), 0) / span
         farthest = (
-            np.nanmax(np.where(np.isfinite(beyond), beyond, 0.0), axis=1)
-            if columns.shape[1]
+            np.nanmax(np.where(np.isfinite(beyond), beyond, 0.0), axis=1) if columns.shape[1]
             else np.zeros(len(features))
         )
         return np.asarray(TREES * np.clip(1 - farthest / FADE, 0, 1))
@@ -179,12 +178,10 @@ def fit(curves: Curves) -> FittedCard:
     lean, residuals = True, left_over(True)
     if boosting.inputs(curves.names, True) != boosting.inputs(curves.names, False):
         fuller = left_over(False)
-        better = np.array(
-            [
-                np.nanmean(np.abs(residuals[folds == out])) - np.nanmean(np.abs(fuller[folds == out]))
-                for out in outs
-            ]
-        )
+        better = np.array([
+            np.nanmean(np.abs(residuals[folds == out])) - np.nanmean(np.abs(fuller[folds == out]))
+            for out in outs
+        ])
         # More inputs must be better by more than chance between groups.
         if better.mean() > better.std() / np.sqrt(len(outs)):
             lean, residuals = False, fuller
@@ -216,8 +213,7 @@ def filled(residuals: Array) -> Array:
         for row in np.flatnonzero(~known.all(axis=1)):
             at = known[row]
             full[row, ~at] = (
-                cover[np.ix_(~at, at)] @ np.linalg.solve(cover[np.ix_(at, at)], full[row, at])
-                if at.any()
+                cover[np.ix_(~at, at)] @ np.linalg.solve(cover[np.ix_(at, at)], full[row, at]) if at.any()
                 else 0.0
             )
     return full

@@ -70,8 +70,7 @@ def next_probe(
     if not candidates:
         rest = [row for row in range(n) if row != reference and row not in leave_out]
         return (
-            min(rest, key=lambda row: float((belief.mean[row] - log_bound) / (sd[row] + NUGGET)))
-            if rest
+            min(rest, key=lambda row: float((belief.mean[row] - log_bound) / (sd[row] + NUGGET))) if rest
             else reference
         )
     costs = []

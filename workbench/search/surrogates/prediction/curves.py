@@ -107,16 +107,14 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
         *(pl.col(name).mean() for name in numbers),
     )
     lost = [
-        each
-        for each in rows["workload"].unique(maintain_order=True).to_list()
+        each for each in rows["workload"].unique(maintain_order=True).to_list()
         if each not in set(base["workload"].to_list())
     ]
     dropped = tuple(f"{each}: not measured at the reference" for each in lost)
     if base.height < LEAST_WORKLOADS:
         raise UsageError(
             f"a model needs {LEAST_WORKLOADS} workloads measured at the reference and below, this training "
-            f"set has {base.height}; "
-            "`workbench profile-gpu` collects one"
+            f"set has {base.height}; `workbench profile-gpu` collects one"
         )
     others = rows.filter(~pl.col("_reference")).join(
         base.select("workload", top_s="iteration_s", top_w="power_w"), on="workload"
@@ -176,8 +174,7 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
         one = bad.row(0, named=True)
         raise UsageError(
             f"{bad.height} of {rows.height} rows have no time or power above zero (first: {one['workload']}, "
-            f"{one['iteration_s']} s, "
-            f"{one['power_w']} W); leave them out"
+            f"{one['iteration_s']} s, {one['power_w']} W); leave them out"
         )
     # A limit as high as any changes nothing: it is the default, told in another way.
     highest = pl.col("power_limit_w").max()
@@ -228,8 +225,7 @@ def _by_cap(rows: pl.DataFrame, order: dict[str, int]) -> Columns:
     caps = np.array(CAPS if rows.height else ())
     times, powers = np.full((len(order), len(caps)), np.nan), np.full((len(order), len(caps)), np.nan)
     shares = (
-        rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w"))
-        .group_by("workload", "c")
+        rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w")).group_by("workload", "c")
         .agg(pl.col("lt", "lp").mean())
     )
     for (workload,), mine in shares.filter(pl.col("c") < 1).sort("c").group_by("workload"):

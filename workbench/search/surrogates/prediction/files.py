@@ -64,8 +64,7 @@ def restored(tables: dict[str, Any]) -> FittedCard:
     residuals = np.array(tables["residuals"], float)
     seen = np.array([[np.nan if each is None else each for each in row] for row in tables["seen"]], float)
     fit = (
-        len(x) == len(mu) == len(cap)
-        and residuals.shape == (len(seen), 2 * len(x))
+        len(x) == len(mu) == len(cap) and residuals.shape == (len(seen), 2 * len(x))
         and seen.shape[1:] == (len(trees[0].inputs),)
     )
     if not fit or not np.isfinite(residuals).all():
@@ -138,8 +137,7 @@ def _try_out(card: FittedCard) -> None:
     settings = np.concatenate([nodes.x, nodes.mu, nodes.cap])
     tops = [each for each in (nodes.max_sm_clock_mhz, nodes.max_mem_clock_mhz) if each is not None]
     if (
-        not len(nodes)
-        or not np.all((settings > 0) & (settings <= 2))
+        not len(nodes) or not np.all((settings > 0) & (settings <= 2))
         or not all(0 < each < np.inf for each in tops)
     ):
         raise ValueError("its settings cannot be")
