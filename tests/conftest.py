@@ -21,6 +21,7 @@ os.environ["POLARS_MAX_THREADS"] = "2"
 import pynvml
 import pytest
 
+from benchmarks.fixtures.bulk import replace_ring
 from workbench.device import nvml
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine
@@ -97,7 +98,7 @@ def stepped(simulated: Callable[..., Machine]) -> Machine:
     }
     for name, value in on_paper.items():
         machine.state.set_card(0, name, value)
-    machine.state.replace_ring(0, SEGMENT.pack(-3600.0, 26.0, 0.0, 135, 877, 0.0, 0.0, 1), 1)
+    replace_ring(machine.state, 0, SEGMENT.pack(-3600.0, 26.0, 0.0, 135, 877, 0.0, 0.0, 1), 1)
     return machine
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.fixtures.bulk import plans
 from workbench.device.discovery import open_device
 from workbench.simulation import activity, counters
 from workbench.simulation.catalogue import CARDS
@@ -61,7 +62,7 @@ def test_an_iterations_counters_are_the_means_of_its_phases(simulated: Callable[
     first = device.counters()
     start_s = machine.clock()
     job = TrainingJob("imagenet", iterations=20, machine=machine, evaluate=False)
-    (plan,), _ = job.plans(start_s)
+    (plan,), _ = plans(job, start_s)
     job.run()
     found = device.counted(first, device.counters())
     _, expected = counters.mean(
@@ -76,5 +77,5 @@ def test_an_iterations_counters_are_the_means_of_its_phases(simulated: Callable[
 def test_older_cards_carry_no_counters(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100", stepped=True)
     job = TrainingJob("imagenet", iterations=1, machine=machine, evaluate=False)
-    (plan,), _ = job.plans(machine.clock())
+    (plan,), _ = plans(job, machine.clock())
     assert [row[-1] for row in plan if row[-1] > counters.REASONS] == []

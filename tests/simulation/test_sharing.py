@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fixtures.bulk import total_segments
 from benchmarks.fixtures.together import together
 from workbench.device import nvml
 from workbench.errors import SimulationError, UsageError
@@ -400,7 +401,7 @@ def test_a_job_of_another_process_slows_this_one_and_no_longer_when_it_is_killed
     alone_s = took_s(1.5)
     other = training_process()
     beside_s = took_s(1.5)
-    assert machine.state.total_segments(0) < RING
+    assert total_segments(machine.state, 0) < RING
     other.send_signal(signal.SIGKILL)
     other.wait()
     again_s = took_s(1.5)

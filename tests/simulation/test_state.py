@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fixtures.bulk import replace_ring, total_segments
 from workbench._processes import runs
 from workbench.errors import SimulationError
 from workbench.simulation import sensors
@@ -131,7 +132,7 @@ def test_the_ring_forgets_the_oldest_and_keeps_energy_exact(stepped: Machine) ->
     state, number = stepped.state, RING + 1000
     state.publish(0, 0.0, [(0.5, 100.0 + k % 2 * 100, *BUSY) for k in range(number)], REST)
     end_s = number / 2
-    assert state.total_segments(0) == number + 2  # the hour before, the plan, the rest after
+    assert total_segments(state, 0) == number + 2  # the hour before, the plan, the rest after
     assert state.true_energy_j(0, end_s) - HOUR_J == end_s * 150
     assert state.true_energy_j(0, end_s - 1.0) - HOUR_J == (end_s - 1) * 150
     oldest_s = (number + 1 - RING) / 2
@@ -142,8 +143,8 @@ def test_the_ring_forgets_the_oldest_and_keeps_energy_exact(stepped: Machine) ->
 def test_a_bulk_write_across_the_rings_end_reads_back(stepped: Machine) -> None:
     state, total = stepped.state, RING + 500
     rows = [SEGMENT.pack(k, 100.0, 100.0 * k, *BUSY) for k in range(total - 1000, total)]
-    state.replace_ring(0, b"".join(rows), total)
-    assert state.total_segments(0) == total
+    replace_ring(state, 0, b"".join(rows), total)
+    assert total_segments(state, 0) == total
     assert [state.segment_at(0, t + 0.5).start_s for t in (total - 1000, RING - 1, RING, total - 1)] == [
         total - 1000, RING - 1, RING, total - 1]
     assert state.true_energy_j(0, total - 0.5) == 100.0 * (total - 0.5)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fixtures.bulk import plans
 from workbench.errors import SimulationError, UsageError
 from workbench.simulation import catalogue, training
 from workbench.simulation.catalogue import WorkloadPhase
@@ -334,7 +335,7 @@ def test_accumulated_gradients_cost_what_the_whole_batch_costs(stepped: Machine)
         [one_s] * 3, rel=1e-9
     )
     assert job.iterations_per_epoch == 1_281_167 // (3 * 256)
-    (plan,), _ = job.plans(stepped.clock())
+    (plan,), _ = plans(job, stepped.clock())
     assert sum(row[1] * row[0] for row in plan) == pytest.approx(3 * energy_j(card, 250.0))
     assert len(plan) == 3 * 3 + 1  # forward, backward, wait; one optimizer
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fixtures.bulk import plans
 from workbench.device import dcgm
 from workbench.device.discovery import open_device
 from workbench.errors import GpuLost, MeasurementError, UsageError
@@ -116,7 +117,7 @@ def test_counters_power_and_clocks_are_those_of_the_iterations_that_ran(
     found = watched(machine, recorded=recorded)
     assert found.source == "gpm"
     job = TrainingJob("imagenet", machine=machine)
-    (plan,), _ = job.plans(machine.clock())
+    (plan,), _ = plans(job, machine.clock())
     whole_s = sum(row[0] for row in plan)
     busy, expected = counters.mean([(row[0], row[4], row[6]) for row in plan], whole_s)
     for name in ("sm_active", "sm_occupancy", "tensor_active", "fp32_active", "dram_active"):

@@ -9,8 +9,7 @@
     placement, capacity_index,   indices by which policies find nodes and GPUs
     ranking
     summary                      a run in numbers
-    joblogs, sources, limits     a log by its columns, trimmed and cut into weeks; logs to choose from; a
-                                 V100's power limits
+    joblogs, sources             a log by its columns, trimmed and cut into weeks; logs to choose from
     scenario, runs, comparison   what is run; many runs with progress and an end; a choice and its runs
     views, recording, drill      runs as columns to be shown; a run that can be looked into; one job or node
 

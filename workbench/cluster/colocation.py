@@ -9,8 +9,9 @@ utilisations tells the speed of an unseen model hardly better than a constant do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from .power import UNIT
@@ -51,6 +52,18 @@ PUBLISHED: dict[tuple[str, ...], float] = {
 }
 
 
+def excess_of_pairs(count: int, pair: Callable[[int, int], float | None]) -> float | None:
+    """Mean excess of `count` jobs, each slowed by all others as in their pairs; None where one is unknown."""
+    times = [1.0] * count
+    for i, j in combinations(range(count), 2):
+        excess = pair(i, j)
+        if excess is None:
+            return None
+        times[i] *= 1 + excess
+        times[j] *= 1 + excess
+    return sum(times) / len(times) - 1
+
+
 class Colocation:
     """Excess of a set of models: the set as measured, else the product of its pairs as measured, else
     `prior`.
@@ -71,21 +84,11 @@ class Colocation:
         names = tuple(sorted(member.model for member in members))
         if names in self.measured:
             return self.measured[names]
-        pairs = self._pairs(names) if len(names) > 2 else None
-        if pairs is not None:
-            return pairs
+        if len(names) > 2:
+            pairs = excess_of_pairs(len(names), lambda i, j: self.measured.get((names[i], names[j])))
+            if pairs is not None:
+                return pairs
         return self.slope / SLOPE * prior(len(members), sum(member.load for member in members))
-
-    def _pairs(self, names: tuple[str, ...]) -> float | None:
-        """Each member is slowed by every other as in their pair; None where a pair was never measured."""
-        times = [1.0] * len(names)
-        for i, j in combinations(range(len(names)), 2):
-            pair = self.measured.get((names[i], names[j]))
-            if pair is None:
-                return None
-            times[i] *= 1 + pair
-            times[j] *= 1 + pair
-        return sum(times) / len(times) - 1
 
 
 class Mix:
@@ -141,18 +144,14 @@ class Mixes:
         mix = self._known.get(key)
         if mix is None:
             if len(self._known) >= self.LIMIT:
-                self._forget()
+                for known in self._known.values():
+                    known.add.clear()
+                    known.drop.clear()
+                self._known = {(): self.empty}
             members = [self.profiles[number] for number in key]
-            mix = self._known[key] = Mix(
-                key, sum(member.load for member in members), self.colocation.excess(members)
-            )
+            load = sum(member.load for member in members)
+            mix = self._known[key] = Mix(key, load, self.colocation.excess(members))
         return mix
-
-    def _forget(self) -> None:
-        for mix in self._known.values():
-            mix.add.clear()
-            mix.drop.clear()
-        self._known = {(): self.empty}
 
 
 class History:
@@ -181,9 +180,9 @@ class History:
         if guess is None:
             if len(self._guess) >= Mixes.LIMIT:
                 self._guess.clear()
-            guess = self._guess[mix.key] = self._pairs(mix) or self._start.excess(
-                [self._profiles[number] for number in mix.key]
-            )
+            pairs = excess_of_pairs(mix.size, partial(self._pair, mix.key)) if mix.size > 2 else None
+            members = [self._profiles[number] for number in mix.key]
+            guess = self._guess[mix.key] = pairs or self._start.excess(members)
         return guess
 
     def learn(self, mix: Mix, excess: float) -> None:
@@ -198,19 +197,6 @@ class History:
         if mix.size == 2:
             self._guess.clear()
 
-    def count(self, mix: Mix) -> int:
-        """How many measurements there are of this very set."""
-        known = self._sums.get(mix.key)
-        return int(known[0]) - 1 if known else 0
-
-    def _pairs(self, mix: Mix) -> float | None:
-        if mix.size < 3:
-            return None
-        times = [1.0] * mix.size
-        for i, j in combinations(range(mix.size), 2):
-            known = self._sums.get((mix.key[i], mix.key[j]))
-            if known is None:
-                return None
-            times[i] *= 1 + known[1] / known[0]
-            times[j] *= 1 + known[1] / known[0]
-        return sum(times) / len(times) - 1
+    def _pair(self, key: tuple[int, ...], i: int, j: int) -> float | None:
+        known = self._sums.get((key[i], key[j]))
+        return None if known is None else known[1] / known[0]

@@ -1,7 +1,7 @@
 """One job or one node of a run that was recorded: where it was and with whom, how fast it went, what it drew.
 
-All of it is worked out from who was where and when, and when nodes slept (`watched.Record`): the integrals of
-what is told here are the figures of the run, which the tests hold.
+All of it is worked out from who was where and when, and when nodes slept (`recording.RunRecord`): the
+integrals of what is told here are the figures of the run, which the tests hold.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFram
     """
     kind = node_kind(record, node)
     there = residents(record, node)
-    loads = _loads(log, there["job_id"])
+    profiles = _profiles(log, there["job_id"])
     changes: dict[float, list[tuple[int, str, int]]] = {}
     for job_id, gpu, from_s, to_s in there.select("job_id", "gpu", "from_s", "to_s").iter_rows():
         changes.setdefault(from_s, []).append((gpu, job_id, 1))
@@ -77,19 +77,15 @@ def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFram
     for from_s, to_s in pairwise(times):
         for gpu, job_id, by in changes.get(from_s, ()):
             if by > 0:
-                on[gpu].append(loads[job_id])
+                on[gpu].append(profiles[job_id].load)
             else:
-                on[gpu].remove(loads[job_id])
+                on[gpu].remove(profiles[job_id].load)
         state, cap = states.at(from_s)
         used = sum(min(sum(gpu), UNIT) for gpu in on) / (UNIT * kind.gpus)
         limit_w = None if cap is None else cap.power_limit_w
-        power_w = (
-            kind.power_w(used, cap) if state == "awake" else kind.standby_w if state == "standby"
-            else kind.idle_w
-        )
-        made.append(
-            (from_s, to_s, state, sum(map(len, on)), used if state == "awake" else None, limit_w, power_w)
-        )
+        seats, awake = sum(map(len, on)), state == "awake"
+        power_w = kind.power_w(used, cap) if awake else kind.standby_w if state == "standby" else kind.idle_w
+        made.append((from_s, to_s, state, seats, used if awake else None, limit_w, power_w))
     return _joined(pl.DataFrame(made, orient="row", schema=NODE_SCHEMA))
 
 
@@ -139,23 +135,13 @@ def job_history(
         gpus = list(stay.select("node", "gpu").iter_rows())
         company = {gpu: _company(all_there, gpu, job_id, from_s, to_s) for gpu in gpus}
         here = sorted({node for node, _ in gpus})
-        times = {from_s, to_s}
-        for others in company.values():
-            times |= {
-                moment for _, begin_s, end_s in others for moment in (begin_s, end_s)
-                if from_s < moment < to_s
-            }
-        for node in here:
-            times |= {moment for moment in states[node].times if from_s < moment < to_s}
         awake_s = max(states[node].awake_s(from_s) for node in here)
-        if from_s < awake_s < to_s:
-            times.add(awake_s)
         # Who is stopped leaves after its checkpoint, if it had begun; the last stay ends with the work.
         leaving_s = to_s if number == len(stays) - 1 else max(to_s - record.checkpoint_s, awake_s)
-        if from_s < leaving_s < to_s:
-            times.add(leaving_s)
-        ordered = sorted(times)
-        for begin_s, end_s in pairwise(ordered):
+        moments = {awake_s, leaving_s}.union(*(states[node].times for node in here))
+        moments |= {at for others in company.values() for _, *span_s in others for at in span_s}
+        times = sorted({from_s, to_s} | {moment for moment in moments if from_s < moment < to_s})
+        for begin_s, end_s in pairwise(times):
             beside = {
                 gpu: [other for other, came_s, went_s in company[gpu] if came_s <= begin_s < went_s]
                 for gpu in gpus
@@ -223,7 +209,8 @@ class _States:
         self._times = [time_s for time_s, _ in self._changes]
         self._limits = [
             (start_s, None),
-            *((time_s, _cap(kind, index)) for time_s, index in limits.select("time_s", "cap").iter_rows()),
+            *((time_s, kind.caps[index] if index >= 0 else None)
+              for time_s, index in limits.select("time_s", "cap").iter_rows()),
         ]
         self._limit_times = [time_s for time_s, _ in self._limits]
         self.times = sorted(
@@ -242,10 +229,6 @@ class _States:
         return self._times[place + 1] if self._changes[place][1] == "waking" else time_s
 
 
-def _cap(kind: NodeType, index: int) -> CapLevel | None:
-    return kind.caps[index] if index >= 0 else None
-
-
 def _company(
     stays: pl.DataFrame, gpu: tuple[int, int], job_id: str, from_s: float, to_s: float
 ) -> list[tuple[str, float, float]]:
@@ -257,20 +240,11 @@ def _company(
     return list(beside.select("job_id", "from_s", "to_s").iter_rows())
 
 
-def _known(log: pl.DataFrame, job_ids: pl.Series) -> pl.DataFrame:
-    found = log.filter(pl.col("job_id").is_in(job_ids.unique().to_list()))
-    return found.select(
-        "job_id", pl.col("model").fill_null("?"),
-        (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"),
-    )
-
-
-def _loads(log: pl.DataFrame, job_ids: pl.Series) -> dict[str, int]:
-    return {job_id: load for job_id, _, load in _known(log, job_ids).iter_rows()}
-
-
 def _profiles(log: pl.DataFrame, job_ids: pl.Series) -> dict[str, Profile]:
-    return {job_id: Profile(model, load) for job_id, model, load in _known(log, job_ids).iter_rows()}
+    found = log.filter(pl.col("job_id").is_in(job_ids.unique().to_list()))
+    load = (pl.col("utilisation") * UNIT).round().cast(pl.Int64)
+    rows = found.select("job_id", pl.col("model").fill_null("?"), load.alias("load")).iter_rows()
+    return {job_id: Profile(model, load) for job_id, model, load in rows}
 
 
 def _joined(stretches: pl.DataFrame) -> pl.DataFrame:

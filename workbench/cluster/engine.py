@@ -12,7 +12,7 @@ import polars as pl
 from .colocation import Colocation, Mixes
 from .columns import Columns
 from .policy import IllegalPlacement, Policy, refusal
-from .power import Cluster, PowerTables
+from .power import Cluster
 from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node, build
 
 TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
@@ -34,8 +34,7 @@ class Engine:
         self._columns = Columns(log)
         self.profiles = self._columns.profiles
         self.mixes = Mixes(self.profiles, colocation)
-        self._tables = PowerTables()
-        self.nodes = build(cluster, self.mixes.empty, self._tables)
+        self.nodes = build(cluster, self.mixes.empty)
         self.now_s = self.start_s = self._columns.submit[0]
         for node in self.nodes:
             node.since_s = self.now_s

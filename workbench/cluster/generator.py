@@ -46,21 +46,15 @@ def draw(
     names = list(table)
     which = rng.integers(len(names), size=jobs.height)
     median_bytes = np.array([table[name][1] * memory_bytes for name in names])[which]
-    drawn = pl.DataFrame(
-        {
-            "model": [names[i] for i in which],
-            "utilisation": np.array([table[name][0] for name in names])[which],
-            "memory_bytes": np.minimum(
-                median_bytes * rng.lognormal(0.0, sigma, size=jobs.height), memory_bytes
-            )
-            .round()
-            .astype(np.int64),
-            "deadline_s": jobs["submit_s"]
-            + jobs["duration_s"] * pl.Series(rng.uniform(*slack, size=jobs.height)),
-            "sensitivity": rng.lognormal(0.0, sigma, size=jobs.height),
-        },
-        schema_overrides={"memory_bytes": pl.Int64},
-    )
+    memory = np.minimum(median_bytes * rng.lognormal(0.0, sigma, size=jobs.height), memory_bytes)
+    allowed_s = jobs["duration_s"] * pl.Series(rng.uniform(*slack, size=jobs.height))
+    drawn = pl.DataFrame({
+        "model": [names[i] for i in which],
+        "utilisation": np.array([table[name][0] for name in names])[which],
+        "memory_bytes": memory.round().astype(np.int64),
+        "deadline_s": jobs["submit_s"] + allowed_s,
+        "sensitivity": rng.lognormal(0.0, sigma, size=jobs.height),
+    }, schema_overrides={"memory_bytes": pl.Int64})
     together = ("model", "utilisation", "memory_bytes")
     told = pl.lit(True)
     for name in together:
@@ -71,11 +65,8 @@ def draw(
             columns.append(drawn[name])
         elif name in together:
             # One model's utilisation with another's memory would be a job that nobody measured.
-            columns.append(
-                pl.select(
-                    pl.when(told).then(jobs[name].cast(SCHEMA[name])).otherwise(drawn[name]).alias(name)
-                ).to_series()
-            )
+            known = pl.when(told).then(jobs[name].cast(SCHEMA[name]))
+            columns.append(pl.select(known.otherwise(drawn[name]).alias(name)).to_series())
         else:
             columns.append(jobs[name].cast(SCHEMA[name]).fill_null(drawn[name]))
     return jobs.with_columns(columns)
@@ -97,9 +88,8 @@ def generate(
             "load above 0 and a mean above 60 s"
         )
     rng = np.random.default_rng(seed)
-    duration_s = np.clip(
-        rng.lognormal(np.log(mean_s / 5), np.sqrt(2 * np.log(5)), size=count), 60.0, 3 * 86400.0
-    ).round(3)
+    drawn_s = rng.lognormal(np.log(mean_s / 5), np.sqrt(2 * np.log(5)), size=count)
+    duration_s = np.clip(drawn_s, 60.0, 3 * 86400.0).round(3)
     num_gpus = rng.choice([1, 2, 4, 8], p=[0.948, 0.006, 0.024, 0.022], size=count)
     span_s = float((duration_s * num_gpus).sum()) / (gpus * load)
     submit_s = np.sort(rng.uniform(0, span_s, size=count)).round(3)

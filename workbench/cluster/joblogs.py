@@ -19,9 +19,8 @@ LONGEST_S = 3 * 86400.0
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
 WHOLE, BUSIEST_DAY, BUSIEST, MEDIAN = "whole log", "busiest day", "busiest week", "median week"
-MOST_DAYS = (
-    36_525  # between the first and the last submission; a log of more counts in another unit than seconds
-)
+# Between the first and the last submission; a log of more counts in another unit than seconds.
+MOST_DAYS = 36_525
 _ALIBABA_NUMBERS = (
     "num_gpu", "gpu_milli", "creation_time", "scheduled_time", "deletion_time", "inst_num", "plan_gpu",
     "start_time", "end_time",

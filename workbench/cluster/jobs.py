@@ -78,8 +78,8 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
         first = unsorted.row(0, named=True)
         raise UsageError(
             f"row {first['row']} (job {first['job_id']}): submit_s is {_shown(first['submit_s'])}, earlier "
-            "than the row before; "
-            f"{unsorted.height} rows are like that. Sort by submit_s, or have it done with keep_valid=True"
+            f"than the row before; {unsorted.height} rows are like that. Sort by submit_s, or have it done "
+            "with keep_valid=True"
         )
     if rows.height == 0:
         raise UsageError(
@@ -95,129 +95,79 @@ def _typed(jobs: pl.DataFrame) -> pl.DataFrame:
             columns.append(pl.lit(None, dtype=kind).alias(name))
             continue
         given = jobs[name]
-        if given.dtype == pl.Null or given.dtype == kind:
-            columns.append(pl.col(name).cast(kind))
-        elif kind == pl.String:
-            columns.append(pl.col(name).cast(pl.String))
+        if given.dtype in (pl.Null, kind) or kind == pl.String:
+            pass
         elif not given.dtype.is_numeric():
             raise UsageError(
                 f"column {name!r} holds {given.dtype}, where numbers ({kind}) are expected, for instance "
                 f"{_shown(given[0])}"
             )
         elif kind == pl.Int64 and given.dtype.is_float():
-            broken = jobs.with_row_index("row").filter(
-                pl.col(name).is_not_null() & ((pl.col(name) % 1).fill_nan(0.5) != 0)
-            )
+            part = (pl.col(name) % 1).fill_nan(0.5)
+            broken = jobs.with_row_index("row").filter(pl.col(name).is_not_null() & (part != 0))
             if broken.height:
                 first = broken.row(0, named=True)
                 raise UsageError(
                     f"row {first['row']}: {name} is {first[name]}, where a whole number is expected"
                 )
-            columns.append(pl.col(name).cast(kind))
-        else:
-            columns.append(pl.col(name).cast(kind))
+        columns.append(pl.col(name).cast(kind))
     return jobs.select(columns).with_columns(pl.col("priority").fill_null(0))
 
 
 def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     """What is wrong with a row, when, in which column, and the way out."""
-    number = pl.col
+    column = pl.col
+    utilisation, deadline_s, gpus = column("utilisation"), column("deadline_s"), column("num_gpus")
     rules: list[tuple[str, pl.Expr, str, str]] = [
-        ("a job needs a name", number("job_id").is_null(), "job_id", "Name it"),
-        (
-            "that id was there before",
-            ~pl.col("job_id").is_first_distinct() & pl.col("job_id").is_not_null(), "job_id", "Drop the copy",
-        ),
-    ]
-    finite = ("submit_s", "duration_s")
-    rules += [
-        ("a finite number is needed", number(name).is_null() | ~number(name).is_finite(), name, "Mend it")
-        for name in finite
-    ]
-    rules += [
-        ("a job takes more than 0 s", number("duration_s") <= 0, "duration_s", "Drop jobs that did not run"),
-        (
-            "a job holds at least one GPU", number("num_gpus").is_null() | (number("num_gpus") < 1),
-            "num_gpus", "Drop CPU jobs",
-        ),
-        (
-            "utilisation is a share, 0..1", _outside("utilisation", 0, 1), "utilisation",
-            "Divide percent by 100",
-        ),
-        ("memory cannot be negative", number("memory_bytes") < 0, "memory_bytes", "Mend it"),
-        (
-            "a deadline is a moment or null",
-            number("deadline_s").is_not_null() & number("deadline_s").is_nan(), "deadline_s",
-            "Put null for none",
-        ),
-        (
-            "a deadline lies after the submission", number("deadline_s") <= number("submit_s"), "deadline_s",
-            "Give it on the clock of submit_s",
-        ),
+        ("a job needs a name", column("job_id").is_null(), "job_id", "Name it"),
+        ("that id was there before", ~column("job_id").is_first_distinct() & column("job_id").is_not_null(),
+         "job_id", "Drop the copy"),
+        *(("a finite number is needed", column(name).is_null() | ~column(name).is_finite(), name, "Mend it")
+          for name in ("submit_s", "duration_s")),
+        ("a job takes more than 0 s", column("duration_s") <= 0, "duration_s", "Drop jobs that did not run"),
+        ("a job holds at least one GPU", gpus.is_null() | (gpus < 1), "num_gpus", "Drop CPU jobs"),
+        ("utilisation is a share, 0..1", utilisation.is_nan() | (utilisation < 0) | (utilisation > 1),
+         "utilisation", "Divide percent by 100"),
+        ("memory cannot be negative", column("memory_bytes") < 0, "memory_bytes", "Mend it"),
+        ("a deadline is a moment or null", deadline_s.is_nan(), "deadline_s", "Put null for none"),
+        ("a deadline lies after the submission", deadline_s <= column("submit_s"), "deadline_s",
+         "Give it on the clock of submit_s"),
     ]
     for name in ("epoch_s", "expected_s", "sensitivity"):
-        floor = number(name) < 0 if name == "sensitivity" else number(name) <= 0
-        rules.append(
-            (
-                "a positive number or null is needed",
-                number(name).is_not_null() & (floor | ~number(name).is_finite()), name, "Mend it",
-            )
-        )
+        low = column(name) < 0 if name == "sensitivity" else column(name) <= 0
+        wrong = low | ~column(name).is_finite()
+        rules.append(("a positive number or null is needed", wrong, name, "Mend it"))
     if cluster is None:
         return rules
     kinds = cluster.nodes
     out = "Take more nodes or leave these jobs out"
-    rules.append(
-        (
-            "the cluster has no more than " + str(cluster.gpus) + " GPUs", number("num_gpus") > cluster.gpus,
-            "num_gpus", out,
-        )
-    )
     known = sorted({kind.gpu_type for kind, _ in kinds})
-    rules.append(
-        (
-            f"this cluster has {', '.join(known)}", ~number("gpu_type").is_in(known), "gpu_type",
-            "Put null for any",
-        )
-    )
+    rules += [
+        (f"the cluster has no more than {cluster.gpus} GPUs", gpus > cluster.gpus, "num_gpus", out),
+        (f"this cluster has {', '.join(known)}", ~column("gpu_type").is_in(known), "gpu_type",
+         "Put null for any"),
+    ]
     for name in known:
         count = max(kind.gpus * nodes for kind, nodes in kinds if kind.gpu_type == name)
         memory = max(kind.memory_bytes for kind, _ in kinds if kind.gpu_type == name)
-        wants = number("gpu_type") == name
-        rules.append(
-            (
-                f"one type of {name} node has {count} GPUs", wants & (number("num_gpus") > count), "num_gpus",
-                out,
-            )
-        )
-        rules.append(
-            (
-                f"a {name} has {memory} bytes", wants & (number("memory_bytes") > memory), "memory_bytes",
-                "Leave these jobs out",
-            )
-        )
+        wants = column("gpu_type") == name
+        rules += [
+            (f"one type of {name} node has {count} GPUs", wants & (gpus > count), "num_gpus", out),
+            (f"a {name} has {memory} bytes", wants & (column("memory_bytes") > memory), "memory_bytes",
+             "Leave these jobs out"),
+        ]
     # A job has to fit on the nodes of one type, both in number and in memory; several types of node may have
     # the GPU it asks for.
     fits = pl.any_horizontal(
-        (number("num_gpus") <= kind.gpus * nodes)
-        & (number("memory_bytes").fill_null(0) <= kind.memory_bytes)
-        & (number("gpu_type").fill_null(kind.gpu_type) == kind.gpu_type)
+        (gpus <= kind.gpus * nodes) & (column("memory_bytes").fill_null(0) <= kind.memory_bytes)
+        & (column("gpu_type").fill_null(kind.gpu_type) == kind.gpu_type)
         for kind, nodes in kinds
     )
     rules.append(("no single type of node has so many GPUs with that memory", ~fits, "num_gpus", out))
+    draw = "Draw what the log does not tell with cluster.draw"
     for name in ("utilisation", "memory_bytes"):
-        rules.append(
-            (
-                f"a simulation needs every job's {name}", number(name).is_null(), name,
-                "Draw what the log does not tell with cluster.draw",
-            )
-        )
+        rules.append((f"a simulation needs every job's {name}", column(name).is_null(), name, draw))
     return rules
-
-
-def _outside(name: str, low: float, high: float) -> pl.Expr:
-    column = pl.col(name)
-    return column.is_not_null() & (column.is_nan() | (column < low) | (column > high))
 
 
 def _shown(value: object) -> str:

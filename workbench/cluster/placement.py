@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .policy import ClusterControl
+from .policy import BasePolicy, ClusterControl
 from .state import STANDBY, Gpu, Job, Node
 
 
@@ -16,9 +16,8 @@ class FreeNodes:
     """
 
     def __init__(self, cluster: ClusterControl) -> None:
-        self._types: list[_Type] = [
-            _Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind, _ in cluster.cluster.nodes
-        ]
+        kinds = [kind for kind, _ in cluster.cluster.nodes]
+        self._types = [_Type(kind.gpus, kind.gpu_type, kind.memory_bytes) for kind in kinds]
         self._where: list[dict[int, Node]] = []
         for node in cluster.nodes:
             bucket = self._types[node.kind_index].bucket(node)
@@ -59,6 +58,27 @@ class FreeNodes:
             if node is not None:
                 return free_gpus(node, job.num_gpus)
         return None
+
+
+class FreeNodesPolicy(BasePolicy):
+    """A policy that keeps `free`, the nodes by their free GPUs."""
+
+    spread = False  # take the emptiest node instead of the fullest that holds a job
+
+    def begin(self, cluster: ClusterControl) -> None:
+        self.cluster, self.free = cluster, FreeNodes(cluster)
+
+    def slept(self, node: Node) -> None:
+        self.free.moved(node)
+
+    def place_alone(self, job: Job) -> bool:
+        """Place the job on free GPUs; False where there are none for it."""
+        gpus = self.free.find(job, spread=self.spread)
+        if gpus is None:
+            return False
+        self.cluster.place(job, gpus)
+        self.free.touched(job, gpus)
+        return True
 
 
 def free_gpus(node: Node, count: int) -> list[Gpu]:

@@ -123,7 +123,7 @@ class Policy(Protocol):
         """The moment has come that `cluster.at` was asked for."""
 
 
-class BasePolicy:
+class BasePolicy(Policy):
     """Says nothing to everything but arrivals; policies override what they want to hear."""
 
     name = "base"
@@ -135,21 +135,3 @@ class BasePolicy:
 
     def arrived(self, job: Job) -> None:
         raise NotImplementedError
-
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        return
-
-    def reached(self, job: Job) -> None:
-        return
-
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        return
-
-    def awoke(self, node: Node) -> None:
-        return
-
-    def slept(self, node: Node) -> None:
-        return
-
-    def timer(self, payload: object) -> None:
-        return

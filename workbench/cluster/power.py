@@ -7,8 +7,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import UsageError
 
@@ -27,6 +26,18 @@ class CapLevel:
     power_limit_w: float
     speed: float
     active: float
+
+
+# What power limits do to a V100 that trains: means over 14 workloads and cards whose power limits Zeus (You
+# et al., NSDI'23; traces under Apache-2.0) has swept, each relative to its own highest limit;
+# `benchmarks/cluster_caps.py` works them out from the files.
+V100_LIMITS = (
+    CapLevel(power_limit_w=225.0, speed=0.9856, active=0.9458),
+    CapLevel(power_limit_w=200.0, speed=0.9779, active=0.8661),
+    CapLevel(power_limit_w=175.0, speed=0.9518, active=0.7753),
+    CapLevel(power_limit_w=150.0, speed=0.931, active=0.6667),
+    CapLevel(power_limit_w=125.0, speed=0.8616, active=0.5395),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +104,6 @@ class NodeType:
         active: float = self.span_w * (2 * utilisation - utilisation**self.exponent)
         return self.idle_w + active * (cap.active if cap else 1.0)
 
-    def with_caps(self, caps: Sequence[CapLevel]) -> NodeType:
-        """The same node with these power limits to choose from."""
-        return replace(self, caps=tuple(caps))
-
 
 # Fitted to the ten measured sets of EaCO's tables 1 and 3 (arXiv 2412.08294, 8x V100, ImageNet training):
 # mean error 2.2 %, worst 7.1 %.
@@ -159,14 +166,6 @@ class PowerTable(dict[int, float]):
         return power
 
 
-class PowerTables:
-    """The tables of a run: one for each type of node and each of its limits."""
-
-    def __init__(self) -> None:
-        self._tables: dict[tuple[int, int], PowerTable] = {}
-
-    def of(self, kind: NodeType, number: int, cap: int) -> PowerTable:
-        """For the type of that number under its limit of that index; -1: no limit."""
-        if (number, cap) not in self._tables:
-            self._tables[number, cap] = PowerTable(kind, kind.caps[cap] if cap >= 0 else None)
-        return self._tables[number, cap]
+def power_tables(kind: NodeType) -> tuple[PowerTable, ...]:
+    """The table of a type of node without a limit, and one for each of its power limits."""
+    return tuple(PowerTable(kind, cap) for cap in (None, *kind.caps))

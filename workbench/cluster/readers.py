@@ -16,9 +16,8 @@ from ..errors import UsageError
 from .jobs import SCHEMA
 
 Source = str | Path | pl.DataFrame
-UNREADABLE = (
-    pl.exceptions.PolarsError, OSError, pl.exceptions.PanicException,
-)  # Polars panics on some damaged files
+# Polars panics on some damaged files.
+UNREADABLE = (pl.exceptions.PolarsError, OSError, pl.exceptions.PanicException)
 
 
 def philly(source: Source) -> pl.DataFrame:
@@ -48,10 +47,7 @@ def alibaba(source: Source) -> pl.DataFrame:
             else pl.col("creation_time")
         )
         part = pl.col("gpu_milli").cast(pl.Float64) / 1000
-        spec = (
-            pl.col("gpu_spec").cast(pl.String) if "gpu_spec" in frame.columns
-            else pl.lit(None, dtype=pl.String)
-        )
+        spec = _text(frame, "gpu_spec")
         return _whole(frame.select(
             pl.col("name").alias("job_id"),
             pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
@@ -67,21 +63,13 @@ def alibaba(source: Source) -> pl.DataFrame:
             pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
             if "task_name" in frame.columns else pl.col("job_name")
         )
-        spec = (
-            pl.col("gpu_type").cast(pl.String) if "gpu_type" in frame.columns
-            else pl.lit(None, dtype=pl.String)
-        )
+        spec = _text(frame, "gpu_type")
+        gpus = pl.col("inst_num").cast(pl.Float64) * part.ceil()
         return _whole(frame.select(
-            name.alias("job_id"),
-            pl.col("user").cast(pl.String)
-            if "user" in frame.columns
-            else pl.lit(None, dtype=pl.String).alias("user"),
+            name.alias("job_id"), _text(frame, "user").alias("user"),
             pl.col("start_time").cast(pl.Float64).alias("submit_s"),
             (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
-            (pl.col("inst_num").cast(pl.Float64) * part.ceil())
-            .fill_null(0)
-            .cast(pl.Int64)
-            .alias("num_gpus"),
+            gpus.fill_null(0).cast(pl.Int64).alias("num_gpus"),
             pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
             pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
         ))
@@ -128,10 +116,7 @@ def sacct(source: Source) -> pl.DataFrame:
         else pl.lit(False)
     )
     return _whole(frame.select(
-        pl.col("JobID").alias("job_id"),
-        pl.col("User").alias("user")
-        if "User" in frame.columns
-        else pl.lit(None, dtype=pl.String).alias("user"),
+        pl.col("JobID").alias("job_id"), _text(frame, "User").alias("user"),
         _moment("Submit").alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
         pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"), kind.alias("gpu_type"),
     ))
@@ -149,12 +134,15 @@ def _elapsed(columns: Sequence[str]) -> pl.Expr | None:
     return None
 
 
+def _text(frame: pl.DataFrame, name: str) -> pl.Expr:
+    """A column as text; nulls where there is none of that name."""
+    return pl.col(name).cast(pl.String) if name in frame.columns else pl.lit(None, dtype=pl.String)
+
+
 def _moment(column: str) -> pl.Expr:
     """Seconds of an ISO time without a zone; "Unknown" and "None" are null."""
-    return (
-        pl.col(column).str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False).dt.timestamp("ms").cast(pl.Float64)
-        / 1000
-    )
+    moment = pl.col(column).str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
+    return moment.dt.timestamp("ms").cast(pl.Float64) / 1000
 
 
 def _frame(
@@ -194,10 +182,7 @@ def _whole(frame: pl.DataFrame) -> pl.DataFrame:
     """All columns of the schema; what is not there is null. Sorted by submission: these logs are dumps of
     tables, whose order means nothing.
     """
-    columns = [
-        pl.col(name).cast(kind, strict=False)
-        if name in frame.columns
-        else pl.lit(None, dtype=kind).alias(name)
-        for name, kind in SCHEMA.items()
-    ]
-    return frame.select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
+    absent = {name: kind for name, kind in SCHEMA.items() if name not in frame.columns}
+    missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in absent.items()]
+    columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]
+    return frame.with_columns(missing).select(columns).sort("submit_s", maintain_order=True, nulls_last=True)

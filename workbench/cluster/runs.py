@@ -233,7 +233,14 @@ class Runs:
     def _run(self) -> None:
         try:
             try:
-                self._submit()
+                for number, task in enumerate(self.tasks):
+                    if self.cancelled:
+                        break
+                    channel = Channel(str(self._path), number, len(self.tasks))
+                    future = self._executor.submit(work, self._jobs, task, channel, self._keep_valid)
+                    with self._lock:
+                        self._futures[future] = number
+                    future.add_done_callback(self._took)
             except Exception as error:
                 if not self.cancelled:  # whoever cancels may close the executor, too
                     self.errors.setdefault(-1, describe_error(error))
@@ -246,16 +253,6 @@ class Runs:
         finally:
             self.ended_s = time.monotonic()
             self._directory.cleanup()
-
-    def _submit(self) -> None:
-        for number, task in enumerate(self.tasks):
-            if self.cancelled:
-                break
-            channel = Channel(str(self._path), number, len(self.tasks))
-            future = self._executor.submit(work, self._jobs, task, channel, self._keep_valid)
-            with self._lock:
-                self._futures[future] = number
-            future.add_done_callback(self._took)
 
     def _took(self, future: Future[RunOutcome]) -> None:
         with self._lock:
@@ -275,8 +272,8 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, BrokenProcessPool):
         return (
             "a process of a run ended by itself, perhaps for want of memory; take fewer at once (workers=1) "
-            "or a part of the log. In a "
-            "script, what starts runs must stand under `if __name__ == '__main__':`"
+            "or a part of the log. In a script, what starts runs must stand under "
+            "`if __name__ == '__main__':`"
         )
     if isinstance(error, (UsageError, SimulationError, WorkbenchError)):
         return str(error)

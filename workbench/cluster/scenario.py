@@ -19,10 +19,9 @@ import polars as pl
 
 from ..errors import UsageError
 from .generator import draw
-from .limits import V100_LIMITS
 from .policies import POLICIES, Eaco
 from .policy import Policy
-from .power import A100_NODE, V100_NODE, Cluster, NodeType
+from .power import A100_NODE, V100_LIMITS, V100_NODE, Cluster, NodeType
 
 KINDS: dict[str, NodeType] = {kind.name: kind for kind in (V100_NODE, A100_NODE)}
 NEVER_S = math.inf  # of `sleep_after_s`: nodes stay awake
@@ -36,22 +35,12 @@ for _name, _make in POLICIES.items():
         CHOICES.setdefault("eaco", Eaco)
     CHOICES[_name] = _make
 LABELS = {
-    "fifo-spread-always-on": "FIFO spread, always on",
-    "fifo-spread": "FIFO spread, sleep",
-    "fifo-best-fit": "FIFO best-fit, sleep",
-    "fifo-packed": "FIFO packed, always on",
-    "gandiva": "Gandiva-like, always on",
-    "sjf": "SJF",
-    "srtf": "SRTF",
-    "tiresias": "Tiresias-like",
-    "lucid": "Lucid-like",
-    "eaco": "EaCO, as set",
-    "eaco-2-80": "EaCO, 2 jobs, 80 %",
-    "eaco-2-100": "EaCO, 2 jobs, 100 %",
-    "eaco-3-80": "EaCO, 3 jobs, 80 %",
-    "eaco-3-100": "EaCO, 3 jobs, 100 %",
-    "ours": "workbench",
-    "ours-calm": "workbench, calm",
+    "fifo-spread-always-on": "FIFO spread, always on", "fifo-spread": "FIFO spread, sleep",
+    "fifo-best-fit": "FIFO best-fit, sleep", "fifo-packed": "FIFO packed, always on",
+    "gandiva": "Gandiva-like, always on", "sjf": "SJF", "srtf": "SRTF", "tiresias": "Tiresias-like",
+    "lucid": "Lucid-like", "eaco": "EaCO, as set", "eaco-2-80": "EaCO, 2 jobs, 80 %",
+    "eaco-2-100": "EaCO, 2 jobs, 100 %", "eaco-3-80": "EaCO, 3 jobs, 80 %",
+    "eaco-3-100": "EaCO, 3 jobs, 100 %", "ours": "workbench", "ours-calm": "workbench, calm",
     "ours-capped": "workbench, power limits",
 }
 SWEPT = ("nodes", "load_threshold", "max_jobs", "slack", "sleep_after_s")
@@ -92,15 +81,14 @@ class Scenario:
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
-        put(
-            "policies",
-            _several(
-                "policies", (self.policies,) if isinstance(self.policies, str) else self.policies,
-                "('eaco', 'ours')",
-            ),
-        )
+        policies = (self.policies,) if isinstance(self.policies, str) else self.policies
+        put("policies", _several("policies", policies, "('eaco', 'ours')"))
         values = _several("values", self.values, "(16, 28, 64)")
-        put("values", tuple(_simple(value) if _is_number(value) else value for value in values))
+        # As Python's own numbers, which can be sent.
+        put("values", tuple(
+            value if not _is_number(value) else int(value) if isinstance(value, Integral) else float(value)
+            for value in values
+        ))
         unknown = [name for name in self.policies if not isinstance(name, str) or name not in CHOICES]
         if unknown:
             raise UsageError(f"there is no policy {unknown[0]!r}; there are {', '.join(CHOICES)}")
@@ -112,22 +100,18 @@ class Scenario:
             raise UsageError(
                 f"kind is {self.kind!r}; a NodeType is needed, for instance one of cluster.scenario.KINDS"
             )
-        put("nodes", _within("nodes", self.nodes, 1, MOST_NODES, whole=True))
-        put("draws", _within("draws", self.draws, 1, MOST_DRAWS, whole=True))
-        put("seed", _within("seed", self.seed, 0, MOST_SEED, whole=True))
-        if self.max_jobs is not None:
-            put("max_jobs", _within("max_jobs", self.max_jobs, 1, 16, whole=True))
-        if self.load_threshold is not None:
-            put("load_threshold", _within("load_threshold", self.load_threshold, 0.05, 4.0))
-        if self.slack is not None:
-            put("slack", _within("slack", self.slack, SLACK_FROM, 100.0))
-        if self.sleep_after_s is not None and not (
-            _is_number(self.sleep_after_s) and self.sleep_after_s >= 0
+        for name, low, high, whole in (
+            ("nodes", 1, MOST_NODES, True), ("draws", 1, MOST_DRAWS, True), ("seed", 0, MOST_SEED, True),
+            ("max_jobs", 1, 16, True), ("load_threshold", 0.05, 4.0, False),
+            ("slack", SLACK_FROM, 100.0, False),
         ):
-            raise UsageError(
-                f"sleep_after_s is {_shown(self.sleep_after_s)}; it must be 0 s or more (infinite: never)"
-            )
+            if getattr(self, name) is not None or name in ("nodes", "draws", "seed"):
+                put(name, _within(name, getattr(self, name), low, high, whole=whole))
         if self.sleep_after_s is not None:
+            if not (_is_number(self.sleep_after_s) and self.sleep_after_s >= 0):
+                raise UsageError(
+                    f"sleep_after_s is {_shown(self.sleep_after_s)}; it must be 0 s or more (infinite: never)"
+                )
             put("sleep_after_s", float(self.sleep_after_s))
         if self.sweep is not None:
             if self.sweep not in SWEPT:
@@ -158,7 +142,7 @@ class Scenario:
     def cluster_of(self, name: str) -> Cluster:
         """The cluster as this policy gets it: V100 nodes offer their power limits to those that set them."""
         capped = name == "ours-capped" and not self.kind.caps and self.kind.gpu_type == "V100"
-        return Cluster.of(self.nodes, self.kind.with_caps(V100_LIMITS) if capped else self.kind)
+        return Cluster.of(self.nodes, replace(self.kind, caps=V100_LIMITS) if capped else self.kind)
 
     def maker(self, name: str) -> Callable[[], Policy]:
         """Makes a fresh policy with what is set here; picklable."""
@@ -257,11 +241,6 @@ def _several(name: str, given: Any, example: str) -> tuple[Any, ...]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _simple(value: Any) -> float:
-    """As Python's own number, which can be sent."""
-    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _shown(value: Any) -> str:

@@ -150,7 +150,7 @@ class Simulator(Engine):
         node.advance(self.now_s)
         node.cap_index = index
         node.cap = cap = node.kind.caps[index] if index >= 0 else None
-        node.table = self._tables.of(node.kind, node.kind_index, index)
+        node.table = node.tables[index + 1]
         node.speed = node.kind.speed * (cap.speed if cap else 1.0)
         if node.state == AWAKE:
             self._draw(node, node.table[node.used])

@@ -5,7 +5,7 @@ changes it.
 from __future__ import annotations
 
 from .colocation import Mix
-from .power import CapLevel, Cluster, NodeType, PowerTable, PowerTables, in_steps
+from .power import CapLevel, Cluster, NodeType, PowerTable, in_steps, power_tables
 
 # Of a job
 QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
@@ -112,11 +112,15 @@ class Node:
     __slots__ = (
         "awake_s", "cap", "cap_index", "demand", "energy_j", "free", "gpus", "hosting_s", "idle_w", "index",
         "kind", "kind_index", "opened", "per_demand", "per_seat", "power_w", "seats", "since_s", "speed",
-        "stamp", "standby_w", "state", "table", "unowned_j", "used", "wakes",
+        "stamp", "standby_w", "state", "table", "tables", "unowned_j", "used", "wakes",
     )
 
-    def __init__(self, index: int, kind: NodeType, kind_index: int, empty: Mix, table: PowerTable) -> None:
-        self.index, self.kind, self.kind_index, self.table = index, kind, kind_index, table
+    def __init__(
+        self, index: int, kind: NodeType, kind_index: int, empty: Mix, tables: tuple[PowerTable, ...]
+    ) -> None:
+        self.index, self.kind, self.kind_index, self.tables, self.table = (
+            index, kind, kind_index, tables, tables[0],
+        )
         self.gpus = tuple(Gpu(self, i, empty) for i in range(kind.gpus))
         self.state, self.free, self.seats, self.demand, self.used, self.stamp = STANDBY, kind.gpus, 0, 0, 0, 0
         self.cap: CapLevel | None = None
@@ -168,11 +172,10 @@ class Node:
         )
 
 
-def build(cluster: Cluster, empty: Mix, tables: PowerTables) -> list[Node]:
+def build(cluster: Cluster, empty: Mix) -> list[Node]:
     """The cluster's nodes, all in standby."""
     nodes: list[Node] = []
     for number, (kind, count) in enumerate(cluster.nodes):
-        nodes += [
-            Node(len(nodes) + at, kind, number, empty, tables.of(kind, number, -1)) for at in range(count)
-        ]
+        tables, first = power_tables(kind), len(nodes)
+        nodes += [Node(first + at, kind, number, empty, tables) for at in range(count)]
     return nodes

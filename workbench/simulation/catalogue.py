@@ -35,170 +35,75 @@ def _steps(highest_mhz: int, lowest_mhz: int, step_mhz: float) -> tuple[int, ...
 # limit), on the workloads cifar100, librispeech and squad; the errors are those of every second limit, of
 # workloads that took no part in the fit, with time first. Those traces have no clock column: relative clocks
 # are inferred through the power. Gap power was held to what a waiting job draws; `benchmarks.physics` leaves
-# it free, which foretells averages better but is not what a meter shows between two iterations.
+# it free, which predicts averages better but is not what a meter shows between two iterations.
+
+# Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are those of the PCIe board.
 _V100 = Card(
-    # Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are those of the PCIe board.
-    key="V100",
-    name="Tesla V100-PCIE-32GB",
-    architecture="volta",
-    compute_capability=(7, 0),
-    memory_bytes=32 * GIB,
-    power_limit_w=(100.0, 250.0, 250.0),
-    sm_clocks_mhz=_steps(1380, 135, 7.5),
-    mem_clocks_mhz=(877,),
-    idle_w=26.0,
-    gap_w=38.3,
-    static_w=35.5,
-    knee=0.741,
-    v_knee=0.827,
-    x_min=0.114,
+    key="V100", name="Tesla V100-PCIE-32GB", architecture="volta", compute_capability=(7, 0),
+    memory_bytes=32 * GIB, power_limit_w=(100.0, 250.0, 250.0), sm_clocks_mhz=_steps(1380, 135, 7.5),
+    mem_clocks_mhz=(877,), idle_w=26.0, gap_w=38.3, static_w=35.5, knee=0.741, v_knee=0.827, x_min=0.114,
     degrees_per_w=0.16,
 )
+# Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit says 39 W). `gap_w` here
+# is NCF's.
 _P100 = Card(
-    # Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit says 39 W). `gap_w` here
-    # is NCF's.
-    key="P100",
-    name="Tesla P100-PCIE-16GB",
-    architecture="pascal",
-    compute_capability=(6, 0),
-    memory_bytes=16 * GIB,
-    power_limit_w=(125.0, 250.0, 250.0),
-    sm_clocks_mhz=_steps(1328, 544, 784 / 62),
-    mem_clocks_mhz=(715,),
-    idle_w=27.0,
-    gap_w=35.0,
-    static_w=50.0,
-    knee=0.385,
-    v_knee=0.796,
-    x_min=0.341,
+    key="P100", name="Tesla P100-PCIE-16GB", architecture="pascal", compute_capability=(6, 0),
+    memory_bytes=16 * GIB, power_limit_w=(125.0, 250.0, 250.0), sm_clocks_mhz=_steps(1328, 544, 784 / 62),
+    mem_clocks_mhz=(715,), idle_w=27.0, gap_w=35.0, static_w=50.0, knee=0.385, v_knee=0.796, x_min=0.341,
     degrees_per_w=0.17,
 )
+# Fitted; 5.3 % and 1.6 %, worst (11 % of time) at 125 W. What its memory clocks draw is assumed.
 _A40 = Card(
-    # Fitted; 5.3 % and 1.6 %, worst (11 % of time) at 125 W. What its memory clocks draw is assumed.
-    key="A40",
-    name="NVIDIA A40",
-    architecture="ampere-ga10x",
-    compute_capability=(8, 6),
-    memory_bytes=48 * GIB,
-    power_limit_w=(100.0, 300.0, 300.0),
-    sm_clocks_mhz=_steps(1740, 210, 15),
-    mem_clocks_mhz=(7251, 6251, 5001, 810, 405),
-    idle_w=31.0,
-    gap_w=82.5,
-    static_w=76.3,
-    knee=0.650,
-    v_knee=0.826,
-    x_min=0.131,
-    mem_static_w=(30.0, 25.0, 19.0, 1.0, 0.0),
-    mem_top_sm_mhz=(1740, 1740, 1740, 1740, 420),
-    degrees_per_w=0.16,
+    key="A40", name="NVIDIA A40", architecture="ampere-ga10x", compute_capability=(8, 6),
+    memory_bytes=48 * GIB, power_limit_w=(100.0, 300.0, 300.0), sm_clocks_mhz=_steps(1740, 210, 15),
+    mem_clocks_mhz=(7251, 6251, 5001, 810, 405), idle_w=31.0, gap_w=82.5, static_w=76.3, knee=0.650,
+    v_knee=0.826, x_min=0.131, mem_static_w=(30.0, 25.0, 19.0, 1.0, 0.0),
+    mem_top_sm_mhz=(1740, 1740, 1740, 1740, 420), degrees_per_w=0.16,
 )
+# Fitted; 2.6 % and 0.7 %. What its memory clocks draw is assumed.
 _RTX6000 = Card(
-    # Fitted; 2.6 % and 0.7 %. What its memory clocks draw is assumed.
-    key="RTX6000",
-    name="Quadro RTX 6000",
-    architecture="turing",
-    compute_capability=(7, 5),
-    memory_bytes=24 * GIB,
-    power_limit_w=(100.0, 260.0, 260.0),
-    sm_clocks_mhz=_steps(2100, 300, 15),
-    mem_clocks_mhz=(7001, 6501, 5001, 810, 405),
-    idle_w=22.0,
-    gap_w=54.6,
-    static_w=82.0,
-    knee=0.755,
-    v_knee=0.714,
-    x_min=0.080,
-    mem_static_w=(25.0, 23.0, 16.0, 1.0, 0.0),
-    mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
-    degrees_per_w=0.19,
+    key="RTX6000", name="Quadro RTX 6000", architecture="turing", compute_capability=(7, 5),
+    memory_bytes=24 * GIB, power_limit_w=(100.0, 260.0, 260.0), sm_clocks_mhz=_steps(2100, 300, 15),
+    mem_clocks_mhz=(7001, 6501, 5001, 810, 405), idle_w=22.0, gap_w=54.6, static_w=82.0, knee=0.755,
+    v_knee=0.714, x_min=0.080, mem_static_w=(25.0, 23.0, 16.0, 1.0, 0.0),
+    mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420), degrees_per_w=0.19,
 )
+# V/f curve and static power fitted to 8 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM
+# (Perseus, SOSP'24), each at 34 clocks of 855..1350 MHz: 0.3 % mean error of time, 0.7 % of power; static
+# power is good to 20 W. Above 1350 MHz those cards sat at their limit, at 475 W. Gap and idle power are
+# stated.
 _A100 = Card(
-    # V/f curve and static power fitted to 8 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM
-    # (Perseus, SOSP'24), each at 34 clocks of 855..1350 MHz: 0.3 % mean error of time, 0.7 % of power; static
-    # power is good to 20 W. Above 1350 MHz those cards sat at their limit, at 475 W. Gap and idle power are
-    # stated.
-    key="A100",
-    name="NVIDIA A100-SXM4-80GB",
-    architecture="ampere",
-    compute_capability=(8, 0),
-    memory_bytes=80 * GIB,
-    power_limit_w=(100.0, 400.0, 400.0),
-    sm_clocks_mhz=_steps(1410, 210, 15),
-    mem_clocks_mhz=(1593,),
-    idle_w=58.0,
-    gap_w=78.0,
-    static_w=51.9,
-    knee=0.783,
-    v_knee=0.814,
-    x_min=0.149,
+    key="A100", name="NVIDIA A100-SXM4-80GB", architecture="ampere", compute_capability=(8, 0),
+    memory_bytes=80 * GIB, power_limit_w=(100.0, 400.0, 400.0), sm_clocks_mhz=_steps(1410, 210, 15),
+    mem_clocks_mhz=(1593,), idle_w=58.0, gap_w=78.0, static_w=51.9, knee=0.783, v_knee=0.814, x_min=0.149,
     degrees_per_w=0.09,
 )
+# Not fitted: limits and clocks as published (data sheet, DCGM reports), the A100's V/f curve, static and
+# gap power in proportion to its 700 W. Good for shape only.
 _H100 = Card(
-    # Not fitted: limits and clocks as published (data sheet, DCGM reports), the A100's V/f curve, static and
-    # gap power in proportion to its 700 W. Good for shape only.
-    key="H100",
-    name="NVIDIA H100 80GB HBM3",
-    architecture="hopper",
-    compute_capability=(9, 0),
-    memory_bytes=80 * GIB,
-    power_limit_w=(200.0, 700.0, 700.0),
-    sm_clocks_mhz=_steps(1980, 345, 15),
-    mem_clocks_mhz=(2619,),
-    idle_w=70.0,
-    gap_w=116.0,
-    static_w=105.0,
-    knee=0.70,
-    v_knee=0.78,
-    x_min=0.174,
+    key="H100", name="NVIDIA H100 80GB HBM3", architecture="hopper", compute_capability=(9, 0),
+    memory_bytes=80 * GIB, power_limit_w=(200.0, 700.0, 700.0), sm_clocks_mhz=_steps(1980, 345, 15),
+    mem_clocks_mhz=(2619,), idle_w=70.0, gap_w=116.0, static_w=105.0, knee=0.70, v_knee=0.78, x_min=0.174,
     degrees_per_w=0.055,
 )
+# Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.7 % mean error of time, 4.0 % of
+# power. Static power at the lower memory clocks is part of that fit; idle power is stated.
 _RTX3080TI = Card(
-    # Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.7 % mean error of time, 4.0 % of
-    # power. Static power at the lower memory clocks is part of that fit; idle power is stated.
-    key="RTX3080TI",
-    name="NVIDIA GeForce RTX 3080 Ti",
-    architecture="ampere-ga10x",
-    compute_capability=(8, 6),
-    memory_bytes=12 * GIB,
-    power_limit_w=(100.0, 350.0, 350.0),
-    sm_clocks_mhz=_steps(2100, 210, 15),
-    mem_clocks_mhz=(9501, 9251, 5001, 810, 405),
-    idle_w=18.0,
-    gap_w=88.0,
-    static_w=87.0,
-    knee=0.827,
-    v_knee=0.481,
-    x_min=0.10,
-    overlap=4.4,
-    clocked_share=0.35,
-    mem_dynamic_w=66.9,
-    mem_static_w=(55.2, 55.2, 30.9, 2.8, 0.0),
-    mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
+    key="RTX3080TI", name="NVIDIA GeForce RTX 3080 Ti", architecture="ampere-ga10x",
+    compute_capability=(8, 6), memory_bytes=12 * GIB, power_limit_w=(100.0, 350.0, 350.0),
+    sm_clocks_mhz=_steps(2100, 210, 15), mem_clocks_mhz=(9501, 9251, 5001, 810, 405), idle_w=18.0, gap_w=88.0,
+    static_w=87.0, knee=0.827, v_knee=0.481, x_min=0.10, overlap=4.4, clocked_share=0.35, mem_dynamic_w=66.9,
+    mem_static_w=(55.2, 55.2, 30.9, 2.8, 0.0), mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
     degrees_per_w=0.135,
 )
+# Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing
+# power between cores and memory, a voltage curve as steep. Good for shape only.
 _RTX4090 = Card(
-    # Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing
-    # power between cores and memory, a voltage curve as steep. Good for shape only.
-    key="RTX4090",
-    name="NVIDIA GeForce RTX 4090",
-    architecture="ada",
-    compute_capability=(8, 9),
-    memory_bytes=24 * GIB,
-    power_limit_w=(150.0, 450.0, 600.0),
-    sm_clocks_mhz=_steps(3105, 210, 15),
-    mem_clocks_mhz=(10501, 10251, 5001, 810, 405),
-    idle_w=22.0,
-    gap_w=75.0,
-    static_w=78.0,
-    knee=0.72,
-    v_knee=0.60,
-    x_min=0.08,
-    overlap=3.5,
-    clocked_share=0.35,
-    mem_dynamic_w=60.0,
-    mem_static_w=(45.0, 44.0, 25.0, 2.0, 0.0),
-    mem_top_sm_mhz=(3105, 3105, 3105, 3105, 420),
+    key="RTX4090", name="NVIDIA GeForce RTX 4090", architecture="ada", compute_capability=(8, 9),
+    memory_bytes=24 * GIB, power_limit_w=(150.0, 450.0, 600.0), sm_clocks_mhz=_steps(3105, 210, 15),
+    mem_clocks_mhz=(10501, 10251, 5001, 810, 405), idle_w=22.0, gap_w=75.0, static_w=78.0, knee=0.72,
+    v_knee=0.60, x_min=0.08, overlap=3.5, clocked_share=0.35, mem_dynamic_w=60.0,
+    mem_static_w=(45.0, 44.0, 25.0, 2.0, 0.0), mem_top_sm_mhz=(3105, 3105, 3105, 3105, 420),
     degrees_per_w=0.10,
 )
 
@@ -428,20 +333,13 @@ LAWS: dict[tuple[str, str], Law] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """A card relative to the V100: how fast it trains, and its dynamic power."""
-
-    speed: float
-    dynamic: float
-
-
-# Scaled, not measured. Speed is a round figure of published FP32/TF32 training throughput of ResNet-50 and
-# BERT relative to the V100; the dynamic power brings heavy work to 100-110 % of the default limit at the
-# highest clocks (the RTX cards' highest clocks, which no load ever reaches, draw more).
+# Cards relative to the V100: how fast they train, and their dynamic power. Scaled, not measured: speed is a
+# round figure of published FP32/TF32 training throughput of ResNet-50 and BERT; the dynamic power brings
+# heavy work to 100-110 % of the default limit at the highest clocks (the RTX cards' highest clocks, which no
+# load ever reaches, draw more).
 _SCALES = {
-    "A40": _Scale(1.2, 1.05), "RTX6000": _Scale(0.95, 0.84), "A100": _Scale(2.2, 1.62),
-    "H100": _Scale(4.0, 2.75), "RTX3080TI": _Scale(1.3, 1.85), "RTX4090": _Scale(2.2, 2.1),
+    "A40": (1.2, 1.05), "RTX6000": (0.95, 0.84), "A100": (2.2, 1.62), "H100": (4.0, 2.75),
+    "RTX3080TI": (1.3, 1.85), "RTX4090": (2.2, 2.1),
 }
 
 
@@ -451,14 +349,13 @@ def law(card: Card, workload: Workload) -> Law:
     if fitted := LAWS.get((card.key, workload.key)):
         return fitted
     base = LAWS["V100", workload.key]
-    scale = _SCALES.get(card.key, _Scale(1.0, 1.0))
+    speed, dynamic = _SCALES.get(card.key, (1.0, 1.0))
     # A faster card sits in a newer host, which gains less: P100 to V100 it gained the square root of what the
     # card did.
-    host = scale.speed**-0.5
+    host = speed**-0.5
     return replace(
-        base, overhead_s=base.overhead_s * host, host_s=base.host_s * host,
-        sample_s=base.sample_s / scale.speed, base_w=base.base_w * scale.dynamic,
-        batch_w=base.batch_w * scale.dynamic,
+        base, overhead_s=base.overhead_s * host, host_s=base.host_s * host, sample_s=base.sample_s / speed,
+        base_w=base.base_w * dynamic, batch_w=base.batch_w * dynamic,
     )
 
 
@@ -499,9 +396,9 @@ def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Workload
     )
     optimizer = _scaled(load, _OPTIMIZER_COMPUTE, _OPTIMIZER_POWER)
     return (
-        _busy("forward", "forward", _FORWARD_SHARE * busy_s, forward),
-        _busy("backward", "backward", _BACKWARD_SHARE * busy_s, backward),
-        _busy("optimizer", "optimizer", _OPTIMIZER_SHARE * busy_s, optimizer),
+        busy("forward", "forward", _FORWARD_SHARE * busy_s, forward),
+        busy("backward", "backward", _BACKWARD_SHARE * busy_s, backward),
+        busy("optimizer", "optimizer", _OPTIMIZER_SHARE * busy_s, optimizer),
         WorkloadPhase("data", "data", gap_s, None, 0.0, 0.0),
     )
 
@@ -521,7 +418,7 @@ def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[Workloa
     read_s = numbers.host_s * batch_size**numbers.host_exponent
     forward = _scaled(load, _FORWARD_COMPUTE, _FORWARD_POWER)
     return (
-        _busy("evaluation", "evaluation", _FORWARD_SHARE * busy_s, forward),
+        busy("evaluation", "evaluation", _FORWARD_SHARE * busy_s, forward),
         WorkloadPhase("data", "data", read_s + _FORWARD_SHARE * (gap_s - read_s), None, 0.0, 0.0),
     )
 
@@ -531,11 +428,8 @@ _CHECKPOINT_BYTES_PER_S = 1.0e9
 
 def checkpoint(workload: Workload) -> tuple[WorkloadPhase, ...]:
     """Writing a checkpoint at a local disk's 1 GB/s, during which the card waits."""
-    return (
-        WorkloadPhase(
-            "checkpoint", "checkpoint", workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S, None, 0.0, 0.01
-        ),
-    )
+    time_s = workload.checkpoint_bytes / _CHECKPOINT_BYTES_PER_S
+    return (WorkloadPhase("checkpoint", "checkpoint", time_s, None, 0.0, 0.01),)
 
 
 def fits(card: Card, workload: Workload, batch_size: int) -> bool:
@@ -556,5 +450,6 @@ def _scaled(load: Load, compute: float, power: float) -> Load:
     return Load(compute, _MEMORY_OF_REST * (1.0 - compute), load.dynamic_w * power)
 
 
-def _busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> WorkloadPhase:
+def busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> WorkloadPhase:
+    """A phase of `time_s` seconds in which the card works all the time."""
     return WorkloadPhase(name, kind, time_s, load, 1.0, round(min(1.0, 0.15 + load.memory), 3))

@@ -38,9 +38,8 @@ METRICS: dict[int, tuple[bytes, bytes, Callable[[float, counters.Activity], floa
 }
 
 
-Samples = dict[
-    int, tuple[int, float] | None
-]  # under the number that stands for a sample: its GPU and time, once it was taken
+# under the number that stands for a sample: its GPU and time, once it was taken
+Samples = dict[int, tuple[int, float] | None]
 
 
 class GpmAnswers:
@@ -90,7 +89,8 @@ class GpmAnswers:
         (gpu, from_s), (_, to_s) = first, second
         if to_s <= from_s:
             return NO_DATA
-        busy, seen = counters.mean(self.state.spans(gpu, from_s, to_s), to_s - from_s)
+        spans = [(span_s, at.utilisation, at.reasons) for span_s, at in self.state.spans(gpu, from_s, to_s)]
+        busy, seen = counters.mean(spans, to_s - from_s)
         for metric in asked.metrics[: asked.numMetrics]:
             known = METRICS.get(metric.metricId)
             metric.nvmlReturn = OK if known else UNSUPPORTED

@@ -8,19 +8,17 @@ its host between two iterations. None of them is one of the trainings of the cat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import activity
 from .activity import KernelMix
-from .catalogue import Workload, WorkloadPhase
+from .catalogue import Workload, WorkloadPhase, busy
 from .physics import Card, Load
 
 Range = tuple[float, float]
-# kernels and a gap, at the highest clocks; short, because gaps vary by 15 % and a measurement is to be of
-# many
+# kernels and a gap, at the highest clocks; short: gaps vary by 15 % and a measurement is to be of many
 CYCLE_S = 0.0346
-# cycles that make an iteration, which is no multiple of a sensor's update: a stepped clock would meet it at
-# one phase always
+# cycles of an iteration, no multiple of a sensor's update: a stepped clock would meet it at one phase only
 TOGETHER = 5
 GAPS = (0.0, 0.0, 0.1, 0.25, 0.5, 0.8)  # shares of an iteration that the card waits
 
@@ -92,16 +90,8 @@ def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     load = Load(compute, memory, span_w * _between(family.power, _fold(grade, 0.382)))
     gap = GAPS[(grade * 5 + shift) % len(GAPS)]
     name = f"{family.name}-{grade + 1}of{family.grades}"
-    mix = family.mix
-    activity.know(
-        name,
-        KernelMix(
-            mix.tensor, mix.fp64, mix.fp32, mix.fp16, _between(family.occupancy, at), mix.host_mib_per_s
-        ),
-    )
-    phases = [WorkloadPhase(
-        "kernels", "forward", CYCLE_S * (1.0 - gap), load, 1.0, round(min(1.0, 0.15 + load.memory), 3)
-    )]
+    activity.know(name, replace(family.mix, occupancy=_between(family.occupancy, at)))
+    phases = [busy("kernels", "forward", CYCLE_S * (1.0 - gap), load)]
     if gap:
         phases.append(WorkloadPhase("waiting", "data", CYCLE_S * gap, None, 0.0, 0.0))
     return Workload(

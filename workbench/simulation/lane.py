@@ -30,9 +30,8 @@ class Lane:
     def __init__(self, machine: Machine, gpu: int, workload: Workload, batch_size: int) -> None:
         self.machine, self.gpu, self.card = machine, gpu, machine.card(gpu)
         self.iteration = catalogue.iteration(self.card, workload, batch_size)
-        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * workload.evaluation_batches(
-            batch_size
-        )
+        batches = workload.evaluation_batches(batch_size)
+        self.evaluation = catalogue.evaluation(self.card, workload, batch_size) * batches
         self.memory_bytes = workload.memory_bytes(batch_size)
         self.title = f"{workload.title} at batch size {batch_size}"
         self._mix = (
@@ -133,12 +132,9 @@ class Lane:
             spans = [phase.time_s * point.stretch for phase, point in points]
             whole_s = sum(spans) or 1.0
             over_w = [max(0.0, point.power_w - resident_w) for _, point in points]
-            used = (
-                sum(span_s * phase.utilisation for span_s, (phase, _) in zip(spans, points, strict=True))
-                / whole_s
-            )
+            busy_s = sum(span_s * phase.utilisation for span_s, (phase, _) in zip(spans, points, strict=True))
             mean_w = sum(span_s * each_w for span_s, each_w in zip(spans, over_w, strict=True)) / whole_s
-            self._demands[key] = Demand(used, mean_w, max(over_w, default=0.0), resident_w)
+            self._demands[key] = Demand(busy_s / whole_s, mean_w, max(over_w, default=0.0), resident_w)
         return self._demands[key]
 
     # its queue
@@ -149,9 +145,8 @@ class Lane:
         changed, self._generation = generation != self._generation, generation
         around = self._look_around()
         if changed:
-            self._crowd = (
-                *self._crowd, (0, 0.0),
-            )  # the job's own demand has changed: its stretch is worked out anew
+            # The job's own demand has changed: its stretch is worked out anew.
+            self._crowd = (*self._crowd, (0, 0.0))
             self._look_around()
         return changed or around
 
@@ -235,9 +230,8 @@ class Lane:
             while left > 1e-12:
                 knobs = self._knobs(at_s)
                 point = operate(self.card, phase.load, **knobs)
-                whole_s = (
-                    phase.time_s * point.stretch * (1.0 if phase.kind == "checkpoint" else self._stretch)
-                )
+                shared = 1.0 if phase.kind == "checkpoint" else self._stretch
+                whole_s = phase.time_s * point.stretch * shared
                 span_s = left * whole_s
                 if at_s < change_s < at_s + span_s:
                     span_s = change_s - at_s

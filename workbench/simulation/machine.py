@@ -147,16 +147,13 @@ def create(
     rng = random.Random(seed)
     state = MachineState.create(path, len(models))
     try:
-        state.set_header("stepped", int(stepped))
-        state.set_header("scale", scale)
-        state.set_header("origin_s", time.monotonic())
-        state.set_header("unix_s", time.time())
-        state.set_header("latency_s", latency_s)
-        state.set_header("unprivileged", int(not privileged))
-        state.set_header("owner_pid", os.getpid())
-        state.set_header("owner_namespace", int(processes.namespace() or 0))
-        state.set_header("seed", rng.getrandbits(63))
-        state.set_header("driver_version", "580.00 simulated")
+        for name, value in {
+            "stepped": int(stepped), "scale": scale, "origin_s": time.monotonic(), "unix_s": time.time(),
+            "latency_s": latency_s, "unprivileged": int(not privileged), "owner_pid": os.getpid(),
+            "owner_namespace": int(processes.namespace() or 0), "seed": rng.getrandbits(63),
+            "driver_version": "580.00 simulated",
+        }.items():
+            state.set_header(name, value)
         for gpu, card in enumerate(models):
             _write_card(state, gpu, card, rng)
         return state.path
@@ -168,11 +165,12 @@ def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -
     sensor = SENSORS[card.architecture]
     lacks = {*sensor.lacks, *card.lacks} | ({"mem_lock"} if len(card.mem_clocks_mhz) < 2 else set())
     low_w, default_w, high_w = card.power_limit_w
+    # The seed says how a card behaves, not which card it is: two processes that simulate the same one do not
+    # hold one another's. Nothing says that power and energy refresh together: the counter has its own lag.
+    identity = uuid.UUID(int=rng.getrandbits(128) ^ os.getpid(), version=4)
     values = {
         "name": f"{card.name} (simulated)",
-        # The seed says how a card behaves, not which card it is: two processes that simulate the same one do
-        # not hold one another's.
-        "uuid": f"GPU-{uuid.UUID(int=rng.getrandbits(128) ^ os.getpid(), version=4)}",
+        "uuid": f"GPU-{identity}",
         "pci": f"00000000:{0x10 + gpu:02X}:00.0",
         "key": card.key,
         "architecture": sensor.nvml_architecture,
@@ -192,9 +190,7 @@ def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -
         "average_window_s": sensor.average_window_s,
         "counter_update_s": sensor.counter_update_s,
         "sensor_phase_s": rng.uniform(0, sensor.power_update_s),
-        "counter_lag_s": rng.uniform(
-            0, sensor.counter_update_s
-        ),  # nothing says that the two refresh together
+        "counter_lag_s": rng.uniform(0, sensor.counter_update_s),
         "gain": GAIN.get(card.key, 1.0),
         "noise": NOISE,
         "utilisation_window_s": UTILISATION_WINDOW_S,

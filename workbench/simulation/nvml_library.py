@@ -15,6 +15,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,10 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self._initialised = 0
         self._latency_s = 0.0
         self._samples: gpm.Samples = {}
-        for name in dir(type(self)):
-            if name.startswith("_nvml"):
-                setattr(self, name[1:], Function(self._guarded(name[1:], getattr(self, name))))
+        answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
+        answers |= {name: partial(self._number, *row) for name, row in NUMBERS.items()}
+        for name, answer in answers.items():
+            setattr(self, name, Function(self._guarded(name, answer)))
 
     def _guarded(self, name: str, call: Callable[..., int]) -> Callable[..., Any]:
         """The checks that every call passes: driver, initialisation, injected faults, a lost GPU, call
@@ -160,6 +162,13 @@ class SimulatedLibrary(gpm.GpmAnswers):
         if name == "nvmlDeviceGetDeviceHandleFromMigDeviceHandle":
             return _hand_out(arguments[0], gpu)
         return UNSUPPORTED
+
+    def _number(self, ability: str, ask: Callable[..., int], gpu: int, out: Any) -> int:
+        """The answer of a function of `NUMBERS`."""
+        if ability and not self.state.able(gpu, ability):
+            return UNSUPPORTED
+        out._obj.value = ask(self.state, gpu, self._now())
+        return OK
 
     def forget(self, name: str) -> None:
         """Act as a driver too old to export this function."""
@@ -219,9 +228,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: Any, handle: Any) -> int:
         text = uuid.value.decode()
-        if text.upper().startswith(
-            "MIG-"
-        ):  # each GPU in MIG mode has one instance, with the rest of its UUID
+        if text.upper().startswith("MIG-"):  # a GPU in MIG mode has one instance, with the rest of its UUID
             for gpu in range(self.state.count):
                 whole = self.state.card(gpu, "uuid")
                 if self.state.card(gpu, "mig") and whole[4:].upper() == text[4:].upper():
@@ -240,19 +247,11 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     # what the card is
 
-    def _nvmlDeviceGetIndex(self, gpu: int, index: Any) -> int:
-        index._obj.value = gpu
-        return OK
-
     def _nvmlDeviceGetName(self, gpu: int, buffer: Any, size: Any) -> int:
         return _text(buffer, size, self.state.card(gpu, "name"))
 
     def _nvmlDeviceGetUUID(self, gpu: int, buffer: Any, size: Any) -> int:
         return _text(buffer, size, self.state.card(gpu, "uuid"))
-
-    def _nvmlDeviceGetMinorNumber(self, gpu: int, number: Any) -> int:
-        number._obj.value = gpu
-        return OK
 
     def _nvmlDeviceGetPciInfo_v3(self, gpu: int, info: Any) -> int:
         bus_id = self.state.card(gpu, "pci")
@@ -262,14 +261,9 @@ class SimulatedLibrary(gpm.GpmAnswers):
         info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16)
         return OK
 
-    def _nvmlDeviceGetArchitecture(self, gpu: int, architecture: Any) -> int:
-        architecture._obj.value = self.state.card(gpu, "architecture")
-        return OK
-
     def _nvmlDeviceGetCudaComputeCapability(self, gpu: int, major: Any, minor: Any) -> int:
-        major._obj.value, minor._obj.value = (
-            self.state.card(gpu, "cc_major"), self.state.card(gpu, "cc_minor"),
-        )
+        major._obj.value = self.state.card(gpu, "cc_major")
+        minor._obj.value = self.state.card(gpu, "cc_minor")
         return OK
 
     def _nvmlDeviceGetMemoryInfo(self, gpu: int, info: Any) -> int:
@@ -285,38 +279,10 @@ class SimulatedLibrary(gpm.GpmAnswers):
         current._obj.value = pending._obj.value = self.state.card(gpu, "mig")
         return OK
 
-    def _nvmlDeviceIsMigDeviceHandle(self, _gpu: int, answer: Any) -> int:
-        answer._obj.value = 0
-        return OK
-
     def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, _gpu: int, _handle: Any) -> int:
         return INVALID
 
-    def _nvmlDeviceGetPersistenceMode(self, gpu: int, mode: Any) -> int:
-        mode._obj.value = self.state.control(gpu, "persistence")
-        return OK
-
-    def _nvmlDeviceGetComputeMode(self, _gpu: int, mode: Any) -> int:
-        mode._obj.value = 0
-        return OK
-
-    def _nvmlDeviceGetDisplayActive(self, _gpu: int, mode: Any) -> int:
-        mode._obj.value = 0
-        return OK
-
     # sensors
-
-    def _nvmlDeviceGetPowerUsage(self, gpu: int, milliwatts: Any) -> int:
-        if not self.state.able(gpu, "power"):
-            return UNSUPPORTED
-        milliwatts._obj.value = round(1000 * sensors.power_w(self.state, gpu, self._now(), averaged=True))
-        return OK
-
-    def _nvmlDeviceGetTotalEnergyConsumption(self, gpu: int, millijoules: Any) -> int:
-        if not self.state.able(gpu, "energy"):
-            return UNSUPPORTED
-        millijoules._obj.value = sensors.energy_mj(self.state, gpu, self._now())
-        return OK
 
     def _nvmlDeviceGetFieldValues(self, gpu: int, count: Any, values: Any) -> int:
         now = self._now()
@@ -342,12 +308,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
             return OK, round(1000 * sensors.power_w(state, gpu, now))
         if field == 185 and state.able(gpu, "average_field"):
             return OK, round(1000 * sensors.power_w(state, gpu, now, averaged=True))
-        if field in (187, 188, 189, 190, 192) and state.able(gpu, "power_limit"):
-            limit_w, enforced_w = state.control(gpu, "limit_w"), state.control(gpu, "enforced_w")
-            watts = {187: state.card(gpu, "limit_min_w"), 188: state.card(gpu, "limit_max_w"),
-                     189: state.card(gpu, "limit_default_w"), 192: limit_w,
-                     190: min(limit_w, enforced_w) if enforced_w else limit_w}[field]
-            return OK, round(1000 * watts)
+        if field in _LIMIT_FIELDS and state.able(gpu, "power_limit"):
+            return OK, _LIMIT_FIELDS[field](state, gpu)
         return UNSUPPORTED, 0
 
     def _nvmlDeviceGetSamples(
@@ -393,10 +355,6 @@ class SimulatedLibrary(gpm.GpmAnswers):
         reading._obj.temperature = sensors.temperature_c(self.state, gpu, self._now())
         return OK
 
-    def _nvmlDeviceGetPerformanceState(self, gpu: int, state: Any) -> int:
-        state._obj.value = 0 if self.state.segment_at(gpu, self._now()).utilisation > 0 else 8
-        return OK
-
     def _nvmlDeviceGetFanSpeed(self, _gpu: int, *_arguments: Any) -> int:
         return UNSUPPORTED
 
@@ -418,10 +376,9 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return OK
 
     def _nvmlDeviceGetSupportedMemoryClocks(self, gpu: int, count: Any, clocks: Any) -> int:
-        return (
-            _fill(count, clocks, self.state.mem_clocks(gpu)) if self.state.able(gpu, "clocks")
-            else UNSUPPORTED
-        )
+        if not self.state.able(gpu, "clocks"):
+            return UNSUPPORTED
+        return _fill(count, clocks, self.state.mem_clocks(gpu))
 
     def _nvmlDeviceGetSupportedGraphicsClocks(self, gpu: int, mem_mhz: Any, count: Any, clocks: Any) -> int:
         if not self.state.able(gpu, "clocks"):
@@ -460,23 +417,6 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     # power limit and clocks
 
-    def _nvmlDeviceGetPowerManagementLimit(self, gpu: int, milliwatts: Any) -> int:
-        return self._limit(gpu, milliwatts, self.state.control(gpu, "limit_w"))
-
-    def _nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: int, milliwatts: Any) -> int:
-        return self._limit(gpu, milliwatts, self.state.card(gpu, "limit_default_w"))
-
-    def _nvmlDeviceGetEnforcedPowerLimit(self, gpu: int, milliwatts: Any) -> int:
-        limit_w, enforced_w = self.state.control(gpu, "limit_w"), self.state.control(gpu, "enforced_w")
-        milliwatts._obj.value = round(1000 * (min(limit_w, enforced_w) if enforced_w else limit_w))
-        return OK
-
-    def _limit(self, gpu: int, milliwatts: Any, watts: float) -> int:
-        if not self.state.able(gpu, "power_limit"):
-            return UNSUPPORTED
-        milliwatts._obj.value = round(1000 * watts)
-        return OK
-
     def _nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: int, low: Any, high: Any) -> int:
         if not self.state.able(gpu, "power_limit"):
             return UNSUPPORTED
@@ -484,15 +424,9 @@ class SimulatedLibrary(gpm.GpmAnswers):
         high._obj.value = round(1000 * self.state.card(gpu, "limit_max_w"))
         return OK
 
-    def _nvmlDeviceGetPowerManagementMode(self, gpu: int, mode: Any) -> int:
-        mode._obj.value = 1
-        return OK if self.state.able(gpu, "power_limit") else UNSUPPORTED
-
     def _nvmlDeviceSetPowerManagementLimit(self, gpu: int, milliwatts: Any) -> int:
-        if not self.state.able(gpu, "set_power_limit"):
-            return UNSUPPORTED
-        if self.state.header("unprivileged"):
-            return DENIED
+        if code := self._refusal(gpu, "set_power_limit"):
+            return code
         watts = milliwatts.value / 1000
         if not self.state.card(gpu, "limit_min_w") <= watts <= self.state.card(gpu, "limit_max_w"):
             return INVALID
@@ -515,10 +449,8 @@ class SimulatedLibrary(gpm.GpmAnswers):
         return self._unlock(gpu, "mem")
 
     def _lock(self, gpu: int, knob: str, low: int, high: int, supported: tuple[int, ...]) -> int:
-        if not self.state.able(gpu, f"{knob}_lock"):
-            return UNSUPPORTED
-        if self.state.header("unprivileged"):
-            return DENIED
+        if code := self._refusal(gpu, f"{knob}_lock"):
+            return code
         symbolic = [value in (_TDP, _UNLIMITED) for value in (low, high)]
         if any(symbolic):
             if not all(symbolic):
@@ -529,11 +461,15 @@ class SimulatedLibrary(gpm.GpmAnswers):
         self.state.change_setting(gpu, **{f"lock_{knob}_min": low, f"lock_{knob}_max": high})
         return OK
 
-    def _unlock(self, gpu: int, knob: str) -> int:
-        if not self.state.able(gpu, f"{knob}_lock"):
+    def _refusal(self, gpu: int, ability: str) -> int:
+        """The code with which a setting may not be changed here; 0 where it may."""
+        if not self.state.able(gpu, ability):
             return UNSUPPORTED
-        if self.state.header("unprivileged"):
-            return DENIED
+        return DENIED if self.state.header("unprivileged") else OK
+
+    def _unlock(self, gpu: int, knob: str) -> int:
+        if code := self._refusal(gpu, f"{knob}_lock"):
+            return code
         self.state.change_setting(gpu, **{f"lock_{knob}_min": 0, f"lock_{knob}_max": 0})
         return OK
 
@@ -542,6 +478,48 @@ class SimulatedLibrary(gpm.GpmAnswers):
             return DENIED
         self.state.set_control(gpu, "persistence", mode.value if hasattr(mode, "value") else int(mode))
         return OK
+
+
+def _limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
+    return round(1000 * state.control(gpu, "limit_w"))
+
+
+def _default_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
+    return round(1000 * state.card(gpu, "limit_default_w"))
+
+
+def _enforced_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
+    limit_w, enforced_w = state.control(gpu, "limit_w"), state.control(gpu, "enforced_w")
+    return round(1000 * (min(limit_w, enforced_w) if enforced_w else limit_w))
+
+
+_LIMIT_FIELDS: dict[int, Callable[[MachineState, int], int]] = {
+    187: lambda state, gpu: round(1000 * state.card(gpu, "limit_min_w")),
+    188: lambda state, gpu: round(1000 * state.card(gpu, "limit_max_w")),
+    189: _default_limit_mw, 190: _enforced_limit_mw, 192: _limit_mw,
+}
+# Functions that answer one number about a GPU: the ability that it needs (empty: none), and the number from
+# the machine, the GPU and the time.
+NUMBERS: dict[str, tuple[str, Callable[[MachineState, int, float], int]]] = {
+    "nvmlDeviceGetIndex": ("", lambda _, gpu, now_s: gpu),
+    "nvmlDeviceGetMinorNumber": ("", lambda _, gpu, now_s: gpu),
+    "nvmlDeviceGetArchitecture": ("", lambda state, gpu, _: int(state.card(gpu, "architecture"))),
+    "nvmlDeviceGetPersistenceMode": ("", lambda state, gpu, _: int(state.control(gpu, "persistence"))),
+    "nvmlDeviceGetComputeMode": ("", lambda *_: 0),
+    "nvmlDeviceGetDisplayActive": ("", lambda *_: 0),
+    "nvmlDeviceIsMigDeviceHandle": ("", lambda *_: 0),
+    "nvmlDeviceGetPowerUsage": (
+        "power", lambda state, gpu, now_s: round(1000 * sensors.power_w(state, gpu, now_s, averaged=True))
+    ),
+    "nvmlDeviceGetTotalEnergyConsumption": ("energy", sensors.energy_mj),
+    "nvmlDeviceGetPerformanceState": (
+        "", lambda state, gpu, now_s: 0 if state.segment_at(gpu, now_s).utilisation > 0 else 8
+    ),
+    "nvmlDeviceGetPowerManagementLimit": ("power_limit", _limit_mw),
+    "nvmlDeviceGetPowerManagementDefaultLimit": ("power_limit", _default_limit_mw),
+    "nvmlDeviceGetEnforcedPowerLimit": ("", _enforced_limit_mw),
+    "nvmlDeviceGetPowerManagementMode": ("power_limit", lambda *_: 1),
+}
 
 
 def install(path: str | os.PathLike[str]) -> SimulatedLibrary:

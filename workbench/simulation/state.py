@@ -41,100 +41,49 @@ GUARD_S = 0.002
 FAULT_SLOTS = 16
 PROCESS_SLOTS = 8
 
-# name -> (offset, struct format)
+# name -> (offset, struct format); `owner_namespace` is of the owner's pid
 HEADER = {
-    "magic": (0, "8s"),
-    "version": (8, "I"),
-    "count": (12, "I"),
-    "stepped": (16, "I"),
-    "driver_fault": (20, "I"),
-    "scale": (24, "d"),
-    "origin_s": (32, "d"),
-    "stepped_now_s": (40, "d"),
-    "unix_s": (48, "d"),
-    "latency_s": (56, "d"),
-    "unprivileged": (64, "I"),
-    "owner_pid": (68, "I"),
-    "seed": (72, "Q"),
-    "driver_version": (80, "32s"),
-    "owner_namespace": (112, "Q"),  # of the owner's pid
+    "magic": (0, "8s"), "version": (8, "I"), "count": (12, "I"), "stepped": (16, "I"),
+    "driver_fault": (20, "I"), "scale": (24, "d"), "origin_s": (32, "d"), "stepped_now_s": (40, "d"),
+    "unix_s": (48, "d"), "latency_s": (56, "d"), "unprivileged": (64, "I"), "owner_pid": (68, "I"),
+    "seed": (72, "Q"), "driver_version": (80, "32s"), "owner_namespace": (112, "Q"),
 }
 FAULTS_AT = 1024
-FAULT = struct.Struct(
-    "<64sIiii"
-)  # function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
+# function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
+FAULT = struct.Struct("<64sIiii")
 HEADER_BYTES = 4096
 
+# `power_scope` is the NVML scope that the power fields answer in: 0 the GPU, 1 its module. `mem_top_sm` and
+# `mem_low_sm` are the highest and the lowest SM clock that go with each memory clock; 0: all do.
 CARD = {
-    "name": (0, "96s"),
-    "uuid": (96, "48s"),
-    "pci": (144, "32s"),
-    "key": (176, "16s"),
-    "architecture": (192, "I"),
-    "cc_major": (196, "I"),
-    "cc_minor": (200, "I"),
-    "index": (204, "I"),
-    "memory_bytes": (208, "Q"),
-    "limit_min_w": (216, "d"),
-    "limit_default_w": (224, "d"),
-    "limit_max_w": (232, "d"),
-    "n_sm_clocks": (240, "I"),
-    "n_mem_clocks": (244, "I"),
-    "mem_clocks": (248, "8I"),
-    "power_update_s": (280, "d"),
-    "power_window_s": (288, "d"),
-    "average_window_s": (296, "d"),
-    "counter_update_s": (304, "d"),
-    "sensor_phase_s": (312, "d"),
-    "gain": (320, "d"),
-    "offset_w": (328, "d"),
-    "noise": (336, "d"),
-    "utilisation_window_s": (344, "d"),
-    "governor_delay_s": (352, "d"),
-    "idle_c": (360, "d"),
-    "c_per_w": (368, "d"),
-    "thermal_s": (376, "d"),
-    "idle_w": (384, "d"),
-    "abilities": (392, "Q"),
-    "mig": (400, "I"),
-    "power_scope": (404, "I"),  # the NVML scope that the power fields answer in: 0 the GPU, 1 its module
-    "counter_lag_s": (408, "d"),
-    "mem_top_sm": (
-        416, "8I",
-    ),  # the highest and the lowest SM clock that go with each memory clock; 0: all do
-    "mem_low_sm": (448, "8I"),
+    "name": (0, "96s"), "uuid": (96, "48s"), "pci": (144, "32s"), "key": (176, "16s"),
+    "architecture": (192, "I"), "cc_major": (196, "I"), "cc_minor": (200, "I"), "index": (204, "I"),
+    "memory_bytes": (208, "Q"), "limit_min_w": (216, "d"), "limit_default_w": (224, "d"),
+    "limit_max_w": (232, "d"), "n_sm_clocks": (240, "I"), "n_mem_clocks": (244, "I"),
+    "mem_clocks": (248, "8I"), "power_update_s": (280, "d"), "power_window_s": (288, "d"),
+    "average_window_s": (296, "d"), "counter_update_s": (304, "d"), "sensor_phase_s": (312, "d"),
+    "gain": (320, "d"), "offset_w": (328, "d"), "noise": (336, "d"), "utilisation_window_s": (344, "d"),
+    "governor_delay_s": (352, "d"), "idle_c": (360, "d"), "c_per_w": (368, "d"), "thermal_s": (376, "d"),
+    "idle_w": (384, "d"), "abilities": (392, "Q"), "mig": (400, "I"), "power_scope": (404, "I"),
+    "counter_lag_s": (408, "d"), "mem_top_sm": (416, "8I"), "mem_low_sm": (448, "8I"),
 }
 SM_CLOCKS_AT = 1024  # up to 256 x u32, highest first
 
+# `tenants` counts the slots that are taken.
 CONTROL = {
-    "generation": (512, "Q"),
-    "effective_from_s": (520, "d"),
-    "limit_w": (528, "d"),
-    "lock_sm_min": (536, "I"),
-    "lock_sm_max": (540, "I"),
-    "lock_mem_min": (544, "I"),
-    "lock_mem_max": (548, "I"),
-    "was_limit_w": (552, "d"),
-    "was_sm_min": (560, "I"),
-    "was_sm_max": (564, "I"),
-    "was_mem_min": (568, "I"),
-    "was_mem_max": (572, "I"),
-    "persistence": (576, "I"),
-    "lost": (580, "I"),
-    "enforced_w": (584, "d"),
-    "forced_reasons": (592, "Q"),
-    "counter_reset_j": (600, "d"),
-    "memory_used": (608, "Q"),
-    "load_pid": (616, "I"),
-    "tenants": (620, "I"),  # slots that are taken
+    "generation": (512, "Q"), "effective_from_s": (520, "d"), "limit_w": (528, "d"),
+    "lock_sm_min": (536, "I"), "lock_sm_max": (540, "I"), "lock_mem_min": (544, "I"),
+    "lock_mem_max": (548, "I"), "was_limit_w": (552, "d"), "was_sm_min": (560, "I"), "was_sm_max": (564, "I"),
+    "was_mem_min": (568, "I"), "was_mem_max": (572, "I"), "persistence": (576, "I"), "lost": (580, "I"),
+    "enforced_w": (584, "d"), "forced_reasons": (592, "Q"), "counter_reset_j": (600, "d"),
+    "memory_used": (608, "Q"), "load_pid": (616, "I"), "tenants": (620, "I"),
 }
 PROCESSES_AT = 640
 PROCESS = struct.Struct("<IIQ")
 SEQUENCE_AT, TOTAL_AT = 2048, 2056
 RING_AT = 4096
-SEGMENT = struct.Struct(
-    "<dddIIffQ"
-)  # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
+# start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
+SEGMENT = struct.Struct("<dddIIffQ")
 GPU_BYTES = RING_AT + RING * SEGMENT.size
 # Behind the blocks of all GPUs: for each GPU the slots of the jobs that share it (`tenants`).
 TENANT_SLOTS, TENANT_BYTES = 8, 128 + 4096 * 40
@@ -174,8 +123,8 @@ class MachineState:
         except OSError as error:
             raise SimulationError(
                 f"the simulated GPUs of this process are gone: {self.path} cannot be opened "
-                f"({error.strerror}). "
-                "`%gpu simulate A100` in a notebook, or workbench.simulate('A100'), makes new ones"
+                f"({error.strerror}). `%gpu simulate A100` in a notebook, or workbench.simulate('A100'), "
+                "makes new ones"
             ) from error
         with self._file:
             size = os.fstat(self._file.fileno()).st_size
@@ -317,9 +266,8 @@ class MachineState:
         """The pid of another process that holds the file's lock, which is not waited for nor taken; 0:
         none, or not known here.
         """
-        if fcntl is None or not sys.platform.startswith(
-            "linux"
-        ):  # elsewhere a lock's description is laid out differently
+        # Elsewhere a lock's description is laid out differently.
+        if fcntl is None or not sys.platform.startswith("linux"):
             return 0
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(self._lock_fd, fcntl.F_GETLK, asked))
@@ -339,9 +287,8 @@ class MachineState:
                     self._write(CONTROL[old], base, self._read(CONTROL[new], base))
             for name, value in values.items():
                 self._write(CONTROL[name], base, value)
-            self.set_control(
-                gpu, "effective_from_s", now + max(self.card(gpu, "governor_delay_s"), 2 * GUARD_S)
-            )
+            delay_s = max(self.card(gpu, "governor_delay_s"), 2 * GUARD_S)
+            self.set_control(gpu, "effective_from_s", now + delay_s)
             self.set_control(gpu, "generation", self.control(gpu, "generation") + 1)
 
     def generation(self, gpu: int) -> int:
@@ -400,9 +347,8 @@ class MachineState:
                         0.0 if last is None
                         else last.energy_before_j + last.power_w * (begin_s - last.start_s)
                     )
-                    last = Segment(
-                        begin_s, power_w, energy_j, int(sm), int(mem), busy, mem_busy, int(reasons)
-                    )
+                    clocks = int(sm), int(mem)
+                    last = Segment(begin_s, power_w, energy_j, *clocks, busy, mem_busy, int(reasons))
                     SEGMENT.pack_into(self._map, base + RING_AT + (cursor % RING) * SEGMENT.size, *last)
                     cursor += 1
             finally:
@@ -467,24 +413,13 @@ class MachineState:
     def mean_utilisation(self, gpu: int, from_s: float, to_s: float) -> tuple[float, float]:
         """Time-weighted (SM, memory) utilisation, 0..1."""
         busy = mem_busy = 0.0
-        end_s = to_s
-        base = self._base(gpu)
-        _, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
-        number = total - 1
-        while number >= max(0, total - RING) and end_s > from_s:
-            segment = self._segment(base, number)
-            if segment.start_s < end_s:
-                span_s = end_s - max(segment.start_s, from_s)
-                busy += segment.utilisation * span_s
-                mem_busy += segment.memory_utilisation * span_s
-                end_s = segment.start_s
-            number -= 1
+        for span_s, segment in self.spans(gpu, from_s, to_s):
+            busy += segment.utilisation * span_s
+            mem_busy += segment.memory_utilisation * span_s
         return busy / (to_s - from_s), mem_busy / (to_s - from_s)
 
-    def spans(self, gpu: int, from_s: float, to_s: float) -> list[tuple[float, float, int]]:
-        """What lies between two times, newest first: how long each segment reaches into it, its SM
-        utilisation, its reasons.
-        """
+    def spans(self, gpu: int, from_s: float, to_s: float) -> list[tuple[float, Segment]]:
+        """Segments between two times, newest first, and how many seconds each reaches into that stretch."""
         base, end_s = self._base(gpu), to_s
         _, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
         found = []
@@ -493,25 +428,9 @@ class MachineState:
                 break
             segment = self._segment(base, number)
             if segment.start_s < end_s:
-                found.append((end_s - max(segment.start_s, from_s), segment.utilisation, segment.reasons))
+                found.append((end_s - max(segment.start_s, from_s), segment))
                 end_s = segment.start_s
         return found
-
-    def total_segments(self, gpu: int) -> int:
-        return int(struct.unpack_from("<Q", self._map, self._base(gpu) + TOTAL_AT)[0])
-
-    def replace_ring(self, gpu: int, segments: bytes, total: int) -> None:
-        """Bulk write: the last min(n, RING) segments, packed as `SEGMENT`, of `total` written in all."""
-        base, number = self._base(gpu), len(segments) // SEGMENT.size
-        with self.writing():
-            sequence = _WHOLE.unpack_from(self._map, base + SEQUENCE_AT)[0]
-            _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence + 1)
-            first = (total - number) % RING
-            head = min(number, RING - first) * SEGMENT.size
-            start = base + RING_AT + first * SEGMENT.size
-            self._map[start : start + head] = segments[:head]
-            self._map[base + RING_AT : base + RING_AT + len(segments) - head] = segments[head:]
-            self._settle(base, sequence + 2, total)
 
     # processes
 

@@ -39,16 +39,14 @@ SLOPE, EXPONENT = 0.078, 1.55
 RESIDENT_S = 60.0  # a job that queues nothing any more holds its clocks for so long
 # real seconds without queued work, as of a host that is late, from which a job slows nobody any more
 GRACE_S = 0.02
-_HEAD = struct.Struct(
-    "<IIQQdddddd"
-)  # pid, rows, token, memory; utilisation, dynamic, peak and resident power, end of its queue, spare
+# pid, rows, token, memory; utilisation, dynamic, peak and resident power, end of its queue, spare
+_HEAD = struct.Struct("<IIQQdddddd")
 _ROW = struct.Struct("<ddIIffQ")
 _ROWS_AT = 128
 MOST_ROWS = (TENANT_BYTES - _ROWS_AT) // _ROW.size
 
-Planned = tuple[
-    float, float, int, int, float, float, int
-]  # duration, power, SM MHz, memory MHz, utilisations, reasons
+# duration, power, SM MHz, memory MHz, utilisations, reasons
+Planned = tuple[float, float, int, int, float, float, int]
 Tail = tuple[float, int, int, float, float, int]
 
 
@@ -212,18 +210,13 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
         group, spans = rows[first : first + at_once], ends[first : first + at_once]
         lengths = [max(end_s - row.start_s, 0.0) for row, end_s in zip(group, spans, strict=True)]
         whole_s = sum(lengths) or 1.0
-
-        def mean(
-            place: int, group: Sequence[TimelineStretch] = group, lengths: Sequence[float] = lengths,
-            whole_s: float = whole_s,
-        ) -> float:
-            return float(
-                sum(row[place] * length_s for row, length_s in zip(group, lengths, strict=True)) / whole_s
-            )
-
+        power_w, busy, moving = (
+            sum(row[place] * length_s for row, length_s in zip(group, lengths, strict=True)) / whole_s
+            for place in (1, 4, 5)
+        )
         hungriest = max(group, key=lambda row: row.power_w)
         out.append(hungriest._replace(
-            start_s=group[0].start_s, power_w=mean(1), utilisation=mean(4), memory_utilisation=mean(5)
+            start_s=group[0].start_s, power_w=power_w, utilisation=busy, memory_utilisation=moving
         ))
     return out
 

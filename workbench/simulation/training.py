@@ -28,7 +28,6 @@ from .lane import Lane
 from .lane import OutOfMemory as OutOfMemory
 from .machine import Machine, attached
 from .state import GUARD_S
-from .tenants import Planned as Planned
 
 AHEAD_S = 0.010  # how far the host may run ahead of the device
 LOOK_S = 0.005  # how often a blocked host looks for a changed setting
@@ -152,16 +151,6 @@ class TrainingJob:
         for _ in self:
             pass
 
-    def plans(self, at_s: float) -> tuple[list[list[Planned]], list[list[Planned]]]:
-        """One iteration, and one evaluation (empty if there is none), of each GPU at the setting in force
-        at a time.
-        """
-        iterations = [
-            lane.plan(at_s, _varied(lane.iteration, 1.0, [1.0] * self.accumulate))[0] for lane in self._lanes
-        ]
-        evaluations = [lane.plan(at_s, lane.evaluation)[0] for lane in self._lanes] if self._evaluate else []
-        return iterations, evaluations
-
     # the two ends of a job
 
     @contextlib.contextmanager
@@ -170,23 +159,17 @@ class TrainingJob:
 
         Raises OutOfMemory or SimulationError where one has no room.
         """
-        self._claim()
-        try:
-            yield
-        finally:
-            self._release()
-
-    def _claim(self) -> None:
         with self.machine.state.writing():
             for lane in self._lanes:  # all of them or none
                 lane.check_room()
             for lane in self._lanes:
                 lane.enter()
         self._end_s = self._soonest()
-
-    def _release(self) -> None:
-        for lane in self._lanes:
-            lane.leave()
+        try:
+            yield
+        finally:
+            for lane in self._lanes:
+                lane.leave()
 
     # running phases
 
@@ -197,12 +180,8 @@ class TrainingJob:
     def _start(self, phases: Sequence[Sequence[WorkloadPhase]]) -> float:
         """Queue phases on every GPU behind what is queued already; returns when they start."""
         start_s = max(self._end_s, self._soonest())
-        ends = [lane.queue(start_s, work) for lane, work in zip(self._lanes, phases, strict=True)]
-        self._join(ends)
+        self._end_s = max([lane.queue(start_s, work) for lane, work in zip(self._lanes, phases, strict=True)])
         return start_s
-
-    def _join(self, ends: Sequence[float]) -> None:
-        self._end_s = max(ends)
 
     def _wait(self, ahead_s: float, grain_s: float = 0.0) -> None:
         """Block until the device is within `ahead_s` of the end of its queue, following changes of the
@@ -223,11 +202,9 @@ class TrainingJob:
 
     def follow(self) -> None:
         """Plan what is queued anew if the setting, or who shares a GPU, has changed."""
-        changed = [
-            lane.changed() for lane in self._lanes
-        ]  # every lane is asked: asking takes note of the change
+        changed = [lane.changed() for lane in self._lanes]  # all are asked: asking takes note of the change
         if any(changed):
-            self._join([lane.requeue(self._soonest()) for lane in self._lanes])
+            self._end_s = max([lane.requeue(self._soonest()) for lane in self._lanes])
 
     @property
     def end_s(self) -> float:
@@ -256,23 +233,17 @@ def named(workload: str) -> Workload:
 
 
 def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float]) -> list[WorkloadPhase]:
-    """The phases of one iteration with its variation (gaps vary more than kernels), a micro-step for each
-    gap.
+    """The phases of one iteration, varied (gaps vary more than kernels), with a micro-step for each gap.
 
-    The optimizer works once, in the last of them, as long as it does in an iteration of as many samples at
-    once.
+    The optimizer works once, in the last of them, as long as in an iteration of as many samples at once.
     """
-    last = len(gaps) - 1
-    return [
-        replace(
-            phase,
-            time_s=phase.time_s
-            * (gap if phase.load is None else factor)
-            * (len(gaps) if phase.kind == "optimizer" else 1),
-        )
-        for number, gap in enumerate(gaps)
-        for phase in phases if phase.kind != "optimizer" or number == last
-    ]
+    steps, made = len(gaps), []
+    for number, gap in enumerate(gaps, start=1):
+        for phase in phases:
+            if phase.kind != "optimizer" or number == steps:
+                time_s = phase.time_s * (gap if phase.load is None else factor)
+                made.append(replace(phase, time_s=time_s * (steps if phase.kind == "optimizer" else 1)))
+    return made
 
 
 def in_background(job: TrainingJob) -> threading.Thread:

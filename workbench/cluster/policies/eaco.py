@@ -24,8 +24,8 @@ from typing import Any
 
 from ..capacity_index import REFUSED_S, CapacityIndex
 from ..colocation import Colocation, History, Mix
-from ..placement import FreeNodes
-from ..policy import BasePolicy, ClusterControl
+from ..placement import FreeNodesPolicy
+from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, STANDBY, Gpu, Job, Node
 
@@ -43,7 +43,7 @@ class ProvisionalPlacement:
         self.undoing = False
 
 
-class Eaco(BasePolicy):
+class Eaco(FreeNodesPolicy):
     """Energy-aware co-allocation.
 
     Args:
@@ -59,15 +59,12 @@ class Eaco(BasePolicy):
         self, *, max_jobs: int = 3, load_threshold: float = 1.0, memory_threshold: float = 0.9,
         start: Colocation | None = None, sleep_after_s: float | None = 300.0,
     ) -> None:
-        self.max_jobs, self.limit, self.memory_threshold = (
-            max_jobs, round(load_threshold * UNIT), memory_threshold,
-        )
-        self.start, self.sleep_after_s = start, sleep_after_s
+        self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
+        self.memory_threshold, self.start, self.sleep_after_s = memory_threshold, start, sleep_after_s
         self.name = f"EaCO, {max_jobs} jobs, {load_threshold:.0%}"
 
     def begin(self, cluster: ClusterControl) -> None:
-        self.cluster = cluster
-        self.free = FreeNodes(cluster)
+        super().begin(cluster)
         self.openings = CapacityIndex()
         self.history = History(cluster.profiles, self.start)
         self.active: dict[int, Node] = {}
@@ -103,9 +100,6 @@ class Eaco(BasePolicy):
         if self.waiting:
             self._retry(gpus)
 
-    def slept(self, node: Node) -> None:
-        self.free.moved(node)
-
     def reached(self, job: Job) -> None:
         watch = job.watch
         if not isinstance(watch, ProvisionalPlacement):
@@ -136,24 +130,18 @@ class Eaco(BasePolicy):
 
     def _schedule(self, job: Job) -> bool:
         """Place the job now, shared or alone; False where it has to wait."""
-        if job.num_gpus == 1:
-            gpu = None
-            if job.priority <= 0:
-                gpu = self.openings.find(
-                    job, self.limit - job.load, self.cluster.now_s, self._fits, self._accepts
-                )
-            if gpu is not None:
-                self._place(job, (gpu,))
-                return True
-        else:
+        gpus: Sequence[Gpu] | None = None
+        if job.num_gpus > 1:
             gpus = self._best_set(job)
-            if gpus is not None:
-                self._place(job, gpus)
-                return True
-        free = self.free.find(job)
-        if free is None:
+        elif job.priority <= 0:
+            now, load = self.cluster.now_s, self.limit - job.load
+            gpu = self.openings.find(job, load, now, self._fits, self._accepts)
+            gpus = None if gpu is None else (gpu,)
+        if gpus is None:
+            gpus = self.free.find(job)
+        if gpus is None:
             return False
-        self._place(job, free)
+        self._place(job, gpus)
         return True
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
@@ -197,7 +185,7 @@ class Eaco(BasePolicy):
                     return None
             else:
                 takes.append(gpu)
-        takes.sort(key=_by_load)
+        takes.sort(key=lambda gpu: -gpu.mix.load)
         return takes[:count]
 
     def _joins(self, job: Job, mix: Mix, joins: dict[Mix, bool]) -> bool:
@@ -208,11 +196,8 @@ class Eaco(BasePolicy):
 
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """Place the job; where it has neighbours, provisionally."""
-        residents = (
-            {other: None for gpu in gpus for other in gpu.jobs} if len(gpus) > 1
-            else dict.fromkeys(gpus[0].jobs)
-        )
         gpus = tuple(gpus)
+        residents = {other: None for gpu in gpus for other in gpu.jobs}
         cluster = self.cluster
         cluster.place(job, gpus)
         self.free.touched(job, gpus)
@@ -254,9 +239,8 @@ class Eaco(BasePolicy):
         """A job is gone from these GPUs."""
         for gpu in gpus:
             self.openings.file(gpu, self._open(gpu))
-            node = gpu.node
-            if not node.seats:
-                self.active.pop(node.index, None)
+            if not gpu.node.seats:
+                self.active.pop(gpu.node.index, None)
         self.free.touched(job, tuple(gpus))
 
     # Algorithm 2
@@ -295,9 +279,9 @@ class Eaco(BasePolicy):
             if deadline_s - now < left_s * (1 + excess) and deadline_s - now >= left_s:
                 # Its slack grows while it runs faster than it must: the moment when it suffices can be told.
                 gain = other.rate * (1 + excess) - 1
-                return (
-                    now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3 if gain > 0 else REFUSED_S
-                )
+                if gain <= 0:
+                    return REFUSED_S
+                return now + (left_s * (1 + excess) - deadline_s + now) / gain + 1e-3
         if job.gpu_type is not None and job.gpu_type != gpu.node.kind.gpu_type:
             return None
         if isinstance(job.note, set) and any(other.index in job.note for other in gpu.jobs):
@@ -312,10 +296,7 @@ class Eaco(BasePolicy):
 
     def _measured(self, job: Job, excess: float) -> None:
         """An epoch of this job has been seen."""
-        mix = (
-            max([gpu.mix for gpu in job.gpus], key=self.history.predict) if len(job.gpus) > 1
-            else job.gpus[0].mix
-        )
+        mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
         if mix.size < 2:
             return
         self.history.learn(mix, excess)
@@ -349,9 +330,9 @@ class Eaco(BasePolicy):
 
     def _serve(self, node: Node) -> bool:
         """Place the first waiting job that this node takes."""
-        if node.free + node.opened == 0 or node.state == STANDBY:
-            return False
         room = node.free + node.opened
+        if room == 0 or node.state == STANDBY:
+            return False
         heads = [(queue[0][:2], key, queue) for key, queue in self.waiting.items() if key[1] <= room]
         heads.sort()
         now = self.cluster.now_s
@@ -382,7 +363,3 @@ class Eaco(BasePolicy):
         key = (job.profile, job.num_gpus, job.gpu_type, job.priority > 0)
         if not self.waiting[key]:
             del self.waiting[key]
-
-
-def _by_load(gpu: Gpu) -> int:
-    return -gpu.mix.load

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..colocation import Colocation, History, Mix
-from ..placement import FreeNodes
-from ..policy import BasePolicy, ClusterControl
+from ..placement import FreeNodesPolicy
+from ..policy import ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
 from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
@@ -70,7 +70,7 @@ class JobEstimate:
         self.target: tuple[Gpu, ...] | None = None
 
 
-class EnergyAwarePolicy(BasePolicy):
+class EnergyAwarePolicy(FreeNodesPolicy):
     """Least predicted energy under deadlines.
 
     Args:
@@ -101,26 +101,16 @@ class EnergyAwarePolicy(BasePolicy):
         start: Colocation | None = None, sleep_after_s: float | None = 60.0,
         params: EnergyAwareParams = PARAMS,
     ) -> None:
-        self.params = params
-        self.max_jobs, self.limit, self.memory_threshold = (
-            max_jobs, round(load_threshold * UNIT), memory_threshold,
-        )
-        self.max_excess, self.busy_excess, self.slowdown_w, self.margin = (
-            max_excess, busy_excess, slowdown_w, margin,
-        )
-        self.quiet_excess = quiet_excess
-        self.cap_slowdown_w = cap_slowdown_w
-        self.review_s, self.overtake, self.start, self.sleep_after_s = (
-            review_s, overtake, start, sleep_after_s,
-        )
-        self.capped = capped
-        self.name = (
-            "workbench" + (" with caps" if capped else "") + ("" if review_s is not None else ", no moves")
-        )
+        self.params, self.start, self.sleep_after_s = params, start, sleep_after_s
+        self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
+        self.memory_threshold, self.margin, self.slowdown_w = memory_threshold, margin, slowdown_w
+        self.max_excess, self.busy_excess, self.quiet_excess = max_excess, busy_excess, quiet_excess
+        self.review_s, self.overtake = review_s, overtake
+        self.capped, self.cap_slowdown_w = capped, cap_slowdown_w
+        self.name = "workbench" + " with caps" * capped + ", no moves" * (review_s is None)
 
     def begin(self, cluster: ClusterControl) -> None:
-        self.cluster = cluster
-        self.free = FreeNodes(cluster)
+        super().begin(cluster)
         self.history = History(cluster.profiles, self.start)
         self.ranking = Ranking(cluster, max_jobs=self.max_jobs)
         self.active: dict[int, Node] = {}
@@ -165,9 +155,6 @@ class EnergyAwarePolicy(BasePolicy):
             self._wait(job)
         if self.waiting:
             self._serve(gpus)
-
-    def slept(self, node: Node) -> None:
-        self.free.moved(node)
 
     def awoke(self, node: Node) -> None:
         self._changed(node)
@@ -301,16 +288,12 @@ class EnergyAwarePolicy(BasePolicy):
         """
         if mix.size >= self.max_jobs or mix.load + job.load > self.limit:
             return REFUSED
-        expected = self.history.predict(
-            mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
-        )
+        after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
+        expected = self.history.predict(after)
         belief: JobEstimate = job.note  # type: ignore[assignment]
         own = expected * belief.sensitivity
-        if own > self.bound or left_s <= job.deadline_s - now < left_s * (
-            1 + (own if belief.measured else own * self.margin)
-        ):
-            return REFUSED
-        return expected
+        slowest_s = left_s * (1 + (own if belief.measured else own * self.margin))
+        return REFUSED if own > self.bound or left_s <= job.deadline_s - now < slowest_s else expected
 
     def _price(
         self, job: Job, gpu: Gpu, left_s: float, now: float, joined: dict[Mix, float]
@@ -360,10 +343,8 @@ class EnergyAwarePolicy(BasePolicy):
         now = cluster.now_s
         for node in {gpu.node: None for gpu in gpus}:
             self.active[node.index] = node
-            end_s = (
-                now + job.expected_left_s(now) / (job.rate or node.speed)
-                + (0.0 if node.state == AWAKE else node.kind.wake_s)
-            )
+            wake_s = 0.0 if node.state == AWAKE else node.kind.wake_s
+            end_s = now + job.expected_left_s(now) / (job.rate or node.speed) + wake_s
             self.ends[node.index] = max(self.ends.get(node.index, 0.0), end_s)
         if others:
             for each in (*others, job):
@@ -407,12 +388,9 @@ class EnergyAwarePolicy(BasePolicy):
         tightest = self._tightest(node)
         best, least = -1, whole_w - node.kind.standby_w
         for index, cap in enumerate(caps):
-            # What the slowdown costs is the node's other power for longer, and the price that a slower job
-            # has.
-            cost = (
-                node.kind.idle_w - node.kind.standby_w + active_w * cap.active
-                + self.cap_slowdown_w * node.seats * (1 - cap.speed)
-            ) / cap.speed
+            # What a slowdown costs is the node's other power for longer, and the price that a slower job has.
+            power_w = node.kind.idle_w - node.kind.standby_w + active_w * cap.active
+            cost = (power_w + self.cap_slowdown_w * node.seats * (1 - cap.speed)) / cap.speed
             if cap.speed >= tightest and cost < least:
                 best, least = index, cost
         if best != node.cap_index:
@@ -427,13 +405,11 @@ class EnergyAwarePolicy(BasePolicy):
                 if job.state == RUNNING:
                     belief: JobEstimate = job.note  # type: ignore[assignment]
                     excess = max([self.history.predict(each.mix) for each in job.gpus]) * belief.sensitivity
-                    need_s = job.expected_left_s(now) * (
-                        1 + (excess if belief.measured else excess * self.margin)
-                    )
-                    time_s = job.deadline_s - now
+                    left_s, time_s = job.expected_left_s(now), job.deadline_s - now
+                    need_s = left_s * (1 + (excess if belief.measured else excess * self.margin))
                     if need_s <= time_s:
                         tightest = max(tightest, need_s / time_s)
-                    elif job.expected_left_s(now) <= time_s:
+                    elif left_s <= time_s:
                         return 1.0
         return tightest
 
@@ -450,11 +426,9 @@ class EnergyAwarePolicy(BasePolicy):
         left_s = newcomer.expected_left_s(now)
         if left_s < 2 * restart_s:
             return  # it is gone sooner than it could be moved
+        if newcomer is job and left_s + restart_s > job.deadline_s - now:
+            return  # too late to save it
         belief: JobEstimate = newcomer.note  # type: ignore[assignment]
-        if newcomer is job:
-            time_s = job.deadline_s - now
-            if left_s + restart_s > time_s:
-                return  # too late to save it
         belief.avoid = (belief.avoid or set()) | {other.index for other in gpu.jobs if other is not newcomer}
         self.cluster.stop(newcomer, undo=True)
 
@@ -470,9 +444,8 @@ class EnergyAwarePolicy(BasePolicy):
             if node.state != AWAKE or node.index in self.draining:
                 continue
             residents = node.jobs()
-            if any(
-                job.state != RUNNING or not job.rate for job in residents
-            ):  # one that waits for another of its nodes has no rate
+            # One that waits for another of its nodes has no rate.
+            if any(job.state != RUNNING or not job.rate for job in residents):
                 continue
             least_s = params.movable_times * cost_s
             movable = [job for job in residents if job.expected_left_s(now) > least_s]

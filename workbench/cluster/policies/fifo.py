@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 
-from ..placement import FreeNodes
-from ..policy import BasePolicy, ClusterControl
-from ..state import Gpu, Job, Node
+from ..placement import FreeNodesPolicy
+from ..policy import ClusterControl
+from ..state import Gpu, Job
 
 
-class Fifo(BasePolicy):
+class Fifo(FreeNodesPolicy):
     """The head of the queue is served first and nobody overtakes it; jobs of a higher priority stand before
     all others.
 
@@ -25,13 +25,12 @@ class Fifo(BasePolicy):
         self.name = f"FIFO {how}" + ("" if sleep_after_s is not None else ", always on")
 
     def begin(self, cluster: ClusterControl) -> None:
-        self.cluster = cluster
-        self.free = FreeNodes(cluster)
+        super().begin(cluster)
         self.queue: list[tuple[int, int, Job]] = []
 
     def arrived(self, job: Job) -> None:
         queue = self.queue
-        if not queue and self._place(job):
+        if not queue and self.place_alone(job):
             return
         heapq.heappush(queue, (-job.priority, job.index, job))
         if queue[0][2] is job:
@@ -42,18 +41,7 @@ class Fifo(BasePolicy):
         if self.queue:
             self._serve()
 
-    def slept(self, node: Node) -> None:
-        self.free.moved(node)
-
     def _serve(self) -> None:
         queue = self.queue
-        while queue and self._place(queue[0][2]):
+        while queue and self.place_alone(queue[0][2]):
             heapq.heappop(queue)
-
-    def _place(self, job: Job) -> bool:
-        gpus = self.free.find(job, spread=self.spread)
-        if gpus is None:
-            return False
-        self.cluster.place(job, gpus)
-        self.free.touched(job, gpus)
-        return True

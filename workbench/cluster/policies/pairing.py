@@ -9,13 +9,13 @@ import random
 from collections.abc import Iterator
 
 from ..colocation import Colocation, History
-from ..placement import FreeNodes
-from ..policy import BasePolicy, ClusterControl
+from ..placement import FreeNodesPolicy
+from ..policy import ClusterControl
 from ..power import UNIT
-from ..state import LEAVING, RUNNING, Gpu, Job, Node
+from ..state import LEAVING, RUNNING, Gpu, Job
 
 
-class Pairing(BasePolicy):
+class Pairing(FreeNodesPolicy):
     """A queue; whole GPUs first; a partner for the head where there are none. Subclasses say who is a partner
     and in which order the queue goes.
 
@@ -29,18 +29,15 @@ class Pairing(BasePolicy):
         self, *, spread: bool = True, memory_threshold: float = 0.9, start: Colocation | None = None,
         sleep_after_s: float | None = None,
     ) -> None:
-        self.spread, self.memory_threshold, self.start, self.sleep_after_s = (
-            spread, memory_threshold, start, sleep_after_s,
-        )
+        self.spread, self.memory_threshold = spread, memory_threshold
+        self.start, self.sleep_after_s = start, sleep_after_s
 
     def begin(self, cluster: ClusterControl) -> None:
-        self.cluster = cluster
-        self.free = FreeNodes(cluster)
+        super().begin(cluster)
         self.history = History(cluster.profiles, self.start)
         self.queue: list[tuple[float, int, Job]] = []
-        self.alone: dict[
-            tuple[int, int], dict[Job, None]
-        ] = {}  # by width and profile: who has its GPUs to itself
+        # By width and profile: who has its GPUs to itself.
+        self.alone: dict[tuple[int, int], dict[Job, None]] = {}
         self.memory = [int(self.memory_threshold * kind.memory_bytes) for kind, _ in cluster.cluster.nodes]
 
     def order(self, job: Job) -> float:
@@ -65,9 +62,6 @@ class Pairing(BasePolicy):
         self.finished(job, gpus)
         self.arrived(job)
 
-    def slept(self, node: Node) -> None:
-        self.free.moved(node)
-
     def fits(self, job: Job, other: Job) -> bool:
         """Memory on every GPU, type, and neither in a state or of a priority that forbids it."""
         if other.state != RUNNING or other.priority > 0 or job.priority > 0:
@@ -84,24 +78,18 @@ class Pairing(BasePolicy):
     def _serve(self) -> None:
         while self.queue:
             job = self.queue[0][2]
-            gpus = self.free.find(job, spread=self.spread)
-            if gpus is not None:
+            if self.place_alone(job):
                 heapq.heappop(self.queue)
-                self.cluster.place(job, gpus)
-                self.free.touched(job, gpus)
                 self.alone.setdefault((job.num_gpus, job.profile), {})[job] = None
                 continue
             other = next((each for each in self.partners(job) if self.fits(job, each)), None)
             if other is None:
                 return
             heapq.heappop(self.queue)
-            self._pair(job, other)
-
-    def _pair(self, job: Job, other: Job) -> None:
-        del self.alone[other.num_gpus, other.profile][other]
-        self.cluster.place(job, other.gpus)
-        for each in (job, other):
-            self.cluster.notify(each, each.epoch_s)
+            del self.alone[other.num_gpus, other.profile][other]
+            self.cluster.place(job, other.gpus)
+            for each in (job, other):
+                self.cluster.notify(each, each.epoch_s)
 
     def reached(self, job: Job) -> None:
         mix = job.gpus[0].mix
@@ -163,13 +151,11 @@ class Gandiva(Pairing):
     def reached(self, job: Job) -> None:
         super().reached(job)
         gpu = job.gpus[0]
-        if (
-            gpu.mix.size == 2
-            and sum(1 / (1 + self.cluster.excess(each)) for each in gpu.jobs) < self.THRESHOLD
-        ):
-            newcomer = gpu.jobs[-1]
-            if newcomer.state == RUNNING and not any(each.state == LEAVING for each in gpu.jobs):
-                self.cluster.stop(newcomer, undo=True)
+        if gpu.mix.size != 2 or any(each.state == LEAVING for each in gpu.jobs):
+            return
+        speeds = sum(1 / (1 + self.cluster.excess(each)) for each in gpu.jobs)
+        if speeds < self.THRESHOLD and gpu.jobs[-1].state == RUNNING:
+            self.cluster.stop(gpu.jobs[-1], undo=True)
 
 
 class Lucid(Pairing):
@@ -193,10 +179,8 @@ class Lucid(Pairing):
     def partners(self, job: Job) -> Iterator[Job]:
         score = self._score(job.load)
         for (width, profile), jobs in self.alone.items():
-            if (
-                width == job.num_gpus
-                and score + self._score(self.cluster.profiles[profile].load) <= self.LIMIT
-            ):
+            own = self._score(self.cluster.profiles[profile].load)
+            if width == job.num_gpus and score + own <= self.LIMIT:
                 yield from jobs
 
     @staticmethod

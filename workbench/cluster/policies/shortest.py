@@ -5,14 +5,13 @@ Tiresias-like.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 
-from ..placement import FreeNodes
-from ..policy import BasePolicy, ClusterControl
+from ..placement import FreeNodesPolicy, free_gpus
+from ..policy import ClusterControl
 from ..state import AWAKE, RUNNING, Gpu, Job, Node
 
 
-class Sjf(BasePolicy):
+class Sjf(FreeNodesPolicy):
     """Shortest expected job first, without preemption, on the fullest node that holds it; the shortest one
     blocks nobody that fits behind it.
 
@@ -26,8 +25,7 @@ class Sjf(BasePolicy):
         self.name = "SJF"
 
     def begin(self, cluster: ClusterControl) -> None:
-        self.cluster = cluster
-        self.free = FreeNodes(cluster)
+        super().begin(cluster)
         self.queue: list[tuple[float, int, Job]] = []
 
     def order(self, job: Job) -> float:
@@ -35,45 +33,35 @@ class Sjf(BasePolicy):
         return job.expected_left_s(self.cluster.now_s) - 1e12 * job.priority
 
     def arrived(self, job: Job) -> None:
-        if not self._place(job):
-            heapq.heappush(self.queue, (self.order(job), job.index, job))
+        if not self.place_alone(job):
+            self._queue(job)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         self.free.touched(job, gpus)
         self._serve()
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        self.free.touched(job, gpus)
-        heapq.heappush(self.queue, (self.order(job), job.index, job))
-        self._serve()
+        self._queue(job)
+        self.finished(job, gpus)
 
-    def slept(self, node: Node) -> None:
-        self.free.moved(node)
+    def _queue(self, job: Job) -> None:
+        heapq.heappush(self.queue, (self.order(job), job.index, job))
 
     def _serve(self) -> None:
         passed: list[tuple[float, int, Job]] = []
         widths: set[int] = set()
         while self.queue and len(passed) < self.backfill:
             entry = heapq.heappop(self.queue)
+            job = entry[2]
             # What is as wide or wider than what did not fit will not fit either.
-            if (widths and entry[2].gpu_type is None and entry[2].num_gpus >= min(widths)) or not self._place(
-                entry[2]
-            ):
+            if (widths and job.gpu_type is None and job.num_gpus >= min(widths)) or not self.place_alone(job):
                 passed.append(entry)
-                if entry[2].gpu_type is None:
-                    widths.add(entry[2].num_gpus)
+                if job.gpu_type is None:
+                    widths.add(job.num_gpus)
                     if 1 in widths:
                         break
         for entry in passed:
             heapq.heappush(self.queue, entry)
-
-    def _place(self, job: Job) -> bool:
-        gpus = self.free.find(job)
-        if gpus is None:
-            return False
-        self.cluster.place(job, gpus)
-        self.free.touched(job, gpus)
-        return True
 
 
 class Srtf(Sjf):
@@ -95,15 +83,10 @@ class Srtf(Sjf):
         self.claims: dict[Node, tuple[Job, set[Job]]] = {}
 
     def arrived(self, job: Job) -> None:
-        if not self._place(job) and not self._claim(job):
-            heapq.heappush(self.queue, (self.order(job), job.index, job))
+        if not self.place_alone(job) and not self._claim(job):
+            self._queue(job)
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        self._free(job, gpus)
-        self._serve()
-
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        heapq.heappush(self.queue, (self.order(job), job.index, job))
         self._free(job, gpus)
         self._serve()
 
@@ -119,9 +102,8 @@ class Srtf(Sjf):
         """Higher is stopped first."""
         return victim.expected_left_s(self.cluster.now_s)
 
-    def _free(self, job: Job, gpus: Iterable[Gpu]) -> None:
+    def _free(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         """A job has gone: whoever claimed its node takes it when the last of those that had to go is gone."""
-        gpus = tuple(gpus)
         for node in {gpu.node: None for gpu in gpus}:
             claim = self.claims.get(node)
             if claim is not None:
@@ -129,9 +111,7 @@ class Srtf(Sjf):
                 victims.discard(job)
                 if not victims and node.free >= claimant.num_gpus:
                     del self.claims[node]
-                    self.cluster.place(
-                        claimant, [gpu for gpu in node.gpus if not gpu.jobs][: claimant.num_gpus]
-                    )
+                    self.cluster.place(claimant, free_gpus(node, claimant.num_gpus))
                     self.free.touched(claimant, claimant.gpus)
         self.free.touched(job, gpus)
 
@@ -139,12 +119,10 @@ class Srtf(Sjf):
         """Stop those on one node that have the longest to run, for this job."""
         best: tuple[float, Node, list[Job]] | None = None
         for node in self.cluster.nodes:
-            if (
-                node in self.claims or node.state != AWAKE or job.num_gpus > node.kind.gpus
-                or job.memory > node.kind.memory_bytes
-            ):
+            kind = node.kind
+            if node in self.claims or node.state != AWAKE or job.num_gpus > kind.gpus:
                 continue
-            if job.gpu_type is not None and job.gpu_type != node.kind.gpu_type:
+            if job.memory > kind.memory_bytes or job.gpu_type not in (None, kind.gpu_type):
                 continue
             victims: list[Job] = []
             found = node.free
@@ -168,7 +146,7 @@ class Srtf(Sjf):
             self.cluster.stop(victim)
         return True
 
-    def _place(self, job: Job) -> bool:
+    def place_alone(self, job: Job) -> bool:
         gpus = self.free.find(job)
         if gpus is None or any(gpu.node in self.claims for gpu in gpus):
             return False
