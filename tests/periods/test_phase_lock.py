@@ -16,6 +16,11 @@ def wave(phase: np.ndarray) -> np.ndarray:
     return np.select([into < 0.3, into < 0.8], [180.0, 260.0], 90.0)
 
 
+def compare(lock: PhaseLock, time_s: np.ndarray, power_w: np.ndarray) -> phase_lock.Match:
+    rows = np.rec.fromarrays([time_s, power_w], names="time_s,power_w")
+    return phase_lock.compare(lock, rows)
+
+
 def learned(seconds: float = 1.0, step_s: float = 0.05, noise_w: float = 0.0) -> PhaseLock:
     time_s = np.arange(0, 20 * seconds, step_s)
     power_w = wave(time_s / seconds) + np.random.default_rng(1).normal(0, noise_w, len(time_s))
@@ -36,7 +41,7 @@ def test_parts_of_a_fold_without_readings_lie_between_their_neighbours() -> None
 def test_how_late_an_iteration_is_can_be_told(late: float) -> None:
     lock = learned()
     time_s = 30 + np.arange(0, 1.5, 0.05)
-    seen = phase_lock.compare(lock, time_s, wave(time_s - late))
+    seen = compare(lock, time_s, wave(time_s - late))
     assert seen.late == pytest.approx(late, abs=0.03)  # readings are 0.05 apart
     assert seen.likeness > 0.97
     assert seen.height == pytest.approx(1.0, abs=0.05)
@@ -49,7 +54,7 @@ def test_power_is_told_apart_from_the_part_of_the_iteration_that_was_seen() -> N
     time_s = 30.25 + np.arange(0, 1.6, 0.05)
     power_w = wave(time_s)
     assert abs(power_w.mean() - lock.level_w) > 5
-    assert phase_lock.compare(lock, time_s, power_w).level_w == pytest.approx(lock.level_w, abs=2)
+    assert compare(lock, time_s, power_w).level_w == pytest.approx(lock.level_w, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +73,9 @@ def test_what_is_not_the_rhythm_is_odd(change) -> None:  # type: ignore[no-untyp
         start_s = lock.phase_s
         time_s = np.arange(start_s, start_s + 2, 0.05)
         power_w = wave(time_s) + np.random.default_rng(2).normal(0, 3, len(time_s))
-        lock = phase_lock.follow(lock, phase_lock.compare(lock, time_s, power_w), start_s + 2)
+        lock = phase_lock.follow(lock, compare(lock, time_s, power_w), start_s + 2)
     time_s = np.arange(lock.phase_s, lock.phase_s + 2, 0.05)
-    assert phase_lock.oddness(lock, phase_lock.compare(lock, time_s, change(time_s))) > 1.5
+    assert phase_lock.oddness(lock, compare(lock, time_s, change(time_s))) > 1.5
 
 
 def test_the_period_follows_the_boundaries() -> None:
@@ -78,7 +83,7 @@ def test_the_period_follows_the_boundaries() -> None:
     for _ in range(12):  # the job now takes 1.04 s
         time_s = np.arange(end_s, end_s + 2, 0.05)
         end_s += 2
-        lock = phase_lock.follow(lock, phase_lock.compare(lock, time_s, wave((time_s - 20) / 1.04)), end_s)
+        lock = phase_lock.follow(lock, compare(lock, time_s, wave((time_s - 20) / 1.04)), end_s)
     assert lock.seconds == pytest.approx(1.04, rel=0.005)
     iterations = (lock.phase_s - 20) / 1.04
     assert iterations == pytest.approx(round(iterations), rel=0, abs=0.05)

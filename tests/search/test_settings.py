@@ -56,12 +56,12 @@ def test_long_lists_are_thinned_out_evenly_with_both_ends_kept() -> None:
 @pytest.mark.parametrize(
     ("limits", "over", "says"),
     [
-        (Limits(), "clocks", "no clocks to choose, and no power limit either"),
-        (Limits(), "power", "no power limit to choose, and no clocks either"),
+        (Limits(), "clocks", "neither clocks nor power limits: it can be measured"),
+        (Limits(), "power", "neither clocks nor power limits: it can be measured"),
         (Limits(), "both", "neither clocks nor power limits"),
         (Limits(100, 300, 300), "clocks", "its power limit can be set: choose power"),
         (Limits(sm_clocks_mhz={877: (1380, 1200)}), "power", "its clocks can be locked: choose clocks"),
-        (Limits(300, 300, 300), "power", "no power limit"),
+        (Limits(300, 300, 300), "power", "neither clocks nor power limits"),
         (AMPERE, "voltage", "'voltage' is nothing to search over"),
     ],
 )

@@ -1,6 +1,4 @@
-"""GPUs with jobs that may take one more, by mix, so that a policy finds the highest utilised one without
-looking at all of them.
-"""
+"""GPUs with jobs that may take one more, by mix: finds the highest utilised without looking at all."""
 
 from __future__ import annotations
 

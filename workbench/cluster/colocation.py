@@ -21,9 +21,7 @@ SLOPE = 0.078
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What jobs of one kind do to a GPU: their model, and its utilisation alone in units of 1/10,000.
-    Memory is each job's own.
-    """
+    """A kind of job as a GPU sees it: its model, and its utilisation alone in units of 1/10,000."""
 
     model: str
     load: int

@@ -1,6 +1,4 @@
-"""A log as arrays of machine numbers, which is what a run of a million jobs reads; and what comes of each
-job, in arrays too.
-"""
+"""A log as arrays of machine numbers, as a run of a million jobs needs it, and each job's outcome."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives. Nothing is shown here.
-"""
+"""Policies over a log, chosen, run and kept: what a panel, a script or a test drives."""
 
 from __future__ import annotations
 
@@ -26,9 +25,7 @@ POOL_IDLE_S = 120.0  # after which processes that have nothing to do are ended
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What is to be run: the scenario, the log by name, its part, whether it is trimmed, whether wrong
-    rows are left out.
-    """
+    """What is to be run: scenario, log by name, its part, whether trimmed, whether wrong rows stay out."""
 
     scenario: Scenario
     log: str
@@ -91,9 +88,7 @@ class PolicyComparison:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """The jobs that are chosen, before what the log does not tell is drawn. Raises UsageError where
-        there are none.
-        """
+        """The chosen jobs, before anything is drawn. Raises UsageError where there are none."""
         choice = self.choice
         _, pieces = self._pieces(choice)
         jobs = pieces[choice.part if choice.part in pieces else WHOLE]()
@@ -224,9 +219,7 @@ class PolicyComparison:
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, value of what is swept, everything that
-        `summary.summarise` tells.
-        """
+        """A row per run that has ended: policy, seed, swept value, everything of `summary.summarise`."""
         return frame(self.outcomes)
 
     def record(self, policy: str) -> RunRecord:
@@ -247,9 +240,7 @@ class PolicyComparison:
 
     @property
     def log(self) -> pl.DataFrame:
-        """The jobs of the runs that can be looked into, with what was drawn. Raises UsageError before the
-        first run.
-        """
+        """The jobs of the recorded runs, with what was drawn. Raises UsageError before the first run."""
         if self._log is None:
             raise UsageError("nothing is run yet; run it first")
         return self._log

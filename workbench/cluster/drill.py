@@ -173,9 +173,7 @@ def companions(history: pl.DataFrame) -> pl.DataFrame:
 
 
 def facts(record: RunRecord, job_id: str) -> dict[str, Any]:
-    """What a run tells of a job: its row of the result, waiting, running, deadline, and its share of what
-    nobody owned.
-    """
+    """A job's row of the result, waiting, running, deadline, and its share of energy that nobody owned."""
     from .views import per_job
 
     rows = per_job(record.result.jobs.filter(pl.col("job_id") == job_id))

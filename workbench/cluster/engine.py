@@ -1,6 +1,4 @@
-"""What happens on the nodes of a simulated cluster: jobs come to GPUs and leave them, go faster and
-slower, and the meters run.
-"""
+"""What happens on a simulated cluster's nodes: jobs come and leave, go faster and slower, and meters run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A job log from wherever it is: read by its columns, trimmed to what a simulation can say something of,
-cut into weeks.
-"""
+"""A job log from any source: read by its columns, trimmed to what can be simulated, cut into weeks."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ class FreeNodes:
                 self.moved(each)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
-        """Free GPUs for the job: on the fullest node that has them (awake before standby), or with `spread`
-        on the emptiest; None where there are none.
-        """
+        """Free GPUs on the fullest node (awake before standby), with `spread` on the emptiest; None: none."""
         for kind in self._types:
             if (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or job.memory > kind.memory_bytes:
                 continue

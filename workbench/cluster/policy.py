@@ -1,5 +1,4 @@
-"""What a policy is: it is told what happens, and places, stops and moves jobs through the simulator's doors.
-"""
+"""What a policy is: an object that hears of events, and places, stops and moves jobs in the simulator."""
 
 from __future__ import annotations
 
@@ -104,23 +103,27 @@ class Policy(Protocol):
 
     def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
         """`job` has ended and has left these GPUs."""
+        return
 
     def reached(self, job: Job) -> None:
         """`job` has come to the amount of work that `cluster.notify` was asked for."""
+        return
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        """`job` has written its checkpoint and left these GPUs, as `cluster.stop` was asked: it is queued
-        again.
-        """
+        """`job` has written its checkpoint, as asked by `cluster.stop`, left these GPUs, and is queued."""
+        return
 
     def awoke(self, node: Node) -> None:
         """`node` has woken; its jobs have started."""
+        return
 
     def slept(self, node: Node) -> None:
         """`node` has gone to standby."""
+        return
 
     def timer(self, payload: object) -> None:
         """The moment has come that `cluster.at` was asked for."""
+        return
 
 
 class BasePolicy(Policy):

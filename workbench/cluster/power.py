@@ -19,9 +19,7 @@ STEPS_PER_W = 1024
 
 @dataclass(frozen=True, slots=True)
 class CapLevel:
-    """What a power limit does to a GPU, relative to none: `speed` of the work and `active`, the power
-    above idle.
-    """
+    """A power limit in W, and relative to no limit the `speed` of work and the power above idle, `active`."""
 
     power_limit_w: float
     speed: float

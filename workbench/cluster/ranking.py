@@ -1,6 +1,4 @@
-"""Nodes by the least that a job could cost on them, so that a policy which goes by cost looks closely at a
-few and not at all.
-"""
+"""Nodes by the least that a job could cost there, so that a policy by cost looks closely at a few only."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ class Ranking:
             self._kinds.append((number, members, kind.span_w * (2 * shares - shares**kind.exponent)))
 
     def changed(self, node: Node, end_s: float) -> None:
-        """The node hosts other jobs than before, is under another limit, or has woken; its last job is
-        expected to end at `end_s`.
-        """
+        """Note a node's new jobs, limit or state; its last job is expected to end at `end_s`."""
         at = node.index
         self._hosting[at] = bool(node.seats)
         self._used[at], self._power[at], self._end[at] = node.used, node.power_w, end_s

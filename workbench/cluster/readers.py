@@ -179,9 +179,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:
-    """All columns of the schema; what is not there is null. Sorted by submission: these logs are dumps of
-    tables, whose order means nothing.
-    """
+    """All columns of the schema, absent ones null, by submission: a dumped table's order means nothing."""
     absent = {name: kind for name, kind in SCHEMA.items() if name not in frame.columns}
     missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in absent.items()]
     columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]

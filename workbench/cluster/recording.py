@@ -1,6 +1,4 @@
-"""A simulation that can be looked into afterwards: besides who was where it writes down when nodes went to
-standby and their limits.
-"""
+"""A simulation to look into: who was where, when nodes went to standby, and their power limits."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class RecordingSimulator(Simulator):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run to look into: its result, `marks` (time_s, node, cap; `STANDBY` where it went to standby),
-    whether nodes began in standby.
-    """
+    """A run to look into: its result and `marks` (time_s, node, cap; `STANDBY` where a node went there)."""
 
     result: Result
     marks: pl.DataFrame

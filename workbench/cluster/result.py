@@ -18,9 +18,7 @@ TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "que
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run. `jobs`, `nodes`, `timeline` and `stays` are frames; their columns are listed in
-    docs/cluster.md.
-    """
+    """What came of a run; the columns of its frames are listed in docs/cluster.md."""
 
     policy: str
     cluster: Cluster
@@ -63,9 +61,7 @@ def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
 
 
 def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, float]]) -> pl.DataFrame:
-    """Who was on which GPU from when to when, checkpoints and waking included; empty where it was not
-    asked for.
-    """
+    """Who was on which GPU from when to when, checkpoints and waking included; empty if not recorded."""
     frame = pl.DataFrame(
         stays, orient="row",
         schema={"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64},
@@ -76,9 +72,7 @@ def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, fl
 
 
 def timeline_frame(timeline: array[float]) -> pl.DataFrame:
-    """The cluster at evenly spaced moments: draw, energy so far, nodes with jobs and awake, jobs that run
-    and wait.
-    """
+    """The cluster at even moments: power, energy so far, nodes with jobs and awake, jobs running, queued."""
     table = np.frombuffer(timeline).reshape(-1, len(TIMELINE)) if timeline else np.zeros((0, len(TIMELINE)))
     frame = pl.DataFrame(table, schema=list(TIMELINE), orient="row")
     return frame.with_columns(pl.col("hosting", "awake", "running", "queued").cast(pl.Int64))

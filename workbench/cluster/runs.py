@@ -127,9 +127,7 @@ def processes(count: int | None = None) -> Executor:
 
 
 def _serve() -> None:
-    """In a worker: end with the parent, however it ends, and leave interrupts to it; it says through the
-    channel what is to end.
-    """
+    """In a worker: end with the parent, however it ends, and leave interrupts to it."""
     # A notebook's interrupt goes to all processes of its group, and one that dies of it would break the pool.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _processes.exit_with_parent()
@@ -210,9 +208,7 @@ class Runs:
         return (self.ended_s or time.monotonic()) - self.began_s
 
     def cancel(self) -> None:
-        """End all runs: those under way within a slice of some 50 ms, those that wait at once. What has
-        ended is kept.
-        """
+        """End all runs: waiting ones at once, others within some 50 ms. What has ended is kept."""
         self.cancelled = True
         self._stop()
 

@@ -193,9 +193,7 @@ def label(name: str, scenario: Scenario) -> str:
 
 
 def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:
-    """The jobs with everything that a simulation needs: what the log does not tell is drawn by
-    `generator.draw`, deadlines by the slack.
-    """
+    """A log's jobs with what a simulation needs: `generator.draw` fills gaps, the slack sets deadlines."""
     if jobs.height == 0:
         raise UsageError("the log has 0 jobs; there is nothing to simulate")
     kind = scenario.kind

@@ -76,9 +76,7 @@ class Simulator(Engine):
     # What policies ask
 
     def excess(self, job: Job) -> float:
-        """How much longer an iteration takes than alone, as a person would measure it: on its slowest GPU
-        now.
-        """
+        """The job's slowdown - 1 on its slowest GPU now, as a person would measure it."""
         slowest = max([gpu.mix.excess for gpu in job.gpus])
         return slowest * job.sensitivity if slowest else 0.0
 
@@ -110,9 +108,7 @@ class Simulator(Engine):
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
     def notify(self, job: Job, work_s: float) -> None:
-        """Call `policy.reached` when that much more work of a running job is done; a job that ends before
-        only ends.
-        """
+        """Call `policy.reached` once `work_s` more of a running job is done, unless it ends before."""
         # The work is not settled here, nor when the target is reached: who looks leaves the job's end where
         # it was, to the last bit.
         job.target_s = max(job.left_s - job.rate * (self.now_s - job.since_s) - work_s, 0.0)
@@ -137,9 +133,7 @@ class Simulator(Engine):
         self.policy.slept(node)
 
     def cap(self, node: Node, index: int) -> None:
-        """Set the node's GPUs to one of its type's power limits; -1 for none. Everyone there goes on at
-        the new speed.
-        """
+        """Set the power limit of the node's GPUs by its index; -1: none. Its jobs go on at the new speed."""
         if not -1 <= index < len(node.kind.caps):
             raise UsageError(
                 f"node {node.index} ({node.kind.name}) has {len(node.kind.caps)} power limits; {index} is "
@@ -213,9 +207,7 @@ class Simulator(Engine):
         return self.done < count
 
     def run(self, progress: Callable[[float], object] | None = None, *, every: int = 50_000) -> Result:
-        """Run to the end; `progress` is called with the share of jobs that are done. What it raises ends
-        the run.
-        """
+        """Run to the end; `progress` gets the share of jobs done, and ends the run if it raises."""
         while self.advance(every):
             if progress is not None:
                 progress(self.progress)

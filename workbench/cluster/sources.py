@@ -1,6 +1,4 @@
-"""The job logs that may be simulated: what was given, files found, generated ones; each is read when it is
-first chosen.
-"""
+"""Job logs that may be simulated: given ones, files, generated ones; each is read when first chosen."""
 
 from __future__ import annotations
 
@@ -73,9 +71,7 @@ class LogSource:
 
 
 def _known(known: dict[K, T | str], key: K, make: Callable[[K], T]) -> T | str:
-    """What is known by this key, or why it cannot be: a file that cannot be read is not read again at
-    every look.
-    """
+    """The value of a key, or why there is none: an unreadable file is not read again at every look."""
     if key not in known:
         try:
             known[key] = make(key)
@@ -170,9 +166,7 @@ def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) 
 
 
 def data_directory() -> Path:
-    """Where job logs of other systems may lie: `$WORKBENCH_DATA/cluster`, else `shared/data/cluster` one
-    or two directories up.
-    """
+    """Where others' job logs may lie: `$WORKBENCH_DATA/cluster`, or `shared/data/cluster` above."""
     if named := os.environ.get("WORKBENCH_DATA"):
         return Path(named) / "cluster"
     near, far = (Path(*up, "shared", "data", "cluster") for up in (("..",), ("..", "..")))

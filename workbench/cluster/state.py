@@ -1,6 +1,4 @@
-"""What the simulator knows of jobs, GPUs and nodes at one moment. Policies read it; only the simulator
-changes it.
-"""
+"""Jobs, GPUs and nodes at one moment. Policies read them; only the simulator changes them."""
 
 from __future__ import annotations
 
@@ -72,17 +70,13 @@ class Job:
         return self.work_s - self.left_s + self.rate * (now_s - self.since_s)
 
     def expected_left_s(self, now_s: float) -> float:
-        """What the scheduler believes to be left: never less than a minute while the job still runs past
-        its estimate.
-        """
+        """Work left in seconds, as the scheduler is told: at least a minute for a job past its estimate."""
         left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
         return left_s if left_s > 0 else min(60.0, self.expected_s)
 
 
 class Gpu:
-    """One GPU: its jobs, their mix, and the bytes that they take at their peaks. `stamp` counts its changes,
-    so that what was noted of it can be recognised as old.
-    """
+    """One GPU: its jobs, their mix, the bytes of their peaks; `stamp` counts changes, to date notes."""
 
     __slots__ = ("index", "jobs", "memory", "mix", "node", "note", "stamp")
 
@@ -159,9 +153,7 @@ class Node:
         return list(dict.fromkeys(job for gpu in self.gpus for job in gpu.jobs))
 
     def snapshot(self) -> tuple[object, ...]:
-        """All that an undo must put back: who is where, in which mix, with what load, memory, power and
-        limit.
-        """
+        """All that an undo must put back: places, mixes, loads, memory, power and limit."""
         places = tuple(
             (gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus
         )

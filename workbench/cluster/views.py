@@ -61,9 +61,7 @@ class PolicyRow:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of one task: its row; where it was kept what is drawn of it, and of logs that are not too
-    large what is looked into.
-    """
+    """What came of a task: its row, and where they were kept the drawn view and the run to look into."""
 
     task: Task
     row: dict[str, Any]
@@ -107,9 +105,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def frame(outcomes: Iterable[RunOutcome]) -> pl.DataFrame:
-    """A row per run: policy, seed, value of what is swept, and everything that `summary.summarise` tells;
-    CPU seconds.
-    """
+    """A row per run: policy, seed, swept value, everything of `summary.summarise`, CPU seconds."""
     return pl.DataFrame(
         [
             {
@@ -159,9 +155,7 @@ def course(
 
 
 def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The jobs of a result with `wait_h`, `jct_h`, `slowdown` (waiting and running over the duration alone),
-    `inflation` (time on GPUs over it, minus 1) and `missed`.
-    """
+    """A result's jobs with `wait_h`, `jct_h`, `slowdown`, `inflation` (of the time on GPUs) and `missed`."""
     jct_s = pl.col("end_s") - pl.col("submit_s")
     return jobs.with_columns(
         ((jct_s - pl.col("run_s")).clip(lower_bound=0.0) / 3600).alias("wait_h"),

@@ -60,8 +60,6 @@ class PeriodDetectorParams:
 
 
 PARAMS = PeriodDetectorParams()
-
-
 _READ = ("power_w", "utilisation", "memory_utilisation")
 
 
@@ -85,9 +83,8 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         least = PARAMS.least_readings
         return Periods(reason=f"too short: {len(time_s)} readings, at least {least} are needed", notes=notes)
     if all(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in columns.values()):
-        return Periods(
-            reason=f"flat: every reading is {columns['power_w'][0]:.4g} W", longer_s=0.0, notes=notes
-        )
+        reason = f"flat: every reading is {columns['power_w'][0]:.4g} W"
+        return Periods(reason=reason, longer_s=0.0, notes=notes)
     grid = on_grid(time_s, columns)
     if grid.count < PARAMS.least_readings:
         reason = f"the sensor refreshed {grid.count} times, at least {PARAMS.least_readings} are needed"
@@ -115,9 +112,8 @@ def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) ->
     inside = (time_s >= first) & (time_s <= last)
     if inside.sum() < PARAMS.least_readings or np.ptp(columns["power_w"][inside]) == 0:
         return math.inf, 0.0
-    periods_s, features, _ = describe(
-        on_grid(time_s[inside], {name: values[inside] for name, values in columns.items()})
-    )
+    part_of = {name: values[inside] for name, values in columns.items()}
+    periods_s, features, _ = describe(on_grid(time_s[inside], part_of))
     if not len(periods_s):
         return math.inf, 0.0
     iteration, _ = ranker.shipped()(periods_s, features)
@@ -130,8 +126,8 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
         if name not in trace.columns:
             raise UsageError(
                 "a trace needs the columns time_s and power_w; this one has "
-                f"{', '.join(trace.columns) or 'none'}. "
-                "workbench.measurement.log_readers turns files of nvidia-smi and DCGM into traces"
+                f"{', '.join(trace.columns) or 'none'}. workbench.measurement.log_readers turns files of "
+                "nvidia-smi and DCGM into traces"
             )
         if not trace.schema[name].is_numeric():
             raise UsageError(f"the column {name} must hold numbers, not {trace.schema[name]}")
@@ -175,9 +171,8 @@ def _flat(grid: SignalGrid) -> str:
 def _nothing(grid: SignalGrid) -> str:
     limit_s = min(signal.shortest_s for signal in grid.signals if signal.sd > 0)
     if grid.seconds < 2.5 * limit_s:
-        return (
-            f"too short: {grid.seconds:.3g} s of trace, and this sensor shows nothing below {limit_s:.3g} s"
-        )
+        limits = f"and this sensor shows nothing below {limit_s:.3g} s"
+        return f"too short: {grid.seconds:.3g} s of trace, {limits}"
     return (
         f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and "
         f"{grid.seconds / 2.2:.3g} s"
@@ -213,9 +208,9 @@ def _decide(
     alias = _may_be_a_beat(grid, float(periods_s[best]), dict(zip(NAMES, features[best], strict=True)))
     sure = sure and not alias
     periods = Periods(tuple(levels), sure, "", 0.0 if sure else _longer(grid, periods_s, iteration), notes)
-    return (
-        periods if sure else replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
-    )
+    if sure:
+        return periods
+    return replace(periods, reason=alias or _doubt(grid, periods_s, iteration, level, best))
 
 
 def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) -> str:
@@ -228,9 +223,8 @@ def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) ->
     limit_s = SIGNAL_PARAMS.refreshes * max(grid.refresh_s, grid.poll_s)
     if period_s > PARAMS.beats * limit_s or not seen["power_w:pure"] >= PARAMS.sine:
         return ""
-    if any(
-        seen[f"{name}:x1"] >= PARAMS.witnessed for name in _READ[1:]
-    ):  # NaN where it cannot show such a period: no witness
+    # NaN where a utilisation cannot show such a period: no witness.
+    if any(seen[f"{name}:x1"] >= PARAMS.witnessed for name in _READ[1:]):
         return ""
     return (f"aliasing suspected: {period_s:.3g} s may be the beat of something faster than {limit_s:.2g} s, "
             "the shortest that this sensor can show")
@@ -250,15 +244,12 @@ def precisely(views: list[SignalView], grid: SignalGrid, period_s: float) -> Pre
 def _level(found: Precise, grid: SignalGrid, name: str, confidence: float) -> Level:
     uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
     phase_s = grid.start_s + found.boundary * grid.step_s
-    return Level(
-        name, found.period_s, uncertainty_s, confidence, phase_s, float(np.clip(found.explained, 0.0, 1.0))
-    )
+    explained = float(np.clip(found.explained, 0.0, 1.0))
+    return Level(name, found.period_s, uncertainty_s, confidence, phase_s, explained)
 
 
 def _longer(grid: SignalGrid, periods_s: Any, iteration: Any) -> float | None:
-    """Seconds of trace that would probably settle it: up to twelve periods of what looks best; None where
-    there are plenty already.
-    """
+    """Seconds of trace that are missing for twelve of the likeliest periods; None where none are."""
     likely_s = float(periods_s[int(np.argmax(iteration))])
     missing_s = 12 * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
@@ -269,9 +260,8 @@ def _doubt(grid: SignalGrid, periods_s: Any, iteration: Any, level: Any, best: i
     others = np.abs(np.log(periods_s / period_s)) > math.log(PARAMS.neighbour)
     rival = int(np.argmax(np.where(others, np.maximum(iteration, 0.5 * level), -1.0)))
     if grid.seconds < 5 * period_s:
-        return (
-            f"too short: {period_s:.3g} s fits, but only {grid.seconds / period_s:.1f} such periods were seen"
-        )
+        count = grid.seconds / period_s
+        return f"too short: {period_s:.3g} s fits, but only {count:.1f} such periods were seen"
     if others.any() and max(iteration[rival], level[rival]) > 0.5 * iteration[best]:
         first, second = sorted((period_s, float(periods_s[rival])))
         return f"not sure which of {first:.3g} s and {second:.3g} s is the iteration"

@@ -1,6 +1,4 @@
-"""The energy since the beginning of a trace, as a curve that can be read off at any moment. Pure functions
-over trace frames.
-"""
+"""The energy since the beginning of a trace, as a curve to read off at any moment. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,10 +20,7 @@ def energy_curve(trace: pl.DataFrame) -> tuple[Array, Array]:
     """
     read = trace.select("time_s", "power_w").drop_nulls().sort("time_s")
     times, power = read["time_s"].to_numpy(), read["power_w"].to_numpy()
-    area = (
-        np.concatenate([[0.0], np.cumsum(0.5 * (power[1:] + power[:-1]) * np.diff(times))]) if len(times)
-        else np.empty(0)
-    )
+    area = area_below(times, power)
     ticks, counter = counter_steps(trace)
     if len(ticks) < 2:
         return times, area
@@ -40,18 +35,20 @@ def energy_curve(trace: pl.DataFrame) -> tuple[Array, Array]:
     return np.concatenate([times[before], ticks, times[after]]), whole - whole[0]
 
 
+def area_below(times_s: Array, values: Array) -> Array:
+    """The integral of a signal from its first reading to each one, by trapezoids; (n,) like the readings."""
+    steps = 0.5 * (values[1:] + values[:-1]) * np.diff(times_s)
+    return np.concatenate([[0.0], np.cumsum(steps)]) if len(times_s) else np.empty(0)
+
+
 def counter_steps(trace: pl.DataFrame) -> tuple[Array, Array]:
-    """The counter's steps: when, and what it said. Where the moments of its refreshes are not known, when
-    a new value was seen.
-    """
+    """Times (s) and values (J) of the counter's steps: at its refreshes if known, else at new values."""
     if "energy_j" not in trace.columns:
         return np.empty(0), np.empty(0)
     ticked = trace["tick_s"].null_count() < trace.height if "tick_s" in trace.columns else False
     at = "tick_s" if ticked else "time_s"
-    known = (
-        trace.select(pl.col(at).alias("at"), "energy_j").drop_nulls().sort("at")
-        .unique("at", keep="first", maintain_order=True)
-    )
+    known = trace.select(pl.col(at).alias("at"), "energy_j").drop_nulls().sort("at")
+    known = known.unique("at", keep="first", maintain_order=True)
     if not ticked:
         known = known.filter(pl.col("energy_j") != pl.col("energy_j").shift(1).fill_null(math.nan))
     return known["at"].to_numpy(), known["energy_j"].to_numpy()

@@ -109,19 +109,13 @@ def shape(
         bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
     low, high = BAND
-    return (
-        folded.group_by(number.alias("bin"))
-        .agg(
-            pl.col("power_w").quantile(low, "linear").alias("low_w"),
-            pl.col("power_w").median().alias("median_w"),
-            pl.col("power_w").quantile(high, "linear").alias("high_w"),
-        )
-        .sort("bin")
-        .select(
-            ((pl.col("bin") + 0.5) / bins).alias("phase"), "low_w", pl.col("median_w").alias("power_w"),
-            "high_w",
-        )
-    )
+    power = pl.col("power_w")
+    shapes = folded.group_by(number.alias("bin")).agg(
+        power.quantile(low, "linear").alias("low_w"), power.median().alias("median_w"),
+        power.quantile(high, "linear").alias("high_w"),
+    ).sort("bin")
+    middle = ((pl.col("bin") + 0.5) / bins).alias("phase")
+    return shapes.select(middle, "low_w", pl.col("median_w").alias("power_w"), "high_w")
 
 
 def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
@@ -143,13 +137,10 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     if len(times) < SHORT:
         return empty
     step_s = float(np.median(np.diff(times)))
-    gap_s = max(
-        GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95))
-    )  # a sampler that rests leaves no gaps
-    pieces = [
-        piece for piece in np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1)
-        if len(piece) >= SHORT
-    ]
+    # A sampler that rests leaves no gaps.
+    gap_s = max(GAP * step_s, GAP / 2 * float(np.quantile(np.diff(times), 0.95)))
+    pieces = np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > gap_s) + 1)
+    pieces = [piece for piece in pieces if len(piece) >= SHORT]
     if not pieces or step_s <= 0:
         return empty
     even = []
@@ -223,19 +214,19 @@ def idle_share(
     shortest_s = SHORTEST * refresh
     none = Idle(0.0, 0.0, 0.0, shortest_s)
     unused = _unused(trace, float(starts[0]), float(ends[-1]))
-    deep = low_w <= (
-        WAITING * busy_w if idle_w is None else max(WAITING * busy_w, idle_w + 0.25 * (busy_w - idle_w))
-    )
-    if not deep:
+    waiting_w = WAITING * busy_w
+    if idle_w is not None:
+        waiting_w = max(waiting_w, idle_w + 0.25 * (busy_w - idle_w))
+    if not low_w <= waiting_w:
         return None if unused is not None and unused > 0.08 else none
     found = _below(trace, (low_w + busy_w) / 2)
     # Time below the threshold up to a moment: what of it lies in iterations, also where a wait goes on into a
     # pause.
     moments = np.column_stack([found[:, 0], found.sum(axis=1)]).ravel()
     waited = np.concatenate([[0.0], np.repeat(np.cumsum(found[:, 1]), 2)])[: len(moments)]
-    within = (
-        np.interp(ends, moments, waited) - np.interp(starts, moments, waited) if len(found) else np.zeros(1)
-    )
+    within = np.zeros(1)
+    if len(found):
+        within = np.interp(ends, moments, waited) - np.interp(starts, moments, waited)
     share = float(within.sum() / (ends - starts).sum())
     number = np.searchsorted(starts, found[:, 0], side="right") - 1
     inside = (number >= 0) & (found[:, 0] < ends[number])
@@ -266,10 +257,8 @@ def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
 
 def _edges(spans: pl.DataFrame) -> tuple[Array, Array]:
     """Starts and ends, ascending; spans of no length are left out."""
-    ordered = (
-        spans.select("start_s", "end_s").drop_nulls().filter(pl.col("end_s") > pl.col("start_s"))
-        .sort("start_s")
-    )
+    known = spans.select("start_s", "end_s").drop_nulls().filter(pl.col("end_s") > pl.col("start_s"))
+    ordered = known.sort("start_s")
     return ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy()
 
 
@@ -287,16 +276,12 @@ def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
     period = frame["period_s"].log()
     low, high = float(period.min()), float(period.max())  # type: ignore[arg-type]
     place = ((period - low) / max(high - low, 1e-12) * points).floor().clip(0, points - 1).alias("place")
-    return (
-        frame.with_columns(place).sort("amplitude", descending=True).unique("place", keep="first")
-        .sort("period_s").drop("place")
-    )
+    peaks = frame.with_columns(place).sort("amplitude", descending=True).unique("place", keep="first")
+    return peaks.sort("period_s").drop("place")
 
 
 def _unused(trace: pl.DataFrame, from_s: float, to_s: float) -> float | None:
-    """Share of the time without kernels by the utilisation readings, which are shares of time themselves;
-    None without them.
-    """
+    """Share of the time without kernels, by the utilisation readings (shares of time); None without them."""
     if "utilisation" not in trace.columns:
         return None
     values = trace.filter(pl.col("time_s").is_between(from_s, to_s))["utilisation"].drop_nulls().drop_nans()
@@ -305,28 +290,21 @@ def _unused(trace: pl.DataFrame, from_s: float, to_s: float) -> float | None:
 
 
 def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
-    """Stretches of power below a threshold, edges interpolated: (n, 2) of start and length. One that meets
-    a gap is left out.
-    """
+    """Stretches below a threshold (W), edges interpolated: (n, 2) of start and length (s), none in a gap."""
     times, power = _readings(trace)
     low = np.concatenate([[False], power < threshold_w, [False]])
-    down, up = (
-        np.flatnonzero(~low[:-1] & low[1:]), np.flatnonzero(low[:-1] & ~low[1:]),
-    )  # the first low reading, the first after the last
+    # the first low reading, the first after the last
+    down, up = np.flatnonzero(~low[:-1] & low[1:]), np.flatnonzero(low[:-1] & ~low[1:])
 
     def crossing(after: Array) -> Array:
-        """Where the power passes the threshold before a reading; the trace's end where there is none
-        before it or after.
-        """
+        """Seconds at which the power passes the threshold before a reading; else the trace's end."""
         b, a = np.clip(after, 0, len(times) - 1), np.clip(after - 1, 0, len(times) - 1)
         rise = np.where(power[b] == power[a], 1.0, power[b] - power[a])
-        return np.asarray(
-            times[a] + np.where(a == b, 0.0, (threshold_w - power[a]) / rise) * (times[b] - times[a])
-        )
+        share = np.where(a == b, 0.0, (threshold_w - power[a]) / rise)
+        return np.asarray(times[a] + share * (times[b] - times[a]))
 
-    holes = np.concatenate(
-        [[0], np.cumsum(np.diff(times) > max(GAP * float(np.median(np.diff(times))), 0.5))]
-    )
+    steps = np.diff(times)
+    holes = np.concatenate([[0], np.cumsum(steps > max(GAP * float(np.median(steps)), 0.5))])
     last = len(times) - 1
     whole = holes[np.minimum(up, last)] == holes[np.maximum(down - 1, 0)]
     start_s = crossing(down)[whole]

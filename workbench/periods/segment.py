@@ -30,6 +30,7 @@ from ..errors import UsageError
 from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
 from .energy_curve import energy_curve
 from .estimators.alignment import Alignment, align
+from .fold import uniform_grid
 
 Array = np.ndarray[Any, Any]
 
@@ -39,18 +40,15 @@ SCHEMA = pl.Schema({
 })
 SAME = 0.05  # periods closer than this are one; GPOEO and its peers are scored so too
 SLIVER_S = 1e-6
-LONG, RARE = (
-    2.0, 0.2,
-)  # a marked iteration of so many usual lengths holds something else, if only so many are like that
+# A marked iteration of so many usual lengths holds something else, if only so many are like that.
+LONG, RARE = 2.0, 0.2
 EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
 NINETY_TO_95 = 1.96 / 1.645
 WELL = 0.5  # matches per expected iteration from which on the power alone is good enough to align by
 
 
 class Span(NamedTuple):
-    """A stretch of one kind; `number` is the iteration's, which may lie in several pieces around an
-    evaluation.
-    """
+    """A stretch of one kind; an iteration's `number` may stand at several pieces, around an evaluation."""
 
     kind: str
     start_s: float
@@ -60,9 +58,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentedIterations:
-    """The iterations of a window: a frame, their summary, and the periods of its trace (None where they
-    were not looked for).
-    """
+    """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for)."""
 
     frame: pl.DataFrame
     summary: IterationSummary
@@ -83,18 +79,11 @@ def _framed(spans: Sequence[Span], traces: Sequence[pl.DataFrame]) -> pl.DataFra
             break
         energy = energy + np.interp(ends, at_s, curve) - np.interp(starts, at_s, curve)
     lengths = ends - starts
-    return pl.DataFrame(
-        {
-            "iteration": [span.number for span in spans],
-            "kind": [span.kind for span in spans],
-            "start_s": starts,
-            "end_s": ends,
-            "time_s": lengths,
-            "energy_j": None if energy is None else energy,
-            "mean_power_w": None if energy is None else energy / np.where(lengths > 0, lengths, np.nan),
-        },
-        schema=SCHEMA,
-    )
+    power_w = None if energy is None else energy / np.where(lengths > 0, lengths, np.nan)
+    return pl.DataFrame({
+        "iteration": [span.number for span in spans], "kind": [span.kind for span in spans],
+        "start_s": starts, "end_s": ends, "time_s": lengths, "energy_j": energy, "mean_power_w": power_w,
+    }, schema=SCHEMA)
 
 
 def iterations(
@@ -115,13 +104,10 @@ def iterations(
     Raises:
         UsageError: the trace has fewer than two power readings.
     """
-    known = trace.select(
-        each for each in ("time_s", "power_w", "utilisation", "memory_utilisation") if each in trace.columns
-    )
-    known = (
-        known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
-        .unique("time_s", keep="first").sort("time_s")
-    )
+    read = ("time_s", "power_w", "utilisation", "memory_utilisation")
+    known = trace.select(name for name in read if name in trace.columns)
+    known = known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
+    known = known.unique("time_s", keep="first").sort("time_s")
     if known.height < 2:
         raise UsageError(
             f"iterations are cut out of power readings, and this trace has {known.height}; at least 2 are "
@@ -134,9 +120,7 @@ def iterations(
     inner: list[Span] = []
     if found is not None:
         pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
-        inner = [
-            Span("iteration", begin_s, until_s, number) for number, (begin_s, until_s) in enumerate(pairs)
-        ]
+        inner = [Span("iteration", *pair_s, number) for number, pair_s in enumerate(pairs)]
     return _framed(_tiled(inner, start_s, end_s), [trace, *others])
 
 
@@ -147,10 +131,8 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
     for name in ("power_w", "utilisation", "memory_utilisation"):
         if name not in known.columns or known[name].null_count() > 0.2 * known.height:
             continue
-        values = (
-            known[name].interpolate().fill_null(strategy="backward").fill_null(strategy="forward").to_numpy()
-        )
-        found = align(times, values, level.seconds, level.phase_s)
+        values = known[name].interpolate().fill_null(strategy="backward").fill_null(strategy="forward")
+        found = align(times, values.to_numpy(), level.seconds, level.phase_s)
         if best is None or found.match > best.match:
             best = found
         if name == "power_w" and found.match > WELL * (times[-1] - times[0]) / level.seconds:
@@ -160,16 +142,12 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
         return best
     # Nothing looked alike enough to be followed (a few readings an iteration): the ruler of the period is the
     # best there is.
-    first = math.ceil((times[0] - level.phase_s) / level.seconds - 1e-9)
-    last = math.floor((times[-1] - level.phase_s) / level.seconds + 1e-9)
-    borders = level.phase_s + level.seconds * np.arange(first, last + 1)
-    return Alignment(borders[:-1], borders[1:], 0.0)
+    ruler = uniform_grid(known, level)
+    return Alignment(ruler["start_s"].to_numpy(), ruler["end_s"].to_numpy(), 0.0)
 
 
 def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
-    """Spans cut to a stretch, in order, with rows for what lies between them; iterations are numbered anew
-    from 0.
-    """
+    """Spans cut to a stretch, in order, with rows for what lies between; iterations numbered from 0."""
     trained = [span for span in inner if span.number is not None]
     begun_s, done_s = (trained[0].start_s, trained[-1].end_s) if trained else (end_s, start_s)
     spans: list[Span] = []
@@ -211,9 +189,9 @@ def from_marks(
     Raises:
         UsageError: fewer than two marks, or marks that do not grow.
     """
-    marks = (
-        marks_s if isinstance(marks_s, Marks) else Marks((tuple(float(at) for at in marks_s),), tuple(phases))
-    )
+    marks = marks_s
+    if not isinstance(marks, Marks):
+        marks = Marks((tuple(float(at) for at in marks),), tuple(phases))
     if marks.count < 1:
         raise UsageError(
             f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; call step() "
@@ -245,16 +223,12 @@ def from_marks(
                 inner.append(Span("iteration", at_s, until_s, number))
             number += 1
     inner.extend(Span(*phase) for phase in told[next_phase:])
-    return _framed(
-        _tiled(_without_long(inner), start_s, end_s),
-        [trace] if isinstance(trace, pl.DataFrame) else list(trace),
-    )
+    traces = [trace] if isinstance(trace, pl.DataFrame) else list(trace)
+    return _framed(_tiled(_without_long(inner), start_s, end_s), traces)
 
 
 def _without_long(inner: list[Span]) -> list[Span]:
-    """What nobody has marked as a checkpoint makes an iteration many times as long; a few such are rows of
-    their own, in no mean.
-    """
+    """Spans in which a few iterations many times as long (unmarked checkpoints) are rows of their own."""
     lengths: dict[int, float] = {}
     for span in inner:
         if span.number is not None:
@@ -263,15 +237,11 @@ def _without_long(inner: list[Span]) -> list[Span]:
     long = {number for number, length in lengths.items() if length > LONG * usual_s}
     if len(long) > RARE * len(lengths):  # then lengths just vary
         return inner
-    return [
-        Span("long iteration", span.start_s, span.end_s) if span.number in long else span for span in inner
-    ]
+    return [Span("long iteration", *span[1:3]) if span.number in long else span for span in inner]
 
 
 def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float, end_s: float) -> None:
-    """`step` stands at one end of the loop: what lies before the first mark, or after the last, is an
-    iteration if it is as long as one.
-    """
+    """Add an iteration before the first mark or after the last (`step` ends the loop) of usual length."""
     lengths = np.diff(runs[0])
     usual_s = float(np.median(lengths))
     spent = [sum(each.end_s - each.start_s for each in phases if each.end_s <= runs[0][0]),
@@ -316,17 +286,13 @@ def per_iteration(
     energy_j = half_j = None
     if not single["unknown"].any():
         energy_j, spread_j = _mean(single["energy_j"].to_numpy())
-        half_j = (
-            None if spread_j is None and own_error_j is None
-            else math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
-        )
+        if spread_j is not None or own_error_j is not None:
+            half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
     if source == "detected" and periods is not None and periods.iteration is not None:
         # A ruler's iterations all err alike, and what each one's length cannot tell is what the period's own
         # interval says.
-        ruled = (
-            count < 2
-            or float(np.ptp(single["time_s"].to_numpy()[1:-1], axis=0) if count > 3 else 0.0) < 1e-6 * seconds
-        )
+        inside = single["time_s"].to_numpy()[1:-1]
+        ruled = count <= 3 or float(np.ptp(inside, axis=0)) < 1e-6 * seconds
         own_s = NINETY_TO_95 * periods.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
@@ -353,49 +319,37 @@ def _mean(values: Array) -> tuple[float, float | None]:
 def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...]:
     """What each kind of row cost, and the levels that cut across them."""
     total = frame.filter(pl.col("iteration").is_not_null())["iteration"].n_unique()
+    number, energy = pl.col("iteration"), pl.col("energy_j")
+    numbered = pl.when(number.is_null()).then(pl.int_range(pl.len())).otherwise(number)
     kinds = frame.group_by("kind", maintain_order=True).agg(
-        pl.when(pl.col("iteration").is_null())
-        .then(pl.int_range(pl.len()))
-        .otherwise(pl.col("iteration"))
-        .n_unique()
-        .alias("count"),
-        pl.col("time_s").sum(),
-        pl.when(pl.col("energy_j").is_null().any())
-        .then(None)
-        .otherwise(pl.col("energy_j").sum())
-        .alias("energy_j"),
+        numbered.n_unique().alias("count"), pl.col("time_s").sum(),
+        pl.when(energy.is_null().any()).then(None).otherwise(energy.sum()).alias("energy_j"),
     )
     costs = []
     for kind, count, time_s, energy_j in kinds.rows():
-        costs.append(_cost(
-            kind, count, time_s, energy_j, None if kind in ("iteration", "other") else _every(frame, kind)
-        ))
+        every = None if kind in ("iteration", "other") else _every(frame, kind)
+        costs.append(_cost(kind, count, time_s, energy_j, every))
     costs.sort(key=lambda cost: (cost.name != "iteration", cost.name == "other", -cost.time_s))
     if periods is None or not total:
         return tuple(costs)
     inner = frame.filter(pl.col("kind") != "other")
-    whole_s, whole_j = (
-        float(inner["time_s"].sum()),
-        None if inner["energy_j"].null_count() else float(inner["energy_j"].sum()),
-    )
+    whole_s = float(inner["time_s"].sum())
+    whole_j = None if inner["energy_j"].null_count() else float(inner["energy_j"].sum())
     if (small := periods.micro_step) is not None and (first := costs[0]).name == "iteration":
         parts = max(round(first.each_s / small.seconds), 1)
         costs.append(_cost("micro-step", total * parts, first.time_s, first.energy_j, 1 / parts))
     if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
         count = int(whole_s / cycle.seconds + 0.1)
         share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
-        costs.append(_cost(
-            "cycle", count, share * whole_s, None if whole_j is None else share * whole_j,
-            share * total / count,
-        ))
+        energy_j = None if whole_j is None else share * whole_j
+        costs.append(_cost("cycle", count, share * whole_s, energy_j, share * total / count))
     return tuple(costs)
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:
     """How many iterations usually lie between two of a kind; None for what came once."""
-    before = frame.select(
-        (pl.col("iteration").is_first_distinct() & pl.col("iteration").is_not_null()).cum_sum()
-    )["iteration"]
+    number = pl.col("iteration")
+    before = frame.select((number.is_first_distinct() & number.is_not_null()).cum_sum())["iteration"]
     apart = before.filter(frame["kind"] == kind).diff().drop_nulls().to_numpy()
     if not len(apart):
         return None
@@ -412,9 +366,7 @@ def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: f
 
 
 def compare(detected: Periods, marked: IterationSummary) -> str:
-    """What the power trace alone says beside the marks, in a sentence; empty where there is nothing to
-    compare.
-    """
+    """A sentence that compares the trace's own period with the marks'; empty where neither can be had."""
     if marked.seconds is None:
         return ""
     level = detected.iteration
@@ -429,8 +381,7 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
         return f"{told}: {whole} iterations of the marks"
     if part >= 2 and abs(ratio * part - 1) <= SAME:
         return f"{told}: 1/{part} of an iteration of the marks"
-    others = [
-        each.name for each in detected.levels
-        if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME
-    ]
-    return f"{told}, which the marks contradict" + (f"; its {others[0]} is the iteration" if others else "")
+    for each in detected.levels:
+        if each is not level and abs(each.seconds / marked.seconds - 1) <= SAME:
+            return f"{told}, which the marks contradict; its {each.name} is the iteration"
+    return f"{told}, which the marks contradict"

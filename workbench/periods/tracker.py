@@ -41,8 +41,7 @@ class PeriodTrackerParams:
     idle_s: float = 2.0  # without work, after which a GPU is idle
     # how long something else may take before it is a new workload: least and most,
     hold_s: tuple[float, float] = (10.0, 60.0)
-    # and of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds of
-    # training
+    # and of the time that the rhythm was followed: nobody evaluates for a minute after ten seconds' training
     hold_share: float = 0.3
     before_s: float = 300.0  # how long the workload before may come back as if nothing had been
     # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
@@ -192,9 +191,7 @@ class PeriodTracker:
         if self._locked is not None:
             self._locked.doubt, self._locked.seen_s = _Doubt(at_s, "after a pause", pause=True), at_s
             self._locked.look_s = at_s + SEARCH_PARAMS.first_s
-        elif (
-            self._search is None or rested_s > 5 * PARAMS.idle_s
-        ):  # a slow data loader leaves short ones inside an iteration
+        elif self._search is None or rested_s > 5 * PARAMS.idle_s:  # a slow data loader's pauses are short
             self._begin(at_s)
 
     def _look_at_settings(self, fresh: Array) -> None:
@@ -221,9 +218,8 @@ class PeriodTracker:
         self, from_s: float, before: Before | None = None, first_s: float = SEARCH_PARAMS.first_s
     ) -> None:
         """Forget what came before a time, and look for a rhythm in what comes after it."""
-        self._search, self._locked = (
-            Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s), None,
-        )
+        self._search = Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s)
+        self._locked = None
         self._returned, self._returned_s = 0, -math.inf
         self._aways, self._away_count = (), 0
         self.state = "looking"
@@ -252,17 +248,12 @@ class PeriodTracker:
             rows, self._returned_s = self._memory.since(now_s - length_s), now_s
             if len(rows) < phase_lock.PARAMS.least_readings // 2:
                 return False
-            seen = phase_lock.compare(
-                before.lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=True
-            )
+            seen = phase_lock.compare(before.lock, rows, anywhere=True)
             self._returned = self._returned + 1 if phase_lock.oddness(before.lock, seen) < 0.8 else 0
             if self._returned >= 3:
                 back_s = now_s - 3 * length_s
-                away_s = back_s - before.left_s
-                self._note(
-                    f"something else for {away_s:.0f} s at {before.left_s:.1f} s, then the iteration from "
-                    "before again"
-                )
+                away = f"{back_s - before.left_s:.0f} s at {before.left_s:.1f} s"
+                self._note(f"something else for {away}, then the iteration from before again")
                 self._take_up_again(before, phase_lock.rephase(before.lock, seen, now_s), back_s, now_s)
                 return True
         return False
@@ -270,47 +261,37 @@ class PeriodTracker:
     # locked
 
     def _take_up(self, found: Periods, level: Level, rows: Array, now_s: float) -> None:
-        step_s = _step_s(rows)
-        lock = phase_lock.learn(
-            rows["time_s"], rows["power_w"].astype(np.float64), level.seconds, level.phase_s, step_s
-        )
-        from_s = float(rows["time_s"][0])
-        self._set(
-            _Locked(
-                lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s,
-                now_s + max(now_s - from_s, 5.0),
-            ),
-            now_s,
-        )
+        # Time from one new reading to the next: repeated looks at one refresh tell nothing new.
+        step_s = float(np.nanmax([*aliasing.intervals(rows), 1e-3]))
+        power_w, from_s = rows["power_w"].astype(np.float64), float(rows["time_s"][0])
+        lock = phase_lock.learn(rows["time_s"], power_w, level.seconds, level.phase_s, step_s)
+        self._set(lock, found, level, step_s, from_s, now_s, max(now_s - from_s, 5.0))
 
     def _take_up_again(self, before: Before, lock: PhaseLock, from_s: float, now_s: float) -> None:
         level = main(before.found)
         assert level is not None
-        self._set(
-            _Locked(
-                lock, before.found, level.seconds, before.step_s, from_s, now_s, now_s, now_s, now_s + 60.0
-            ),
-            now_s,
-        )
+        self._set(lock, before.found, level, before.step_s, from_s, now_s, 60.0)
 
-    def _set(self, locked: _Locked, now_s: float) -> None:
-        self._locked, self._search, self.state = locked, None, "locked"
-        self._due_s = now_s + 0.5
-        self._publish(locked)
+    def _set(
+        self, lock: PhaseLock, found: Periods, level: Level, step_s: float, from_s: float, now_s: float,
+        review_in_s: float,
+    ) -> None:
+        self._locked = _Locked(
+            lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s, now_s + review_in_s
+        )
+        self._search, self.state, self._due_s = None, "locked", now_s + 0.5
+        self._publish(self._locked)
 
     def _follow(self, locked: _Locked, now_s: float) -> None:
         if now_s < locked.seen_s + 0.98 * locked.stretch_s:
             return
         rows, lock, doubt = self._memory.since(locked.seen_s), locked.lock, locked.doubt
         locked.seen_s = now_s
-        if (
-            len(rows) < phase_lock.PARAMS.least_readings // 2
-        ):  # a hole in the samples: where in an iteration it goes on is not known
+        # A hole in the samples: where in an iteration the job goes on is not known.
+        if len(rows) < phase_lock.PARAMS.least_readings // 2:
             locked.doubt = doubt or _Doubt(now_s)
             return
-        seen = phase_lock.compare(
-            lock, rows["time_s"], rows["power_w"].astype(np.float64), anywhere=doubt is not None
-        )
+        seen = phase_lock.compare(lock, rows, anywhere=doubt is not None)
         odd = phase_lock.oddness(lock, seen)
         if doubt is not None:
             if odd < 1.0:
@@ -326,9 +307,6 @@ class PeriodTracker:
             locked.good_s = now_s
         elif locked.unlike > 1.5:
             locked.doubt, locked.look_s = _Doubt(locked.good_s), locked.good_s + SEARCH_PARAMS.first_s
-        elif now_s >= locked.review_s:
-            self._review(locked, now_s)
-            return
         if locked.doubt is None and now_s >= locked.review_s:
             self._review(locked, now_s)
         else:
@@ -346,9 +324,8 @@ class PeriodTracker:
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
         """The rhythm is not to be seen: is it away, or over?"""
         away_s = now_s - doubt.since_s
-        doubt.evidence = doubt.evidence or buffer.other_clock(
-            self._memory.since(doubt.since_s - 20.0), doubt.since_s
-        )
+        lately = self._memory.since(doubt.since_s - 20.0)
+        doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)
         held_s = float(np.clip(PARAMS.hold_share * (doubt.since_s - locked.since_s), *PARAMS.hold_s))
         if doubt.evidence:  # after a pause the first iterations are often slow ones
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
@@ -358,9 +335,8 @@ class PeriodTracker:
             self._begin(doubt.since_s + PARAMS.settle_s, before, now_s - doubt.since_s - PARAMS.settle_s)
             self.state = "changed"
             self._note(f"a change at {doubt.since_s:.1f} s: {why}")
-            self._say(Periods(
-                reason=f"changed: {why}", longer_s=max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
-            ))
+            longer_s = max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
+            self._say(Periods(reason=f"changed: {why}", longer_s=longer_s))
             return
         if now_s >= locked.look_s:
             locked.look_s = now_s + max(1.0, (SEARCH_PARAMS.growth - 1) * away_s)
@@ -374,9 +350,7 @@ class PeriodTracker:
         self.version += 1
 
     def _review(self, locked: _Locked, now_s: float) -> None:
-        """Ask the detector again, with more data: it may see a cycle now, or name another level the
-        iteration.
-        """
+        """Ask the detector again, with more data: for a cycle, or another level as the iteration."""
         locked.review_s = now_s + min(max(now_s - locked.from_s, 10.0), 600.0)
         rows = self._memory.since(locked.from_s)
         found = self._detect(buffer.frame(rows))
@@ -390,19 +364,14 @@ class PeriodTracker:
         locked.misses = 0
         if same(level.seconds, locked.lock.seconds):
             locked.found, locked.anchor_s = found, level.seconds
-        elif (
-            abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift
-        ):  # another level; what differs by less has drifted
+        # Another level; what differs by less has drifted.
+        elif abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift:
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
-            if (
-                half is not None and same(half.seconds, level.seconds)
-                and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == ""
-            ):
-                self._note(
-                    f"with more data the {level.name} is {level.seconds:.4g} s, not "
-                    f"{locked.lock.seconds:.4g} s"
-                )
+            agreed = half is not None and same(half.seconds, level.seconds)
+            if agreed and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == "":
+                was = f"{locked.lock.seconds:.4g} s"
+                self._note(f"with more data the {level.name} is {level.seconds:.4g} s, not {was}")
                 self._take_up(found, level, rows, now_s)
                 return
         self._publish(locked)
@@ -437,8 +406,3 @@ class PeriodTracker:
 
 def _seconds(level: Level) -> str:
     return f"{level.seconds:.4g} s ± {max(level.uncertainty_s, 1e-4):.1g}"
-
-
-def _step_s(rows: Array) -> float:
-    """Time from one new reading to the next: repeated looks at one refresh tell nothing new."""
-    return float(np.nanmax([*aliasing.intervals(rows), 1e-3]))

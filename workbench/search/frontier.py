@@ -33,18 +33,14 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
     """
     for column in ("time_s", "energy_j"):
         if column not in points.columns:
-            raise UsageError(
-                f"the points have no column '{column}'; a frame of points has time_s and energy_j, and any "
-                "others beside"
-            )
+            raise UsageError(f"the points have no column '{column}'; time_s and energy_j are needed")
     if points.is_empty():
         raise UsageError("there are no points yet; measure at least one configuration")
     try:
         points = points.with_columns(pl.col("time_s", "energy_j").cast(pl.Float64))
     except pl.exceptions.PolarsError as error:
-        raise UsageError(
-            f"time_s and energy_j are numbers, in seconds and joules: {str(error).splitlines()[0]}"
-        ) from error
+        why = str(error).splitlines()[0]
+        raise UsageError(f"time_s and energy_j are numbers, in seconds and joules: {why}") from error
     for column, unit in (("time_s", "s"), ("energy_j", "J")):
         values = points[column].to_numpy()
         bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
@@ -58,22 +54,14 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
-    """Indices of what nothing beats, fastest first; of equal points the first. O(n log n) (Kung, Luccio
-    and Preparata, 1975).
-    """
+    """Indices of non-dominated points, fastest first, in O(n log n) (Kung, Luccio and Preparata, 1975)."""
     if len(time_s) > MANY:  # sorting is most of the work, and a few good points beat nearly all others
         some = slice(None, None, len(time_s) // SAMPLED)
         few = on_frontier(time_s[some], energy_j[some])
         at = np.searchsorted(time_s[some][few], time_s, side="right") - 1
         left = np.flatnonzero((at < 0) | (energy_j <= energy_j[some][few][at]))
-        return np.asarray(
-            left[on_frontier(time_s[left], energy_j[left])] if len(left) < len(time_s)
-            else _sorted(time_s, energy_j)
-        )
-    return _sorted(time_s, energy_j)
-
-
-def _sorted(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
+        if len(left) < len(time_s):
+            return np.asarray(left[on_frontier(time_s[left], energy_j[left])])
     order = np.lexsort((energy_j, time_s))
     energies = energy_j[order]
     least = np.minimum.accumulate(energies)
@@ -158,10 +146,9 @@ def membership(points: pl.DataFrame, *, draws: int = 256, seed: int = 0) -> np.n
 
 def verdict(chance: float) -> str:
     """A probability of lying on the frontier in a word: "surely", "probably", "possibly", "not"."""
-    return (
-        "surely" if chance >= SURE else "probably" if chance >= PROBABLE else "possibly" if chance > POSSIBLE
-        else "not"
-    )
+    if chance >= PROBABLE:
+        return "surely" if chance >= SURE else "probably"
+    return "possibly" if chance > POSSIBLE else "not"
 
 
 def _far_beaten(
@@ -189,9 +176,7 @@ def _column(points: pl.DataFrame, name: str) -> np.ndarray:
 
 
 def knee(front: pl.DataFrame) -> int:
-    """Row where the frontier bends most: farthest below the chord between its ends, both axes scaled to
-    0..1 (Satopaa et al., 2011).
-    """
+    """Row of the knee: farthest below the chord of the ends, on scaled axes (Satopaa et al., 2011)."""
     time_s, energy_j = _axes(front)
     if len(time_s) < 3:
         return 0
@@ -255,9 +240,7 @@ def step(front: pl.DataFrame, row: int, by: int) -> int:
 
 
 def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
-    """Row that is nearest to a point, both axes in shares of it: where a selection goes when the frontier
-    has changed under it.
-    """
+    """Row nearest to a point, both axes in shares of it: where a selection goes when the frontier changed."""
     times, energies = _axes(front)
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
 
@@ -312,13 +295,16 @@ def distance(front: pl.DataFrame, time_s: float, energy_j: float) -> Distance:
 
 
 def hull(front: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a frontier on its lower convex hull (Andrew, 1979): what a mix of two others does not
-    beat either.
-    """
+    """Rows of a frontier on its lower convex hull (Andrew, 1979): no mix of two others beats them."""
     time_s, energy_j = _axes(front)
     kept: list[int] = []
+
+    def turns_up(a: int, b: int, c: int) -> bool:
+        first, second = (time_s[b] - time_s[a]) * (energy_j[c] - energy_j[a]), energy_j[b] - energy_j[a]
+        return bool(first - second * (time_s[c] - time_s[a]) > 0)
+
     for i in range(len(time_s)):
-        while len(kept) > 1 and _turns_up(time_s, energy_j, kept[-2], kept[-1], i) <= 0:
+        while len(kept) > 1 and not turns_up(kept[-2], kept[-1], i):
             kept.pop()
         kept.append(i)
     return front[kept]
@@ -326,8 +312,7 @@ def hull(front: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class HullMix:
-    """Two rows of a hull and the share of the work done at the second: what lies between two configurations.
-    """
+    """Two rows of a hull and the share of the work done at the second: between two configurations."""
 
     first: int
     second: int
@@ -350,14 +335,8 @@ def between(convex: pl.DataFrame, time_s: float) -> HullMix:
         return HullMix(last, last, 0.0, float(times[-1]), float(energies[-1]))
     second = max(1, int(np.searchsorted(times, time_s, side="right")))
     share = float((time_s - times[second - 1]) / (times[second] - times[second - 1]))
-    return HullMix(
-        second - 1, second, share, time_s,
-        float(energies[second - 1] + share * (energies[second] - energies[second - 1])),
-    )
-
-
-def _turns_up(x: np.ndarray, y: np.ndarray, a: int, b: int, c: int) -> float:
-    return float((x[b] - x[a]) * (y[c] - y[a]) - (y[b] - y[a]) * (x[c] - x[a]))
+    energy_j = float(energies[second - 1] + share * (energies[second] - energies[second - 1]))
+    return HullMix(second - 1, second, share, time_s, energy_j)
 
 
 def _axes(front: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:

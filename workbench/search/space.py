@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -74,12 +74,8 @@ class SettingSpace:
             return self.rows[setting]
         if setting.power_limit_w is not None:
             for each, row in self.rows.items():
-                near = (
-                    each.power_limit_w is not None and abs(each.power_limit_w - setting.power_limit_w) <= 1.0
-                )
-                if near and (each.sm_clock_mhz, each.mem_clock_mhz) == (
-                    setting.sm_clock_mhz, setting.mem_clock_mhz,
-                ):
+                near = abs((each.power_limit_w or math.inf) - setting.power_limit_w) <= 1.0
+                if near and replace(each, power_limit_w=setting.power_limit_w) == setting:
                     return row
         raise UsageError(
             f"{setting} is not one of the {len(self)} settings of this search; the reference is "
@@ -115,9 +111,7 @@ def knobs(settings: Sequence[Setting]) -> pl.DataFrame:
 def space_of(
     settings: Sequence[Setting], reference: Setting | None = None, *, max_power_limit_w: float | None = None
 ) -> SettingSpace:
-    """The space of a table of settings. Without a reference it is the one with the highest clocks, then
-    the highest limit.
-    """
+    """The space of a table of settings; the default reference has the highest clocks, then limit."""
     found = tuple(dict.fromkeys(settings))
     if not found:
         raise UsageError(
@@ -155,45 +149,30 @@ def space_from(
         raise UsageError(f"power limits cannot be {step_w:g} W apart; give a step above 0 W")
     caps = _limits_w(limits, step_w)
     clocks = _clocks(limits, can_lock_memory, most_sm_clocks)
+    if len(caps) < 2 and len(clocks) < 2:
+        raise UsageError("this GPU has neither clocks nor power limits: it can be measured, not tuned")
     if over == "power" and len(caps) < 2:
-        other = "; its clocks can be locked: choose clocks" if len(clocks) > 1 else ""
-        raise UsageError(
-            "this GPU has no power limit to "
-            f"choose{other or ', and no clocks either: it can be measured, not tuned'}"
-        )
+        raise UsageError("this GPU has no power limit to choose; its clocks can be locked: choose clocks")
     if over == "clocks" and len(clocks) < 2:
-        other = "; its power limit can be set: choose power" if len(caps) > 1 else ""
-        raise UsageError(
-            "this GPU has no clocks to "
-            f"choose{other or ', and no power limit either: it can be measured, not tuned'}"
-        )
-    if over == "both" and len(caps) < 2 and len(clocks) < 2:
-        raise UsageError(
-            "this GPU has neither clocks nor power limits to choose: it can be measured, not tuned"
-        )
+        raise UsageError("this GPU has no clocks to choose; its power limit can be set: choose power")
     settings = list(clocks) if over != "power" and len(clocks) > 1 else []
     if over == "power" or not settings:
         settings = [Setting(power_limit_w=each) for each in caps]
     elif over == "both":
-        settings += [
-            Setting(power_limit_w=each) for each in caps[1:]
-        ]  # the default limit is the reference again
-    return SettingSpace(
-        tuple(settings), settings[0],
-        limits.default_power_limit_w
-        if limits.default_power_limit_w is not None
-        else limits.max_power_limit_w,
-        max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None),
-        max(limits.sm_clocks_mhz, default=None),
-    )
+        settings += [Setting(power_limit_w=each) for each in caps[1:]]  # the default is the reference again
+    highest_mhz = max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None)
+    memory_mhz = max(limits.sm_clocks_mhz, default=None)
+    return SettingSpace(tuple(settings), settings[0], _default_w(limits), highest_mhz, memory_mhz)
+
+
+def _default_w(limits: Limits) -> float | None:
+    known = limits.default_power_limit_w
+    return known if known is not None else limits.max_power_limit_w
 
 
 def _limits_w(limits: Limits, step_w: float | None) -> list[float]:
     """Highest first, from the default down."""
-    top = (
-        limits.default_power_limit_w if limits.default_power_limit_w is not None else limits.max_power_limit_w
-    )
-    low = limits.min_power_limit_w
+    top, low = _default_w(limits), limits.min_power_limit_w
     if top is None or low is None or not top > low:
         return [] if top is None else [float(top)]
     step = step_w if step_w is not None else max(5.0, 5.0 * math.ceil((top - low) / LIMIT_STEPS / 5.0))
@@ -229,8 +208,6 @@ def _relative(values: Sequence[Any], highest: float | None) -> np.ndarray:
 
 
 def _height(setting: Setting) -> tuple[float, float, float]:
-    return (
-        math.inf if setting.mem_clock_mhz is None else setting.mem_clock_mhz,
-        math.inf if setting.sm_clock_mhz is None else setting.sm_clock_mhz,
-        math.inf if setting.power_limit_w is None else setting.power_limit_w,
-    )
+    knobs = (setting.mem_clock_mhz, setting.sm_clock_mhz, setting.power_limit_w)
+    memory, sm, limit = (math.inf if value is None else value for value in knobs)
+    return memory, sm, limit

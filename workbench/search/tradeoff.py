@@ -1,7 +1,7 @@
 """What was measured, pooled for a look at its frontier: the default to compare with, bounds, choices, and
 what a choice saves.
 
-    view = look(collect(frame).points)
+    view = analyse_frontier(collect(frame).points)
     chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
 
 Everything here is a pure function over frames with `time_s` and `energy_j` for the same work, as
@@ -62,9 +62,8 @@ def collect(frame: pl.DataFrame) -> Collected:
         UsageError: a column that is missing or no number, or not one usable row; says what is wrong with the
             first.
     """
-    for column in ("time_s", "energy_j"):
-        if column not in frame.columns:
-            pareto.check(frame)
+    if not {"time_s", "energy_j"} <= set(frame.columns):
+        pareto.check(frame)
     usable, said = _usable(frame)
     if usable.is_empty():
         pareto.check(frame)
@@ -79,9 +78,8 @@ def collect(frame: pl.DataFrame) -> Collected:
     measured = _pooled(points.filter(pl.col("measured")), keys)
     predicted = points.filter(~pl.col("measured"))
     if not predicted.is_empty():
-        predicted = _pooled(predicted, keys).join(
-            measured.select(keys), on=keys, how="anti", nulls_equal=True
-        )
+        known = measured.select(keys)
+        predicted = _pooled(predicted, keys).join(known, on=keys, how="anti", nulls_equal=True)
         measured = pl.concat([measured, predicted])
     return Collected(measured.select(POINTS.names()).cast(dict(POINTS)), said)  # type: ignore[arg-type]
 
@@ -93,14 +91,13 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     except pl.exceptions.PolarsError:
         pareto.check(frame)
         raise
-    good = numbers.select(pl.all_horizontal(
-        pl.col(name).is_not_null() & pl.col(name).is_finite() & (pl.col(name) > 0)
-        for name in ("time_s", "energy_j")
-    )).to_series()
+    sound = [pl.col(name).is_finite() & (pl.col(name) > 0) for name in ("time_s", "energy_j")]
+    table = numbers.select(each.fill_null(False) for each in sound)
+    good = table["time_s"] & table["energy_j"]
     if good.all() or not good.any():
         return numbers.filter(good), ()
     row = int(np.flatnonzero(~good.to_numpy())[0])
-    wrong = next(name for name in ("time_s", "energy_j") if not _sound(numbers[name][row]))
+    wrong = "energy_j" if table["time_s"][row] else "time_s"
     left = int((~good).sum())
     value = numbers[wrong][row]
     words = "no" if value is None else f"{value:g} as its"
@@ -110,18 +107,13 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     )
 
 
-def _sound(value: float | None) -> bool:
-    return value is not None and math.isfinite(value) and value > 0
-
-
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
     """With all columns of `POINTS`, null where the frame has none."""
     columns = []
     for name, kind in POINTS.items():
         if name == "measurements" and name not in frame.columns and "measurement" in frame.columns:
-            columns.append(
-                pl.concat_list(pl.col("measurement").cast(pl.String)).list.drop_nulls().alias(name)
-            )
+            ids = pl.concat_list(pl.col("measurement").cast(pl.String))
+            columns.append(ids.list.drop_nulls().alias(name))
         elif name == "measurements" and frame.schema.get(name) == pl.String:  # as a CSV file has them
             columns.append(pl.col(name).fill_null("").str.split(" ").list.filter(pl.element() != ""))
         elif name in frame.columns:
@@ -139,9 +131,8 @@ def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     )
     pooled = pareto.pool(points.drop("repeats", "measurements"), by=keys)
     whole = pooled.join(counted, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls()).select(
-        POINTS.names()
-    )
+    whole = whole.with_columns(repeats=pl.col("runs"), measurements=pl.col("ids").list.drop_nulls())
+    return whole.select(POINTS.names())
 
 
 # one piece of work
@@ -177,9 +168,7 @@ class FrontierAnalysis:
         return pareto.knee(self.frontier)
 
     def allowed(self, max_slowdown: float | None) -> int:
-        """How many of the frontier's rows, the fastest first, are within a slowdown against the reference;
-        at least one.
-        """
+        """Number of the frontier's rows, fastest first, within a slowdown to the reference; at least one."""
         if max_slowdown is None:
             return len(self.front)
         return int(np.searchsorted(self.slowdowns, max_slowdown, side="right"))
@@ -257,20 +246,15 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
     if not any(points[name].is_not_null().any() for name in KNOBS):
         return None, "no point names its setting, so none is known to be the default"
     free = rows.filter(pl.all_horizontal(pl.col(name).is_null() for name in knobs) & pl.col("measured"))
-    if (
-        free.is_empty()
-    ):  # the highest of each knob that was turned; null is the driver's own, which is the highest
+    why = "the driver's own setting"
+    if free.is_empty():  # the highest of each knob that was turned; null is the driver's own and the highest
         free = rows.filter(pl.col("measured"))
         for name in knobs:
-            high = free[name].max()
-            kept = (
-                free.filter(pl.col(name).is_null()) if free[name].is_null().any()
-                else free.filter(pl.col(name) == high)
-            )
+            known = pl.col(name)
+            own = free[name].is_null().any()
+            kept = free.filter(known.is_null() if own else known == free[name].max())
             free = free if kept.is_empty() else kept
         why = "the highest setting measured"
-    else:
-        why = "the driver's own setting"
     if free.is_empty():
         return None, "nothing is measured yet"
     best = free.sort("time_s")
@@ -283,11 +267,8 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
 
 def configuration(points: pl.DataFrame, row: int) -> Configuration:
     """Configuration that a point was measured at."""
-    values = points.row(row, named=True)
-    return Configuration(
-        Setting(*(values[name] for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"))),
-        values["batch_size"],
-    )
+    *setting, batch_size = points.select(KNOBS).row(row)
+    return Configuration(Setting(*setting), batch_size)
 
 
 def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
@@ -360,9 +341,8 @@ def python(chosen: Configuration, rule: str = "") -> str:
     named = [(name, getattr(setting, name)) for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")]
     inside = ", ".join(f"{name}={value:.12g}" for name, value in named if value is not None)
     batch = "" if chosen.batch_size is None else f", batch_size={chosen.batch_size}"
-    return f"chosen = workbench.records.Configuration(workbench.Setting({inside}){batch})" + (
-        f"  # {rule}" if rule else ""
-    )
+    line = f"chosen = workbench.records.Configuration(workbench.Setting({inside}){batch})"
+    return f"{line}  # {rule}" if rule else line
 
 
 # a choice when points change
@@ -376,28 +356,22 @@ class CarriedChoice(NamedTuple):
 
 
 def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> CarriedChoice:
-    """A choice among new points: itself where it is still there and no worse off, else the nearest of the
-    frontier.
-    """
+    """A choice among new points: itself if still there and no worse off, else the nearest of the frontier."""
     was = before.points.row(row, named=True)
     keys = [*KNOBS, "gpu", "job"]
+    if all(was[name] is None for name in KNOBS):  # nothing names it but what it took
+        keys += ["time_s", "energy_j"]
     same = after.points.with_row_index("row").filter(
         pl.all_horizontal(pl.col(key).eq_missing(was[key]) for key in keys)
     )
-    if any(was[name] is not None for name in KNOBS):
-        now = None if same.is_empty() else int(same["row"][0])
-    else:  # nothing names it but what it took
-        exact = same.filter((pl.col("time_s") == was["time_s"]) & (pl.col("energy_j") == was["energy_j"]))
-        now = None if exact.is_empty() else int(exact["row"][0])
+    now = None if same.is_empty() else int(same["row"][0])
     stood = before.place(row) is not None
     if now is not None and (after.place(now) is not None or not stood):
         return CarriedChoice(now)
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
     why = "is no longer among the points" if now is None else "is not on the frontier any more"
-    name, other = (
-        words(configuration(frame, number)) for frame, number in ((before.points, row), (after.points, to))
-    )
+    name, other = words(configuration(before.points, row)), words(configuration(after.points, to))
     return CarriedChoice(to, f"{name} {why}; the choice has moved to the nearest, {other}")
 
 
@@ -427,26 +401,17 @@ class Work:
         for name in ("per_epoch", "epochs"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(
-                    f"{name} is {value:g}; it is a number above 0, or None where it is not known"
-                )
+                raise UsageError(f"{name} is {value:g}; it is a number above 0, or None where unknown")
 
     def factors(self, reference_time_s: float) -> dict[str, float]:
-        """By how much a point is to be multiplied for the work that the default does in an hour, for an
-        epoch, and for a job.
-        """
-        found = {"hour": 3600.0 / reference_time_s}
-        whole = self.unit in ("job", "run")
-        epoch = 1.0 if self.unit == "epoch" else self.per_epoch
-        if whole:
-            epoch = None if self.epochs is None else 1.0 / self.epochs
-        if epoch is not None:
-            found["epoch"] = epoch
-        if whole:
-            found["job"] = 1.0
-        elif epoch is not None and self.epochs is not None:
-            found["job"] = epoch * self.epochs
-        return found
+        """Factors on a point for the default's work of an hour, for an epoch, and for a job."""
+        if self.unit in ("job", "run"):
+            job, epoch = 1.0, None if self.epochs is None else 1.0 / self.epochs
+        else:
+            epoch = 1.0 if self.unit == "epoch" else self.per_epoch
+            job = None if epoch is None or self.epochs is None else epoch * self.epochs
+        found = {"hour": 3600.0 / reference_time_s, "epoch": epoch, "job": job}
+        return {name: factor for name, factor in found.items() if factor is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,10 +443,9 @@ def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> lis
         return []
     one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
-    error_j = (
-        0.0 if row == seen.reference
-        else Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
-    )
+    error_j = 0.0
+    if row != seen.reference:
+        error_j = Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
     rows = []
     for per, factor in work.factors(other["time_s"]).items():
         kwh = factor * saved_j / J_PER_KWH

@@ -344,8 +344,7 @@ _SCALES = {
 
 
 def law(card: Card, workload: Workload) -> Law:
-    """The batch-size law of a workload on a card: fitted where it was traced, scaled from the V100 elsewhere.
-    """
+    """The batch-size law of a workload on a card: fitted to its traces, or scaled from the V100's."""
     if fitted := LAWS.get((card.key, workload.key)):
         return fitted
     base = LAWS["V100", workload.key]

@@ -58,9 +58,7 @@ def unpack(reasons: int) -> Activity:
 
 
 def mean(spans: Iterable[tuple[float, float, int]], seconds: float) -> tuple[float, Activity]:
-    """Time-weighted mean over spans of (length, utilisation, reasons) that make up `seconds`: utilisation,
-    and the rest.
-    """
+    """Time-weighted mean utilisation and activity of spans (length, utilisation, reasons) over `seconds`."""
     busy, sums = 0.0, [0.0] * len(Activity._fields)
     for span_s, utilisation, reasons in spans:
         busy += utilisation * span_s

@@ -71,9 +71,7 @@ FAMILIES = (
 
 
 def workloads(card: Card) -> list[tuple[str, Workload]]:
-    """(family, workload) for each grade of each family, as jobs of `TrainingJob` that accumulate
-    `TOGETHER` cycles.
-    """
+    """(family, workload) of every grade, as jobs of `TrainingJob` that accumulate `TOGETHER` cycles."""
     return [
         (family.name, _workload(card, family, grade, shift=number)) for number, family in enumerate(FAMILIES)
         for grade in range(family.grades)

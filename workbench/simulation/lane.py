@@ -1,6 +1,4 @@
-"""One GPU of a simulated job: its place on the card beside others', its phases, and the queue that the
-card works off.
-"""
+"""One GPU of a simulated job: its place beside other jobs, its phases, and the queue it works off."""
 
 from __future__ import annotations
 
@@ -163,8 +161,7 @@ class Lane:
         return end_s
 
     def requeue(self, from_s: float) -> float:
-        """Plan what is left after `from_s` again, under the setting and beside the jobs that are now there.
-        """
+        """Plan again what is left after `from_s`, under the present setting and beside the present jobs."""
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
             for start_s, end_s, phase in self._queued if end_s > from_s
@@ -220,8 +217,7 @@ class Lane:
     def plan(
         self, at_s: float, phases: Sequence[WorkloadPhase]
     ) -> tuple[list[Planned], list[tuple[float, float, WorkloadPhase]], float]:
-        """Phases as timeline segments from `at_s` on; a setting that takes effect inside a phase splits it.
-        """
+        """Phases as timeline segments from `at_s` on, split where a setting takes effect."""
         plan: list[Planned] = []
         rows: list[tuple[float, float, WorkloadPhase]] = []
         change_s = self.machine.state.control(self.gpu, "effective_from_s")

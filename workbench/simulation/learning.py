@@ -52,8 +52,7 @@ def epochs_to_target(batch_size: int) -> float:
 
 
 def shorter(workload: str, samples: int) -> Workload:
-    """A named workload with an epoch of so many samples, for jobs that are run to their end while one waits.
-    """
+    """A named workload with an epoch of so many samples, for jobs run to their end while one waits."""
     if samples < 1:
         raise UsageError(f"an epoch needs at least one sample, not {samples}")
     whole = named(workload)

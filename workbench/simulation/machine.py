@@ -30,9 +30,7 @@ from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState
 
 @dataclass(frozen=True, slots=True)
 class SensorModel:
-    """How an architecture's sensors update (Yang et al., arXiv 2312.02741, table of >70 GPUs; nvml.h).
-    Seconds.
-    """
+    """How an architecture's sensors update, in seconds (Yang et al., arXiv 2312.02741; nvml.h)."""
 
     nvml_architecture: int
     power_update_s: float
@@ -104,9 +102,7 @@ class Machine:
         self.state.set_control(gpu, "lost", code)
 
     def close(self) -> None:
-        """Take the simulated GPUs away again: from this process, the environment, and, if this process
-        made it, the disk.
-        """
+        """Take the simulated GPUs from this process and the environment, and, if made here, the disk."""
         path = self.state.path
         if os.environ.get(ENVIRONMENT_VARIABLE) == str(path):
             del os.environ[ENVIRONMENT_VARIABLE]
@@ -222,8 +218,7 @@ def simulate(
     cards: str | Sequence[str], *, stepped: bool = False, scale: float = 1.0, latency_s: float = 0.0,
     privileged: bool = True, seed: int | None = None,
 ) -> Machine:
-    """A new simulated machine, in this process and, through the environment, in its children. See `create`.
-    """
+    """A new simulated machine, for this process and its children (by the environment); see `create`."""
     sweep()
     path = shared_directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     path = create(

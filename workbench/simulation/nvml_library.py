@@ -64,8 +64,7 @@ class MachineClock:
         return float(self._state.header("scale"))
 
     def writer(self) -> int:
-        """The pid of another process that is about to change the machine and keeps others from it; 0: none.
-        """
+        """The pid of another process that is about to change the machine; 0: none."""
         return self._state.holder()
 
     def sleep(self, seconds: float) -> None:
@@ -75,9 +74,7 @@ class MachineClock:
             time.sleep(seconds / self.scale)
 
     def step(self, seconds: float) -> None:
-        """Move a stepped clock. Listeners are called with the new time first and may stop at moments
-        before it.
-        """
+        """Move a stepped clock; listeners hear the new time first and may stop at moments before it."""
         if not self.stepped:
             raise SimulationError(
                 "this simulated machine runs by itself; simulate(..., stepped=True) makes one to step"
@@ -98,9 +95,7 @@ class MachineClock:
 
 
 class SimulatedLibrary(gpm.GpmAnswers):
-    """What `ctypes.CDLL` would be, for simulated GPUs. `simulated` and `clock` tell the driver's door what
-    it talks to.
-    """
+    """What `ctypes.CDLL` is to real GPUs; the driver's door knows it by `simulated` and `clock`."""
 
     simulated = True
 
@@ -116,9 +111,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
             setattr(self, name, Function(self._guarded(name, answer)))
 
     def _guarded(self, name: str, call: Callable[..., int]) -> Callable[..., Any]:
-        """The checks that every call passes: driver, initialisation, injected faults, a lost GPU, call
-        latency.
-        """
+        """The checks of every call: driver, initialisation, injected faults, a lost GPU, call latency."""
         if name == "nvmlErrorString":
             return call
         on_device = (
@@ -154,8 +147,7 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
     @staticmethod
     def _on_instance(name: str, gpu: int, *arguments: Any) -> int:
-        """A MIG instance tells that it is one, and of which GPU; power and clocks are the whole GPU's alone.
-        """
+        """A MIG instance's answers: that it is one, and of which GPU; power and clocks are the GPU's."""
         if name == "nvmlDeviceIsMigDeviceHandle":
             arguments[0]._obj.value = 1
             return OK
@@ -481,16 +473,19 @@ class SimulatedLibrary(gpm.GpmAnswers):
 
 
 def _limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
-    return round(1000 * state.control(gpu, "limit_w"))
+    watts: float = state.control(gpu, "limit_w")
+    return round(1000 * watts)
 
 
 def _default_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
-    return round(1000 * state.card(gpu, "limit_default_w"))
+    watts: float = state.card(gpu, "limit_default_w")
+    return round(1000 * watts)
 
 
 def _enforced_limit_mw(state: MachineState, gpu: int, *_now: float) -> int:
-    limit_w, enforced_w = state.control(gpu, "limit_w"), state.control(gpu, "enforced_w")
-    return round(1000 * (min(limit_w, enforced_w) if enforced_w else limit_w))
+    watts: float = state.control(gpu, "limit_w")
+    enforced_w = state.control(gpu, "enforced_w")
+    return round(1000 * (min(watts, enforced_w) if enforced_w else watts))
 
 
 _LIMIT_FIELDS: dict[int, Callable[[MachineState, int], int]] = {

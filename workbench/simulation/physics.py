@@ -121,9 +121,7 @@ class SelfSettling(Hashable, Protocol):
         self, card: Card, *, power_limit_w: float, max_sm_clock_mhz: int | None = None,
         min_sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
     ) -> OperatingPoint:
-        """As the function of that name; `stretch` is relative to this work's own reference and may be
-        below 1.
-        """
+        """As `operate`; `stretch` is relative to this work's own reference and may be below 1."""
 
 
 @lru_cache(maxsize=65536)
@@ -253,9 +251,7 @@ def busy_share(card: Card, load: Load, share: float) -> float:
 
 
 def _clock_for(card: Card, load: Load, dynamic_w: float, low: float, high: float, u: float) -> float:
-    """The highest relative SM clock in low..high whose power over static is at most `dynamic_w`, or else
-    `low`.
-    """
+    """The highest relative SM clock in low..high of at most `dynamic_w` W over static, or else `low`."""
     if _dynamic_w(card, load, low, u) >= dynamic_w:
         return low
     for _ in range(52):

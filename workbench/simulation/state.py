@@ -113,8 +113,7 @@ class Segment(NamedTuple):
 
 
 class MachineState:
-    """The mapped file of one simulated machine. Fields are read and written by name; times are the machine's.
-    """
+    """The mapped file of one simulated machine: fields by name, times on the machine's clock."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -263,9 +262,7 @@ class MachineState:
                     fcntl.lockf(self._lock_fd, fcntl.LOCK_UN, 1)
 
     def holder(self) -> int:
-        """The pid of another process that holds the file's lock, which is not waited for nor taken; 0:
-        none, or not known here.
-        """
+        """The pid of another process that holds the file's lock, without waiting; 0: none, or unknown."""
         # Elsewhere a lock's description is laid out differently.
         if fcntl is None or not sys.platform.startswith("linux"):
             return 0
@@ -296,9 +293,7 @@ class MachineState:
         return int(struct.unpack_from("<Q", self._map, self._base(gpu) + CONTROL["generation"][0])[0])
 
     def effective(self, gpu: int, at_s: float) -> tuple[float, int, int, int, int]:
-        """Power limit in watts and the locks (SM min, max, memory min, max; 0: none) that the hardware
-        obeys at a time.
-        """
+        """Power limit (W) and locks (SM min, max, memory min, max in MHz; 0: none) obeyed at a time."""
         base = self._base(gpu)
         from_s, limit, a, b, c, d, was, e, f, g, h = struct.unpack_from("<ddIIIIdIIII", self._map, base + 520)
         if at_s < from_s:
@@ -457,9 +452,7 @@ class MachineState:
     # faults
 
     def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function answer `code`: `times` times (-1: for ever), after `after` good calls, on
-        one GPU or any.
-        """
+        """Make an NVML function answer `code` `times` times (-1: for ever), after `after` good calls."""
         with self.writing():
             for slot in range(FAULT_SLOTS):
                 at = FAULTS_AT + slot * FAULT.size

@@ -127,8 +127,7 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
 
 
 def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
-    """Take a slot of a card; the caller holds the machine's lock. Raises SimulationError where all are taken.
-    """
+    """Take a slot of a card under the machine's lock. Raises SimulationError where all are taken."""
     taken = {tenant.slot for tenant in present(state, gpu)}
     free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
     if free is None:
@@ -159,9 +158,7 @@ def write(
     state: MachineState, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand,
     rows: Sequence[TimelineStretch], until_s: float,
 ) -> None:
-    """Say what a job has queued, ends of stretches being the next one's start; what does not fit is made
-    coarser.
-    """
+    """Write a job's queued stretches, each ending where the next starts; too many are made coarser."""
     kept = coarser(rows, until_s) if len(rows) > MOST_ROWS else rows
     at = state.tenants_at(gpu) + slot * TENANT_BYTES
     packed = b"".join(_ROW.pack(*row) for row in kept)
@@ -200,9 +197,7 @@ def grace_s(state: MachineState) -> float:
 
 
 def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStretch]:
-    """Neighbours put together until there are few enough; their powers and utilisations are means, so
-    energy stays.
-    """
+    """Neighbouring stretches joined until there are few enough; powers are means, so energy stays."""
     at_once = -(-len(rows) // MOST_ROWS)
     ends = [row.start_s for row in rows[1:]] + [until_s]
     out = []
@@ -225,9 +220,7 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
 
 
 def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planned]:
-    """The card's timeline from a moment until all that is queued has ended, and its jobs have left their
-    clocks.
-    """
+    """The card's timeline until all that is queued has ended, and its jobs have left their clocks."""
     ends = [tenant.until_s + RESIDENT_S for tenant in tenants]
     borders = {from_s, *ends, *(tenant.until_s for tenant in tenants)}
     for tenant in tenants:
@@ -266,9 +259,7 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
 
 
 class _JobMixture:
-    """Jobs that run at once: the means of the laws above, and how far each job's phases may swing around
-    them.
-    """
+    """Jobs that run at once: the means of the laws above, and how far each job's phases swing around them."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
         self.demands = demands

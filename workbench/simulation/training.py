@@ -133,9 +133,7 @@ class TrainingJob:
             self._wait(0.0)
 
     def pieces(self) -> Iterator[Batch | None]:
-        """Queue one piece of work after the other: an iteration, which is yielded, or what comes between
-        two. Waits for none of them.
-        """
+        """Queue pieces of work without waiting: an iteration, which is yielded, or what comes between two."""
         for number in range(self.iterations):
             factor = self._rng.lognormvariate(0.0, self.variation)
             gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
@@ -184,9 +182,7 @@ class TrainingJob:
         return start_s
 
     def _wait(self, ahead_s: float, grain_s: float = 0.0) -> None:
-        """Block until the device is within `ahead_s` of the end of its queue, following changes of the
-        setting; a grain is not worth it.
-        """
+        """Wait until the device is within `ahead_s` of its queue's end, following changes of the setting."""
         state, clock = self.machine.state, self.machine.clock
         if self._end_s - ahead_s - state.now_s() <= grain_s:
             return

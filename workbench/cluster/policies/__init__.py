@@ -1,6 +1,4 @@
-"""Policies, each a small module behind `policy.Policy`; `POLICIES` makes them by the names that benchmarks
-and panels use.
-"""
+"""Policies, one per class; `POLICIES` makes them by the names that benchmarks and panels use."""
 
 from __future__ import annotations
 

@@ -145,8 +145,7 @@ class Eaco(FreeNodesPolicy):
         return True
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
-        """Of all nodes' best sets, the one of the highest utilisation; None where only empty nodes are left.
-        """
+        """Of all nodes' best sets, the one of highest utilisation; None where only empty nodes are left."""
         best: list[Gpu] | None = None
         most = -1
         count = job.num_gpus
@@ -162,9 +161,7 @@ class Eaco(FreeNodesPolicy):
         return best
 
     def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
-        """The node's GPUs of the highest utilisation that take the job, as many as it needs; `joins` keeps
-        which mixes it may join.
-        """
+        """The node's most utilised GPUs that take the job; `joins` keeps which mixes the job may join."""
         count, kind = job.num_gpus, node.kind
         if (
             (job.gpu_type is not None and job.gpu_type != kind.gpu_type) or count > kind.gpus
@@ -246,9 +243,7 @@ class Eaco(FreeNodesPolicy):
     # Algorithm 2
 
     def _open(self, gpu: Gpu) -> bool:
-        """Whether a newcomer is possible: jobs, room for one more, none of them high in priority, leaving
-        or under observation.
-        """
+        """Whether the GPU has room for a newcomer, and no job of high priority, leaving or observed."""
         mix = gpu.mix
         if not 0 < mix.size < self.max_jobs or mix.load > self.limit:
             return False
@@ -311,8 +306,7 @@ class Eaco(FreeNodesPolicy):
         heapq.heappush(self.waiting.setdefault(key, []), (-job.priority, job.index, job))
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
-        """Try who waits, in order, on the nodes that have changed. What did not fit elsewhere still does not.
-        """
+        """Try waiting jobs, in order, on changed nodes; what did not fit elsewhere still does not."""
         for node in {gpu.node: None for gpu in gpus}:
             while self._serve(node):
                 pass

@@ -57,9 +57,7 @@ PARAMS = EnergyAwareParams()
 
 
 class JobEstimate:
-    """What is thought of one job: how sensitive it is (1: as its model), whom it must not meet again,
-    where it is moving to.
-    """
+    """A job's sensitivity (1: as its model), the jobs it must not meet again, and where it is moving to."""
 
     __slots__ = ("avoid", "measured", "sensitivity", "target")
 
@@ -199,9 +197,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         return best
 
     def _shared(self, job: Job, left_s: float, now: float, *, moving: bool = False) -> Sequence[Gpu] | None:
-        """The cheapest GPUs of nodes that have jobs; nodes that are being emptied come last, and for a job
-        that moves not at all.
-        """
+        """The cheapest GPUs of nodes with jobs; of nodes being emptied last, and never for a moving job."""
         best: Sequence[Gpu] | None = None
         least = NEVER_S
         looks = self.params.looks
@@ -227,9 +223,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     def _on_node(
         self, job: Job, node: Node, left_s: float, now: float, joined: dict[Mix, float]
     ) -> tuple[float, Sequence[Gpu] | None]:
-        """Predicted energy in joules of having the job on this node, and its cheapest GPUs there; `joined`
-        as in `_price`.
-        """
+        """Predicted joules of the job on this node, and its cheapest GPUs there; `joined` as in `_price`."""
         count = job.num_gpus
         kind = node.kind
         if (
@@ -283,9 +277,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         return power * shared_s + alone * (time_s - shared_s) + most * self.slowdown_w, chosen
 
     def _joins(self, job: Job, mix: Mix, left_s: float, now: float) -> float:
-        """Excess that is expected of the mix once the job has joined it; `REFUSED` where it is too full,
-        or the job too slow or late.
-        """
+        """Expected excess of the mix with the job; `REFUSED` where the mix is too full or the job late."""
         if mix.size >= self.max_jobs or mix.load + job.load > self.limit:
             return REFUSED
         after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
@@ -377,9 +369,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         self.free.touched(job, tuple(gpus))
 
     def _limit(self, node: Node) -> None:
-        """Choose the node's power limit: least energy for the work, among those under which all deadlines
-        hold that would hold without.
-        """
+        """Set the node's power limit of least energy under which all deadlines hold that hold without."""
         caps = node.kind.caps
         if not caps or not node.seats:
             return
@@ -414,9 +404,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         return tightest
 
     def _undo(self, job: Job) -> None:
-        """A deadline breaks that could be met: the last comer on this job's slowest GPU leaves, if it is
-        worth it.
-        """
+        """Stop the last comer on the job's slowest GPU, to save a deadline that can still be met."""
         gpu = max(job.gpus, key=lambda gpu: self.history.predict(gpu.mix))
         newcomer = gpu.jobs[-1]
         if newcomer.state != RUNNING:

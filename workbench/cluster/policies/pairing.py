@@ -1,6 +1,4 @@
-"""Policies that put at most two jobs of equal width on the same GPUs: FIFO packed and Gandiva-like as in
-EaCO's comparison, and Lucid-like.
-"""
+"""Policies that put two jobs of equal width on the same GPUs: FIFO packed, Gandiva-like and Lucid-like."""
 
 from __future__ import annotations
 

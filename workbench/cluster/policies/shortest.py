@@ -1,6 +1,4 @@
-"""Policies that give whole GPUs in another order than of arrival: SJF, and with preemption SRTF and
-Tiresias-like.
-"""
+"""Policies that give whole GPUs out of order: SJF, and with preemption SRTF and Tiresias-like."""
 
 from __future__ import annotations
 

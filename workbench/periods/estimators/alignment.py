@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from ..energy_curve import area_below
+
 Array = np.ndarray[Any, Any]
 
 BINS = 40  # of one period
@@ -93,9 +95,8 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
             best = (total, rows)
     if len(best[1]) < PARAMS.least_iterations:
         return empty
-    shape = _median_shape(
-        part, _anchored(best[1], phase_s, seconds)
-    )  # of aligned iterations: sharper than what a few rigid ones gave
+    # Of aligned iterations: sharper than what a few rigid ones gave.
+    shape = _median_shape(part, _anchored(best[1], phase_s, seconds))
     at_s, score = _matches(grid, shape, seconds)
     rows, total = _chain(at_s, score, seconds)
     if len(rows) < PARAMS.least_iterations:
@@ -112,42 +113,34 @@ def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Bi
     count = int((times_s[-1] - start_s) / step_s + 1e-9)
     edges = start_s + step_s * np.arange(count + 1)
     spans = np.diff(times_s)
-    area = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * spans)])
-    binned = np.diff(np.interp(edges, times_s, area)) / step_s
+    binned = np.diff(np.interp(edges, times_s, area_below(times_s, values))) / step_s
     longest_s = max(4.0 * _pace(spans), 0.5 * seconds)
     known = np.ones(count, dtype=bool)
     for hole in np.flatnonzero(spans > longest_s):
-        known[
-            max(int((times_s[hole] - start_s) / step_s), 0) : int((times_s[hole + 1] - start_s) / step_s) + 1
-        ] = False
+        first, last = (int((times_s[at] - start_s) / step_s) for at in (hole, hole + 1))
+        known[max(first, 0) : last + 1] = False
     return BinnedSignal(float(start_s), step_s, binned, known, _together(times_s, values, seconds))
 
 
 def _pace(spans: Array) -> float:
-    """The time between readings in the middle of the time; a trace may be dense in one part and sparse in
-    most.
-    """
+    """Seconds between readings in the middle of the time: a trace may be dense in one part only."""
     ordered = np.sort(spans)
     return float(ordered[np.searchsorted(np.cumsum(ordered), 0.5 * float(np.sum(ordered)))])
 
 
 def _together(times_s: Array, values: Array, seconds: float) -> int:
-    """By how often the reading is a new one within a period; a sensor that is asked more often than it
-    refreshes repeats itself.
-    """
+    """How many iterations to recognise as one, by the new readings in a period (sensors repeat)."""
     new_s = _pace(np.diff(times_s))
     runs = np.diff(times_s[1:][np.diff(values) != 0])
     if len(runs) > 8:
         short_s, usual_s, long_s = np.quantile(runs, [0.1, 0.5, 0.9])
-        if (
-            long_s < 3.0 * short_s
-        ):  # at a regular pace: refreshes, and not just a power that stands still between its steps
+        # At a regular pace: refreshes, and not just a power that stands still between its steps.
+        if long_s < 3.0 * short_s:
             new_s = max(new_s, float(usual_s))
     each = seconds / new_s
-    return (
-        1 if each >= PARAMS.clear_readings
-        else min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
-    )
+    if each >= PARAMS.clear_readings:
+        return 1
+    return min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
 
 
 def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
@@ -165,9 +158,7 @@ def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
 
 
 def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:
-    """First ideas of the shape: medians over a few periods, at the phase itself and at three places of the
-    trace.
-    """
+    """First shapes of an iteration: medians over a few periods, at the phase and at three more places."""
     offset = round((phase_s - grid.start_s) / grid.step_s)
     periods = (len(grid.values) - offset % BINS) // BINS
     whole = grid.values[offset % BINS :][: periods * BINS].reshape(periods, BINS)
@@ -182,18 +173,15 @@ def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:
 
 
 def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[float], list[float]]:
-    """Moments at which the shape matches better than just before and after, and how well (correlation, at
-    most 1).
-    """
+    """Moments (s) at which the shape matches better than around them, and their correlation, at most 1."""
     score = _correlation(grid, shape)
     if len(score) < 3:
         return [], []
     reach = BINS // 8  # a match within an eighth of a period of a better one is the same
     inner = score[1:-1]
     peaks = np.flatnonzero((inner >= score[:-2]) & (inner > score[2:])) + 1
-    edges = [
-        index for index, other in ((0, 1), (len(score) - 1, len(score) - 2)) if score[index] > score[other]
-    ]
+    last = len(score) - 1
+    edges = [index for index, other in ((0, 1), (last, last - 1)) if score[index] > score[other]]
     peaks = np.sort(np.concatenate([peaks, np.array(edges, dtype=peaks.dtype)]))
     if not len(peaks):
         return [], []
@@ -206,19 +194,21 @@ def _matches(grid: BinnedSignal, shape: Array, seconds: float) -> tuple[list[flo
                 kept[-1] = peak
         else:
             kept.append(peak)
-    before, here, after = (
-        score[np.clip(np.array(kept, dtype=int) + shift, 0, len(score) - 1)] for shift in (-1, 0, 1)
-    )
+    places = np.array(kept, dtype=int)
+    around = [score[np.clip(places + shift, 0, len(score) - 1)] for shift in (-1, 0, 1)]
+    at_s = grid.start_s + grid.step_s * (np.array(kept) + _vertex(*around))
+    return at_s.tolist(), around[1].tolist()
+
+
+def _vertex(before: Array, here: Array, after: Array) -> Array:
+    """Where a parabola through three neighbours peaks, in steps -0.5..0.5 from the middle one."""
     bend = before - 2 * here + after
     fine = np.where(bend < -1e-9, 0.5 * (before - after) / np.where(bend < -1e-9, bend, 1.0), 0.0)
-    at_s = grid.start_s + grid.step_s * (np.array(kept) + np.clip(fine, -0.5, 0.5))
-    return at_s.tolist(), here.tolist()
+    return np.clip(fine, -0.5, 0.5)
 
 
 def _correlation(grid: BinnedSignal, shape: Array) -> Array:
-    """Of the shape with what begins at each bin; below 0 where the trace has a hole, and less where it is
-    flatter than the shape.
-    """
+    """Correlation of the shape with each bin's stretch; below 0 in a hole, less where it is flatter."""
     centred = shape - shape.mean()
     spread = float(np.sqrt(np.mean(centred**2)))
     if len(grid.values) < BINS or spread <= 1e-9 * max(float(np.abs(shape).max()), 1e-9):
@@ -231,9 +221,7 @@ def _correlation(grid: BinnedSignal, shape: Array) -> Array:
 
 
 def _combed(score: Array, together: int) -> Array:
-    """The mean match of an iteration and its neighbours on both sides, a period apart; where there are
-    none, of fewer.
-    """
+    """The mean match of an iteration and its neighbours on both sides, a period apart."""
     if together <= 1:
         return score
     total, number = np.zeros(len(score)), np.zeros(len(score))
@@ -241,10 +229,8 @@ def _combed(score: Array, together: int) -> Array:
         shift = by * BINS
         if abs(shift) >= len(score):
             continue
-        here, there = (
-            slice(max(-shift, 0), len(score) - max(shift, 0)),
-            slice(max(shift, 0), len(score) - max(-shift, 0)),
-        )
+        here = slice(max(-shift, 0), len(score) - max(shift, 0))
+        there = slice(max(shift, 0), len(score) - max(-shift, 0))
         total[here] += score[there]
         number[here] += 1
     return np.where(score <= -1.0, -1.0, total / np.maximum(number, 1))
@@ -256,9 +242,7 @@ def _moving(values: Array) -> Array:
 
 
 def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:
-    """The row of matches with the most of them at about one period's distance, and the sum of their scores
-    less what bends cost.
-    """
+    """The row of most matches about a period apart, and the sum of their scores less what bends cost."""
     count = len(at_s)
     best, back, local = [0.0] * count, [-1] * count, [seconds] * count
     nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
@@ -278,9 +262,8 @@ def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[
             off = ((at_s[i] - at_s[j]) / local[j] - 1.0) / stretch
             if abs(off) <= 1.0 and best[j] - stiffness * off * off > value:
                 value, source = best[j] - stiffness * off * off, j
-                length = min(
-                    max((1 - follow) * local[j] + follow * (at_s[i] - at_s[j]), 0.7 * seconds), 1.4 * seconds
-                )
+                length = max((1 - follow) * local[j] + follow * (at_s[i] - at_s[j]), 0.7 * seconds)
+                length = min(length, 1.4 * seconds)
         best[i], back[i], local[i] = value + score[i], source, length
     if not count:
         return [], 0.0
@@ -294,9 +277,7 @@ def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[
 
 
 def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
-    """The row moved so that the phase is one of its moments: the rigid ruler that gave the first shape had
-    left it elsewhere.
-    """
+    """The row of beginnings moved so that the phase is one of them."""
     nearest = min(row, key=lambda at: abs(at - phase_s))
     away_s = (phase_s - nearest + seconds / 2) % seconds - seconds / 2
     return [at + away_s for at in row]
@@ -310,9 +291,7 @@ def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
 
 
 def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
-    """Each beginning once more, by half a period around it: a whole iteration that is longer than usual
-    matches too late.
-    """
+    """Beginnings (s) refined by half a period around each: a long iteration matches too late."""
     half, reach = BINS // 4, BINS // 8
     around = np.concatenate([shape[-half:], shape[:half]])
     around = around - around.mean()
@@ -323,33 +302,26 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     shifts = np.arange(-reach, reach + 1)
     at = first[:, None] + shifts
     whole = (at[:, 0] - half >= 0) & (at[:, -1] + half <= len(grid.values))
-    if (
-        spread < 0.3 * float(np.std(shape)) or not whole.any()
-    ):  # nothing happens there that could be told more precisely
+    if spread < 0.3 * float(np.std(shape)) or not whole.any():  # nothing there tells it more precisely
         return row
     cuts = grid.values[np.clip(at[:, :, None] + np.arange(-half, half), 0, len(grid.values) - 1)]
     cuts = cuts - cuts.mean(axis=2, keepdims=True)
-    score = (
-        cuts @ around / (len(around) * spread * np.maximum(np.sqrt(np.mean(cuts**2, axis=2)), 0.5 * spread))
-    )
+    own = np.maximum(np.sqrt(np.mean(cuts**2, axis=2)), 0.5 * spread)
+    score = cuts @ around / (len(around) * spread * own)
     best = np.argmax(score - 0.2 * (shifts / reach) ** 2, axis=1)
     lines = np.arange(len(first))
     peak = whole & (best > 0) & (best < 2 * reach) & (score[lines, best] > 0.5)
-    before, here, after = (score[lines, np.clip(best + by, 0, 2 * reach)] for by in (-1, 0, 1))
-    bend = before - 2 * here + after
-    fine = np.where(bend < -1e-9, 0.5 * (before - after) / np.where(bend < -1e-9, bend, 1.0), 0.0)
-    moved = grid.start_s + grid.step_s * (first + shifts[best] + np.clip(fine, -0.5, 0.5))
+    fine = _vertex(*(score[lines, np.clip(best + by, 0, 2 * reach)] for by in (-1, 0, 1)))
+    moved = grid.start_s + grid.step_s * (first + shifts[best] + fine)
     return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
 
 
 def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
-    """From a row of beginnings to begins and ends. Where the next one comes late, a pause or a missed
-    match lies between.
-    """
+    """Begins and ends (s) from a row of beginnings; a late one follows a pause or a missed match."""
     starts: list[float] = []
     ends: list[float] = []
     score = _correlation(grid, shape)
-    usual, lengths = seconds, np.diff(row)
+    lengths = np.diff(row)
     close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
@@ -359,10 +331,8 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
         inside = at + usual * np.arange(1, max(parts, 1))
         index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
         seen = score[index[(index >= 0) & (index < len(score))]] if len(inside) else np.empty(0)
-        if (
-            parts >= 2 and abs(apart / parts - usual) < PARAMS.stretch * usual and len(seen) == parts - 1
-            and np.all(seen > 0.15)
-        ):
+        even = parts >= 2 and abs(apart / parts - usual) < PARAMS.stretch * usual
+        if even and len(seen) == parts - 1 and np.all(seen > 0.15):
             borders = np.linspace(at, following, parts + 1)
             starts.extend(borders[:-1].tolist())
             ends.extend(borders[1:].tolist())
@@ -376,12 +346,10 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
 
 
 def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
-    """Which of them have about the usual level; steps of an evaluation may have an iteration's shape, at
-    another level.
-    """
+    """Which iterations have about the usual level: an evaluation's steps may have the shape at another."""
     if not len(starts_s):
         return np.zeros(0, dtype=bool)
-    area = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * np.diff(times_s))])
+    area = area_below(times_s, values)
     level = (np.interp(ends_s, times_s, area) - np.interp(starts_s, times_s, area)) / (ends_s - starts_s)
     if together > 1:  # the level of an iteration of few readings is chance; that of some in a row is not
         row = np.ones(min(together, len(level)))

@@ -1,6 +1,4 @@
-"""Which periods are worth a look: peaks that several estimators propose, merged, refined on their own
-multiples.
-"""
+"""Candidate periods: peaks that several estimators propose, merged, refined on their own multiples."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class SignalView:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A period and who proposes it: `votes` by correlation windows, `clarity` their best NSDF, `peak` its
-    best spectral amplitude.
-    """
+    """A period (s), its `votes` by correlation windows, their best NSDF `clarity`, its spectral `peak`."""
 
     period_s: float
     votes: float
@@ -110,9 +106,8 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     more: list[Candidate] = []
     for one in found[:6]:
         twice_s = 2 * one.period_s
-        if twice_s > longest_s or any(
-            abs(np.log(twice_s / other.period_s)) < PARAMS.merge for other in found + more
-        ):
+        near = any(abs(np.log(twice_s / other.period_s)) < PARAMS.merge for other in found + more)
+        if twice_s > longest_s or near:
             continue
         place_s, value = view.levels[view.level_for(twice_s, 4)].near(twice_s, 0.03)
         if np.isfinite(value) and value > 0.1:
@@ -156,9 +151,8 @@ def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, floa
         return []
     order = peaks[np.argsort(amplitude[peaks])[::-1][: PARAMS.spectral_peaks]]
     top = float(amplitude[order[0]])
-    return [
-        (1 / (parabola(amplitude, int(k))[0] * width), 0.6, 0.0, float(amplitude[k]) / top) for k in order
-    ]
+    places = [1 / (parabola(amplitude, int(k))[0] * width) for k in order]
+    return [(at, 0.6, 0.0, float(amplitude[k]) / top) for at, k in zip(places, order, strict=True)]
 
 
 def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
@@ -169,9 +163,8 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     table = table[np.argsort(table[:, 0])]
     groups: list[list[Any]] = [[table[0]]]
     for row in table[1:]:
-        if row[0] <= groups[-1][-1][0] * (1 + PARAMS.merge / 2) and row[0] <= groups[-1][0][0] * (
-            1 + 2 * PARAMS.merge
-        ):
+        first, last = groups[-1][0][0], groups[-1][-1][0]
+        if row[0] <= last * (1 + PARAMS.merge / 2) and row[0] <= first * (1 + 2 * PARAMS.merge):
             groups[-1].append(row)
         else:
             groups.append([row])
@@ -179,18 +172,14 @@ def _merge(seen: list[tuple[float, float, float, float]]) -> list[Candidate]:
     for group in groups:
         rows = np.array(group)
         weight = rows[:, 1] * (0.05 + np.maximum(rows[:, 2], 0.8 * rows[:, 3]))
-        found.append(Candidate(
-            float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum()),
-            float(rows[:, 2].max()), float(rows[:, 3].max()),
-        ))
+        period_s, votes = float((rows[:, 0] * weight).sum() / weight.sum()), float(weight.sum())
+        found.append(Candidate(period_s, votes, float(rows[:, 2].max()), float(rows[:, 3].max())))
     found.sort(key=lambda one: -one.votes - one.peak)
     return found[: PARAMS.most]
 
 
 def refine(view: SignalView, period_s: float) -> float:
-    """Follow the peak of the NSDF to ever longer multiples: each doubles the precision, as long as it
-    stays a peak.
-    """
+    """A period (s) refined at ever longer multiples, each doubling the precision of the NSDF's peak."""
     best, multiple, slack = period_s, 1, 0.03
     start_s, start = period_s, None
     while True:
@@ -198,10 +187,11 @@ def refine(view: SignalView, period_s: float) -> float:
         level = view.levels[view.level_for(lag_s, 2.5)]
         place_s, value = level.near(lag_s, slack / multiple if multiple > 1 else slack)
         if not np.isfinite(value) or (start is not None and value < 0.6 * start) or value <= 0.05:
-            return best if abs(best / start_s - 1) < 0.04 else start_s
+            break
         start = value if start is None else max(start, value)
         best = place_s / multiple
         multiple *= 2
         slack = 0.04
         if multiple > 64:
-            return best if abs(best / start_s - 1) < 0.04 else start_s
+            break
+    return best if abs(best / start_s - 1) < 0.04 else start_s

@@ -48,8 +48,12 @@ class CorrelationLevel:
         return (len(self.values) - 1) * self.step_s
 
     def at(self, lag_s: float) -> float:
-        """Interpolated; NaN beyond half a window."""
-        return _at(self.values, lag_s / self.step_s)
+        """The value at a lag (s), interpolated; NaN beyond half a window."""
+        place = lag_s / self.step_s
+        k = int(place)
+        if not 0 <= k < len(self.values) - 1:
+            return float("nan")
+        return float(self.values[k] + (place - k) * (self.values[k + 1] - self.values[k]))
 
     def near(self, lag_s: float, slack: float) -> tuple[float, float]:
         """The highest value within a share of a lag: (its lag, its value); NaN beyond half a window."""
@@ -77,17 +81,8 @@ class CorrelationLevel:
         return np.where(known, np.maximum.reduceat(self.values, pairs)[::2].reshape(lags_s.shape), np.nan)
 
 
-def _at(values: Array, place: float) -> float:
-    k = int(place)
-    if not 0 <= k < len(values) - 1:
-        return float("nan")
-    return float(values[k] + (place - k) * (values[k + 1] - values[k]))
-
-
 def parabola(values: Array, k: int) -> tuple[float, float]:
-    """Place and height of the vertex through a point and its two neighbours; the point itself where it is
-    no peak.
-    """
+    """Place and height of a peak's vertex by its two neighbours; of the point itself where it is no peak."""
     if not 0 < k < len(values) - 1:
         return float(k), float(values[k])
     a, b, c = float(values[k - 1]), float(values[k]), float(values[k + 1])
@@ -119,10 +114,9 @@ def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: flo
 def _level(values: Array, weights: Array, step_s: float, length: int, thin: int) -> CorrelationLevel:
     size = length // thin
     count = len(values) // length
-    picked = (
-        np.arange(count) if count <= PARAMS.segments
-        else np.linspace(0, count - 1, PARAMS.segments).astype(int)
-    )
+    picked = np.arange(count)
+    if count > PARAMS.segments:
+        picked = np.linspace(0, count - 1, PARAMS.segments).astype(int)
     # The last window ends with the trace: what is newest is never left out.
     offset = len(values) - count * length
     rows = values[offset:].reshape(count, length)[picked, : size * thin]
@@ -141,9 +135,8 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
         count = min(size, piece.stop - piece.start)
         rows[k, :count] = values[piece.start : piece.start + count]
         w[k, :count] = weights[piece.start : piece.start + count]
-    return _averaged(
-        rows, w, step_s, thin, float(np.median([piece.stop - piece.start for piece in pieces])) * step_s
-    )
+    window_s = float(np.median([piece.stop - piece.start for piece in pieces])) * step_s
+    return _averaged(rows, w, step_s, thin, window_s)
 
 
 def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) -> CorrelationLevel:
@@ -185,9 +178,7 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
 
 
 def key_maxima(values: Array, first: int, last: int) -> list[int]:
-    """Between two zero crossings the highest point counts (McLeod and Wyvill, section 5); indices in
-    [first, last].
-    """
+    """Indices in [first, last] of the highest points between zero crossings (McLeod and Wyvill, 5)."""
     v = values[: last + 2]
     sign = v > 0
     below = np.flatnonzero(~sign)

@@ -1,6 +1,4 @@
-"""What tells the iteration from its parts, its multiples and chance. Nothing here knows the trace's length
-or scale: every feature is a correlation, a share or a ratio, the same whether the iteration takes 0.2 s or
-20 s."""
+"""Features of candidate periods, all free of scale: correlations, shares and ratios."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
     candidates = [candidates[k] for k in keep]
     periods = periods[keep]
     rows = np.hstack([_proposals(views, grid, candidates, periods), _correlations(views, periods)])
-    shapes = np.array(
-        [_shapes(views, grid, float(period_s)) + _rests(resting, float(period_s)) for period_s in periods]
-    )
+    shapes = np.array([_shapes(views, grid, at_s) + _rests(resting, at_s) for at_s in periods.tolist()])
     return periods, np.hstack([rows, shapes, _relations(rows, periods, candidates)]), views
 
 
@@ -152,9 +148,7 @@ def _lagged(view: SignalView, index: int, periods: Array) -> Array:
 
 
 def _around(values: Array, place: float, height: float) -> list[float]:
-    """The NSDF before and after a peak: mean lift, valley, the best rival inside, the best before the
-    next, where the former lies.
-    """
+    """The NSDF around a peak: mean lift, valley, best rivals inside and after it, the former's place."""
     first, last = max(2, int(0.08 * place)), max(3, int(0.92 * place))
     inside = values[first:last]
     after = values[int(1.08 * place) : int(1.92 * place)]
@@ -165,10 +159,8 @@ def _around(values: Array, place: float, height: float) -> list[float]:
     below = inside < max(0.0, valley) + 0.25 * (height - valley)
     past = int(np.argmax(below)) if below.any() else 0
     best = past + int(np.argmax(inside[past:]))
-    return [
-        height - float(inside.sum()) / len(inside), valley, float(inside[best]) - height, beyond,
-        best / place + 0.08,
-    ]
+    lift, rival = height - float(inside.sum()) / len(inside), float(inside[best]) - height
+    return [lift, valley, rival, beyond, best / place + 0.08]
 
 
 def _spectral(view: SignalView, index: int, periods: Array) -> Array:
@@ -211,9 +203,9 @@ def _rests(resting: Pauses | None, period_s: float) -> list[float]:
 def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Array:
     """How each candidate stands to the others."""
     column = {name: k for k, name in enumerate(NAMES)}
+    own = rows[:, [column[f"{name}:x1"] for name in SIGNALS]]
     with np.errstate(invalid="ignore"):
-        heights = np.nanmax(np.where(np.isnan(rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), -1.0,
-                                     rows[:, [column[f"{name}:x1"] for name in SIGNALS]]), axis=1)
+        heights = np.nanmax(np.where(np.isnan(own), -1.0, own), axis=1)
     peaks = np.array([one.peak for one in candidates])
     fft = periods[int(np.argmax(peaks))]
     nsdf = periods[int(np.argmax(heights))]
@@ -238,14 +230,10 @@ def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Arra
 
 
 def _kin(ratio: Array, heights: Array, own: int) -> list[float]:
-    """The strongest candidate of which this is a whole multiple 2..40: (how strong, its height less ours,
-    the factor).
-    """
+    """The strongest candidate of which this is a multiple 2..40: (strength, its height less ours, factor)."""
     whole = np.round(ratio)
-    fits = (
-        (whole >= 2) & (whole <= 40)
-        & (np.abs(ratio / np.maximum(whole, 1) - 1) < np.minimum(0.03, 0.3 / np.maximum(whole, 1)))
-    )
+    least = np.maximum(whole, 1)
+    fits = (whole >= 2) & (whole <= 40) & (np.abs(ratio / least - 1) < np.minimum(0.03, 0.3 / least))
     if not fits.any():
         return [np.nan, np.nan, np.nan]
     best = int(np.argmax(np.where(fits, heights, -2)))

@@ -1,6 +1,4 @@
-"""A found period made precise: phase over time, chunk by chunk, gives the mean period, its scatter, and
-where a boundary lies.
-"""
+"""A found period made precise: phases chunk by chunk give its mean, its scatter and a boundary."""
 
 from __future__ import annotations
 
@@ -80,26 +78,21 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
     table, explained = folded(signal, step_s, period_s, starts, length, bins)
     table = table - table.mean(axis=1, keepdims=True)
-    good = explained >= 0.5 * float(
-        explained.max()
-    )  # where nothing is explained at all, the best chunk alone
-    good[int(np.argmax(explained))] = True
+    good = explained >= 0.5 * float(explained.max())
+    good[int(np.argmax(explained))] = True  # where nothing is explained at all, the best chunk alone
     newest = int(np.flatnonzero(good)[-1])
     boundary = _boundary(table[newest], int(starts[newest]), length, step_s, period_s)
-    if good.sum() < 3:
-        scatter = 0.03 if good.sum() < 2 else 0.01
-        return Precise(
-            period_s, scatter, boundary, float(explained.mean()), float(explained.min()), int(good.sum()), 0.0
-        )
+    used = int(good.sum())
+    if used < 3:
+        scatter, least = 0.03 if used < 2 else 0.01, float(explained.min())
+        return Precise(period_s, scatter, boundary, float(explained.mean()), least, used, 0.0)
     shift, weight = _shifts(table[good])
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
     keep = np.abs(shift) < 0.35  # further than a third of a period is no drift: a pause began the rhythm anew
+    least = float(np.quantile(explained, 0.2))
     if keep.sum() < 2:
-        return Precise(
-            period_s, 0.02, boundary, float(explained.mean()), float(np.quantile(explained, 0.2)),
-            int(good.sum()), 0.0,
-        )
+        return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)
     slope, weight, distance = slope[keep], weight[keep], distance[keep]
     low, high = np.quantile(slope, [0.1, 0.9])
     spread = max(high - low, 1e-6)
@@ -109,16 +102,12 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     sd = float(np.sqrt((mass * (slope[inside] - mean) ** 2).sum() / mass.sum()))
     thirds = [part.mean() for part in np.array_split(slope[inside], 3) if len(part)]
     found_s = period_s * (1 + mean)
-    return Precise(
-        found_s, sd / np.sqrt(inside.sum()), boundary, float(explained[good].mean()),
-        float(np.quantile(explained, 0.2)), int(good.sum()), float(max(thirds) - min(thirds)),
-    )
+    scatter, moves = sd / np.sqrt(inside.sum()), float(max(thirds) - min(thirds))
+    return Precise(found_s, scatter, boundary, float(explained[good].mean()), least, used, moves)
 
 
 def _shifts(table: Array) -> tuple[Array, Array]:
-    """Phase of each chunk's shape against the one before, in periods -0.5..0.5, and how well the two agree
-    (0..1).
-    """
+    """Phase of each chunk's shape against the last, in periods -0.5..0.5, and their agreement (0..1)."""
     transformed = rfft(table, axis=1)
     bins = table.shape[1]
     product = transformed[1:] * transformed[:-1].conj()
@@ -135,9 +124,7 @@ def _shifts(table: Array) -> tuple[Array, Array]:
 
 
 def _boundary(shape: Array, start: int, length: int, step_s: float, period_s: float) -> float:
-    """An iteration begins where the power rises most, out of its lowest stretch: after the wait for data,
-    as a rule.
-    """
+    """The newest boundary in grid steps: where the power rises most out of its lowest stretch."""
     smooth = (shape + np.roll(shape, 1) + np.roll(shape, -1)) / 3
     rise = shape - np.roll(shape, 1) - 0.25 * (smooth - smooth.min())
     phase = float(np.argmax(rise)) / len(shape)

@@ -46,8 +46,6 @@ class RankerParams:
 
 
 PARAMS = RankerParams()
-
-
 NEIGHBOUR = float(np.log(PARAMS.neighbour))
 
 
@@ -78,9 +76,7 @@ class Ranker:
 
 
 def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
-    """How each candidate of one trace stands to the best longer one, the best shorter one and its
-    neighbour, (n, len(RIVAL_NAMES)).
-    """
+    """Each candidate against the best longer, the best shorter and its neighbour, (n, len(RIVAL_NAMES))."""
     count = len(periods_s)
     found = np.full((count, len(RIVAL_NAMES)), np.nan)
     distance = np.log(periods_s)[None, :] - np.log(periods_s)[:, None]

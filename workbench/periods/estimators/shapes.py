@@ -1,6 +1,4 @@
-"""The shape of one period: readings laid over one another, in chunks short enough that drift does not
-smear them.
-"""
+"""The shape of one period: readings overlaid in chunks short enough that drift does not smear them."""
 
 from __future__ import annotations
 
@@ -27,16 +25,10 @@ class ShapeParams:
 
 
 PARAMS = ShapeParams()
-
-
 SHAPE_NAMES = (
     "ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share", "low_run",
     "high_run", "bumps", "bump_spread", "depth",
 )
-
-
-def bins_for(period_s: float, step_s: float) -> int:
-    return int(np.clip(2 * period_s / step_s, 8, 32))
 
 
 def folded(
@@ -55,10 +47,8 @@ def folded(
     number = len(starts)
     at = starts[:, None] + np.arange(length)[None, :]
     phase = at * (step_s / period_s)
-    which = (
-        np.minimum(((phase - np.floor(phase)) * bins).astype(np.int64), bins - 1)
-        + np.arange(number)[:, None] * bins
-    )
+    which = np.minimum(((phase - np.floor(phase)) * bins).astype(np.int64), bins - 1)
+    which = which + np.arange(number)[:, None] * bins
     x, w = signal.values[at], signal.weights[at]
     mass = np.bincount(which.ravel(), w.ravel(), bins * number)
     shape = np.bincount(which.ravel(), (x * w).ravel(), bins * number) / np.maximum(mass, 1e-9)
@@ -79,16 +69,14 @@ def folded(
 def chunks(
     count: int, step_s: float, period_s: float, periods: int = PARAMS.chunk_periods
 ) -> tuple[Array, int]:
-    """Pieces of so many periods at the start, in the middle and at the end: their first steps, and their
-    length.
-    """
+    """First steps of pieces of so many periods at the start, in the middle and at the end; their length."""
     length = min(count, max(int(periods * period_s / step_s), 16))
     return np.unique(np.linspace(0, count - length, PARAMS.chunks).astype(np.int64)), length
 
 
 def shape_of(signal: Signal, step_s: float, period_s: float) -> list[float]:
     """`SHAPE_NAMES` of one signal at one period."""
-    bins = bins_for(period_s, step_s)
+    bins = int(np.clip(2 * period_s / step_s, 8, 32))
     table, explained = folded(signal, step_s, period_s, *chunks(len(signal.values), step_s, period_s), bins)
     shape = table[int(np.argmax(explained))]
     low, high = float(shape.min()), float(shape.max())

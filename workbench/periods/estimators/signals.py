@@ -71,9 +71,7 @@ class SignalGrid:
 
 
 def refresh_s(time_s: Array, values: Array) -> float:
-    """How often a reading changes: the lower quartile of the times between changes (never below the
-    polling interval).
-    """
+    """Seconds between changes of a reading: their lower quartile."""
     changed = np.flatnonzero(np.diff(values) != 0)
     if len(changed) < 3:
         return float(time_s[-1] - time_s[0])
@@ -113,10 +111,8 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         even = (even - centre) * weights
         own = max(refresh_s(time_s, values), poll_s)
         low, high = np.quantile(even[weights > 0], [0.03, 0.97])
-        signals.append(Signal(
-            name, even, weights, PARAMS.refreshes * own, float(np.sqrt((even**2).sum() / weights.sum())),
-            centre, float(low), float(high),
-        ))
+        shortest_s, sd = PARAMS.refreshes * own, float(np.sqrt((even**2).sum() / weights.sum()))
+        signals.append(Signal(name, even, weights, shortest_s, sd, centre, float(low), float(high)))
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
 
@@ -157,7 +153,5 @@ def pauses(signal: Signal, step_s: float) -> Pauses | None:
     pieces = tuple(slice(int(a), int(b)) for a, b in cuts.reshape(-1, 2) if b - a >= 12)
     if len(pieces) < 2:
         return None
-    return Pauses(
-        pieces, float(np.median((ends - starts)[long])) * step_s,
-        float(np.median([p.stop - p.start for p in pieces])) * step_s,
-    )
+    pause_s = float(np.median((ends - starts)[long])) * step_s
+    return Pauses(pieces, pause_s, float(np.median([p.stop - p.start for p in pieces])) * step_s)

@@ -36,8 +36,7 @@ PARAMS = AliasingParams()
 
 
 class AliasEvidence(NamedTuple):
-    """`share` is the swing in the counter's differences over that in the readings, about 1 for a true rhythm.
-    """
+    """Swing in the counter's differences over that in the readings: `share`, about 1 for a true rhythm."""
 
     share: float
     swing_w: float
@@ -45,9 +44,7 @@ class AliasEvidence(NamedTuple):
 
 
 def intervals(rows: Array) -> tuple[float, float]:
-    """(seconds between two looks, seconds between two refreshes of the power reading), both medians; NaN
-    while unknown.
-    """
+    """Median seconds between two looks, and between two refreshes of the power reading; NaN: unknown."""
     times = rows["time_s"]
     gaps = np.diff(times)
     gaps = gaps[gaps > 0]
@@ -74,9 +71,7 @@ def refreshes(tick_s: Array) -> Array:
 
 
 def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
-    """Whether a period is so short, or so even a multiple of the sampling, that sampling alone could have
-    made it.
-    """
+    """Whether sampling alone could make a period of `seconds`: short, or an even multiple of its step."""
     for step_s in (look_s, refresh_s):
         if not step_s > 0:
             continue
@@ -110,13 +105,11 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
         if faster_w < seen.mean_w:
             return (
                 f"aliasing suspected: readings swing by {100 * seen.swing_w / seen.mean_w:.1f} % every "
-                f"{seconds:.3g} s; "
-                f"what this sensor leaves of an iteration shorter than {refresh_s:.3g} s would look the same"
+                f"{seconds:.3g} s; what this sensor leaves of an iteration shorter than {refresh_s:.3g} s "
+                "would look the same"
             )
-    if (
-        not guarded or not near_limit(seconds, look_s, refresh_s)
-        or (share is not None and share >= PARAMS.believed)
-    ):
+    believed = share is not None and share >= PARAMS.believed
+    if not guarded or not near_limit(seconds, look_s, refresh_s) or believed:
         return ""
     if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow
         return None
@@ -146,9 +139,8 @@ def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
     mean_w = np.diff(counter["energy_j"])[fine] / spans[fine]
     middle_s = (counter["tick_s"][:-1] + spans / 2)[fine]
     harmonics = [h for h in range(1, PARAMS.harmonics + 1) if seconds / h >= 2.5 * step_s]
-    steady, noise_w = _swing(
-        reading["power_tick_s"], reading["power_w"].astype(np.float64), seconds, harmonics
-    )
+    read_w = reading["power_w"].astype(np.float64)
+    steady, noise_w = _swing(reading["power_tick_s"], read_w, seconds, harmonics)
     averaged, _ = _swing(middle_s, mean_w, seconds, harmonics)
     given_back = np.array([1.0 / np.sinc(h * step_s / seconds) for h in harmonics])
     seen_w = float(np.sqrt(np.sum(steady**2)))

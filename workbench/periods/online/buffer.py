@@ -61,8 +61,7 @@ class Memory:
 
 
 def frame(rows: Array) -> pl.DataFrame:
-    """Rows as a frame for the detector; too many are averaged in groups, for long looks are for long periods.
-    """
+    """Rows as a frame for the detector; too many are averaged in groups."""
     import polars as pl
 
     columns = {name: rows[name].astype(np.float64) for name in _COLUMNS}
@@ -70,10 +69,8 @@ def frame(rows: Array) -> pl.DataFrame:
     if group > 1:
         whole = len(rows) // group * group
         groups = {name: values[:whole].reshape(-1, group) for name, values in columns.items()}
-        columns = {
-            name: values[:, -1] if name in _COUNTED else values.mean(axis=1)
-            for name, values in groups.items()
-        }
+        for name, values in groups.items():
+            columns[name] = values[:, -1] if name in _COUNTED else values.mean(axis=1)
         columns["power_tick_s"] = np.full(whole // group, math.nan)  # a mean belongs to no refresh
     return pl.DataFrame(columns, nan_to_null=True)
 
@@ -92,16 +89,14 @@ def clock_mhz(rows: Array) -> float:
 def other_clock(rows: Array, at_s: float) -> str:
     """In words, if the SM clock gave way to another steady one about then: somebody has locked it."""
     rows = busy(rows)
-    late_s = (
-        0.5 * (at_s + rows["time_s"][-1]) if len(rows) else at_s
-    )  # when the change was is known to a stretch or two only
+    # When the change was is known to a stretch or two only.
+    late_s = 0.5 * (at_s + rows["time_s"][-1]) if len(rows) else at_s
     before, after = rows["sm_clock_mhz"][rows["time_s"] < at_s], rows["sm_clock_mhz"][rows["time_s"] > late_s]
     if len(before) < 10 or len(after) < 10 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return ""
     (low, was, high), (least, now, most) = (np.quantile(each, [0.1, 0.5, 0.9]) for each in (before, after))
     # While a power limit moves the clock it is not steady; lighter work may raise it, and nothing but a lock
     # holds it low.
-    locked = most - least < 0.01 * now and (
-        now < 0.98 * low or (high - low < 0.01 * was and now > 1.02 * was)
-    )
+    moved = now < 0.98 * low or (high - low < 0.01 * was and now > 1.02 * was)
+    locked = most - least < 0.01 * now and moved
     return f"the SM clock went from {was:.0f} to {now:.0f} MHz" if locked else ""

@@ -39,13 +39,9 @@ class PhaseLockParams:
 
 
 PARAMS = PhaseLockParams()
-
-
 NEAR = np.linspace(-0.25, 0.25, 25)
 ANYWHERE = np.arange(48) / 48
-_RECENT = 0.5 ** (
-    np.arange(PARAMS.beats)[::-1] / PARAMS.half_life_beats
-)  # so that a drifting period is not told as its mean of a while ago
+_RECENT = 0.5 ** (np.arange(PARAMS.beats)[::-1] / PARAMS.half_life_beats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +131,7 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
 
 
 def fold(phase: Array, power_w: Array, bins: int) -> Array:
-    """Mean power in each part of a period, less the mean of all; parts without a reading lie between their
-    neighbours.
-    """
+    """Power in each part of a period less the mean of all (W); empty parts lie between their neighbours."""
     number = np.minimum((phase * bins).astype(np.int64), bins - 1)
     count = np.bincount(number, minlength=bins)
     total = np.bincount(number, power_w, bins)
@@ -176,10 +170,10 @@ def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match
     return Match(float(likeness[best]), late, level_w, height)
 
 
-def compare(lock: PhaseLock, time_s: Array, power_w: Array, *, anywhere: bool = False) -> Match:
-    """How a new stretch matches: near the expected phase, or at whatever phase it likes best."""
-    phase = ((time_s - lock.phase_s) / lock.seconds) % 1.0
-    return match(lock, phase, power_w, ANYWHERE if anywhere else NEAR)
+def compare(lock: PhaseLock, rows: Array, *, anywhere: bool = False) -> Match:
+    """How a recorder's new rows match: near the expected phase, or at whatever phase matches best."""
+    phase = ((rows["time_s"] - lock.phase_s) / lock.seconds) % 1.0
+    return match(lock, phase, rows["power_w"].astype(np.float64), ANYWHERE if anywhere else NEAR)
 
 
 def oddness(lock: PhaseLock, found: Match) -> float:
@@ -191,11 +185,10 @@ def oddness(lock: PhaseLock, found: Match) -> float:
     # What is usual is not known from two or three stretches: be generous at first.
     least = 0.01 + 0.03 / (1 + lock.stretches)
     level = abs(found.level_w - lock.level_w) / (4.0 * max(lock.level_sd_w, least * abs(lock.level_w)))
-    shape = (
-        (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least)) if lock.telling
-        else 0.0
-    )
-    height = abs(math.log(max(found.height, 1e-3))) / math.log(2.0) if lock.telling else 0.0
+    if not lock.telling:
+        return min(max(level, 0.0), 4.0)
+    shape = (lock.likeness - found.likeness) / (4.0 * max(lock.likeness_sd, 0.03 + least))
+    height = abs(math.log(max(found.height, 1e-3))) / math.log(2.0)
     return min(max(level, shape, height), 4.0)
 
 
@@ -216,12 +209,11 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     passed = max(1, math.floor((end_s - phase_s) / seconds))
     phase_s += passed * seconds
     weight = max(0.05, 1.0 / (lock.stretches + 4))
-    off_w = abs(found.level_w - lock.level_w)
+    off, off_w = abs(found.likeness - lock.likeness), abs(found.level_w - lock.level_w)
     return replace(
         lock, seconds=seconds, phase_s=phase_s,
         likeness=lock.likeness + weight * (found.likeness - lock.likeness),
-        likeness_sd=lock.likeness_sd
-        + weight * (1.25 * abs(found.likeness - lock.likeness) - lock.likeness_sd),
+        likeness_sd=lock.likeness_sd + weight * (1.25 * off - lock.likeness_sd),
         level_w=lock.level_w + weight * (found.level_w - lock.level_w),
         level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w), stretches=lock.stretches + 1,
         number=lock.number + passed, beats=beats,
@@ -231,9 +223,8 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     """The rhythm taken up again at another phase, as after an evaluation."""
     phase_s = lock.phase_s + found.late * lock.seconds
-    return replace(
-        lock, beats=(), phase_s=phase_s + math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
-    )
+    phase_s += math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
+    return replace(lock, beats=(), phase_s=phase_s)
 
 
 def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: float) -> float | None:

@@ -4,7 +4,7 @@ GPOEO asks its detector at every duration and believes a small spread of its ans
 (SpectrumAnalysis.py:711-942): 17 % of what it then calls stable is wrong, and every question costs the same
 again. Here the durations grow by a quarter or a half, so that all questions together cost no more than a few
 of the last; the detector must be sure itself; an answer from less data must agree; and a rhythm that sampling
-may have made is looked at again, or doubted aloud (`witness`).
+may have made is looked at again, or doubted aloud (`aliasing`).
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class Before:
     step_s: float
 
     def expected_s(self, kept: Memory, rows: Array) -> float | None:
-        """The period that it would have in `rows`, had only the clock changed; None where its shape is not
-        to be found in them.
-        """
+        """This rhythm's period (s) in `rows`, had only the clock changed; None: its shape is not there."""
         before = kept.since(self.left_s - 20.0)
         ratio = buffer.clock_mhz(before[before["time_s"] < self.left_s]) / buffer.clock_mhz(rows)
         # Work in memory does not wait for the SM clock, so an iteration stretches by anything from nothing to
@@ -118,14 +116,10 @@ class Search:
             return self._try(self._trial, kept, now_s)
         span_s = now_s - self.from_s
         growth = PARAMS.growth if span_s < PARAMS.eager_s else PARAMS.idle_growth
-        self.due_s, self.rows_from_s = (
-            now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s), self.from_s,
-        )
+        self.due_s = now_s + min(max(0.5, (growth - 1) * span_s), PARAMS.rarest_s)
         self._looks += 1
-        if (
-            span_s > 30 and self._looks % 2
-        ):  # what came first may have been of another kind: a warm-up, another cell
-            self.rows_from_s = now_s - span_s / 3
+        # What came first may have been of another kind: a warm-up, another cell.
+        self.rows_from_s = now_s - span_s / 3 if span_s > 30 and self._looks % 2 else self.from_s
         rows = kept.since(self.rows_from_s)
         if len(rows) < PARAMS.least_rows:
             return None
@@ -152,23 +146,21 @@ class Search:
         if level is None or not found.sure:
             self._misses += 1
             # Short is not aperiodic, whatever a detector says of a few seconds.
-            self.hopeless = self._misses >= 3 and now_s - self.from_s > (
-                PARAMS.hopeless_s[0] if found.longer_s == 0 else PARAMS.hopeless_s[1]
-            )
+            hopeless_s = PARAMS.hopeless_s[0 if found.longer_s == 0 else 1]
+            self.hopeless = self._misses >= 3 and now_s - self.from_s > hopeless_s
             longer_s = wait_s if found.longer_s is None and not self.hopeless else found.longer_s
             return replace(found, sure=False, longer_s=longer_s)
         self._misses, self.hopeless = 0, False
         if not agreed:
             self.due_s = now_s + min(wait_s, max(0.5, 0.5 * level.seconds))
-            return replace(
-                found, sure=False, reason="sure once a second look agrees", longer_s=self.due_s - now_s
-            )
+            reason = "sure once a second look agrees"
+            return replace(found, sure=False, reason=reason, longer_s=self.due_s - now_s)
         return self._guard(found, level, rows, now_s)
 
     # the guard against beats
 
     def verdict(self, seconds: float, rows: Array) -> str | None:
-        """See `witness.verdict`; what was rejected once stays rejected."""
+        """As `aliasing.check_aliasing`; what was rejected once stays rejected."""
         known = next((why for rejected_s, why in self._rejected if same(rejected_s, seconds)), None)
         if known is not None:
             return known
@@ -210,10 +202,8 @@ class Search:
                 return trial.found
             became = f"{again.seconds:.3g} s" if again else "nothing"
             self._beats, self.from_s = True, now_s  # readings of both paces together would show neither
-            return self._reject(
-                trial.found, trial.level,
-                f"aliasing suspected: {seconds:.3g} s became {became} when looked at at another pace",
-            )
+            why = f"aliasing suspected: {seconds:.3g} s became {became} when looked at at another pace"
+            return self._reject(trial.found, trial.level, why)
         if now_s < trial.until_s:
             return None
         self._trial, self.wanted_interval_s = None, None

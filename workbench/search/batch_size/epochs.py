@@ -103,11 +103,9 @@ def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -
     rows = []
     for critical in np.arange(low - 2, high + 5.1, 1.0):
         for steep in (1.0, 3.0):
-            smalls = np.arange(low - 5, high + 0.1, 1.0)
-            rows += [
-                np.log(1 + 2.0 ** (at - critical) + 2.0 ** np.minimum(steep * (small - at), 40))
-                for small in smalls
-            ]
+            for small in np.arange(low - 5, high + 0.1, 1.0):
+                noisy = 2.0 ** np.minimum(steep * (small - at), 40)
+                rows.append(np.log(1 + 2.0 ** (at - critical) + noisy))
     table = np.array(rows)
     table -= table[:, [default]]
     # Equal shapes once, with the weight of all.
@@ -115,9 +113,8 @@ def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -
     # The person's own batch size is a sensible one: where it would need 4 times the epochs of the best per
     # octave, it is not.
     log_prior = np.log(times) - 0.5 * np.maximum(-table.min(axis=1) - 2.0, 0.0) ** 2
-    covariance = smooth_covariance(
-        at, smooth_sd=prior.smooth_sd, length=prior.length, single_sd=prior.single_sd
-    )
+    smooth = {"smooth_sd": prior.smooth_sd, "length": prior.length, "single_sd": prior.single_sd}
+    covariance = smooth_covariance(at, **smooth)
     return Shapes(table, log_prior - np.log(times.sum()), covariance)
 
 
@@ -163,7 +160,9 @@ def believe(
     promised = sd**2 + np.array([variance for _, _, variance, _ in extra])
     within = -0.5 * table.squares / sd[:, 0] ** 2 - freedom * np.log(sd[:, 0]) + log_levels
     variances = np.concatenate([known, promised], axis=1)
-    odd = _may_be_odd(count_seen)
+    # Batch sizes whose few runs may all be odd ones: at most three of one or two runs, the fewest first.
+    few = np.flatnonzero(count_seen <= 2)
+    odd = few[np.argsort(count_seen[few], kind="stable")][:3]
     if len(odd):
         # Once more for each: the same, but that its runs were odd ones.
         plain = len(sd)
@@ -180,19 +179,9 @@ def believe(
     return EpochPosterior(log_epochs, scatter, _epoch_costs(evidence, objective, prior, len(log_epochs), rng))
 
 
-def _may_be_odd(counts: np.ndarray) -> np.ndarray:
-    """Batch sizes whose few runs may all have been odd ones: at most three with at most two runs, those
-    with the fewest first.
-    """
-    few = np.flatnonzero(counts <= 2)
-    return np.asarray(few[np.argsort(counts[few], kind="stable")][:3])
-
-
 @dataclass(frozen=True, slots=True)
 class EpochTable:
-    """Runs counted per batch size: of those that reached the target number, mean and squares of log
-    epochs; of others the bounds.
-    """
+    """Runs per batch size: at the target, number, mean and squares of log epochs; of others the bounds."""
 
     count: np.ndarray
     mean: np.ndarray
@@ -207,9 +196,7 @@ class EpochTable:
 
 
 def _forecasts(evidence: Evidence, table: EpochTable, prior: EpochPrior) -> list[tuple[int, float, float]]:
-    """(batch size, log epochs, variance) that the beginnings of stopped runs promise, against runs that
-    reached the target.
-    """
+    """(batch size, log epochs, variance) promised by stopped runs, against runs that reached the target."""
     if not table.bounds:
         return []
     stopped = [run for run in evidence.current if run.state == "stopped" and run.milestones][-8:]
@@ -217,9 +204,8 @@ def _forecasts(evidence: Evidence, table: EpochTable, prior: EpochPrior) -> list
     # Early forecasts of one batch size all err the same way, so several are no better than the furthest one;
     # and runs that got to the end know better. Otherwise a batch size that starts slowly would be talked down
     # for ever.
-    furthest = {
-        run.arm: run for run in sorted(stopped, key=lambda run: run.epochs) if table.count[run.arm] == 0
-    }
+    by_epochs = sorted(stopped, key=lambda run: run.epochs)
+    furthest = {run.arm: run for run in by_epochs if table.count[run.arm] == 0}
     found = []
     for arm, run in furthest.items():
         if (promised := forecast(run.milestones, whole, prior)) is not None:
@@ -230,9 +216,7 @@ def _forecasts(evidence: Evidence, table: EpochTable, prior: EpochPrior) -> list
 
 
 def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, float, float, int]]:
-    """(batch size, mean log epochs, variance, group) of runs to other targets: how batch sizes compare
-    there, they may compare here.
-    """
+    """(batch size, mean log epochs, variance, group) of runs to other targets, which batch sizes share."""
     found = []
     for group, results in enumerate(evidence.others.values(), start=1):
         arms = np.array([arm for arm, _ in results])
@@ -247,14 +231,11 @@ def _other_targets(evidence: Evidence, prior: EpochPrior) -> list[tuple[int, flo
 def forecast(
     milestones: dict[float, float], whole: list[Run], prior: EpochPrior
 ) -> tuple[float, float] | None:
-    """Log epochs and their variance that a started run promises; None where no finished run has a level in
-    common with it.
-    """
+    """Log epochs and their variance that a started run promises; None where no run shares a level with it."""
     # A level reached in the first epoch was reached somewhere in it: that says nothing of how fast.
     begun = [(level, epoch) for level, epoch in milestones.items() if epoch > 1]
-    at = np.array([[run.milestones.get(level, 1.0) for run in whole] for level, _ in begun]).reshape(
-        len(begun), len(whole)
-    )
+    at = np.array([[run.milestones.get(level, 1.0) for run in whole] for level, _ in begun])
+    at = at.reshape(len(begun), len(whole))
     there = at > 1
     count = there.sum(axis=1)
     if not count.any():
@@ -288,13 +269,10 @@ def forecast(
 def _walls(
     log_epochs: np.ndarray, evidence: Evidence, table: EpochTable, prior: EpochPrior, rng: np.random.Generator
 ) -> np.ndarray:
-    """Somewhere below or above what has reached the target, training may not get there: the further, the
-    likelier.
-    """
+    """Chance that training fails at a batch size: it grows with the distance from what reached the target."""
     octaves = evidence.octaves
-    reached = (
-        np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])
-    )  # it is assumed to
+    # The default is assumed to reach the target.
+    reached = np.flatnonzero(table.count) if table.count.any() else np.array([evidence.default])
     low, high = octaves[reached[0]], octaves[reached[-1]]
     count = len(log_epochs)
     below = low - rng.exponential(1 / prior.wall, count)
@@ -316,16 +294,13 @@ def _bounded(
         score += times * np.log((1 - prior.tail) * usual + prior.tail * odd + 1e-6)
     weights = np.exp(score - score.max())
     edges = np.cumsum(weights) / weights.sum()
-    picked = np.minimum(
-        np.searchsorted(edges, (np.arange(len(noise)) + rng.random()) / len(noise)), len(noise) - 1
-    )
+    count = len(noise)
+    picked = np.minimum(np.searchsorted(edges, (np.arange(count) + rng.random()) / count), count - 1)
     return log_epochs[picked], noise[picked]
 
 
 def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> np.ndarray:
-    """Where few limits are known, what the best one would cost, by how limits compare at the nearest batch
-    size that knows most.
-    """
+    """Cost at the best limit where few are known, by how limits compare at the nearest known batch size."""
     many = (~np.isnan(costs)).sum(axis=1)
     if many.max() < 2:
         return best
@@ -335,9 +310,8 @@ def _at_best_limit(costs: np.ndarray, best: np.ndarray, octaves: np.ndarray) -> 
         like = costs[whole[np.argmin(np.abs(octaves[whole] - octaves[arm]))]]
         both = np.isfinite(costs[arm]) & np.isfinite(like) & (like > 0)
         if both.any():
-            out[arm] = min(
-                float((costs[arm, both] * like[np.isfinite(like)].min() / like[both]).min()), best[arm]
-            )
+            least = costs[arm, both] * like[np.isfinite(like)].min() / like[both]
+            out[arm] = min(float(least.min()), best[arm])
     return out
 
 

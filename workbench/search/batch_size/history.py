@@ -14,7 +14,6 @@ epochs done, target not reached), "crashed" (out of memory, an error).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -48,7 +47,6 @@ PROFILES = pl.Schema({
     "gpu": pl.String,
 })
 MILESTONES = pl.Schema({"run": pl.Int64, "level": pl.Float64, "epoch": pl.Float64})
-STATES = ("running", "reached", "stopped", "failed", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +118,7 @@ class RunHistory:
     _counted: dict[Space, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def evidence(self, space: Space) -> Evidence:
-        """The frames counted, once for every space: to ask and to score by, not to add to (`Evidence.of`
-        makes one of your own).
-        """
+        """The frames' evidence, kept for every space; read only (`Evidence.of` makes one of your own)."""
         if space not in self._counted:
             self._counted[space] = Evidence.of(self, space)
         return self._counted[space]
@@ -184,13 +180,10 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.since = 0
         self.changes = 0
-        # Looked up for every run that is counted: the highest for None, each of the space's, and others as
-        # they are met.
-        highest = int(np.argmax(space.power_limits_w)) if space.power_limits_w else 0
-        self._columns: dict[float | None, int] = {
-            None: highest,
-            **{limit: i for i, limit in enumerate(space.power_limits_w)},
-        }
+        # Looked up for every run that is counted: the highest for None, each of the space's, others as met.
+        limits_w = space.power_limits_w
+        self._columns: dict[float | None, int] = {limit_w: i for i, limit_w in enumerate(limits_w)}
+        self._columns[None] = int(np.argmax(limits_w)) if limits_w else 0
 
     @property
     def arms(self) -> int:
@@ -211,10 +204,9 @@ class Evidence:
 
     def _refine(self, run: Run) -> None:
         """A whole run tells better what its epochs take than the seconds of a slice did."""
-        if (
-            run.power_limit_w is None or run.profile_time_s > 0 or run.epochs < 1 or run.state == "crashed"
-            or run.time_s <= 0
-        ):
+        if run.power_limit_w is None or run.profile_time_s > 0 or run.state == "crashed":
+            return
+        if run.epochs < 1 or run.time_s <= 0:
             return
         at = run.arm, self.column(run.power_limit_w)
         if self.epoch_time_s[at] > 0:  # halfway each time: one run that was disturbed is soon forgotten
@@ -271,9 +263,8 @@ class Evidence:
         """A copy with one run more; the profile is shared."""
         other = copy(self)
         other.runs, other.local = [*self.runs, run], [*self.local, True]
-        other.count, other.sum_log, other.sum_log2 = (
-            self.count.copy(), self.sum_log.copy(), self.sum_log2.copy(),
-        )
+        other.count, other.sum_log = self.count.copy(), self.sum_log.copy()
+        other.sum_log2 = self.sum_log2.copy()
         other.bounds, other.crashes = dict(self.bounds), self.crashes.copy()
         other._tally(run)
         return other
@@ -305,9 +296,7 @@ class Evidence:
 
     @property
     def usable(self) -> np.ndarray:
-        """Batch sizes that have not crashed, nor are larger than one that has: memory grows with them.
-        What has reached the target is.
-        """
+        """Batch sizes below those that crashed (memory grows), and those that reached the target."""
         crashed = np.flatnonzero((self.crashes > 0) & (self.count == 0))
         reached = np.flatnonzero(self.count)
         crashed = crashed[crashed > (reached[-1] if len(reached) else -1)]
@@ -334,28 +323,21 @@ class Evidence:
         runs = history.runs.filter(pl.col("batch_size").is_in(known.implode())).sort("run")
         levels: dict[int, dict[float, float]] = {}
         if history.milestones.height:
-            # Only the newest runs' milestones are used; thousands of older ones would cost time and say
-            # nothing more.
-            newest = set(
-                runs.filter(pl.col("state") != "running")["run"].tail(PARAMS.milestone_runs).to_list()
-            )
-            for number, level, epoch in history.milestones.filter(
-                pl.col("run") > min(newest, default=0) - 1
-            ).iter_rows():
+            # Only the newest runs' milestones are used: thousands of older ones would cost time for nothing.
+            ended = runs.filter(pl.col("state") != "running")["run"]
+            newest = set(ended.tail(PARAMS.milestone_runs).to_list())
+            late = history.milestones.filter(pl.col("run") > min(newest, default=0) - 1)
+            for number, level, epoch in late.iter_rows():
                 if number in newest:
                     levels.setdefault(number, {})[level] = epoch
-        profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode())).sort(
-            "run", nulls_last=False
-        )
-        measured = [
-            row for row in profiles.iter_rows() if row[5] is None or space.gpu is None or row[5] == space.gpu
-        ]
+        profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode()))
+        rows = profiles.sort("run", nulls_last=False).iter_rows()
+        measured = [row for row in rows if row[5] is None or space.gpu is None or row[5] == space.gpu]
         at = 0
         # Columns as lists: a tuple of Python objects for every row takes longer than counting it.
-        columns = [runs[name].to_list() for name in RUNS]
-        for (
-            number, recurrence, b, limit_w, state, epochs, time_s, energy_j, p_time, p_energy, target, gpu,
-        ) in zip(*columns, strict=True):
+        for number, recurrence, b, limit_w, state, *spent, target, gpu in zip(
+            *(runs[name].to_list() for name in RUNS), strict=True
+        ):
             while at < len(measured) and (measured[at][0] is None or measured[at][0] <= number):
                 evidence.add_profile(evidence.index[measured[at][1]], *measured[at][2:5])
                 at += 1
@@ -364,25 +346,15 @@ class Evidence:
                 evidence.in_flight[arm] += 1
             elif target is not None and space.target is not None and target != space.target:
                 if state == "reached":
-                    evidence.others.setdefault(target, []).append((arm, epochs))
+                    evidence.others.setdefault(target, []).append((arm, spent[0]))
             else:
-                p_time, p_energy = p_time or 0.0, p_energy or 0.0
+                epochs, time_s, energy_j, *profile = spent
+                own_s, own_j = profile[0] or 0.0, profile[1] or 0.0
                 run = Run(
-                    arm, state, epochs, time_s + p_time, energy_j + p_energy, p_time, p_energy, recurrence,
-                    limit_w, levels.get(number, {}),
+                    arm, state, epochs, time_s + own_s, energy_j + own_j, own_s, own_j, recurrence, limit_w,
+                    levels.get(number, {}),
                 )
                 evidence.add(run, local=gpu is None or space.gpu is None or gpu == space.gpu)
         for row in measured[at:]:
             evidence.add_profile(evidence.index[row[1]], *row[2:5])
         return evidence
-
-
-def allowed_states(states: Sequence[str]) -> None:
-    """Check the names of run states.
-
-    Raises:
-        UsageError: a name that is not in `STATES`.
-    """
-    for state in states:
-        if state not in STATES:
-            raise UsageError(f"'{state}' is no state of a run; it is one of {', '.join(STATES)}")

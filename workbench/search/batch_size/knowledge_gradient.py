@@ -87,17 +87,14 @@ class KnowledgeGradient:
         space = evidence.space
         if not evidence.count.any() or not evidence.in_profile.any():
             fresh = not evidence.runs and not evidence.in_flight.any()
-            begin = (
-                self._begin(evidence, objective, rng) if fresh and self.first_below > 0 and not self.safe
-                else None
-            )
+            begin = None
+            if fresh and self.first_below > 0 and not self.safe:
+                begin = self._begin(evidence, objective, rng)
             return begin or self._first(evidence, objective)
         settled = self._settled(evidence, objective)
         if settled is not None:
             limit = _best_limit(evidence, settled, objective)
-            return Proposal(
-                space.batch_sizes[settled], limit, stop_after_epochs=space.max_epochs, reason="best so far"
-            )
+            return _run(evidence, settled, limit, "best so far")
         belief = believe(evidence, objective, self.prior, self.draws, rng)
         purse = self._budget(evidence, objective, belief) if self.safe else math.inf
         options = weigh(belief, evidence, objective, self, purse)
@@ -107,26 +104,18 @@ class KnowledgeGradient:
         if 0 < gain < self.params.sure_gain_runs and evidence.in_profile[arm]:
             # Asked often enough, chance draws in favour of a try some day. A thought is cheap, a try is not:
             # once more, with more draws.
-            options = weigh(
-                believe(evidence, objective, self.prior, self.params.confirm_factor * self.draws, rng),
-                evidence, objective, self, purse,
-            )
+            draws = self.params.confirm_factor * self.draws
+            belief = believe(evidence, objective, self.prior, draws, rng)
+            options = weigh(belief, evidence, objective, self, purse)
             incumbent = options.incumbent
             arm = int(np.argmin(options.value))
-        stop = float(options.stop[arm])
         if arm != incumbent and np.isnan(evidence.epoch_time_s[arm]).all() and space.power_limits_w:
             limit = _best_limit(evidence, incumbent, objective)
             return Proposal(space.batch_sizes[arm], limit, "slice", reason="what does an epoch cost here?")
-        reason = "best so far" if arm == incumbent else "worth a try"
+        limit = _profiled_limit(evidence, arm, objective)
         if arm == incumbent:
-            stop = float(space.max_epochs)
-        limit = (
-            _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
-            else None
-        )
-        return Proposal(
-            space.batch_sizes[arm], limit, stop_after_epochs=min(stop, space.max_epochs), reason=reason
-        )
+            return _run(evidence, arm, limit, "best so far")
+        return _run(evidence, arm, limit, "worth a try", float(options.stop[arm]))
 
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
@@ -167,10 +156,9 @@ class KnowledgeGradient:
         horizon = max(self.horizon, self.growth * float(evidence.count.sum()))
         # As many samples as `ask` weighed: a try that pays only together with a second one must not be
         # stopped for not paying alone.
-        alone = np.array([arm])
         going_on, _ = _plans(
-            belief, costs, alone, fallback, allowed, objective.degree, horizon, self.samples, self.params,
-            sunk=progress.epochs,
+            belief, costs, np.array([arm]), fallback, allowed, objective.degree, horizon, self.samples,
+            self.params, sunk=progress.epochs,
         )
         return "its metric lags behind: stopping now costs less" if horizon * fallback < going_on[0] else None
 
@@ -190,37 +178,25 @@ class KnowledgeGradient:
         known = (evidence.count >= params.settled_least) & ~np.isnan(costs).all(axis=1)
         if not known.any():
             return None
-        mean = np.exp(objective.degree * evidence.sum_log[known] / evidence.count[known]) * np.nanmin(
-            costs[known], axis=1
-        )
+        epochs = np.exp(objective.degree * evidence.sum_log[known] / evidence.count[known])
+        mean = epochs * np.nanmin(costs[known], axis=1)
         arm = int(np.flatnonzero(known)[np.argmin(mean)])
         return arm if evidence.runs[-1].arm == arm and evidence.runs[-1].state == "reached" else None
 
     def _first(self, evidence: Evidence, objective: Objective) -> Proposal:
-        """The default, until it has reached the target; where it does not, what is nearest and has failed
-        least often.
-        """
-        space = evidence.space
-        if (
-            evidence.count.any()
-        ):  # this is what has reached the changed job's target, or was settled on with another card
+        """The default until it has reached the target, or what is nearest to it and failed least often."""
+        if evidence.count.any():  # which reached the changed job's target, or was chosen on another card
             arm = int(np.argmax(evidence.count))
             reason = f"the {'job' if evidence.since else 'card'} is another one: what does an epoch cost now?"
-            return Proposal(space.batch_sizes[arm], stop_after_epochs=space.max_epochs, reason=reason)
+            return _run(evidence, arm, None, reason)
         failures = np.zeros(evidence.arms)
         for run in evidence.current:
             failures[run.arm] += 1
         distance = np.abs(evidence.octaves - evidence.octaves[evidence.default])
         usable = evidence.usable if evidence.usable.any() else np.ones(evidence.arms, dtype=bool)
         arm = int(np.argmin(np.where(usable, np.maximum(failures - 1, 0) * 2 + distance, np.inf)))
-        limit = (
-            _best_limit(evidence, arm, objective) if (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
-            else None
-        )
-        return Proposal(
-            space.batch_sizes[arm], limit, stop_after_epochs=space.max_epochs,
-            reason="nothing has reached the target here yet",
-        )
+        limit = _profiled_limit(evidence, arm, objective)
+        return _run(evidence, arm, limit, "nothing has reached the target here yet")
 
     def _begin(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal | None:
         """The first run, where it had better not be at the default: None where the default it is.
@@ -236,26 +212,20 @@ class KnowledgeGradient:
         highest = max(space.power_limits_w)
         if not evidence.in_profile[default]:
             return Proposal(space.default, highest, "slice", reason="what does an epoch cost here?")
-        belief = believe(
-            evidence, objective, replace(self.prior, wall=params.first_wall), 4 * self.draws, rng
-        )
+        prior = replace(self.prior, wall=params.first_wall)
+        belief = believe(evidence, objective, prior, 4 * self.draws, rng)
         costs = np.exp(objective.degree * belief.log_epochs) * belief.epoch_cost
         ratio = costs / costs[:, [default]]
         near = (np.abs(evidence.octaves - evidence.octaves[default]) <= self.reach + 1e-9) & evidence.usable
-        score = np.where(
-            near, np.where(ratio > params.first_cap, params.first_cap + 1, ratio).mean(axis=0), np.inf
-        )
+        capped = np.where(ratio > params.first_cap, params.first_cap + 1, ratio)
+        score = np.where(near, capped.mean(axis=0), np.inf)
         arm = int(np.argmin(score))
         if score[arm] >= self.first_below:
             # A slice is cheap where a good end of what is believed would change this.
-            hope = np.where(
-                near & ~evidence.in_profile, np.quantile(ratio, params.hope_quantile, axis=0), np.inf
-            )
-            arm = (
-                int(np.argmin(hope))
-                if evidence.in_profile.sum() < params.first_slices and hope.min() < self.first_below
-                else default
-            )
+            hoped = np.quantile(ratio, params.hope_quantile, axis=0)
+            hope = np.where(near & ~evidence.in_profile, hoped, np.inf)
+            few = evidence.in_profile.sum() < params.first_slices
+            arm = int(np.argmin(hope)) if few and hope.min() < self.first_below else default
         if arm == default:
             return None
         if not evidence.in_profile[arm]:
@@ -265,10 +235,7 @@ class KnowledgeGradient:
         each = evidence.epoch_costs(objective)
         most = space.max_epochs * (np.nanmin(each[default]) / np.nanmin(each[arm])) ** (1 / objective.degree)
         stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
-        return Proposal(
-            space.batch_sizes[arm], stop_after_epochs=stop,
-            reason="its epochs are far cheaper than the default's",
-        )
+        return _run(evidence, arm, None, "its epochs are far cheaper than the default's", stop)
 
     def _budget(self, evidence: Evidence, objective: Objective, belief: EpochPosterior) -> float:
         """What has been saved so far against the default batch size at the highest limit, with this
@@ -283,28 +250,20 @@ class KnowledgeGradient:
             return 0.0
         highest = own[evidence.column(None)] if not np.isnan(own[evidence.column(None)]) else np.nanmax(own)
         # A careful price, not the expected one: what may never have been saved is not to be spent.
-        epochs = float(
-            np.exp(objective.degree * np.quantile(belief.log_epochs[:, default], params.budget_quantile))
-        )
-        each = epochs * float(highest)
+        log_epochs = np.quantile(belief.log_epochs[:, default], params.budget_quantile)
+        each = float(np.exp(objective.degree * log_epochs)) * float(highest)
         if objective.degree == 1:
             spent = float(objective.cost(evidence.spent_time_s, evidence.spent_energy_j))
         else:
-            mine = [
-                (run.time_s, run.energy_j) for run, local in zip(evidence.runs, evidence.local, strict=True)
-                if local
-            ]
-            spent = sum(
-                float(objective.cost(time_s, energy_j)) for time_s, energy_j in mine + evidence.slices
-            )
+            runs = zip(evidence.runs, evidence.local, strict=True)
+            parts = [(run.time_s, run.energy_j) for run, local in runs if local] + evidence.slices
+            spent = sum(float(objective.cost(time_s, energy_j)) for time_s, energy_j in parts)
         return each * (evidence.recurrences + 1) - spent
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateValues:
-    """Per batch size: what a try is worth (total over the horizon, lower is better), where to stop it, its
-    expected cost; the incumbent.
-    """
+    """Per batch size a try's worth (lower is better), where to stop it, its expected cost; the incumbent."""
 
     value: np.ndarray
     stop: np.ndarray
@@ -327,8 +286,7 @@ def weigh(
     """
     costs = _run_costs(belief, objective)
     expected = costs.mean(axis=0)
-    tried = np.zeros(evidence.arms, dtype=bool)
-    tried[evidence.count > 0] = True
+    tried = evidence.count > 0
     incumbent = int(np.argmin(np.where(tried, expected, np.inf)))
     octaves = evidence.octaves
     low, high = octaves[tried].min() - policy.reach, octaves[tried].max() + policy.reach
@@ -350,9 +308,8 @@ def weigh(
 
 def _run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     degree = objective.degree
-    return np.asarray(
-        np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost
-    )
+    epochs = np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2)
+    return np.asarray(epochs * belief.epoch_cost)
 
 
 @lru_cache(maxsize=8)
@@ -384,12 +341,12 @@ def _plans(
     order = np.argsort(seen, axis=-1)
     ranked = np.take_along_axis(seen, order, axis=-1)
 
+    def in_bins(values: np.ndarray) -> np.ndarray:
+        return np.asarray(values[..., : draws - draws % bins].reshape(*seen.shape[:2], bins, -1))
+
     def binned(values: np.ndarray) -> np.ndarray:
         """Of every draw to the mean of every bin."""
-        sorted_ = np.take_along_axis(np.broadcast_to(values, seen.shape), order, axis=-1)
-        return np.asarray(
-            sorted_[..., : draws - draws % bins].reshape(*seen.shape[:2], bins, -1).mean(axis=-1)
-        )
+        return in_bins(np.take_along_axis(np.broadcast_to(values, seen.shape), order, axis=-1)).mean(axis=-1)
 
     # Draws in which training never gets there must not tilt the line.
     usual = np.clip(seen, ranked[..., [draws // 20]], ranked[..., [draws * 17 // 20]])
@@ -410,26 +367,23 @@ def _plans(
     rest_best = np.where(others[:, None, :], future, np.inf).min(axis=-1)
     own = binned(costs[:, arms].T)
     each = binned(belief.epoch_cost[:, arms].T)
-    epochs = np.exp(ranked[..., : draws - draws % bins].reshape(*seen.shape[:2], bins, -1))
+    epochs = np.exp(in_bins(ranked))
     limits = epochs[..., -1]
     spent = np.maximum(epochs.mean(axis=-1) ** degree - sunk**degree, 0) * each
     after = np.arange(bins - 1, -1, -1)  # bins beyond the stop
 
     def tail(values: np.ndarray) -> np.ndarray:
         """Mean of the bins beyond each."""
-        return np.asarray(
-            (values.sum(axis=-1, keepdims=True) - np.cumsum(values, axis=-1)) / np.maximum(after, 1)
-        )
+        beyond = values.sum(axis=-1, keepdims=True) - np.cumsum(values, axis=-1)
+        return np.asarray(beyond / np.maximum(after, 1))
 
     stopped = np.maximum(limits**degree - sunk**degree, 0) * tail(each) + fallback
     now = (np.cumsum(spent, axis=-1) + after * stopped) / bins
     # Of a stopped run only that it is long is learned: the bins beyond are one.
-    later = (
-        np.cumsum(np.minimum(rest_best, own), axis=-1) + after * np.minimum(tail(own), tail(rest_best))
-    ) / bins
-    again = (
-        (tries - 1) * sunk**degree * each.mean(axis=-1, keepdims=True)
-    )  # what is done counts for the first of the tries only
+    beyond = after * np.minimum(tail(own), tail(rest_best))
+    later = (np.cumsum(np.minimum(rest_best, own), axis=-1) + beyond) / bins
+    # What is done counts for the first of the tries only.
+    again = (tries - 1) * sunk**degree * each.mean(axis=-1, keepdims=True)
     total = tries * now + again + (horizon - tries) * later
     if purse < math.inf:
         # The worst that can happen: the run gets to where it is stopped, and another one follows.
@@ -437,11 +391,25 @@ def _plans(
         dearest = np.quantile(belief.epoch_cost[:, arms], params.dear_quantile, axis=0)[:, None]
         total = np.where(np.ceil(ends) ** degree * dearest + fallback <= purse, total, np.inf)
     # The best number of tries and bin of each batch size.
-    flat = total.transpose(1, 0, 2).reshape(len(arms), -1)
+    flat, ends = (each.transpose(1, 0, 2).reshape(len(arms), -1) for each in (total, limits))
     best = np.argmin(flat, axis=1)
     rows = np.arange(len(arms))
-    limit = limits.transpose(1, 0, 2).reshape(len(arms), -1)[rows, best]
+    limit = ends[rows, best]
     return flat[rows, best], np.ceil(limit * np.where(best % bins < bins - 1, 1.0, params.margin))
+
+
+def _run(
+    evidence: Evidence, arm: int, limit_w: float | None, reason: str, stop: float = math.inf
+) -> Proposal:
+    """A run at a batch size, of at most `stop` epochs."""
+    stop = min(stop, evidence.space.max_epochs)
+    return Proposal(evidence.space.batch_sizes[arm], limit_w, stop_after_epochs=stop, reason=reason)
+
+
+def _profiled_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:
+    """The best limit of a batch size where several were profiled; None asks for a profile."""
+    several = (~np.isnan(evidence.epoch_time_s[arm])).sum() > 1
+    return _best_limit(evidence, arm, objective) if several else None
 
 
 def _best_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:

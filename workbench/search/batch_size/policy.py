@@ -49,9 +49,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: epochs done, what it has cost, and the epoch in which each level of the metric was
-    first reached.
-    """
+    """How far a run is: epochs done, its cost, and the epoch in which each metric level was first reached."""
 
     epochs: float
     cost: float
@@ -78,9 +76,7 @@ class BatchSizePolicy(Protocol):
 def ask(
     policy: BatchSizePolicy, history: RunHistory, space: Space, objective: Objective, rng: np.random.Generator
 ) -> Proposal:
-    """`policy.ask` over frames. The first call counts them; later ones of the same history take no longer
-    than from kept evidence.
-    """
+    """`policy.ask` over frames; later calls on one history are as fast as on kept evidence."""
     return policy.ask(history.evidence(space), objective, rng)
 
 

@@ -15,7 +15,6 @@ nothing survives, the default does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +59,9 @@ class ZeusPolicy:
         least = _least_cost(evidence, objective)
         if evidence.in_flight.any():
             # Section 4.4: concurrent submissions run at the best known configuration and explore nothing.
-            arm, why = self._best_known(evidence, booked), "another run is in flight; best batch size so far"
+            reached = [b for b in booked if b.reached]
+            arm = min(reached, key=lambda b: b.cost).arm if reached else evidence.default
+            why = "another run is in flight; best batch size so far"
         else:
             wanted, survivors = self._explore(evidence, booked)
             if wanted is not None:
@@ -84,7 +85,8 @@ class ZeusPolicy:
     def _book(self, evidence: Evidence, objective: Objective) -> list[_Booked]:
         booked = []
         least, spent, recurrence = math.inf, 0.0, None
-        epoch_cost = _least_or_inf(evidence.epoch_costs(objective))
+        costs = evidence.epoch_costs(objective)
+        epoch_cost = np.where(np.isnan(costs), np.inf, costs).min(axis=1)
         for run, local in zip(evidence.runs, evidence.local, strict=True):
             if not local:
                 continue
@@ -116,7 +118,8 @@ class ZeusPolicy:
             here = arms.index(start)
             for direction in (arms[here::-1], arms[here + 1 :]):
                 for arm in direction:
-                    result = _next_of(results, arm)
+                    # Results of other batch sizes come from concurrent runs, which do not steer the pruning.
+                    result = next((result for result in results if result.arm == arm), None)
                     if result is None:
                         return arm, good
                     if not result.reached:
@@ -144,10 +147,6 @@ class ZeusPolicy:
             drawn.append(rng.normal(values.mean(), math.sqrt(values.var() / len(values))))
         return survivors[int(np.argmax(drawn))]
 
-    def _best_known(self, evidence: Evidence, booked: list[_Booked]) -> int:
-        reached = [b for b in booked if b.reached]
-        return min(reached, key=lambda b: b.cost).arm if reached else evidence.default
-
 
 @dataclass(frozen=True, slots=True)
 class DefaultBatchSize:
@@ -170,12 +169,6 @@ class DefaultBatchSize:
         return "all epochs are done" if progress.epochs >= proposal.stop_after_epochs else None
 
 
-def _next_of(results: Iterator[_Booked], arm: int) -> _Booked | None:
-    # Results of other batch sizes come from concurrent runs: they stay in the arms' histories and do not
-    # steer the pruning.
-    return next((result for result in results if result.arm == arm), None)
-
-
 def _least_cost(evidence: Evidence, objective: Objective) -> float:
     """Least cost of a recurrence, failed tries included (Zeus' simulator does so too)."""
     least, spent, recurrence = math.inf, 0.0, None
@@ -187,10 +180,6 @@ def _least_cost(evidence: Evidence, objective: Objective) -> float:
             if run.state == "reached":
                 least = min(least, spent)
     return least
-
-
-def _least_or_inf(costs: np.ndarray) -> np.ndarray:
-    return np.asarray(np.where(np.isnan(costs), np.inf, costs).min(axis=1))
 
 
 def _best_limit(evidence: Evidence, arm: int, objective: Objective) -> float | None:

@@ -85,8 +85,7 @@ class Choice:
 
 
 class Pooled(NamedTuple):
-    """All probes of one setting as one: an iteration's time and energy, and their relative standard errors.
-    """
+    """All probes of one setting as one: an iteration's s and J, and their relative standard errors."""
 
     time_s: float
     energy_j: float
@@ -219,9 +218,7 @@ class Probing:
 
     @property
     def scatter(self) -> float:
-        """Relative scatter of single iterations, from those that were timed and what is assumed before
-        there are any.
-        """
+        """Relative scatter of single iterations, from timed ones and what is assumed before any."""
         count = self.probing.scatter_iterations
         squares = count * self.probing.scatter**2
         for _, iterations, time_s, _, _, sd_s in self._told:
@@ -301,9 +298,7 @@ class ProbedSearch(Probing):
     """A search that believes its probes alone, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:
-        """One row a setting; null where it was not probed. Ratios and relative standard deviations are to
-        the reference's.
-        """
+        """One row a setting, null where not probed; ratios and relative deviations are to the reference."""
         counts = np.bincount([told[0] for told in self._told], minlength=len(self.space))
         choices = {row: self._told_of(row) for row in np.flatnonzero(counts).tolist()}
         columns = {
@@ -342,9 +337,7 @@ class ProbedSearch(Probing):
     def better(
         self, row: int, other: int, objective: Objective | None = None, bound: float | None = None
     ) -> bool:
-        """GPOEO's rule: of two that keep the bound the cheaper, of two that do not the faster, else the
-        one that does.
-        """
+        """GPOEO's rule for two settings: the cheaper within the bound, beyond it the faster."""
         objective = objective or self.objective
         bound = self.max_slowdown if bound is None else bound
         mine, theirs = self.slowdown(row), self.slowdown(other)
@@ -388,9 +381,7 @@ class ProbedSearch(Probing):
 
 
 def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
-    """The row that costs least by a prediction, or by physics where there is none: where searches that
-    need a start begin.
-    """
+    """The row of least cost by a prediction, else by physics: where searches that need a start begin."""
     from ..surrogates.response_surface import fit
 
     told = search._told

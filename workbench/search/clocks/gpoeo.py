@@ -291,9 +291,7 @@ class Golden(Scripted):
         return int(rows[np.argmin(np.abs(self._gears(rows) - self._gears(np.array([start]))[0]))])
 
     def _gears(self, rows: np.ndarray) -> np.ndarray:
-        """Number of each row's gear: 15 MHz steps from 210 MHz; for power limits the share of the range,
-        as 120 gears.
-        """
+        """Number of each row's gear: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
         if self.space.max_sm_clock_mhz is None:
             return np.asarray(120 * self.space.limit[rows])
         clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz

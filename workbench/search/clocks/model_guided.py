@@ -182,9 +182,7 @@ class ModelGuided(Probing):
         )
 
     def belief(self) -> pl.DataFrame:
-        """One row a setting: ratios to the reference, their relative standard deviations, probability of
-        keeping the bound, probes.
-        """
+        """One row a setting: ratios to the reference, deviations, probability of the bound, probes."""
         response = self.response
         _, allowed = self._charged(response, self.objective, self.max_slowdown)
         return self.space.frame().with_columns(
@@ -201,9 +199,7 @@ class ModelGuided(Probing):
     def _charged(
         self, response: Response, objective: Objective, bound: float | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Cost of every draw at every setting relative to the reference, and whether the bound is kept;
-        what breaks it pays for that.
-        """
+        """Each draw's relative cost at every setting, dearer beyond the bound; whether the bound is kept."""
         params = self.params
         time_s = np.exp(response.log_times + response.log_time_s[:, None])
         energy_j = np.exp(response.log_energies + response.log_energy_j[:, None])
@@ -226,9 +222,7 @@ class ModelGuided(Probing):
     def _candidates(
         self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray, best: int
     ) -> np.ndarray:
-        """What wins in some draw, the choice itself and the reference; nothing that all but surely breaks
-        the bound.
-        """
+        """Settings that win in some draw, the choice and the reference, but none surely beyond the bound."""
         params = self.params
         kept = allowed.mean(axis=0)
         least = params.sure if self._doubtful(kept) else params.probe
@@ -247,9 +241,7 @@ class ModelGuided(Probing):
         return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: params.candidates + 8], dtype=int)
 
     def _apart(self, row: int) -> float:
-        """How far a setting is from all that was probed, in ln clock or limit; far away it is believed on
-        the shape of curves alone.
-        """
+        """Distance of a setting from all probed ones, in ln clock or limit."""
         space, tried = self.space, sorted({told[0] for told in self._told})
         steps = [np.abs(np.log(each[tried] / each[row])) for each in (space.x, space.mu, space.limit)]
         return float(np.max(steps, axis=0).min())
@@ -292,9 +284,7 @@ class ModelGuided(Probing):
         return gains
 
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
-        """What a probe costs, of the job's cost: some trouble, more where it may break the bound, and its
-        seconds at a dearer setting.
-        """
+        """A probe's cost as a share of the job's: trouble, more if it may break the bound, its seconds."""
         params = self.params
         iterations, time_s = self._told[-1][1:3]
         seconds = params.settle_s + max(time_s, time_s / iterations)

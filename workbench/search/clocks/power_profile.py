@@ -239,9 +239,7 @@ class PowerProfile:
         return self._curve
 
     def frame(self) -> pl.DataFrame:
-        """The curve as a frame: limit_w, iteration_s, power_w and their relative standard deviations;
-        energy and power of all GPUs.
-        """
+        """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, relative standard deviations."""
         curve = self.curve
         return pl.DataFrame({
             "limit_w": curve.limits_w,
@@ -403,8 +401,7 @@ class PowerProfile:
         return sum(row[0] == self.limits_w[column] for row in self._rows)
 
     def _scatter(self) -> tuple[float, float]:
-        """Iterations that were timed, and their relative scatter with what is assumed before there are any.
-        """
+        """Number of timed iterations, and their relative scatter with what is assumed before any."""
         count = self.params.scatter_iterations
         squares = count * self._prior_scatter**2
         for _, iterations, time_s, _, _, sd_s in self._rows:
@@ -426,9 +423,7 @@ class PowerProfile:
         return max(Z * self._scatter()[1] / math.sqrt(iterations), uncertainty_j / energy_j)
 
     def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Columns that were measured; time of an iteration, power of all GPUs, and their relative standard
-        errors there.
-        """
+        """Measured columns; an iteration's time, power of all GPUs, their relative standard errors."""
         columns = np.array(sorted({self._column(row[0]) for row in self._rows}))
         scatter = self._scatter()[1]
         pooled = [self._pooled(int(column)) for column in columns]

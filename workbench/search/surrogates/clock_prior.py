@@ -56,9 +56,7 @@ PARAMS = ClockPriorParams()
 
 
 def _numbers(power_share: float | None, wait_share: float | None = None) -> dict[str, np.ndarray]:
-    """Sets of numbers from ranges that hold for any card and job, one value a row each; half of them wait
-    as long as was seen.
-    """
+    """Sets of numbers from ranges that hold for any card and job, one value a row each."""
     u = qmc.Sobol(20, seed=7).random(PARAMS.sets)
     u = np.random.default_rng(7).permutation(
         np.clip(u, 1e-4, 1 - 1e-4)
@@ -100,9 +98,7 @@ def _numbers(power_share: float | None, wait_share: float | None = None) -> dict
 
 
 def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Time of an iteration, its energy and its power while busy, uncapped, in units of no importance;
-    columns as in x.
-    """
+    """An iteration's time and energy, and power while busy, uncapped, in arbitrary units; columns as in x."""
     fast = x * (1 + (x / p["boost"]) ** p["edge"]) ** (-1 / p["edge"])
     drive = fast * (x / fast) ** p["asked"]
     part_a, part_b = p["a"] / fast, p["b"] / mu
@@ -123,9 +119,7 @@ def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndar
 def bank(
     space: SettingSpace, power_share: float | None, wait_share: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """ln of time and of mean power relative to the reference, (sets, settings), before any probe but the
-    power at the reference.
-    """
+    """ln time and ln mean power over the reference's, (sets, settings), from the power there alone."""
     p = _numbers(power_share, wait_share)
     lowest = float(min(space.x.min(), 0.15))
     grid = np.exp(np.linspace(np.log(lowest), 0.0, PARAMS.grid_clocks))

@@ -28,9 +28,7 @@ PARAMS = CurvePriorParams()
 
 @dataclass(frozen=True)
 class Shapes:
-    """Shapes (rows) over batch sizes (columns), their prior log weights, and the covariance of the
-    deviations.
-    """
+    """Shapes (rows) over batch sizes (columns), their prior log weights, the deviations' covariance."""
 
     table: np.ndarray
     log_prior: np.ndarray
@@ -56,9 +54,7 @@ class Posterior:
     covariance: np.ndarray
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Curves drawn from the belief, one a row, and the index of the level of noise that each was drawn
-        with.
-        """
+        """Curves drawn from the posterior, one a row, and the index of each one's noise level."""
         weights = np.exp(self.log_weights - self.log_weights.max()).ravel()
         edges = np.cumsum(weights / weights.sum())
         # Stratified: fewer draws say the same as many independent ones.

@@ -44,9 +44,7 @@ PARAMS = FrontierSearchParams()
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The configuration to measure next: its row among the candidates, and the share of the frontier's
-    area that it is expected to add.
-    """
+    """A row among the candidates to measure next, and the share of the frontier's area it may add."""
 
     row: int
     gain: float
@@ -112,14 +110,11 @@ class FrontierSearch:
         self._begun = [each for each in self._begun if each != row]
 
     def begin(self, row: int) -> None:
-        """A measurement of this configuration is under way: what is asked for next should add to it,
-        whatever it shows.
-        """
+        """Note a configuration under measurement: the next to ask for should add to it."""
         self._begun.append(row)
 
     def cannot(self, row: int, reason: str) -> None:
-        """A configuration that cannot be measured (out of memory, not settable); it is left out from now on.
-        """
+        """Leave out a configuration that cannot be measured (out of memory, not settable)."""
         self._barred[row] = reason
         self._begun = [each for each in self._begun if each != row]
 
@@ -192,9 +187,7 @@ class FrontierSearch:
     def _corrected(
         self, worlds: Array, rows: Array, seen: Array, size: float, rng: np.random.Generator
     ) -> Array:
-        """Worlds, each with its own unit and a deviation that agrees with what was measured (conditional
-        simulation; Matheron's rule).
-        """
+        """Worlds whose units and deviations agree with the measurements (Matheron's rule)."""
         # A world's unit is free: a constant that all configurations share, of any size.
         inside = (
             size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
@@ -230,9 +223,7 @@ def _misfit(rests: tuple[Array, Array], kernel: Array, noise: float) -> Array:
 
 
 def _weights(misfits: Array) -> Array:
-    """Probabilities, tempered until enough worlds remain: a few thousand draws hold none that is right in
-    all.
-    """
+    """Probabilities of worlds, tempered until enough remain: a few thousand hold none right in all."""
     rest = misfits - misfits.min()
 
     def cooled(heat: float) -> Array:

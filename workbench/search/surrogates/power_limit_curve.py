@@ -137,9 +137,7 @@ def fit(
 def _solve(
     start: np.ndarray, at: np.ndarray, seen: np.ndarray, sigma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Parameters, the Jacobian of the rests there, and how well both explain what was seen (log evidence,
-    Laplace's approximation).
-    """
+    """Parameters, the Jacobian of the rests, and the log evidence there (Laplace's approximation)."""
     mean, sd, low, high = PRIOR.T
 
     def rests(parameters: np.ndarray) -> np.ndarray:

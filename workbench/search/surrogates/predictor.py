@@ -48,8 +48,7 @@ FEATURE_SETS = {
 
 @dataclass(frozen=True, slots=True)
 class PredictionParams:
-    """Tuned constants of `Prediction`; set by hand, `benchmarks.clocks --only predictor` scores predictions.
-    """
+    """Tuned constants of `Prediction`; set by hand, scored by `benchmarks.clocks --only predictor`."""
 
     own_share: float = 0.1  # part of the errors' covariance that is each setting's own
     own_sd: float = 0.005  # of ln time and ln power that every setting has of its own
@@ -109,9 +108,7 @@ class Prediction:
         return _prediction(self.space, belief, self.told, self.distances, source, probes)
 
     def draws(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Equally likely surfaces: ln time and ln energy, (count, settings) each; NaN where the model
-        cannot tell.
-        """
+        """Equally likely surfaces: ln time and ln energy, (count, settings) each; NaN: unknown."""
         drawn = self.belief.draws(count, rng)
         out = np.full((2, count, len(self.space.settings)), np.nan)
         n = self.belief.settings

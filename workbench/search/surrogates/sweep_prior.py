@@ -48,9 +48,7 @@ class CandidateGrid:
 
     @property
     def features(self) -> Array:
-        """Where a configuration lies, as logarithms relative to the highest; what the driver decides
-        counts as the highest.
-        """
+        """A configuration's place in logarithms to the highest; what the driver decides counts as that."""
         return np.asarray(np.nan_to_num(np.log(self.axes / self.top), nan=0.0))
 
 
@@ -83,9 +81,7 @@ def grid(configurations: pl.DataFrame) -> CandidateGrid:
 
 
 def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Log time and log energy per sample in `count` worlds, each shape (count, configurations); the unit
-    of either is the world's own.
-    """
+    """Log time and log energy per sample in `count` worlds, (count, configurations), in each world's unit."""
     b = np.where(np.isnan(space.axes[:, 0]), 1.0, space.axes[:, 0])
     limit = np.nan_to_num(space.axes[:, 1] / space.top[1], nan=np.inf)
     clock = np.nan_to_num(space.axes[:, 2] / space.top[2], nan=1.0)
@@ -112,8 +108,7 @@ def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Ar
 
 @dataclass(frozen=True)
 class _Worlds:
-    """The numbers of many worlds, each shape (worlds, 1); powers relative to the highest limit or the like.
-    """
+    """Parameters of many worlds, each of shape (worlds, 1); powers relative to the highest limit."""
 
     compute: Array
     memory: Array
@@ -169,18 +164,14 @@ def _busy(world: _Worlds, x: Array, u: Array | float) -> Array:
 
 
 def _core(world: _Worlds, x: Array, u: Array | float) -> Array:
-    """Power of the core relative to the highest clock's: clock, voltage squared, and how busy it is while
-    the memory makes it wait.
-    """
+    """Core power relative to the highest clock's: clock, voltage squared, busy share beside the memory."""
     volts = world.v_knee + (1 - world.v_knee) * np.clip((x - world.knee) / (1 - world.knee), 0.0, None)
     activity = world.clocked + (1 - world.clocked) / np.maximum(x * _busy(world, x, u), 1e-9)
     return np.asarray(x * volts**2 * activity)
 
 
 def _under(limit: float, power: Array) -> Array:
-    """The highest relative clock at which busy power, tabulated over `GRID` and shape (worlds, clocks), is
-    at most `limit`.
-    """
+    """The highest relative clock whose busy power on `GRID` (worlds, clocks) is at most `limit`."""
     over = power > limit
     first = np.where(over.any(axis=1), over.argmax(axis=1), len(GRID))
     after = np.clip(first, 1, len(GRID) - 1)

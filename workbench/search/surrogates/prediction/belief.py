@@ -20,9 +20,7 @@ NUGGET = 1e-4  # standard deviation below which no probe is believed
 
 @dataclass(frozen=True)
 class GaussianPosterior:
-    """Mean (2 * settings,), ln times before ln energies, and a factor F of the covariance F F', (2 *
-    settings, columns).
-    """
+    """Mean (2 * settings,), ln times then ln energies; F (2 * settings, columns) of covariance F F'."""
 
     mean: Array
     factor: Array

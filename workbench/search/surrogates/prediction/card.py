@@ -80,9 +80,7 @@ def fit_means(curves: Curves, laws: CardPhysics, *, lean: bool) -> Means:
 
 
 def ordered(nodes: Nodes, values: Array) -> Array:
-    """The nearest values, (workloads, nodes), that rise with the SM clock and with the limit, and to no
-    more than the reference's 0.
-    """
+    """The nearest values, (workloads, nodes), that rise with clock and limit to at most the reference's 0."""
     found = values.copy()
     for mu in np.unique(nodes.mu):
         for line in (
@@ -133,9 +131,7 @@ class FittedCard:
     lean: bool
 
     def nodes_of(self, features: Array) -> tuple[Array, Array, Array]:
-        """Of one workload's features (names,): mean ln time and ln power, distances to both quantiles of
-        ln time and ln energy.
-        """
+        """A workload's mean ln time and ln power, distances to both quantiles of ln time and ln energy."""
         mean = self.means(self.names, features[None, :], self.nodes)[0]
         down, up = _distances(self.names, features[None, :], self.nodes, self.spreads, self.stretch)
         return mean, down[0], up[0]
@@ -243,9 +239,7 @@ def _distances(
     names: tuple[str, ...], features: Array, nodes: Nodes, spreads: dict[str, tuple[Trees, Trees]],
     stretch: tuple[float, float],
 ) -> tuple[Array, Array]:
-    """How far below and above the mean the quantiles of ln time and ln energy lie, (workloads, 2 * nodes)
-    each, none below zero.
-    """
+    """How far below and above the mean the quantiles of ln time and ln energy lie, (workloads, 2 * nodes)."""
     down, up = [], []
     for name, wider in zip(BOTH, stretch, strict=True):
         low, high = (each(names, features, nodes.inputs) for each in spreads[name])
@@ -258,9 +252,7 @@ def _distances(
 def _conformal(
     curves: Curves, residuals: Array, folds: Array, lean: bool
 ) -> tuple[tuple[float, float], Array]:
-    """The stretch of either quantile pair, and which errors on unseen groups the stretched intervals hold,
-    (workloads, 2 * nodes).
-    """
+    """The stretch of either quantile pair, and errors on unseen groups within it, (workloads, 2 * nodes)."""
     down, up = np.empty_like(residuals), np.empty_like(residuals)
     for out in np.unique(folds):
         keep = folds != out

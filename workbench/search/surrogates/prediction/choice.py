@@ -1,6 +1,4 @@
-"""The setting of least energy within a slowdown, by what is believed, and the probe that would improve
-that choice most.
-"""
+"""The setting of least expected energy within a slowdown, and the probe that improves this choice most."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A training frame as relative curves: one row a workload, one column a setting, the reference left out
-(it is 1 by definition).
-"""
+"""A training frame as relative curves: one row a workload, one column a setting but the reference (1)."""
 
 from __future__ import annotations
 
@@ -216,9 +214,7 @@ def _by_clock(
 
 
 def _by_cap(rows: pl.DataFrame, order: dict[str, int]) -> Columns:
-    """Curves over limits, each read at the same shares of the workload's own power; between measured
-    limits straight in logarithms.
-    """
+    """Curves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
     rows = rows.filter(
         pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
     )  # a lock and a limit at once tell of neither

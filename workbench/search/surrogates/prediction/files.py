@@ -1,6 +1,4 @@
-"""One file per model: JSON, compressed, readable anywhere. What cannot be read, or is another card's, is
-said in a sentence.
-"""
+"""One file per model: JSON, compressed. What cannot be read, or is another card's, is said in a sentence."""
 
 from __future__ import annotations
 

@@ -105,9 +105,7 @@ def fit(curves: Curves) -> CardPhysics:
 
 
 def paper(curves: Curves) -> tuple[Array, Array]:
-    """ln A_j and ln M_j by the ratio of clocks alone; a limit is taken for a clock as low as the square
-    root of its share.
-    """
+    """ln A_j and ln M_j by the clocks' ratio alone; a limit counts as a clock of its share's square root."""
     nodes = curves.nodes
     slow = -np.log(nodes.x) - 0.5 * np.log(nodes.cap)
     return slow, -np.log(nodes.mu) + 0.3 * slow
