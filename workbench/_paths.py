@@ -14,7 +14,9 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from .errors import DeviceError
 
@@ -94,6 +96,28 @@ def named(uuid: str, ending: str) -> str:
     if not _UUID.fullmatch(uuid):
         raise DeviceError(f"{uuid[:100]!r} is no UUID of a GPU: GPU- or MIG- and letters, digits and hyphens")
     return f"{uuid}{ending}"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` at the end of the block, when the disk has it; on an
+    error, and when this process is killed, what was there stays whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(scratch, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
 
 
 def open_plain(path: Path, flags: int, mode: int = 0o600) -> int:

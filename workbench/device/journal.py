@@ -42,16 +42,8 @@ class Journal:
 
     def write(self) -> None:
         """Replace the file on disk in one step, and wait until the disk has it."""
-        scratch = self.path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            with open(scratch, "w", encoding="utf-8") as file:
-                json.dump(self.__dict__, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(scratch, self.path)
-        except BaseException:
-            scratch.unlink(missing_ok=True)
-            raise
+        with _paths.replacing(self.path) as file:
+            file.write(json.dumps(self.__dict__).encode())
 
     def note(self, setting: Setting) -> None:
         """Write down what is about to be set."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import os
 import re
 import sys
 import time
@@ -332,12 +331,9 @@ class Sweep:
             ) from error
 
     def _store(self) -> None:
-        path = self.path
-        if path is None:
-            return
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        self.trials.write_parquet(scratch)
-        os.replace(scratch, path)
+        if self.path is not None:
+            with _paths.replacing(self.path) as file:
+                self.trials.write_parquet(file)
 
 
 def sweep(

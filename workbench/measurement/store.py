@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -421,18 +420,11 @@ def _check_told(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] 
 
 def _write(make: Callable[[], pl.DataFrame], path: Path) -> None:
     """A whole file or none: written aside, flushed to the disk, renamed."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         frame = make()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(scratch, "wb") as file:
+        with _paths.replacing(path) as file:
             frame.write_parquet(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
     except _FAILURES as error:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
         reason = getattr(error, "strerror", None) or str(error)
         raise StoreError(
             f"the measurement could not be kept in {path.parent} ({reason}); it is shown but not stored. "

@@ -13,6 +13,7 @@ import polars as pl
 
 from ...errors import UsageError
 from ...search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
+from ...search.objective import Objective
 
 CRASHES = 2  # in a row, before a batch size is not tried again
 KILLS = 3
@@ -84,6 +85,11 @@ class Attempt:
     @property
     def ended(self) -> bool:
         return self.state != "running"
+
+    def cost(self, objective: Objective) -> float:
+        """Of all that it took, profiling included."""
+        time_s, energy_j = self.time_s + self.profile_time_s, self.energy_j + self.profile_energy_j
+        return float(objective.cost(time_s, energy_j))
 
 
 def count(evidence: Evidence, attempt: Attempt) -> None:

@@ -100,11 +100,6 @@ class AttemptLedger:
         if attempt.batch_size:
             self._counted.append(attempt)
 
-    def open_after(self, study: optuna.Study, seen: int, number: int) -> bool:
-        """Whether others have begun trials since that run before this one."""
-        self.read(study.get_trials(deepcopy=False))
-        return any(seen <= other < number for other in (*self.open, *self.blank))
-
     @property
     def attempts(self) -> list[Attempt]:
         """All of them, those that run included, by number."""
@@ -153,9 +148,56 @@ class AttemptLedger:
 
 @lru_cache(maxsize=1)
 def samplers() -> tuple[type, type]:
+    """`BanditSampler` and `Rescored`, whose base is Optuna's."""
     import optuna
 
-    class BanditSampler(optuna.samplers.BaseSampler):
+    class BatchSizeSampler(optuna.samplers.BaseSampler):
+        """Answers for "batch_size" from the history of a study; `others` answers for the rest.
+
+        Attributes:
+            chosen: What to answer next, in place of a choice.
+            proposals: What was decided, by number of the trial.
+        """
+
+        def __init__(
+            self, space: Space, objective: Objective, others: optuna.samplers.BaseSampler, *,
+            plain: bool = False,
+        ) -> None:
+            self.space, self.objective, self.others = space, objective, others
+            self.ledger = AttemptLedger(space, plain=plain)
+            self.pardoned: dict[int, int] = {}
+            self.chosen: Proposal | None = None
+            self.proposals: dict[int, Proposal] = {}
+
+        def reseed_rng(self) -> None:
+            self.others.reseed_rng()
+
+        def infer_relative_search_space(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
+        ) -> dict[str, Any]:
+            return {}
+
+        def sample_relative(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]
+        ) -> dict[str, Any]:
+            return {}
+
+        def sample_independent(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, param_name: str,
+            param_distribution: optuna.distributions.BaseDistribution,
+        ) -> Any:
+            if param_name != PARAMETER:
+                return self.others.sample_independent(study, trial, param_name, param_distribution)
+            self.ledger.read(study.get_trials(deepcopy=False))
+            proposal = self.chosen or self.propose(trial.number)
+            self.proposals = {trial.number: proposal}
+            return proposal.batch_size
+
+        def propose(self, number: int) -> Proposal:
+            """What trial `number` is to run at."""
+            raise NotImplementedError
+
+    class BanditSampler(BatchSizeSampler):
         """One of our policies as an Optuna sampler: it answers `suggest_int` and `suggest_categorical` of
         "batch_size".
 
@@ -173,104 +215,58 @@ def samplers() -> tuple[type, type]:
             self, space: Space, objective: Objective | None = None,
             policy: BatchSizePolicy | str = "knowledge-gradient", *, seed: int | None = None,
         ) -> None:
-            self.space, self.objective = space, objective or Energy()
+            others = optuna.samplers.RandomSampler(seed=seed)
+            super().__init__(space, objective or Energy(), others, plain=objective is None)
             self.policy = make_policy(policy) if isinstance(policy, str) else policy
             self.rng = np.random.default_rng(seed)
-            self.ledger = AttemptLedger(space, plain=objective is None)
             self.slices = False  # a plain study has no slices
-            self.proposals: dict[int, Proposal] = {}
-            self.pardoned: dict[int, int] = {}
-            self._others = optuna.samplers.RandomSampler(seed=seed)
 
         def reseed_rng(self) -> None:
             self.rng = np.random.default_rng()
-            self._others.reseed_rng()
+            super().reseed_rng()
 
-        def infer_relative_search_space(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
-        ) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]
-        ) -> dict[str, Any]:
-            return {}
-
-        def sample_independent(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, param_name: str,
-            param_distribution: optuna.distributions.BaseDistribution,
-        ) -> Any:
-            if param_name != PARAMETER:
-                return self._others.sample_independent(study, trial, param_name, param_distribution)
-            self.ledger.read(study.get_trials(deepcopy=False))
-            proposal = propose(
-                self.ledger, self.policy, self.objective, self.rng, before=trial.number, slices=self.slices,
+        def propose(self, number: int) -> Proposal:
+            return propose(
+                self.ledger, self.policy, self.objective, self.rng, before=number, slices=self.slices,
                 pardoned=self.pardoned,
             )
-            self.proposals = {trial.number: proposal}
-            return proposal.batch_size
 
-    class Rescored(optuna.samplers.BaseSampler):
+    class Rescored(BatchSizeSampler):
         """A sampler of Optuna's over a history scored by the objective of today, its choice put to the
         nearest allowed batch size.
         """
 
         def __init__(self, inner: optuna.samplers.BaseSampler, space: Space, objective: Objective) -> None:
-            self.inner, self.space, self.objective = inner, space, objective
-            self.ledger = AttemptLedger(space)
-            self.pardoned: dict[int, int] = {}
+            super().__init__(space, objective, inner)
 
-        def reseed_rng(self) -> None:
-            self.inner.reseed_rng()
-
-        def infer_relative_search_space(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
-        ) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, search_space: dict[str, Any]
-        ) -> dict[str, Any]:
-            return {}
-
-        def sample_independent(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial, param_name: str,
-            param_distribution: optuna.distributions.BaseDistribution,
-        ) -> Any:
-            if param_name != PARAMETER:
-                return self.inner.sample_independent(study, trial, param_name, param_distribution)
-            self.ledger.read(study.get_trials(deepcopy=False))
+        def propose(self, number: int) -> Proposal:
             space = without(self.space, self.ledger.bars(self.pardoned).out)
-            shadow = optuna.create_study(sampler=self.inner, storage=optuna.storages.InMemoryStorage())
+            shadow = optuna.create_study(sampler=self.others, storage=optuna.storages.InMemoryStorage())
             distribution = optuna.distributions.IntDistribution(
                 space.batch_sizes[0], space.batch_sizes[-1], log=True
             )
-            allowed = set(space.batch_sizes)
+            states = {
+                "reached": optuna.trial.TrialState.COMPLETE,
+                **dict.fromkeys(("stopped", "failed"), optuna.trial.TrialState.PRUNED),
+            }
             for attempt in self.ledger.ended[-RESCORED:]:
                 if (
                     attempt.purpose == "run"
-                    and attempt.state in ("reached", "stopped", "failed")
-                    and attempt.batch_size in allowed
+                    and attempt.state in states
+                    and attempt.batch_size in space.batch_sizes
                 ):
-                    cost = float(
-                        self.objective.cost(
-                            attempt.time_s + attempt.profile_time_s,
-                            attempt.energy_j + attempt.profile_energy_j,
-                        )
-                    )
-                    state = (
-                        optuna.trial.TrialState.COMPLETE
-                        if attempt.state == "reached"
-                        else optuna.trial.TrialState.PRUNED
-                    )
                     shadow.add_trial(
                         optuna.trial.create_trial(
-                            state=state, value=cost, params={PARAMETER: attempt.batch_size},
-                            distributions={PARAMETER: distribution},
+                            state=states[attempt.state], value=attempt.cost(self.objective),
+                            params={PARAMETER: attempt.batch_size}, distributions={PARAMETER: distribution},
                         )
                     )
             wanted = shadow.ask({PARAMETER: distribution}).params[PARAMETER]
-            return min(space.batch_sizes, key=lambda b: abs(np.log2(b / wanted)))
+            batch_size = min(space.batch_sizes, key=lambda b: abs(np.log2(b / wanted)))
+            return Proposal(
+                batch_size, best_limit_w(self.ledger.evidence(), batch_size, self.objective),
+                stop_after_epochs=self.space.max_epochs, reason="chosen by a sampler of Optuna's",
+            )
 
     return BanditSampler, Rescored
 
@@ -279,6 +275,12 @@ def __getattr__(name: str) -> Any:
     if name == "BanditSampler":
         return samplers()[0]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def best_limit_w(evidence: Evidence, batch_size: int, objective: Objective) -> float | None:
+    """The power limit that an epoch has cost least at; None where fewer than two are known."""
+    costs, limits = evidence.epoch_costs(objective)[evidence.index[batch_size]], evidence.space.power_limits_w
+    return limits[int(np.nanargmin(costs))] if limits and np.isfinite(costs).sum() > 1 else None
 
 
 def propose(

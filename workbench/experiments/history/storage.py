@@ -26,7 +26,10 @@ def storage_url(storage: str | Path) -> str:
     return text if "://" in text else f"sqlite:///{Path(text).expanduser().resolve()}"
 
 
-def open_study(name: str, url: str, sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+def open_study(
+    name: str, url: str, sampler: optuna.samplers.BaseSampler
+) -> tuple[optuna.Study, optuna.storages.RDBStorage]:
+    """A study, made where there is none of that name, and its storage."""
     import optuna
     import sqlalchemy
 
@@ -39,10 +42,11 @@ def open_study(name: str, url: str, sampler: optuna.samplers.BaseSampler) -> opt
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 storage = optuna.storages.RDBStorage(url, engine_kwargs=arguments)
-                return optuna.create_study(
+                study = optuna.create_study(
                     storage=storage, study_name=name, sampler=sampler, direction="minimize",
                     load_if_exists=True,
                 )
+                return study, storage
         except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
             # Two processes that both make the tables: the second one finds them.
             if patience_s is None or not any(

@@ -14,6 +14,7 @@ imported when a study is opened.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from dataclasses import replace
 from functools import lru_cache
@@ -28,7 +29,7 @@ from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from ...search.objective import Objective, check_measured
 from . import owners
 from .attempts import Attempt, history, without
-from .optuna_bridge import KEY, PARAMETER, AttemptLedger, propose, samplers
+from .optuna_bridge import KEY, PARAMETER, AttemptLedger, best_limit_w, samplers
 from .storage import LOCK_S, open_study, storage_url, translate_storage_errors
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class JobStudy:
             self.sampler = bandit(space, objective, sampler, seed=seed)
         self.url = storage_url(storage)
         with translate_storage_errors(self.url):
-            self.study = open_study(name, self.url, self.sampler)
+            self.study, self._storage = open_study(name, self.url, self.sampler)
+        self._trials: dict[int, optuna.Trial] = {}  # that this object has begun, by number
         self._check(accept_changes)
         self.close_stale()
 
@@ -131,7 +133,10 @@ class JobStudy:
         """
         with translate_storage_errors(self.url):
             self.close_stale()
-            return self._ask_policy(slices, gpu) if self.policy is not None else self._ask_sampler(gpu)
+            bars = self.sampler.ledger.bars(self._pardoned())
+            bars.check_reachable()
+            without(self.space, bars.out)
+            return self._begin(None, slices, gpu)
 
     def claim(
         self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand"
@@ -156,58 +161,38 @@ class JobStudy:
             have = ", ".join(f"{limit_w:g}" for limit_w in self.space.power_limits_w) or "none"
             raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
         with translate_storage_errors(self.url):
-            limit_w = power_limit_w if power_limit_w is not None else self._best_limit(batch_size)
-            proposal = Proposal(batch_size, limit_w, stop_after_epochs=self.space.max_epochs, reason=reason)
-            return self._add(self._attempt(-1, proposal, None))
-
-    def _ask_policy(self, slices: bool, gpu: str | None) -> Attempt:
-        """Decide, and claim the trial with what was decided in one write.
-
-        Where another process has claimed one in between, what was decided knows nothing of that: it is
-        withdrawn and decided anew.
-        """
-        ledger, sampler = self.sampler.ledger, self.sampler
-        for last in (False, False, False, True):
-            seen = ledger.seen
-            proposal = propose(
-                ledger, sampler.policy, sampler.objective, sampler.rng, slices=slices,
-                pardoned=self._pardoned(),
+            if power_limit_w is None:
+                power_limit_w = best_limit_w(self.evidence(), batch_size, self.objective)
+            chosen = Proposal(
+                batch_size, power_limit_w, stop_after_epochs=self.space.max_epochs, reason=reason
             )
-            attempt = self._add(self._attempt(-1, proposal, gpu))
-            if attempt.number == seen:
-                return attempt
-            if last or not ledger.open_after(self.study, seen, attempt.number):
-                return attempt
-            self._close(attempt.number, replace(attempt, state="withdrawn"))
-            self.refresh()
-        raise AssertionError("unreachable")
+            return self._begin(chosen, False, None)
 
-    def _ask_sampler(self, gpu: str | None) -> Attempt:
-        self.sampler.pardoned = self._pardoned()
+    def _begin(self, chosen: Proposal | None, slices: bool, gpu: str | None) -> Attempt:
+        """Begin a trial at what was chosen, or what the sampler then decides: of two that ask at once the
+        later one knows that another trial runs.
+        """
+        sampler = self.sampler
+        sampler.chosen, sampler.slices, sampler.pardoned = chosen, slices, self._pardoned()
         trial = self.study.ask()
         try:
-            batch_size = trial.suggest_int(PARAMETER, 1, 2**30, log=True)
+            trial.suggest_int(PARAMETER, 1, 2**30, log=True)
+            proposal = sampler.proposals[trial.number]
+            recurrence = self._recurrence(trial.number)
+            attempt = Attempt(
+                trial.number, proposal.batch_size, recurrence if recurrence >= 0 else trial.number,
+                proposal.purpose, power_limit_w=proposal.power_limit_w, reason=proposal.reason,
+                target=self.space.target, gpu=gpu or self.space.gpu, owner=owners.current_owner(),
+                seen_unix_s=time.time(), stop_after_epochs=proposal.stop_after_epochs,
+                stop_after_cost=proposal.stop_after_cost,
+            )
+            trial.set_user_attr(KEY, attempt.as_json())
         except BaseException:
             with contextlib.suppress(Exception):
                 self.study.tell(trial, state=_states()["crashed"])
             raise
-        proposal = Proposal(
-            batch_size, self._best_limit(batch_size), stop_after_epochs=self.space.max_epochs,
-            reason="chosen by a sampler of Optuna's",
-        )
-        attempt = self._attempt(trial.number, proposal, gpu)
-        attempt = replace(attempt, recurrence=attempt.recurrence if attempt.recurrence >= 0 else trial.number)
-        self._write(trial._trial_id, attempt)
+        self._trials[trial.number] = trial
         return attempt
-
-    def _attempt(self, number: int, proposal: Proposal, gpu: str | None) -> Attempt:
-        return Attempt(
-            number, proposal.batch_size,
-            self._recurrence(number if number >= 0 else self.sampler.ledger.seen), proposal.purpose,
-            power_limit_w=proposal.power_limit_w, reason=proposal.reason, target=self.space.target,
-            gpu=gpu or self.space.gpu, owner=owners.current_owner(), seen_unix_s=time.time(),
-            stop_after_epochs=proposal.stop_after_epochs, stop_after_cost=proposal.stop_after_cost,
-        )
 
     def watch(self, attempt: Attempt, progress: Progress) -> str | None:
         """Whether to stop a run that has not reached its target: None to go on, or why."""
@@ -230,14 +215,17 @@ class JobStudy:
 
     def update(self, attempt: Attempt, **changes: Any) -> Attempt:
         """A sign of life of an attempt, and how far it is."""
-        attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
         import optuna
 
+        attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
+        trial = self._trials.get(attempt.number)
+        # Where others have given it up, its end will be late.
         with (
             translate_storage_errors(self.url),
             contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError),
-        ):  # given up by others; its end will be late
-            self._write(self._id(attempt.number), attempt)
+        ):
+            if trial is not None:
+                trial.set_user_attr(KEY, attempt.as_json())
         return attempt
 
     def end(self, attempt: Attempt, **changes: Any) -> Attempt:
@@ -248,8 +236,6 @@ class JobStudy:
             MeasurementError: time or energy is no number, or negative; the attempt is kept, as crashed and
                 without it.
         """
-        import optuna
-
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
         for time_s, energy_j in (
             (attempt.time_s, attempt.energy_j), (attempt.profile_time_s, attempt.profile_energy_j),
@@ -265,13 +251,7 @@ class JobStudy:
                 )
                 raise
         with translate_storage_errors(self.url):
-            number = self._id(attempt.number)
-            try:
-                self._write(number, attempt)
-                self.study._storage.set_trial_state_values(
-                    number, _states()[attempt.state], self._values(attempt)
-                )
-            except optuna.exceptions.UpdateFinishedTrialError:
+            if not self._tell(attempt):
                 attempt = self._add(replace(attempt, late_for=attempt.number))
         self.refresh()
         return attempt
@@ -303,8 +283,7 @@ class JobStudy:
 
     def close(self) -> None:
         """Let go of the database's connections; they are opened again where the history is used again."""
-        storage: Any = self.study._storage
-        getattr(storage, "_backend", storage).engine.dispose()
+        self._storage.engine.dispose()
 
     def close_stale(self) -> list[str]:
         """Close attempts whose process is gone; returns a sentence for each."""
@@ -313,38 +292,55 @@ class JobStudy:
         ledger: AttemptLedger = self.sampler.ledger
         for attempt in list(ledger.open.values()):
             why = owners.is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
-            if why and self._close(
-                attempt.number, replace(attempt, state="killed" if not attempt.ended else attempt.state)
-            ):
+            if why and self._close(attempt.number, attempt if attempt.ended else None):
                 messages.append(
                     f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}"
                 )
-        for number in sorted(ledger.blank):  # between the trial and its record lie milliseconds
-            trial = self.study._storage.get_trial(self._id(number))
+        for trial in self.study.get_trials(deepcopy=False) if ledger.blank else ():
             age_s = time.time() - trial.datetime_start.timestamp() if trial.datetime_start else 0.0
-            if KEY not in trial.user_attrs and age_s > LOCK_S and self._close(number, None):
-                messages.append(
-                    f"attempt {number} is closed: its process was gone before it began"
-                )
+            blank = trial.number in ledger.blank and KEY not in trial.user_attrs
+            # Between a trial and its record lie milliseconds.
+            if blank and age_s > LOCK_S and self._close(trial.number, None):
+                messages.append(f"attempt {trial.number} is closed: its process was gone before it began")
         if messages:
             self.refresh()
         return messages
 
     # inside
 
-    def _close(self, number: int, attempt: Attempt | None) -> bool:
-        """Whether it was us who closed it."""
+    def _tell(self, attempt: Attempt) -> bool:
+        """Write the end of an attempt of this object's; whether nobody had given it up before."""
         import optuna
 
-        with translate_storage_errors(self.url):
-            try:
-                if attempt is not None:
-                    self._write(self._id(number), attempt)
-                state = _states()[attempt.state] if attempt is not None else _states()["killed"]
-                values = self._values(attempt) if attempt is not None else None
-                return bool(self.study._storage.set_trial_state_values(self._id(number), state, values))
-            except optuna.exceptions.UpdateFinishedTrialError:
+        trial, state = self._trials.get(attempt.number), _states()[attempt.state]
+        try:
+            if trial is None:
+                self._close(attempt.number, None)
                 return False
+            trial.set_user_attr(KEY, attempt.as_json())
+            values = self._values(attempt)
+            if values and state.name == "PRUNED":  # whose value is what was reported last
+                trial.report(values[0], 0)
+                values = None
+            self.study.tell(trial, values, state)
+        except (ValueError, optuna.exceptions.UpdateFinishedTrialError):  # Optuna raises either
+            return False
+        del self._trials[attempt.number]
+        return True
+
+    def _close(self, number: int, ended: Attempt | None) -> bool:
+        """End a trial of whatever process, as killed or as its record has it; whether it was us who did."""
+        import optuna
+
+        state, values = _states()["killed"], None
+        if ended is not None:
+            state = _states()[ended.state]
+            values = self._values(ended) if state.name == "COMPLETE" else None
+        try:
+            self.study.tell(number, values, state)
+        except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
+            return False
+        return True
 
     def _recurrence(self, number: int) -> int:
         """Which recurrence a new attempt is for: one that has not reached its target and nobody else
@@ -357,49 +353,33 @@ class JobStudy:
             if a.number < number and a.state != "withdrawn"
         ]
         newest = max((a.recurrence for a in near), default=-1)
-        done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest) or bool(
-            ledger.blank - {number}
-        )
-        return -1 if done else newest
-
-    def _best_limit(self, batch_size: int) -> float | None:
-        evidence = self.evidence()
-        costs = evidence.epoch_costs(self.objective)[evidence.index[batch_size]]
-        if not self.space.power_limits_w or (~np.isnan(costs)).sum() < 2:
-            return None
-        return self.space.power_limits_w[int(np.nanargmin(costs))]
+        done = any(a.state == "reached" or not a.ended for a in near if a.recurrence == newest)
+        return -1 if done or any(other < number for other in ledger.blank) else newest
 
     def _values(self, attempt: Attempt) -> list[float] | None:
         if _states()[attempt.state].name == "FAIL" or attempt.purpose == "slice":
             return None
-        cost = float(
-            self.objective.cost(
-                attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j
-            )
-        )
+        cost = attempt.cost(self.objective)
         return [cost] if np.isfinite(cost) else [1e300]
 
     def _add(self, attempt: Attempt) -> Attempt:
+        """An attempt that has ended, as a trial of its own."""
         import optuna
 
-        kind = _states()["stopped" if attempt.purpose == "slice" and attempt.ended else attempt.state]
-        template = optuna.trial.create_trial(
-            state=kind, values=self._values(attempt) if kind.is_finished() else None,
-            params={PARAMETER: attempt.batch_size},
-            distributions={PARAMETER: optuna.distributions.IntDistribution(1, 2**30, log=True)},
-            user_attrs={KEY: attempt.as_json()},
+        kind = _states()["stopped" if attempt.purpose == "slice" else attempt.state]
+        kept = json.dumps(attempt.as_json())
+        self.study.add_trial(
+            optuna.trial.create_trial(
+                state=kind, values=self._values(attempt), params={PARAMETER: attempt.batch_size},
+                distributions={PARAMETER: optuna.distributions.IntDistribution(1, 2**30, log=True)},
+                user_attrs={KEY: json.loads(kept)},
+            )
         )
-        trial_id = self.study._storage.create_new_trial(self.study._study_id, template_trial=template)
-        number = self.study._storage.get_trial_number_from_id(trial_id)
+        trials = self.study.get_trials(deepcopy=False)
+        number = next(t.number for t in reversed(trials) if json.dumps(t.user_attrs.get(KEY)) == kept)
         return replace(
             attempt, number=number, recurrence=attempt.recurrence if attempt.recurrence >= 0 else number
         )
-
-    def _write(self, trial_id: int, attempt: Attempt) -> None:
-        self.study._storage.set_trial_user_attr(trial_id, KEY, attempt.as_json())
-
-    def _id(self, number: int) -> int:
-        return self.study._storage.get_trial_id_from_study_id_trial_number(self.study._study_id, number)
 
     def _pardoned(self) -> dict[int, int]:
         return {int(b): int(n) for b, n in self.study.user_attrs.get(f"{KEY} pardoned", {}).items()}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from .... import _paths
 from ....errors import UsageError
 from .boosting import Trees
 from .card import BOTH, FittedCard, Means
@@ -78,14 +77,10 @@ def restored(tables: dict[str, Any]) -> FittedCard:
 def write(path: Path, about: dict[str, Any], card: FittedCard) -> None:
     """Write a model; an older file stays whole until the new one is."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **about, "card": stored(card)})
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(gzip.compress(text.encode(), mtime=0))
-        os.replace(beside, path)
+        with _paths.replacing(path) as file:
+            file.write(gzip.compress(text.encode(), mtime=0))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
         raise UsageError(
             f"the clock model cannot be written to {path} ({error.strerror}); name another place"
         ) from error
