@@ -86,11 +86,11 @@ def tune():
     if rng.random() < 0.1:
         way.restore()
     for _ in range(rng.randrange(2, 12)):
-        way.change(drawn())
+        way.apply(drawn())
         print("changed", flush=True)
         time.sleep(rng.uniform(0.0, 0.05))
 
-way, refused = lease.SettingLease(device), 0
+way, refused = lease.Lease([device]), 0
 while True:
     window = meter.open("cell")
     try:

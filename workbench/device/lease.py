@@ -298,24 +298,6 @@ def restore_all() -> list[str]:
         return [left for holding in list(_held.values()) if (left := restore(holding.device))]
 
 
-class SettingLease(Lease):
-    """A lease of one GPU."""
-
-    def __init__(self, device: Device) -> None:
-        super().__init__([device])
-
-    @property
-    def began(self) -> bool:
-        """Whether nobody of this process held the GPU before it."""
-        return self._shares[0].before is None
-
-    def change(self, setting: Setting) -> Setting:
-        return self.apply(setting)[0]
-
-    def restore(self) -> str:  # type: ignore[override]
-        return "; ".join(super().restore())
-
-
 @contextlib.contextmanager
 def applied(device: Device, setting: Setting) -> Iterator[Setting]:
     """Hold a setting for the length of a block; nested blocks put back what the outer one had set."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from ..device.journal import KNOBS
-from ..device.lease import SettingLease
+from ..device.lease import Lease
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported
 from ..records import Limits, Setting
@@ -25,8 +25,8 @@ class Actuator:
         self.devices = tuple(devices)
         self.current = Setting()
         self.found: tuple[Setting, ...] = ()
-        self._holds: list[SettingLease] = []
-        self._ways: list[SettingLease] = []
+        self._holds: list[Lease] = []
+        self._ways: list[Lease] = []
 
     def begin(self, over: str) -> dict[str, str]:
         """Hold the GPUs, and try which knobs may be set; returns those that may not, with the reason.
@@ -37,13 +37,13 @@ class Actuator:
         """
         self.found = tuple(device.setting() for device in self.devices)
         refused: dict[str, str] = {}
-        self._holds = [SettingLease(device) for device in self.devices]
+        self._holds = [Lease([device]) for device in self.devices]
         for device, hold, found in zip(self.devices, self._holds, self.found, strict=True):
             if found.power_limit_w is not None and device.can("set_power_limit"):
                 # The limit that there is: nothing changes, and it shows whether this process has the right
                 # to.
                 self._try(refused, "power_limit_w", hold, Setting(power_limit_w=found.power_limit_w))
-        self._ways = [SettingLease(device) for device in self.devices]
+        self._ways = [Lease([device]) for device in self.devices]
         for device, way in zip(self.devices, self._ways, strict=True):
             if over == "power":
                 break
@@ -58,9 +58,9 @@ class Actuator:
         return refused
 
     @staticmethod
-    def _try(refused: dict[str, str], knob: str, way: SettingLease, setting: Setting) -> None:
+    def _try(refused: dict[str, str], knob: str, way: Lease, setting: Setting) -> None:
         try:
-            way.change(setting)
+            way.apply(setting)
         except DeviceHeld:
             raise
         except (NotPermitted, NotSupported) as error:
@@ -85,7 +85,7 @@ class Actuator:
             return
         try:
             for way in self._ways:
-                way.change(setting)
+                way.apply(setting)
         except DeviceError:
             for way in self._ways:
                 with contextlib.suppress(DeviceError):  # one that does not answer must not keep the others
@@ -117,8 +117,7 @@ class Actuator:
             *self._holds, *self._ways,
         ]:  # a hold that was ours leaves alone what other programs have set since
             try:
-                if said := way.restore():
-                    left.append(said)
+                left += way.restore()
             except (DeviceError, OSError) as error:  # a disk that takes no journal, too
                 left.append(str(error))
         self.current = Setting()

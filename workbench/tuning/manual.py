@@ -77,7 +77,7 @@ class ManualControl:
         self.refused = ""  # why the last change was not permitted
         self.left = ""  # what could not be put back
         self._lock = threading.RLock()
-        self._way = lease.SettingLease(device)
+        self._way = lease.Lease([device])
         self._done: list[Applied] = []
         self._found: Setting | None = None  # before the first of the changes that were undone last
 
@@ -189,7 +189,7 @@ class ManualControl:
             raise UsageError(f"a batch size of {size} is none; it is 1 or more")
         with self._lock:
             if not self.history:
-                self._way = lease.SettingLease(self.device)
+                self._way = lease.Lease([self.device])
             target = settings.whole(configuration.setting, self.device)
             settings.check(target, self.device)
             for job in jobs:
@@ -307,7 +307,7 @@ class ManualControl:
         freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
         try:
             # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
-            self._way.change(new)
+            self._way.apply(new)
             if freed:
                 self.device.reset(freed)
         except DeviceError:
@@ -370,10 +370,7 @@ class ManualControl:
         """What was changed put back, and the GPU let go, also where nothing was new; a sentence if
         something is left.
         """
-        left, way = self._way.restore(), self._way
-        if way.began and way.holds:
-            return lease.restore(self.device)
-        return left
+        return "; ".join(self._way.restore())
 
     def _settle(self) -> str:
         """Try again to put back what could not be, which the journal knows."""
@@ -386,9 +383,9 @@ class ManualControl:
             else None
         )
         self.device.setting()  # raises while the GPU does not answer
-        way = lease.SettingLease(self.device)
-        way.change(Setting())  # takes the journal up
-        self.left = way.restore() or (lease.restore(self.device) if way.began else "")
+        way = lease.Lease([self.device])
+        way.apply(Setting())  # takes the journal up
+        self.left = "; ".join(way.restore())
         now = self.device.setting()
         if (
             not self.left
