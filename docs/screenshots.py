@@ -24,7 +24,7 @@ from workbench.simulation.machine import simulate
 machine = simulate(CARDS, seed=1)
 from workbench.device.discovery import devices
 from workbench.panels import PowerView
-from workbench.panels._core.live import interrupt_cell
+from workbench.panels._core.jupyter import interrupt_cell
 from workbench.measurement.recorder import Recorder
 from workbench.records import Setting
 from workbench.simulation.training import TrainingJob, in_background

@@ -247,7 +247,7 @@ class EnergyMagics(Magics):
         session = self.state.session
         devices = [device for device in session.devices if uuids is None or device.uuid in uuids]
         try:
-            from workbench.panels._core.live import interrupt_cell
+            from workbench.panels._core.jupyter import interrupt_cell
             from workbench.panels._views.power.panel import PowerView
 
             view = PowerView(

@@ -23,7 +23,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SET_UP = """
 import json, threading, time
 import ipykernel
-from workbench.panels._core.live import LivePanel, unblock
+from workbench.panels._core.jupyter import unblock
+from workbench.panels._core.live import LivePanel
 heard = {}
 class Panel(LivePanel):
     _esm = "export default { render() {} }"
@@ -110,7 +111,7 @@ def test_a_panel_hears_while_a_cell_blocks_the_main_shell(client: BlockingKernel
     ((began_s, ended_s, heard),) = outputs(client, cell)
     assert "panel" in heard, (
         f"ipykernel {version} kept a panel's message until the cell ended: see "
-        "workbench.panels._core.live.unblock"
+        "workbench.panels._core.jupyter.unblock"
     )
     at_s, on_main_thread = heard["panel"]
     assert began_s < at_s < ended_s

@@ -568,7 +568,7 @@ def test_a_view_of_a_given_tuner_becomes_a_picture_when_that_has_ended(
 ) -> None:
     tuner = Tuner()
     panel = ClocksPanel(tuner, live=True)
-    panel._display_id = "shown"
+    panel._shown.widget_id = "shown"
     panel.drain()
     assert panel.running
     tuner.stop()

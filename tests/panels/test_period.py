@@ -21,10 +21,11 @@ from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
 from workbench.measurement.store import Store
-from workbench.panels._core.svg import Picture as SvgPicture
+from workbench.panels._core.jupyter import has_widgets
+from workbench.panels._core.svg import Picture
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
 from workbench.panels._views.period.model import look, seconds_words
-from workbench.panels._views.period.panel import PeriodPanel, Picture, has_widgets, period
+from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.period.svg import rhythm
 from workbench.panels._views.power.panel import PowerView
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
@@ -444,7 +445,7 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
         "sensor can show"
     )
     unsure = Periods((ONE,), reason=long)
-    picture = SvgPicture("")
+    picture = Picture("")
     rhythm(picture, look(square(), unsure), 0)
     words = texts(picture.svg())[1:]  # after the title
     assert words[0].startswith("Perhaps one iteration takes")
@@ -471,14 +472,14 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
 def test_a_frame_is_looked_at_as_a_picture_where_no_front_end_has_widgets() -> None:
     assert not has_widgets()
     shown = period(square())
-    assert isinstance(shown, Picture)
+    assert not shown._shown.widget
     bundle = shown._repr_mimebundle_()
-    assert bundle["text/plain"] == repr(shown)
+    assert bundle["text/plain"] == shown.summary()
     assert re.search(
         r"\nOne iteration takes (999\.\d ± [\d.]+ ms|1\.00\d ± [\d.]+ s) and 20[12]\.\d", bundle["text/plain"]
     )
     assert "Spectrum of the power" in bundle["text/html"]
-    assert isinstance(period(square(), live=True), PeriodPanel)
+    assert period(square(), live=True)._shown.widget
 
 
 def panel(frames: Any, **more: Any) -> tuple[PeriodPanel, list[Any]]:

@@ -124,9 +124,9 @@ def test_a_sweep_tab_names_the_first_failure() -> None:
 
 def test_the_log_tab_sends_only_what_is_new(machine: Machine, tmp_path: Path) -> None:
     sheet = log_sheet(Store(tmp_path))
-    sheet._looked_s = -1e9
+    sheet._read_s = -1e9
     assert sheet.changes() is not None
-    sheet._looked_s = -1e9
+    sheet._read_s = -1e9
     assert sheet.changes() is None
     sheet.end()
 
@@ -135,9 +135,9 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     sweep: Any = Sweep()
     sheet = sweep_sheet(sweep)
     assert sheet.summary() == "Sweep\n12 of 40 configurations, 3 min 0 s left"
-    assert sheet._news()["bar"]["share"] == 0.3
+    assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sheet._received(sheet, {"kind": "cancel", "n": 1}, None)
     assert sweep.cancelled
-    assert not sheet._news()["bar"]["can_cancel"]
+    assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
     assert progress_words(sweep).endswith("cancelled: the trials that run are finished and kept")
     sheet.end()

@@ -5,6 +5,7 @@ a frontier.
 from __future__ import annotations
 
 import html
+import math
 import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,12 @@ from ..errors import StoreError
 from ..measurement.report import format_duration, format_energy
 from ..measurement.store import Store
 from ..search.tradeoff import Collected, collect
-from ._core import theme
 from ._core.live import LivePanel, Message, module
 from ._views.frontier.sources import _of_log
 
 if TYPE_CHECKING:
     from ..experiments.sweep import Sweep
 
-POLL_S = 1.0
 ROWS = 40  # of the log that are shown, newest first
 HEADS = ("when", "label", "outcome", "time", "energy", "power", "limit", "GPU")
 
@@ -38,6 +37,7 @@ class HtmlPanel(LivePanel):
         sweep: Whose progress is shown.
     """
 
+    poll_s = 1.0
     _esm = module("base.js", "sheet.js")
 
     def __init__(
@@ -46,51 +46,33 @@ class HtmlPanel(LivePanel):
     ) -> None:
         self.name, self._read, self._seen, self._words, self._sweep = name, read, seen, words, sweep
         self._told: Hashable = None
-        self._looked_s = 0.0
         super().__init__()
+        self._read_s = -math.inf
 
     def summary(self) -> str:
         return f"{self.name}\n{self._words()}"
 
-    def picture(self) -> str:
-        """HTML without scripts."""
+    def html(self) -> str:
         return self._read()
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        return {"text/html": self.picture(), **self._bundle()}
-
-    def snapshot(self) -> Message:
-        self.start()
-        return {"theme": theme.VARIABLES, **self._news()}, []
-
-    def changes(self) -> Message | None:
-        now_s = time.monotonic()
-        if now_s - self._looked_s < POLL_S:
-            return None
-        self._looked_s = now_s
-        told = (self._seen(), None if self._sweep is None else progress_words(self._sweep))
-        if told == self._told:
-            return None
-        self._told = told
-        return self._news(), []
-
-    def _news(self) -> dict[str, Any]:
+    def news(self, *, whole: bool = False) -> Message | None:
         sweep = self._sweep
-        bar = (
-            None
-            if sweep is None
-            else {
-                "share": min(sweep.done / max(sweep.budget, 1), 1.0),
-                "words": progress_words(sweep),
+        words = "" if sweep is None else progress_words(sweep)
+        told = (self._seen(), words)
+        if told == self._told and not whole:
+            return None
+        self._told, bar = told, None
+        if sweep is not None:
+            bar = {
+                "share": min(sweep.done / max(sweep.budget, 1), 1.0), "words": words,
                 "can_cancel": not sweep.cancelled and not sweep.reason,
             }
-        )
-        return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}
+        return {"kind": "news", "name": self.name, "html": self._read(), "bar": bar}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "cancel" and self._sweep is not None:
             self._sweep.cancel()
-            self._say(self._news())
+            self.tell()
 
 
 def progress_words(sweep: Sweep) -> str:

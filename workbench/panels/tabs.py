@@ -21,8 +21,9 @@ from ..experiments.job import RecurringJob
 from ..measurement import session
 from ..measurement.recorder import Recorder
 from ..measurement.store import Store
-from ._core.live import LivePanel, interrupt_cell, kernel, unblock
-from ._core.persistent import DisplayHandle, PersistentPanel
+from ._core.jupyter import interrupt_cell, kernel, unblock
+from ._core.live import LivePanel
+from ._core.persistent import Displayed, DisplayHandle, widget_bundle
 from ._views.apply.panel import ApplyPanel
 from ._views.clocks.panel import ClocksPanel
 from ._views.cluster.panel import cluster
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 KEPT_S = 120.0  # of rows that the power tab keeps in the recorder's memory
 
 
-class Workbench:
+class Workbench(Displayed):
     """Panels on tabs. `open` says what the arguments are.
 
     `panels` has them by name; `chosen` is what the frontier has chosen, which the apply tab takes over.
@@ -72,8 +73,7 @@ class Workbench:
         self.panels["Cluster"] = compared
         self.panels["Log"] = log_sheet(store)
         for panel in self.panels.values():
-            if isinstance(panel, PersistentPanel):
-                panel.on_picture = lambda: self._shown.changed(self._picture)
+            panel.on_picture = self._picture_later
         self._box: ipywidgets.Tab | None = None
 
     @property
@@ -105,46 +105,19 @@ class Workbench:
         parts = []
         for number, (name, panel) in enumerate(self.panels.items()):
             shown = " open" if number < 2 or name == "Apply" else ""
-            parts.append(
-                f'<details{shown}><summary '
-                f'style="font-weight:600">{name}</summary>{_picture(panel)}</details>'
-            )
+            head = f'<summary style="font-weight:600">{name}</summary>'
+            parts.append(f"<details{shown}>{head}{panel.html()}</details>")
         return "".join(parts)
-
-    def show(self) -> None:
-        """Display it; does nothing where no notebook is."""
-        if kernel() is None:
-            return
-        self._shown.display(self._picture(), self._view() if self._shown.widget else {})
-
-    def _ipython_display_(self) -> None:
-        self.show() if kernel() is not None else print(self.summary())
 
     def finish(self) -> None:
         """Put a picture of every tab as it is now in the view's place, and end the panels. What was
         applied stays.
         """
         self.close()
-        self._shown.leave(self._picture())
+        super().finish()
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        return (
-            {**self._picture(), **self._view()}
-            if self._shown.widget and kernel() is not None
-            else self._picture()
-        )
-
-    def _picture(self) -> dict[str, Any]:
-        return {"text/html": self.html(), "text/plain": self.summary()}
-
-    def _view(self) -> dict[str, Any]:
-        return {
-            "application/vnd.jupyter.widget-view+json": {
-                "version_major": 2,
-                "version_minor": 1,
-                "model_id": self.box.model_id,
-            }
-        }
+    def _bundle(self) -> dict[str, Any]:
+        return widget_bundle(self.box.model_id) if self._shown.widget and kernel() is not None else {}
 
     def close(self) -> None:
         """End every panel. What was applied stays; `panels["Apply"]` can undo it before."""
@@ -160,13 +133,6 @@ def _power(here: session.Session, recorder: Recorder, devices: tuple[Device, ...
     panel._hold = recorder.hold(lambda: recorder.clock() - KEPT_S)
     panel.start()
     return panel
-
-
-def _picture(panel: LivePanel) -> str:
-    for name in ("html", "picture", "svg"):
-        if callable(draw := getattr(panel, name, None)):
-            return str(draw())
-    return panel.summary()
 
 
 _open: Workbench | None = None

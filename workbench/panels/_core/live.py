@@ -17,10 +17,8 @@ import html
 import importlib.util
 import math
 import re
-import signal
 import threading
 import time
-import uuid
 from collections import deque
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +26,9 @@ from typing import Any, ClassVar
 import anywidget
 
 from ...errors import WorkbenchError
+from . import theme
+from .jupyter import kernel, unblock
+from .persistent import Displayed, DisplayHandle, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
 UPDATE_S = 0.1
@@ -61,91 +62,70 @@ def bokeh_js() -> tuple[str, bytes]:
     return version("bokeh"), gzip.compress(path.read_bytes(), 6)
 
 
-def resting(looked_s: float, heard_s: float, every_s: float) -> bool:
-    """Whether a panel need not look at its source now: it has just done so, or no browser has spoken for
-    long.
-    """
-    now_s = time.monotonic()
-    return now_s - looked_s < every_s or now_s - heard_s > ABSENT_S
+class LivePanel(Displayed, anywidget.AnyWidget):
+    """A widget that draws with BokehJS and is fed from a thread. Subclasses say what is shown (`about`,
+    `news`, `svg`, `summary`), take in what is new (`refresh`) and hear what a person does (`on_message`).
 
-
-def kernel() -> Any:
-    """The Jupyter kernel of this process, None outside of one."""
-    try:
-        from IPython.core.getipython import get_ipython
-    except ImportError:
-        return None
-    return getattr(get_ipython(), "kernel", None)
-
-
-def has_widgets() -> bool:
-    """Whether the request that is being executed came from a front end that draws widgets.
-
-    JupyterLab and its relatives name the cell that they execute; programs that run notebooks for their output
-    do not, and what they keep would show no widget later.
-    """
-    present = kernel()
-    if present is None:
-        return False
-    try:
-        metadata = present.get_parent("shell").get("metadata", {})
-    except Exception:
-        return False
-    return "cellId" in metadata
-
-
-def unblock(widget: Any) -> None:
-    """Let a widget's messages be handled while a cell runs, its parts' too.
-
-    JupyterLab sends them to a subshell. ipykernel 7.4.0 gives them back to the shell that last published on
-    the comm, which for a widget made in a cell is the one that is busy. Kernels without that method need
-    nothing.
-    """
-    comm = getattr(widget, "comm", None)
-    if comm is not None and hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda data, default: default
-    for part in (
-        getattr(widget, "layout", None), getattr(widget, "style", None), *getattr(widget, "children", ()),
-    ):
-        if hasattr(part, "comm"):
-            unblock(part)
-
-
-def interrupt_cell() -> None:
-    """Interrupt the running cell as the front end's own stop button does; from any thread."""
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-class LivePanel(anywidget.AnyWidget):
-    """A widget that draws with BokehJS and is fed from a thread. Subclasses fill in what is said and
-    heard.
+    Args:
+        live: A widget or a picture; None takes a widget where the front end has them.
     """
 
+    poll_s: ClassVar[float] = UPDATE_S  # between two looks at the source
+    keeps_error: ClassVar[tuple[str, ...]] = ()  # messages that leave a problem of the one before standing
     _css = STATIC / "panel.css"
     _finished: ClassVar[deque[LivePanel]] = deque()
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool | None = None) -> None:
+        self._shown = DisplayHandle(live)
         self._lock = threading.RLock()  # what was sent and what is known belong together
         self._watched = threading.Event()  # somebody looks, or it is over
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._display_id: str | None = None
         self._problem = ""
         self._greeted: dict[str, float] = {}  # views, and when
         self._equipped: set[str] = set()  # views that were sent BokehJS
+        self._sent: dict[str, Any] = {}  # what views know
+        self._read_s = self._heard_s = time.monotonic()  # the source; a browser
         super().__init__()
         self.on_msg(self._received)
         unblock(self)
 
     # for subclasses
 
-    def snapshot(self) -> Message:
-        """All that a view needs to be drawn from nothing. Called with the lock held."""
+    def about(self) -> dict[str, Any]:
+        """What a view needs to know once. Called with the lock held."""
+        return {}
+
+    def news(self, *, whole: bool = False) -> Message | None:
+        """What is shown, and buffers of what views do not know yet; with `whole` all of it. None where
+        nothing is to be said. Called with the lock held.
+        """
         raise NotImplementedError
 
+    def snapshot(self) -> Message:
+        """All that a view needs to be drawn from nothing. Called with the lock held."""
+        self._heard_s = time.monotonic()
+        self.start()
+        with self._report_errors():
+            self.refresh()
+        content, buffers = self.news(whole=True) or ({}, [])
+        return {"theme": theme.VARIABLES, **self.about(), **content}, buffers
+
     def changes(self) -> Message | None:
-        """What came since the last call; None where there is nothing to say. Called with the lock held."""
-        raise NotImplementedError
+        """What came since the last call; None where there is nothing to say, where the source was looked at
+        just now, or where no browser has spoken for long. Called with the lock held.
+        """
+        now_s = time.monotonic()
+        if now_s - self._read_s < self.poll_s or now_s - self._heard_s > ABSENT_S:
+            return None
+        self._read_s = now_s
+        self.refresh()
+        message = self.news()
+        if message is None or (not message[1] and message[0] == self._sent):
+            return None
+        self._sent = message[0]
+        self._picture_later()
+        return message
 
     def drain(self) -> None:
         """Take in what would otherwise be lost. Called now and then while nobody looks, with the lock
@@ -155,29 +135,26 @@ class LivePanel(anywidget.AnyWidget):
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         """A message of the front end, on whatever thread; what it raises is shown under the plot."""
 
-    def summary(self) -> str:
-        """One line for a reader without a live view."""
-        return type(self).__name__
+    def tell(self, **more: Any) -> None:
+        """Take in what is new and say it to all views now."""
+        with self._lock:
+            self.refresh()
+            self._sent, buffers = self.news() or ({}, [])
+            self._picture_later()
+            self._say({**self._sent, **more}, buffers)
 
     # showing
 
-    def show(self) -> None:
-        """Display the panel; does nothing where no notebook is."""
-        if kernel() is None:
-            return
-        from IPython.display import display
-
-        self._display_id = self._display_id or uuid.uuid4().hex
-        display(self._bundle(), raw=True, display_id=self._display_id)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        return self._bundle()
-
     def _bundle(self) -> dict[str, Any]:
-        if self.comm is None:
-            return {"text/plain": self.summary()}
-        view = {"version_major": 2, "version_minor": 1, "model_id": self.model_id}
-        return {"text/plain": self.summary(), "application/vnd.jupyter.widget-view+json": view}
+        words = {"text/plain": self.summary()}
+        return words if self.comm is None else {**words, **widget_bundle(self.model_id)}
+
+    def finish(self) -> None:
+        """Put a picture of what there is now in the place where it was displayed last, and end the panel."""
+        with self._report_errors():
+            self.refresh()
+        self.end()
+        super().finish()
 
     def leave(self, picture: str, text: str) -> None:
         """Put a static picture (HTML without scripts) and its words where the panel was displayed, or
@@ -185,17 +162,10 @@ class LivePanel(anywidget.AnyWidget):
         """
         body = html.escape(text).replace("\n", "<br>")
         words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
-        page = f"{picture}{words}"
-        bundle = {"text/html": page, "text/plain": text}
         if kernel() is None:
             print(text)
             return
-        from IPython.display import display, update_display
-
-        if self._display_id:
-            update_display(bundle, raw=True, display_id=self._display_id)
-        else:
-            display(bundle, raw=True)
+        self._shown.leave({"text/html": f"{picture}{words}", "text/plain": text}, anywhere=True)
         self._finished.append(self)
         while len(self._finished) > KEEP_FINISHED:
             self._finished.popleft().close()
@@ -245,13 +215,17 @@ class LivePanel(anywidget.AnyWidget):
 
     def _received(self, widget: Any, content: Any, buffers: Any) -> None:
         kind = content.get("kind", "") if isinstance(content, dict) else ""
+        self._heard_s = time.monotonic()
         with self._report_errors():
             if kind == "hello":
                 self._greet(content)
                 return
             self._say({"kind": "pong", "n": content.get("n")})
-            if kind != "ping":
-                self.on_message(kind, content)
+            if kind == "ping":
+                return
+            if kind not in self.keeps_error:
+                self.report_error("")  # of what was asked for before
+            self.on_message(kind, content)
 
     def _greet(self, content: dict[str, Any]) -> None:
         self.send({"kind": "pong", "n": content.get("n")})

@@ -1,4 +1,4 @@
-"""A panel that stays in its cell: live where a kernel draws it, the picture of it where none does.
+"""What stays in its cell: live where a kernel draws it, the picture of it where none does.
 
 JupyterLab shows a saved widget whose kernel is gone as "Error displaying widget: model not found", and
 nothing else of the same output. So the picture is an output of its own above the widget's, and a style that
@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .live import LivePanel, has_widgets, kernel
+from .jupyter import has_widgets, kernel
+from .svg import page
 
 REST_S = 2.0  # without a change, before the picture is drawn anew
 _CELL = ".jp-OutputArea-child"
@@ -52,7 +53,7 @@ class DisplayHandle:
         """Show both, or the picture alone; does nothing where no notebook is.
 
         Args:
-            picture: A bundle of HTML and words.
+            picture: A bundle of HTML and words; an empty one leaves the widget alone.
             widget: The bundle of the live view, without another text than its words.
         """
         if kernel() is None:
@@ -61,9 +62,8 @@ class DisplayHandle:
 
         if not self.widget:
             display(picture, raw=True)
-        elif (
-            "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ
-        ):  # they would show both, and keep the picture of one output
+        elif not picture or "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ:
+            # They would show both, and keep the picture of one output.
             self.widget_id = self.widget_id or uuid.uuid4().hex
             display({**picture, **widget}, raw=True, display_id=self.widget_id)
         else:
@@ -73,11 +73,11 @@ class DisplayHandle:
             # Its words are said above already, where words are all that is shown.
             display({**widget, "text/plain": ""}, raw=True, display_id=self.widget_id)
 
-    def leave(self, picture: dict[str, Any]) -> None:
-        """Put a last picture where the view was."""
+    def leave(self, picture: dict[str, Any], *, anywhere: bool = False) -> None:
+        """Put a last picture where the view was; with `anywhere` display it where there was none."""
         if kernel() is None:
             return
-        from IPython.display import update_display
+        from IPython.display import display, update_display
 
         with self._lock:
             if self._waiting is not None:
@@ -87,6 +87,8 @@ class DisplayHandle:
                 update_display(picture, raw=True, display_id=self.picture_id)
             elif self.widget_id:
                 update_display(picture, raw=True, display_id=self.widget_id)
+            elif anywhere:
+                display(picture, raw=True)
             self.picture_id = self.widget_id = ""
 
     def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
@@ -124,32 +126,50 @@ def _beside(picture: dict[str, Any]) -> dict[str, Any]:
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
 
 
-class PersistentPanel(LivePanel):
-    """A panel that stays; subclasses draw its picture.
+def widget_bundle(model_id: str) -> dict[str, Any]:
+    """What displays the view of a widget."""
+    view = {"version_major": 2, "version_minor": 1, "model_id": model_id}
+    return {"application/vnd.jupyter.widget-view+json": view}
 
-    Args:
-        live: A widget or a picture; None takes a widget where the front end has them.
+
+class Displayed:
+    """What displays itself: a widget where a front end draws one, and a picture where none does. Subclasses
+    have the picture (`svg` or `html`), its words (`summary`) and the widget (`_bundle`).
     """
 
-    def __init__(self, *, live: bool | None = None) -> None:
-        self._shown = DisplayHandle(live)
-        self.on_picture: Callable[[], object] | None = None  # of what this panel is a part of
-        super().__init__()
+    keeps_picture = True  # above the widget, for a saved notebook
+    on_picture: Callable[[], object] | None = None  # of what this is a part of
+    _shown: DisplayHandle
+
+    def summary(self) -> str:
+        """What is shown, in words."""
+        return type(self).__name__
+
+    def svg(self) -> str:
+        """What is shown, as an `<svg>` element that needs no scripts and no network."""
+        raise NotImplementedError
 
     def html(self) -> str:
         """The picture with what stands below it: HTML without scripts."""
-        raise NotImplementedError
+        return page(self.svg(), self.summary())
 
     def refresh(self) -> Any:
         """Take in what is new."""
 
     def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere."""
+        """Display it: a widget where a front end can draw one, a picture elsewhere. Does nothing where no
+        notebook is.
+        """
         if kernel() is None:
             return
         with self._report_errors():
             self.refresh()
-        self._shown.display(self._picture(), self._bundle())
+        drawn = self.keeps_picture or not self._shown.widget
+        self._shown.display(self._picture() if drawn else {}, self._bundle())
+
+    def finish(self) -> None:
+        """Put a last picture where it was displayed."""
+        self._shown.leave(self._picture())
 
     def _ipython_display_(self) -> None:
         self.show() if kernel() is not None else print(self.summary())
@@ -158,6 +178,16 @@ class PersistentPanel(LivePanel):
         with self._report_errors():
             self.refresh()
         return {**self._picture(), **self._bundle()} if self._shown.widget else self._picture()
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _bundle(self) -> dict[str, Any]:
+        """The live view's, where there is one."""
+        return {}
+
+    def _report_errors(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def _picture(self) -> dict[str, Any]:
         return {"text/html": self.html(), "text/plain": self.summary()}

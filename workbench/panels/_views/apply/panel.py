@@ -11,7 +11,6 @@ the kernel ends.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -23,19 +22,16 @@ from ....experiments.job import RecurringJob
 from ....measurement import session
 from ....records import Configuration, Setting
 from ....tuning import manual
-from ..._core import theme
-from ..._core.live import Message, module, resting
-from ..._core.persistent import PersistentPanel
+from ..._core.live import LivePanel, Message, module
 from ..._core.svg import titled
 from .model import ApplyView, view
 from .svg import apply_page, power
 
-POLL_S = 0.5  # between two looks at the GPU
 
-
-class ApplyPanel(PersistentPanel):
+class ApplyPanel(LivePanel):
     """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
 
+    poll_s = 0.5
     _esm = module("base.js", "apply.js")
 
     def __init__(
@@ -49,8 +45,6 @@ class ApplyPanel(PersistentPanel):
         self._followed: StepResponse | None = None
         self._doing = ""  # what goes on just now
         self._done = ""  # how the last command went
-        self._said: dict[str, Any] = {}
-        self._read_s = self._heard_s = time.monotonic()
         super().__init__(live=live)
         if callable(getattr(wanted, "on_choice", None)):
             self.chosen = wanted.chosen
@@ -99,7 +93,6 @@ class ApplyPanel(PersistentPanel):
     def refresh(self) -> None:
         """Look at the GPU again."""
         with self._lock:
-            self._read_s = time.monotonic()
             self._followed = self.hand.follow()
             self._view = view(self.hand, self.chosen, self._followed, jobs=[job.name for job in self.jobs])
 
@@ -112,10 +105,7 @@ class ApplyPanel(PersistentPanel):
             raise
         finally:
             self._doing = ""
-            with self._lock:
-                self.refresh()
-                self._picture_later()
-                self._say(*self._news())
+            self.tell()
 
     # showing
 
@@ -132,11 +122,7 @@ class ApplyPanel(PersistentPanel):
 
     # for the views
 
-    def snapshot(self) -> Message:
-        self._heard_s = time.monotonic()
-        self.start()
-        with self._report_errors():
-            self.refresh()
+    def about(self) -> dict[str, Any]:
         limits, device = self.hand.device.limits, self.hand.device
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
         knobs = {
@@ -147,21 +133,9 @@ class ApplyPanel(PersistentPanel):
             "memory": list(limits.mem_clocks_mhz) if device.can("lock_mem_clock") else [],
         }
         gpus = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
-        content, buffers = self._news()
-        return {"theme": theme.VARIABLES, "knobs": knobs, "gpus": gpus, **content}, buffers
+        return {"knobs": knobs, "gpus": gpus}
 
-    def changes(self) -> Message | None:
-        if resting(self._read_s, self._heard_s, POLL_S):
-            return None
-        self.refresh()
-        content, buffers = self._news()
-        if content == self._said:
-            return None
-        self._said = content
-        self._picture_later()
-        return content, buffers
-
-    def _news(self) -> Message:
+    def news(self, *, whole: bool = False) -> Message:
         seen = asdict(self._view) if self._view is not None else None
         chosen = self.chosen or Configuration()
         wanted = (
@@ -184,12 +158,7 @@ class ApplyPanel(PersistentPanel):
         history = self.hand.history
         return bool(history) and self.hand.device.clock() - history[-1].at_s < AFTER_S
 
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
-        self._heard_s = time.monotonic()
-        super()._received(widget, content, buffers)
-
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        self.report_error("")  # of what was asked for before
         if kind == "apply":
             self.apply()
         elif kind == "undo":
@@ -200,7 +169,7 @@ class ApplyPanel(PersistentPanel):
             if kind == "gpu":
                 self.hand, self._done = manual.control(str(content["uuid"])), ""
             self.choose(_chosen(content) if kind == "choose" else self.chosen)
-            self._say(*self._news())
+            self.tell()
             if kind == "gpu":
                 self._say({**self.snapshot()[0], "kind": "knobs"})
 

@@ -11,7 +11,6 @@ its place.
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,9 @@ import numpy as np
 
 from ....errors import UsageError
 from ..._core import theme
-from ..._core.live import LivePanel, Message, has_widgets, kernel, module, resting
-from ..._core.svg import page, titled
+from ..._core.jupyter import kernel
+from ..._core.live import LivePanel, Message, module
+from ..._core.svg import titled
 from .model import Drawing, drawing
 from .sources import LatestTuner, Tunable, TunerSource, objectives, source
 from .surface import Table
@@ -30,7 +30,6 @@ from .text import ENDED, STEPS, Words, words
 if TYPE_CHECKING:
     from ....tuning.results import TuningView
 
-POLL_S = 0.25  # between two looks at the tuner
 NOTHING = (
     "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
 )
@@ -48,22 +47,20 @@ class ClocksPanel(LivePanel):
         UsageError: `tuner` is none.
     """
 
+    poll_s = 0.25
     _esm = module("base.js", "clocks.js")
 
     def __init__(self, tuner: Any = None, *, live: bool | None = None) -> None:
         self.source: TunerSource = source(tuner)
-        self._live = live
+        self.keeps_picture = not self.source.given  # else it becomes one when the tuner ends
         self._tuning: TuningView | None = None
         self._words: Words | None = None
         self._drawing: Drawing | None = None
         self._table: Table = np.empty((0, 8), np.float32)
-        self._drawn = 0  # how often there was something new to draw; `_told` is what views know
-        self._told = 0
-        self._said: dict[str, Any] = {}
+        self._drawn = self._told = 0  # how often there was something new to draw, and was sent
         self._wanted: tuple[str | None, float | None] = (None, 0.05)  # of a tuner that is begun from here
-        self._read_s = self._heard_s = time.monotonic()
         self._over = False
-        super().__init__()
+        super().__init__(live=live)
         with self._report_errors():
             self.refresh()
 
@@ -78,7 +75,6 @@ class ClocksPanel(LivePanel):
     def refresh(self) -> None:
         """Take in what is new."""
         with self._lock:
-            self._read_s = time.monotonic()
             tuner = self.source.tuner
             if tuner is None:
                 return
@@ -98,11 +94,10 @@ class ClocksPanel(LivePanel):
                 return
             self._over = True
             with self._report_errors():
-                self.refresh()
-                self._say(*self._news())
+                self.tell()
         self.end()
         text = "\n".join(each for each in (caption, self._problem) if each)
-        self.leave(page(self.svg(), self.summary()), text or self.summary() if kernel() is None else text)
+        self.leave(self.html(), text or self.summary() if kernel() is None else text)
 
     # showing
 
@@ -118,64 +113,30 @@ class ClocksPanel(LivePanel):
         return "\n".join([self.title(), *sentences])
 
     def svg(self) -> str:
-        """The view as an `<svg>` element that needs no scripts and no network."""
         with self._lock:
             return draw(self.title(), self.summary().splitlines()[1:], self._drawing, self._table)
 
     def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere. The widget of a given
-        tuner ends with it.
-        """
-        if kernel() is None:
-            return
-        if has_widgets() if self._live is None else self._live:
-            super().show()
+        """Display it as every panel. The widget of a given tuner ends with it."""
+        super().show()
+        if self._shown.widget_id:
             self.start()
-            return
-        from IPython.display import display
-
-        display(self._repr_mimebundle_(), raw=True)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._report_errors():
-            self.refresh()
-        picture = {"text/html": page(self.svg(), self.summary()), "text/plain": self.summary()}
-        widget = has_widgets() if self._live is None else self._live
-        return {**picture, **self._bundle()} if widget and not self._over else picture
 
     # for the views
 
-    def snapshot(self) -> Message:
-        self._heard_s = time.monotonic()
-        self.start()
-        with self._report_errors():
-            self.refresh()
-        inks = {
-            name: theme.colour(number)
-            for name, number in (("energy", 0), ("chosen", 1), ("time", 2), ("spent", 5))
+    def about(self) -> dict[str, Any]:
+        places = {"energy": 0, "chosen": 1, "time": 2, "spent": 5}
+        return {
+            "inks": {name: theme.colour(number) for name, number in places.items()},
+            "steps": STEPS, "objectives": dict(objectives()), "nothing": NOTHING,
         }
-        about = {
-            "theme": theme.VARIABLES,
-            "inks": inks,
-            "steps": STEPS,
-            "objectives": dict(objectives()),
-            "nothing": NOTHING,
-        }
-        content, buffers = self._news(whole=True)
-        return {**about, **content}, buffers
 
     def changes(self) -> Message | None:
-        if resting(self._read_s, self._heard_s, POLL_S):
-            return None
-        self.refresh()
+        message = super().changes()
         if self._is_over():
             self.finish()
             return None
-        content, buffers = self._news()
-        if not buffers and content == self._said:
-            return None
-        self._said = content
-        return content, buffers
+        return message
 
     def drain(self) -> None:
         self.refresh()
@@ -188,37 +149,27 @@ class ClocksPanel(LivePanel):
             not self._going()
             and self._tuning is not None
             and self.source.given
-            and self._display_id is not None
+            and bool(self._shown.widget_id)
             and not self._over
         )
 
-    def _news(self, *, whole: bool = False, **more: Any) -> Message:
+    def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""
+        objective, bound = self._wanted
         content: dict[str, Any] = {
             "kind": "news",
             "title": self.title(),
             "simulated": bool(self._tuning and self._tuning.simulated),
-        }
-        content |= {
             "words": None if self._words is None else asdict(self._words),
             "begins": not self.source.given,
-            **more,
-        }
-        content["wanted"] = {
-            "objective": self._wanted[0],
-            "bound": None if self._wanted[1] is None else 100 * self._wanted[1],
+            "wanted": {"objective": objective, "bound": None if bound is None else 100 * bound},
         }
         if self._drawing is None or (self._told == self._drawn and not whole):
             return content, []
         self._told = self._drawn
         return {**content, "drawing": asdict(self._drawing)}, [np.ascontiguousarray(self._table).tobytes()]
 
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
-        self._heard_s = time.monotonic()
-        super()._received(widget, content, buffers)
-
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        self.report_error("")  # of what was asked for before
         try:
             if kind == "start":
                 self._start()
@@ -238,9 +189,7 @@ class ClocksPanel(LivePanel):
                 bound = content["percent"]
                 self._change(None, None if bound is None else float(bound) / 100, True)
         finally:
-            with self._lock:
-                self.refresh()
-                self._say(*self._news(asked=content.get("asked")))
+            self.tell(asked=content.get("asked"))
 
     # commands
 

@@ -13,7 +13,6 @@ simulated.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,21 +27,18 @@ from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError
 from ..._core import theme
-from ..._core.live import Message, module, resting
-from ..._core.persistent import PersistentPanel
+from ..._core.live import LivePanel, Message, module
 from . import drill
 from . import messages as told
 from .drill import Drilled
 from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve, cluster_view, packed
 from .svg import axis, cluster_page, draw
 
-POLL_S = 0.2  # between two looks at runs under way
-SLIDERS = ("load_threshold", "max_jobs", "slack", "sleep_after_s")
 
-
-class ClusterPanel(PersistentPanel):
+class ClusterPanel(LivePanel):
     """Policies over a job log. `cluster` says what the arguments are."""
 
+    poll_s = 0.2
     _esm = module("base.js", "cluster_plots.js", "cluster.js")
 
     def __init__(self, comparison: PolicyComparison, *, live: bool | None = None) -> None:
@@ -52,8 +48,6 @@ class ClusterPanel(PersistentPanel):
         self._counted = self._failed = self._version = self._told = 0
         self._drilled: Drilled | None = None
         self._distribution = DISTRIBUTIONS[0]
-        self._heard_s = self._read_s = time.monotonic()
-        self._said: dict[str, Any] = {}
         super().__init__(live=live)
 
     # for the caller
@@ -69,7 +63,7 @@ class ClusterPanel(PersistentPanel):
             self.comparison.set(**settings)
             if self.at_once:
                 self.begin()
-            self._tell()
+            self.tell()
 
     def begin(self) -> None:
         """Start the runs and return; those under way are cancelled.
@@ -84,7 +78,7 @@ class ClusterPanel(PersistentPanel):
             self._counted = self._failed = 0
             self._version += 1
             self.start()
-            self._tell()
+            self.tell()
 
     def run(self, **settings: Any) -> pl.DataFrame:
         """Run, and return `results` when all is done; an interrupt cancels.
@@ -107,9 +101,7 @@ class ClusterPanel(PersistentPanel):
         except KeyboardInterrupt:
             runs.cancel()
             raise
-        with self._lock:
-            self.refresh()
-            self._tell()
+        self.tell()
         if runs.errors:
             raise SimulationError(next(iter(runs.errors.values())))
         if runs.cancelled and len(runs.outcomes) < len(runs.tasks):
@@ -151,7 +143,6 @@ class ClusterPanel(PersistentPanel):
     def refresh(self) -> bool:
         """Take in what has ended; whether there was anything."""
         with self._lock:
-            self._read_s = time.monotonic()
             runs, ran = self.comparison.runs, self.comparison.ran
             if runs is None or ran is None:
                 return False
@@ -165,7 +156,6 @@ class ClusterPanel(PersistentPanel):
             self._counted = len(outcomes)
             self._look = cluster_view(ran.scenario, outcomes, self._curves)
             self._version += 1
-            self._picture_later()
             return True
 
     def close(self) -> None:
@@ -214,7 +204,6 @@ class ClusterPanel(PersistentPanel):
         return "\n".join([self.title(), *self.sentences(), *table, *drilled])
 
     def svg(self) -> str:
-        """The plots as an `<svg>` element that needs no scripts and no network."""
         return draw(self.title(), self.sentences(), self._look, self._distribution)
 
     def html(self) -> str:
@@ -222,57 +211,26 @@ class ClusterPanel(PersistentPanel):
         more = "" if self._drilled is None else f'<div style="margin-top:10px">{self._drilled.picture}</div>'
         return cluster_page(self.svg(), self._look, self.summary(), more)
 
-    def finish(self) -> None:
-        """Put a picture of what has come of it in the place where it was displayed last, and end the
-        panel.
-        """
-        with self._report_errors():
-            self.refresh()
-        self.end()
-        self._shown.leave(self._picture())
-
     # for the views
 
-    def snapshot(self) -> Message:
-        self._heard_s = time.monotonic()
-        self.start()
-        with self._report_errors():
-            self.refresh()
-        content, buffers = self._news(whole=True)
-        about = {
-            "theme": theme.VARIABLES,
-            "palette": theme.PALETTE,
-            "dashes": theme.DASHES,
-            "heads": HEADS,
-            "units": UNITS,
-            "swept": SWEPT,
+    def about(self) -> dict[str, Any]:
+        return {
+            "palette": theme.PALETTE, "dashes": theme.DASHES, "heads": HEADS, "units": UNITS, "swept": SWEPT,
             "distributions": {name: [*words, LOWEST[name]] for name, words in DISTRIBUTION_WORDS.items()},
             "drilled": None if self._drilled is None else asdict(self._drilled),
             "distribution": self._distribution,
         }
-        return {**about, **content}, buffers
-
-    def changes(self) -> Message | None:
-        if resting(self._read_s, self._heard_s, POLL_S):
-            return None
-        self.refresh()
-        content, buffers = self._news()
-        if not buffers and content == self._said:
-            return None
-        self._said = content
-        return content, buffers
 
     def drain(self) -> None:
         self.refresh()
 
-    def _news(self, *, whole: bool = False, **more: Any) -> Message:
+    def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""
         content = {
             "kind": "news",
             "title": self.title(),
             "settings": told.sendable(told.settings(self.comparison, self.at_once)),
             "run": told.progress(self.comparison),
-            **more,
         }
         if self._told == self._version and not whole:
             return content, []
@@ -293,17 +251,9 @@ class ClusterPanel(PersistentPanel):
         }
         return {**content, "drawn": told.sendable(drawn), "version": self._version}, [table]
 
-    def _tell(self, **more: Any) -> None:
-        self._say(*self._news(**more))
-
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
-        self._heard_s = time.monotonic()
-        super()._received(widget, content, buffers)
-
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if not self.running and kind in ("set", "run", "at once", "open"):
             raise UsageError("this panel has ended; display a new one")
-        self.report_error("")  # of what was asked for before
         try:
             if kind == "set":
                 self.set(**told.read(content["settings"]))
@@ -323,8 +273,7 @@ class ClusterPanel(PersistentPanel):
                 self._distribution = content["name"]
                 self._picture_later()
         finally:
-            with self._lock:
-                self._tell(asked=content.get("asked"))
+            self.tell(asked=content.get("asked"))
 
 
 def cluster(

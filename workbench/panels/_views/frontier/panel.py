@@ -13,7 +13,6 @@ was chosen, while a cell runs too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +36,8 @@ from ....search.tradeoff import (
 )
 from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
-from ..._core.live import Message, kernel, module, resting
-from ..._core.persistent import PersistentPanel
+from ..._core.jupyter import kernel
+from ..._core.live import LivePanel, Message, module
 from ..._core.svg import titled
 from .export import table_file
 from .filters import ALL, NAMES, Filters
@@ -67,13 +66,14 @@ from .traces import traces
 if TYPE_CHECKING:
     from ....measurement.store import Store
 
-POLL_S = 0.5  # between two looks at a source that grows
 NOTHING = "Nothing is measured yet; points appear here as they are"
 
 
-class FrontierPanel(PersistentPanel):
+class FrontierPanel(LivePanel):
     """A frontier, and a choice on it. `frontier` says what the arguments are."""
 
+    poll_s = 0.5
+    keeps_error = ("traces",)
     _esm = module("base.js", "frontier_plot.js", "frontier_table.js", "frontier.js")
 
     def __init__(
@@ -91,10 +91,10 @@ class FrontierPanel(PersistentPanel):
         self._filters = Filters()
         self._looks: dict[int, FrontierAnalysis] = {}  # by version; a browser may speak of the one before
         self._version = 0
+        self._sent_version = -1  # what views know
         self._choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
         self._note = self._told = ""
         self._callbacks: list[Callable[[Configuration], object]] = []
-        self._read_s = self._heard_s = time.monotonic()
         super().__init__(live=live)
         if isinstance(given, GivenPoints):
             self.refresh()  # what is wrong with what was given is the caller's error
@@ -183,7 +183,7 @@ class FrontierPanel(PersistentPanel):
                 )
             else:
                 self._take(replace(self._choice, rule=SLOWDOWN, max_slowdown=check_bound(max_slowdown)))
-            self._say(*self._news())
+            self._say_choice()
             assert self.chosen is not None
             return self.chosen
 
@@ -213,7 +213,7 @@ class FrontierPanel(PersistentPanel):
             except UsageError:
                 self._filters.values = before
                 raise
-            self._say(*self._whole())
+            self._say_whole()
 
     def update(self, points: Any) -> None:
         """Show other points; a choice that is not among them, or beaten now, goes to the nearest and says
@@ -223,12 +223,11 @@ class FrontierPanel(PersistentPanel):
             self.source = source(points, name=self.source.name, unit=self.source.unit)
             self._seen = None
             self.refresh()
-            self._say(*self._whole())
+            self._say_whole()
 
     def refresh(self) -> bool:
         """Take in what is new; whether there was anything."""
         with self._lock:
-            self._read_s = time.monotonic()
             seen = self.source.read()
             if self._version and seen == self._seen:
                 return False
@@ -349,18 +348,18 @@ class FrontierPanel(PersistentPanel):
 
     # for the views
 
-    def snapshot(self) -> Message:
-        self._heard_s = time.monotonic()
+    def start(self) -> None:
         if self.source.live:
-            self.start()
-        with self._report_errors():
-            self.refresh()
-        content, buffers = self._whole()
-        colours = {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}
-        return {**content, "theme": theme.VARIABLES, "inks": colours}, buffers
+            super().start()
 
-    def _whole(self) -> Message:
-        """Everything that there is to draw."""
+    def about(self) -> dict[str, Any]:
+        return {"inks": {"one": theme.colour(0), "chosen": theme.colour(1), "saved": theme.colour(2)}}
+
+    def news(self, *, whole: bool = False) -> Message | None:
+        """Everything that there is to draw; a choice alone is said when it is made."""
+        if self._sent_version == self._version and not whole:
+            return None
+        self._sent_version = self._version
         about: dict[str, Any] = {
             "kind": "points",
             "title": self.title(),
@@ -415,27 +414,19 @@ class FrontierPanel(PersistentPanel):
             "python": self.python,
         }
 
-    def _news(self, **more: Any) -> Message:
-        return {"kind": "choice", **self._state(), **more}, []
+    def _say_whole(self) -> None:
+        self._say(*(self.news(whole=True) or ({}, [])))
 
-    def changes(self) -> Message | None:
-        if not self.source.live or resting(self._read_s, self._heard_s, POLL_S):
-            return None
-        return self._whole() if self.refresh() else None
-
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
-        self._heard_s = time.monotonic()
-        super()._received(widget, content, buffers)
+    def _say_choice(self, **more: Any) -> None:
+        self._say({"kind": "choice", **self._state(), **more})
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        if kind != "traces":
-            self.report_error("")  # of what was asked for before
         with self._lock:
             if kind == "choose":
                 try:
                     self._hear(content)
                 finally:
-                    self._say(*self._news(asked=content.get("asked")))
+                    self._say_choice(asked=content.get("asked"))
             elif kind == "select":
                 try:
                     self.select(
@@ -446,7 +437,7 @@ class FrontierPanel(PersistentPanel):
                         }
                     )
                 except UsageError:
-                    self._say(*self._whole())
+                    self._say_whole()
                     raise
             elif kind == "axes":
                 self.relative = bool(content["relative"])

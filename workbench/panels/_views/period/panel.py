@@ -20,8 +20,8 @@ from ....errors import MeasurementError, UsageError
 from ....measurement.iterations import from_stored
 from ....records import Level, Measurement, Periods
 from ..._core import theme
-from ..._core.live import LivePanel, Message, has_widgets, kernel, module
-from ..._core.svg import page, titled
+from ..._core.live import LivePanel, Message, module
+from ..._core.svg import titled
 from ..power.series import COLUMNS, Rows, Series, thin
 from ..power.svg import TraceLine, trace_picture
 from .follower import told
@@ -45,14 +45,17 @@ class PeriodPanel(LivePanel):
         periods: The periods of each, where they are known already.
         found: The iterations of the busiest one, where they are known already.
         simulated: Whether no joule of it is real.
+        live: A widget or a picture; None takes a widget where the front end has them.
     """
+
+    keeps_error = ("follow", "level", "seconds")
 
     _esm = module("base.js", "period.js", "inspect.js")
 
     def __init__(
         self, frames: Mapping[str, pl.DataFrame], *, title: str = "",
         periods: Mapping[str, Periods] | None = None, found: SegmentedIterations | None = None,
-        simulated: bool = False,
+        simulated: bool = False, live: bool | None = None,
     ) -> None:
         if not frames:
             raise UsageError("there is no trace to look at")
@@ -66,7 +69,7 @@ class PeriodPanel(LivePanel):
             self._known.setdefault(self.names[self._number], found.periods)
         self._level: Level | None = None
         self._looked: tuple[Any, PeriodView] | None = None
-        super().__init__()
+        super().__init__(live=live)
         self._ended.set()  # what it shows is over: it answers, and publishes nothing by itself
 
     # for the caller
@@ -119,7 +122,6 @@ class PeriodPanel(LivePanel):
         self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
 
     def svg(self) -> str:
-        """The view as an `<svg>` element that needs no scripts and no network."""
         number = self._number
         rows = self._rows(number)
         end_s = float(rows[-1, 0]) if len(rows) else 1.0
@@ -138,31 +140,21 @@ class PeriodPanel(LivePanel):
     def summary(self) -> str:
         return "\n".join([self.title(), self.look.headline, *self.look.details])
 
-    def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere."""
-        if kernel() is None:
-            return
-        from IPython.display import display
-
-        display(self._repr_mimebundle_(), raw=True)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        if has_widgets():
-            return {**self._bundle(), "text/plain": self.summary()}
-        return self.picture_bundle()
-
-    def picture_bundle(self) -> dict[str, Any]:
-        return {"text/html": page(self.svg(), self.summary()), "text/plain": self.summary()}
-
     # for the views
 
-    def snapshot(self) -> Message:
+    def about(self) -> dict[str, Any]:
         gpus = [
             {"index": number, "name": name, "colour": theme.colour(number)}
             for number, name in enumerate(self.names)
         ]
-        words = {"title": self.title(), "gpus": gpus, "theme": theme.VARIABLES, "simulated": self.simulated}
-        return self._packed(words)
+        return {"gpus": gpus, "simulated": self.simulated}
+
+    def news(self, *, whole: bool = False) -> Message:
+        rows = self._rows(self._number)
+        period, tables = told(self.look, self._number)
+        parts = [np.ascontiguousarray(table, np.float32).tobytes() for table in (rows[:, :2], *tables)]
+        content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
+        return content, [b"".join(parts)]
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
@@ -174,14 +166,8 @@ class PeriodPanel(LivePanel):
                 self.choose_seconds(float(content["seconds"]))
             else:
                 return
-            self._say(*self._packed({"kind": "news", "title": self.title()}))
+            self.tell()
         self.report_error("")
-
-    def _packed(self, words: dict[str, Any]) -> Message:
-        rows = self._rows(self._number)
-        period, tables = told(self.look, self._number)
-        parts = [np.ascontiguousarray(table, np.float32).tobytes() for table in (rows[:, :2], *tables)]
-        return {**words, "count": len(rows), "period": period}, [b"".join(parts)]
 
     # inside
 
@@ -206,7 +192,7 @@ class PeriodPanel(LivePanel):
 def period(
     what: pl.DataFrame | Mapping[str, pl.DataFrame] | Measurement | str, *, live: bool | None = None,
     store: Store | None = None,
-) -> PeriodPanel | Picture:
+) -> PeriodPanel:
     """Look at the iterations of a trace, of a measurement, or of one named by id or label.
 
     Args:
@@ -216,33 +202,19 @@ def period(
         store: Where measurements are; this user's by default.
 
     Returns:
-        The panel, or its picture; the last value of a cell shows itself.
+        The panel; the last value of a cell shows itself.
 
     Raises:
         UsageError: nothing to look at, with what there is.
     """
-    panel = _panel(what, store)
-    return panel if live or (live is None and has_widgets()) else Picture(panel)
+    return _panel(what, store, live)
 
 
-class Picture:
-    """A panel that shows itself as a picture, which a saved notebook keeps."""
-
-    def __init__(self, panel: PeriodPanel) -> None:
-        self.panel = panel
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        return self.panel.picture_bundle()
-
-    def __repr__(self) -> str:
-        return self.panel.summary()
-
-
-def _panel(what: Any, store: Store | None) -> PeriodPanel:
+def _panel(what: Any, store: Store | None, live: bool | None) -> PeriodPanel:
     if isinstance(what, pl.DataFrame):
-        return PeriodPanel(_by_gpu(what))
+        return PeriodPanel(_by_gpu(what), live=live)
     if isinstance(what, Mapping):
-        return PeriodPanel(what)
+        return PeriodPanel(what, live=live)
     if store is None:
         from ....measurement.store import Store
 
@@ -269,7 +241,9 @@ def _panel(what: Any, store: Store | None) -> PeriodPanel:
         found = from_stored(frame, store.iterations(measurement.id), marked=marked)
     except MeasurementError:  # too few readings; the panel says so in its own words
         found = None
-    return PeriodPanel(frames, title=measurement.label, found=found, simulated=measurement.simulated)
+    return PeriodPanel(
+        frames, title=measurement.label, found=found, simulated=measurement.simulated, live=live
+    )
 
 
 def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

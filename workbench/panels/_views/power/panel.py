@@ -50,6 +50,8 @@ class PowerView(LivePanel):
         period: Follow the training iteration of the busiest GPU and show it too.
     """
 
+    keeps_picture = False
+    keeps_error = ("stop", "follow", "level", "limit")
     _esm = module("base.js", "period.js", "power.js")
 
     def __init__(
@@ -66,7 +68,7 @@ class PowerView(LivePanel):
         self._series = [
             Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices
         ]
-        self._read_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
+        self._last_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
         self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
         self._marks: list[VerticalMark] = []
         self._dropped = self._unsaid = 0  # marks forgotten at the front; the first one that views do not know
@@ -77,7 +79,7 @@ class PowerView(LivePanel):
         self._failures = 0  # of following the iterations, one after another
         self._settled: SegmentedIterations | None = None
         self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
-        super().__init__()
+        super().__init__(live=True)
 
     # for the caller
 
@@ -106,7 +108,7 @@ class PowerView(LivePanel):
         """
         self._settled = found
 
-    def finish(self, caption: str, *, end_s: float | None = None) -> None:
+    def finish(self, caption: str = "", *, end_s: float | None = None) -> None:
         """Stop publishing and put a static picture with `caption` in the view's place."""
         if self._end_s is not None:
             return
@@ -130,7 +132,6 @@ class PowerView(LivePanel):
         self.leave(self.svg(), "\n".join(text for text in (caption, self._problem) if text))
 
     def svg(self) -> str:
-        """The view as it is now, as an `<svg>` element that needs no scripts and no network."""
         with self._lock:
             if self._end_s is None:
                 self.drain()
@@ -144,6 +145,9 @@ class PowerView(LivePanel):
             if found is not None:
                 rhythm(picture, found.look, found.number or 0)
             return picture.svg()
+
+    def html(self) -> str:
+        return self.svg()
 
     def title(self) -> str:
         """What is seen, in words; says so where it is simulated."""
@@ -214,9 +218,9 @@ class PowerView(LivePanel):
         found = []
         now_s = self.recorder.clock() if self._end_s is None else self._end_s
         for number, device in enumerate(self.devices):
-            rows = self.recorder.rows(device.uuid, self._read_s[number], now_s)
+            rows = self.recorder.rows(device.uuid, self._last_s[number], now_s)
             if len(rows):
-                self._read_s[number] = math.nextafter(float(rows["time_s"][-1]), math.inf)
+                self._last_s[number] = math.nextafter(float(rows["time_s"][-1]), math.inf)
                 self._count(number, rows["energy_j"])
             table = np.empty((len(rows), len(COLUMNS)), np.float32)
             for column, name in enumerate(COLUMNS):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,18 +26,15 @@ from ....experiments.job import RecurringJob
 from ....search.batch_size.history import RunHistory, Space
 from ....search.objective import Objective
 from ..._core import theme
-from ..._core.live import Message, module, resting
-from ..._core.persistent import PersistentPanel
-from ..._core.svg import page
+from ..._core.live import LivePanel, Message, module
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
 from .svg import draw
 
-POLL_S = 0.5  # between two looks at a history that others may write
 MOST = 1000  # recurrences on one click
 
 
-class RecurringPanel(PersistentPanel):
+class RecurringPanel(LivePanel):
     """A recurring job's beliefs, costs and savings.
 
     Args:
@@ -46,6 +42,8 @@ class RecurringPanel(PersistentPanel):
         live: A widget or a picture; None takes a widget where the front end has them.
     """
 
+    poll_s = 0.5
+    keeps_error = ("stop",)
     _esm = module("base.js", "recurring.js")
 
     def __init__(self, source: JobSource, *, live: bool | None = None) -> None:
@@ -54,8 +52,7 @@ class RecurringPanel(PersistentPanel):
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
         self._view: RecurringView | None = None
-        self._sent: RecurringView | None = None  # to the browser
-        self._read_s = self._heard_s = time.monotonic()
+        self._words: dict[str, Any] | None = None  # the view, as browsers take it
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences that are still to be run
         self._note = ""
@@ -77,7 +74,7 @@ class RecurringPanel(PersistentPanel):
         """Weigh energy (1) against time (0) anew: for what is shown, and for what runs next."""
         with self._lock:
             self.source.set_eta(float(eta))
-            self._tell()
+            self.tell()
 
     def run(self, count: int = 1) -> None:
         """Run so many recurrences, or play them again; returns when they are done. After an interrupt no
@@ -107,13 +104,12 @@ class RecurringPanel(PersistentPanel):
         """Add an exported history; returns how many attempts of it were new."""
         with self._lock:
             count = self.source.add(Path(path).read_text(encoding="utf-8"))
-            self._tell()
+            self.tell()
             return count
 
     def refresh(self) -> bool:
         """Take in what is new; whether there was anything."""
         with self._lock:
-            self._read_s = time.monotonic()
             seen = self.source.read()
             if self._view is not None and seen == self._seen:
                 return False
@@ -125,8 +121,7 @@ class RecurringPanel(PersistentPanel):
                 pardoned=self.source.pardoned,
             )
             self._view = view(self._outlook, list(ledger.open.values()))
-            self._seen = seen
-            self._picture_later()
+            self._words, self._seen = asdict(self._view), seen
             return True
 
     # showing
@@ -147,62 +142,36 @@ class RecurringPanel(PersistentPanel):
         )
 
     def svg(self) -> str:
-        """The view as an `<svg>` element that needs no scripts and no network."""
         assert self._view is not None
         return draw(self.title(), self._view)
 
-    def html(self) -> str:
-        """The picture and its words: HTML without scripts."""
-        return page(self.svg(), self.summary())
-
     # for the views
 
-    def snapshot(self) -> Message:
-        self._heard_s = time.monotonic()
-        self.start()
-        with self._report_errors():
-            self.refresh()
-        about = {
-            "title": self.title(),
-            "name": self.source.name,
-            "simulated": self.source.simulated,
-            "replayed": self.source.replayed,
-            "whyNot": self.source.why_not,
-            "theme": theme.VARIABLES,
+    def about(self) -> dict[str, Any]:
+        return {
+            "title": self.title(), "name": self.source.name, "simulated": self.source.simulated,
+            "replayed": self.source.replayed, "whyNot": self.source.why_not,
             "colours": [theme.colour(0), theme.colour(1), theme.colour(2)],
         }
-        return {**about, **self._state(), "view": self._told()}, []
 
-    def changes(self) -> Message | None:
-        if resting(self._read_s, self._heard_s, POLL_S):
-            return None
-        self.refresh()
-        # Not what `refresh` returns: a call from Python may have taken it in, and the browser does not know
-        # it.
-        return None if self._sent is self._view else self._news()
-
-    def _received(self, widget: Any, content: Any, buffers: Any) -> None:
-        self._heard_s = time.monotonic()
-        super()._received(widget, content, buffers)
+    def news(self, *, whole: bool = False) -> Message:
+        return {"kind": "news", "view": self._words, "left": self._left, "note": self._note}, []
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
-        if kind in ("eta", "run", "rewind", "import", "export"):
-            self.report_error("")  # of what was asked for before
         with self._lock:
             if kind == "eta":
                 try:
                     self.source.set_eta(float(content["eta"]))
-                    self.refresh()
                 finally:
-                    self._say(*self._news(asked=content.get("asked")))
+                    self.tell(asked=content.get("asked"))
             elif kind == "run":
                 self._begin(int(content.get("count", 1)))
             elif kind == "stop":
                 self.stop()
-                self._tell()
+                self.tell()
             elif kind == "rewind":
                 self.source.rewind()
-                self._tell()
+                self.tell()
             elif kind == "export":
                 self._say(
                     {
@@ -216,21 +185,7 @@ class RecurringPanel(PersistentPanel):
                 self._note = (
                     f"{count} attempt{'s' * (count != 1)} added" if count else "nothing was new in that file"
                 )
-                self._tell()
-
-    def _told(self) -> dict[str, Any] | None:
-        return None if self._view is None else asdict(self._view)
-
-    def _state(self) -> dict[str, Any]:
-        return {"left": self._left, "note": self._note}
-
-    def _news(self, **more: Any) -> Message:
-        self._sent = self._view
-        return {"kind": "news", "view": self._told(), **self._state(), **more}, []
-
-    def _tell(self) -> None:
-        self.refresh()
-        self._say(*self._news())
+                self.tell()
 
     # running
 
@@ -249,7 +204,7 @@ class RecurringPanel(PersistentPanel):
     def _work(self) -> None:
         """Run recurrences until there are enough, somebody stops, or one goes wrong."""
         with self._lock:
-            self._tell()
+            self.tell()
         while self._left > 0:
             went = False
             try:
@@ -267,7 +222,7 @@ class RecurringPanel(PersistentPanel):
                 if not went and self._error is None:
                     self._note = "that was the last recurrence of this history; rewind it to play it again"
                 with self._report_errors():
-                    self._tell()
+                    self.tell()
 
 
 def recurring(
