@@ -16,7 +16,7 @@ import workbench.panels
 from workbench.errors import StoreError, UsageError
 from workbench.experiments.history.attempts import Attempt
 from workbench.experiments.sweep import Sweep
-from workbench.measurement.store import Store, as_frame
+from workbench.measurement.store import Store, as_frame, export
 from workbench.panels._views.frontier.model import COLUMNS
 from workbench.panels._views.frontier.panel import FrontierPanel
 from workbench.panels._views.frontier.sources import of_attempts
@@ -342,6 +342,23 @@ def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
         workbench.panels.frontier([measured("c", 200.0, 13.0, 2300.0, outcome="error")])
 
 
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_a_log_that_was_exported_is_shown_as_the_log_itself(tmp_path: Path, ending: str) -> None:
+    log = as_frame([measured("a", None, 10.0, 3000.0), measured("b", 200.0, 12.0, 2200.0)])
+    given = workbench.panels.frontier(log).look
+    shown = workbench.panels.frontier(export(log, tmp_path / f"energy.{ending}")).look
+    assert given is not None
+    assert shown is not None
+    assert shown.points.equals(given.points)
+
+
+def test_a_log_whose_nested_columns_are_no_json_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = export(as_frame([measured("a", None, 10.0, 3000.0)]), tmp_path / "energy.csv")
+    path.write_text(path.read_text().replace("[{", "{{"))
+    with pytest.raises(UsageError, match=r"energy\.csv cannot be read as Parquet, CSV or JSON"):
+        workbench.panels.frontier(path)
+
+
 def test_observations_know_their_configuration_and_those_that_missed_their_target_are_left_out() -> None:
     observations = [
         Observation(at(200.0, 32), measured("b", 200.0, 12.0, 2200.0)),
@@ -463,7 +480,7 @@ def test_a_file_that_was_exported_is_shown_again(panel: FrontierPanel, tmp_path:
         panel.export(tmp_path / "f.png")
     with pytest.raises(StoreError, match="could not be written"):
         panel.export(tmp_path / "nowhere" / "f.csv")
-    with pytest.raises(UsageError, match="cannot be read as Parquet or CSV"):
+    with pytest.raises(UsageError, match="cannot be read as Parquet, CSV or JSON"):
         workbench.panels.frontier(tmp_path / "none.csv")
 
 

@@ -19,7 +19,7 @@ from ....experiments.history.storage import translate_storage_errors
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
-from ....measurement.store import as_frame
+from ....measurement.store import SCHEMA, as_frame
 from ....records import Measurement, Observation
 from ....search.batch_size.history import RunHistory
 from ....search.frontier import KNOBS
@@ -173,18 +173,31 @@ def source(
 
 def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> PointSource:
     try:
-        frame = (
-            pl.read_parquet(path)
-            if path.suffix == ".parquet"
-            else pl.read_csv(path, infer_schema_length=None)
-        )
+        if path.suffix == ".parquet":
+            frame = pl.read_parquet(path)
+        elif path.suffix == ".json":
+            frame = pl.read_json(path, infer_schema_length=None)
+        else:
+            frame = pl.read_csv(path, infer_schema_length=None)
+        if {"gpus", "energy_uncertainty_j", "id"} <= set(frame.columns):
+            frame = _exported_log(frame)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UsageError(f"{path} cannot be read as Parquet or CSV: {str(error).splitlines()[0]}") from error
+        words = f"{path} cannot be read as Parquet, CSV or JSON: {str(error).splitlines()[0]}"
+        raise UsageError(words) from error
     if {"recurrence", "state"} <= set(frame.columns):
         return GivenPoints(
             of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated
         )
     return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
+
+
+def _exported_log(frame: pl.DataFrame) -> pl.DataFrame:
+    """A log as it was before `%energy_log --export`: CSV has nested columns as JSON text, and no types."""
+    kinds = {name: kind for name, kind in SCHEMA.items() if name in frame.columns}
+    texts = [name for name in kinds if kinds[name].is_nested() and frame.schema[name] == pl.String]
+    frame = frame.with_columns(pl.col(name).str.json_decode(kinds[name]) for name in texts)
+    plain = {name: kind for name, kind in kinds.items() if not kind.is_nested()}
+    return frame.with_columns(pl.col(name).cast(kind, strict=False) for name, kind in plain.items())
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
