@@ -25,14 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "open", "period", "recurring"]
 
 _HOMES = {
-    "PowerView": ("_views.power.panel", "PowerView"),
-    "apply": ("_views.apply.panel", "apply"),
-    "clocks": ("_views.clocks.panel", "clocks"),
-    "cluster": ("_views.cluster.panel", "cluster"),
-    "frontier": ("_views.frontier.panel", "frontier"),
-    "open": ("tabs", "open_workbench"),
-    "period": ("_views.period.panel", "period"),
-    "recurring": ("_views.recurring.panel", "recurring"),
+    "PowerView": ("_views.power.panel", "PowerView"), "apply": ("_views.apply.panel", "apply"),
+    "clocks": ("_views.clocks.panel", "clocks"), "cluster": ("_views.cluster.panel", "cluster"),
+    "frontier": ("_views.frontier.panel", "frontier"), "open": ("tabs", "open_workbench"),
+    "period": ("_views.period.panel", "period"), "recurring": ("_views.recurring.panel", "recurring"),
 }
 
 

@@ -142,14 +142,8 @@ class ApplyPanel(LivePanel):
             {**asdict(chosen.setting), "batch_size": chosen.batch_size} if self.chosen is not None else None
         )
         return {
-            "kind": "news",
-            "title": self.title(),
-            "uuid": self.hand.device.uuid,
-            "view": seen,
-            "wanted": wanted,
-            "doing": self._doing,
-            "done": self._done,
-            "plot": power(self._followed),
+            "kind": "news", "title": self.title(), "uuid": self.hand.device.uuid, "view": seen,
+            "wanted": wanted, "doing": self._doing, "done": self._done, "plot": power(self._followed),
             "follows": self._follows(),
         }, []
 

@@ -157,11 +157,8 @@ class ClocksPanel(LivePanel):
         """What is said; and what is drawn, where views do not know it."""
         objective, bound = self._wanted
         content: dict[str, Any] = {
-            "kind": "news",
-            "title": self.title(),
-            "simulated": bool(self._tuning and self._tuning.simulated),
-            "words": None if self._words is None else asdict(self._words),
-            "begins": not self.source.given,
+            "kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated),
+            "words": None if self._words is None else asdict(self._words), "begins": not self.source.given,
             "wanted": {"objective": objective, "bound": None if bound is None else 100 * bound},
         }
         if self._drawing is None or (self._told == self._drawn and not whole):

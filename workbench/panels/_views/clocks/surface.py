@@ -69,10 +69,7 @@ def line(table: Table, knob: str) -> Columns:
     at = rows[:, 1 if knob == "sm" else 0]
     spans = list(_allowed(at, rows[:, 7] > 0))
     values = {
-        "x": at,
-        "time": rows[:, 3],
-        "time_error": rows[:, 4],
-        "energy": rows[:, 5],
+        "x": at, "time": rows[:, 3], "time_error": rows[:, 4], "energy": rows[:, 5],
         "energy_error": rows[:, 6],
     }
     return {

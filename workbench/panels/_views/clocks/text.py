@@ -76,12 +76,8 @@ def commands(tuning: TuningView) -> dict[str, bool]:
     going = tuning.state not in ENDED
     known = going and tuning.state in ("search", "hold", "watch")
     return {
-        "start": going and tuning.paused,
-        "step": going,
-        "pause": going and not tuning.paused,
-        "hold": known,
-        "stop": going,
-        "change": going,
+        "start": going and tuning.paused, "step": going, "pause": going and not tuning.paused, "hold": known,
+        "stop": going, "change": going,
     }
 
 

@@ -127,9 +127,7 @@ def progress(comparison: PolicyComparison) -> dict[str, Any]:
             shares.setdefault(task.policy, []).append(share)
     each = [{"policy": name, "share": round(sum(found) / len(found), 3)} for name, found in shares.items()]
     return {
-        "state": comparison.state,
-        "words": progress_words(comparison),
-        "each": each,
+        "state": comparison.state, "words": progress_words(comparison), "each": each,
         "stale": comparison.stale,
     }
 

@@ -25,16 +25,12 @@ HEADS: tuple[tuple[str, str], ...] = (
     ("undos, moves", "placements that were put back; jobs stopped to go on elsewhere or to make room"),
 )
 DISTRIBUTION_WORDS = {
-    "wait_h": ("Waiting", "hours, 0.01 and less at the left edge"),
-    "jct_h": ("Waiting and running", "hours"),
+    "wait_h": ("Waiting", "hours, 0.01 and less at the left edge"), "jct_h": ("Waiting and running", "hours"),
     "slowdown": ("Slowdown: waiting and running over the duration alone", "times"),
     "inflation": ("Runtime on GPUs against alone", "% longer"),
 }
 LOWEST = {
-    "wait_h": 0.01,
-    "jct_h": 0.01,
-    "slowdown": 1.0,
-    "inflation": None,
+    "wait_h": 0.01, "jct_h": 0.01, "slowdown": 1.0, "inflation": None,
 }  # of a logarithmic axis; None is a linear one
 
 
@@ -336,12 +332,8 @@ def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
             at += len(values)
         about.append(
             {
-                "policy": each.policy,
-                "number": each.number,
-                "words": each.words,
-                "places": places,
-                "open": each.open,
-                "notable": each.notable if each.open else {},
+                "policy": each.policy, "number": each.number, "words": each.words, "places": places,
+                "open": each.open, "notable": each.notable if each.open else {},
             }
         )
     return about, np.concatenate(pieces).tobytes() if pieces else b""

@@ -227,8 +227,7 @@ class ClusterPanel(LivePanel):
     def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""
         content = {
-            "kind": "news",
-            "title": self.title(),
+            "kind": "news", "title": self.title(),
             "settings": told.sendable(told.settings(self.comparison, self.at_once)),
             "run": told.progress(self.comparison),
         }

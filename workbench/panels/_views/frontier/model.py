@@ -11,9 +11,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ....errors import UsageError
 from ....measurement.report import format_duration, format_energy
 from ....search import frontier
-from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, savings, words
+from ....search.objective import ZeusCost
+from ....search.tradeoff import (
+    Z95,
+    FrontierAnalysis,
+    Saving,
+    Work,
+    check_slowdown,
+    configuration,
+    savings,
+    words,
+)
 from ....tariff import J_PER_KWH, Tariff
 
 COLUMNS = (
@@ -46,6 +57,12 @@ class FrontierChoice:
     rule: str = ETA
     eta: float = 0.5
     max_slowdown: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {self.rule!r}")
+        ZeusCost(self.eta, 1.0)  # says what is wrong with it
+        check_slowdown(self.max_slowdown)
 
 
 def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
@@ -254,8 +271,7 @@ def summary_table(seen: FrontierAnalysis, choice: FrontierChoice, *, most: int =
             {
                 "step": number + 1,
                 "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
-                "time": format_duration(at["time_s"]),
-                "energy": format_energy(at["energy_j"], None),
+                "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None),
                 "chosen": row == choice.row,
             }
         )

@@ -22,43 +22,17 @@ import polars as pl
 
 from ....errors import StoreError, UsageError
 from ....records import Configuration
-from ....search.tradeoff import (
-    Collected,
-    FrontierAnalysis,
-    Work,
-    analyse_frontier,
-    check_slowdown,
-    configuration,
-    find,
-    follow,
-    python,
-    words,
-)
+from ....search import tradeoff
+from ....search.tradeoff import Collected, FrontierAnalysis, Work, words
 from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, module
 from ..._core.svg import titled
+from . import model
 from .export import table_file
 from .filters import ALL, NAMES, Filters
-from .model import (
-    COLUMNS,
-    ETA,
-    HAND,
-    RULES,
-    SLOWDOWN,
-    FrontierChoice,
-    begins,
-    counts,
-    details,
-    headline,
-    ranges,
-    ranks,
-    rule_words,
-    ruled,
-    table,
-)
-from .model import summary_table as rows_around
+from .model import ETA, HAND, SLOWDOWN, FrontierChoice
 from .sources import GivenPoints, PointSource, source
 from .svg import draw, frontier_page
 from .traces import traces
@@ -82,8 +56,6 @@ class FrontierPanel(LivePanel):
         max_slowdown: float | None = None, relative: bool = False, store: Store | None = None,
         live: bool | None = None,
     ) -> None:
-        check_slowdown(max_slowdown)
-        check_eta(eta)
         self.source, self.default, self.max_power_w, self.relative = given, default, max_power_w, relative
         self._work, self._tariff, self._store = work, tariff, store
         self._seen: Hashable = None
@@ -92,7 +64,7 @@ class FrontierPanel(LivePanel):
         self._looks: dict[int, FrontierAnalysis] = {}  # by version; a browser may speak of the one before
         self._version = 0
         self._sent_version = -1  # what views know
-        self._choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
+        self.choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
         self._note = self._told = ""
         self._callbacks: list[Callable[[Configuration], object]] = []
         super().__init__(live=live)
@@ -110,26 +82,21 @@ class FrontierPanel(LivePanel):
         return self._looks.get(self._version)
 
     @property
-    def choice(self) -> FrontierChoice:
-        """The row that is chosen, by which rule, eta and bound."""
-        return self._choice
-
-    @property
     def chosen(self) -> Configuration | None:
         """The configuration that is chosen; None before the first point."""
-        return None if self.look is None else configuration(self.look.points, self._choice.row)
+        return None if self.look is None else tradeoff.configuration(self.look.points, self.choice.row)
 
     @property
     def chosen_point(self) -> dict[str, Any] | None:
         """The chosen row of `analyse_frontier.points`: time, energy, their errors, GPU, job, measurements."""
-        return None if self.look is None else self.look.points.row(self._choice.row, named=True)
+        return None if self.look is None else self.look.points.row(self.choice.row, named=True)
 
     @property
     def python(self) -> str:
         """A line of Python that reproduces the choice."""
         if self.look is None or self.chosen is None:
             return ""
-        return python(self.chosen, rule_words(self.look, self._choice))
+        return tradeoff.python(self.chosen, model.rule_words(self.look, self.choice))
 
     @property
     def work(self) -> Work:
@@ -167,25 +134,20 @@ class FrontierPanel(LivePanel):
         with self._lock:
             seen = self._must()
             if isinstance(chosen, Configuration):
-                row = find(seen.points, chosen)
+                row = tradeoff.find(seen.points, chosen)
                 if row is None:
-                    raise UsageError(
-                        f"{words(chosen)} is none of the {len(seen.points)} points that are shown"
-                    )
+                    count = len(seen.points)
+                    raise UsageError(f"{words(chosen)} is none of the {count} points that are shown")
                 chosen = row
             if chosen is not None:
-                self._take(replace(self._choice, row=_row(seen, chosen), rule=HAND))
+                wanted = replace(self.choice, row=_row(seen, chosen), rule=HAND)
             elif eta is not None:
-                self._take(
-                    replace(
-                        self._choice, rule=ETA, eta=check_eta(eta), max_slowdown=check_bound(max_slowdown)
-                    )
-                )
+                wanted = replace(self.choice, rule=ETA, eta=eta, max_slowdown=max_slowdown)
             else:
-                self._take(replace(self._choice, rule=SLOWDOWN, max_slowdown=check_bound(max_slowdown)))
+                wanted = replace(self.choice, rule=SLOWDOWN, max_slowdown=max_slowdown)
+            self._take(wanted)
             self._say_choice()
-            assert self.chosen is not None
-            return self.chosen
+            return tradeoff.configuration(seen.points, self.choice.row)
 
     def step(self, by: int = 1) -> Configuration:
         """So many steps along the frontier towards less energy; below 0 towards less time. The bound is
@@ -193,8 +155,8 @@ class FrontierPanel(LivePanel):
         """
         with self._lock:
             seen = self._must()
-            last = seen.allowed(self._choice.max_slowdown) - 1
-            place = int(begins(seen, seen.points[[self._choice.row]])[0]) + by
+            last = seen.allowed(self.choice.max_slowdown) - 1
+            place = int(model.begins(seen, seen.points[[self.choice.row]])[0]) + by
             return self.choose(int(seen.front[max(0, min(last, place))]))
 
     def select(self, *, job: str | None = None, gpu: str | None = None, batch_size: int | str | None = None,
@@ -231,17 +193,15 @@ class FrontierPanel(LivePanel):
             seen = self.source.read()
             if self._version and seen == self._seen:
                 return False
-            if self.source.live:
-                try:
-                    collected = self.source.points()
-                except UsageError as error:  # a job whose first run has not ended
-                    if self.look is not None:
-                        raise
-                    self._told, self._seen, self._version = str(error), seen, self._version + 1
-                    return True
-            else:
-                collected = self.source.points()
-            self._collected, self._seen = collected, seen
+            try:
+                self._collected = self.source.points()
+            except UsageError as error:
+                if self.look is not None or not self.source.live:
+                    raise
+                # A job whose first run has not ended.
+                self._told, self._seen, self._version = str(error), seen, self._version + 1
+                return True
+            self._seen = seen
             self._draw(moved=True)
             return True
 
@@ -271,24 +231,22 @@ class FrontierPanel(LivePanel):
         before = self.look
         self._filters.learn(points)
         shown, default = self._filters.apply(points), self.default
-        if default is not None and find(shown, default) is None and find(points, default) is not None:
-            default = None  # it is not selected: the default among what is takes its place, and is named
-        seen = analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
+        if default is not None and tradeoff.find(shown, default) is None:
+            # Where it is not selected, the default among what is takes its place, and is named.
+            default = None if tradeoff.find(points, default) is not None else default
+        seen = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
         self._version += 1
-        self._looks = {
-            number: each for number, each in self._looks.items() if number >= self._version - 2
-        } | {self._version: seen}
-        self._told = ". ".join([counts(seen), *self._collected.said])
-        old = None if before is None else configuration(before.points, self._choice.row)
+        recent = {number: each for number, each in self._looks.items() if number >= self._version - 2}
+        self._looks = {**recent, self._version: seen}
+        self._told = ". ".join([model.counts(seen), *self._collected.said])
+        old = None if before is None else tradeoff.configuration(before.points, self.choice.row)
         self._note = ""
-        if before is None or self._choice.rule != HAND:
-            row = ruled(seen, self._choice)
-        else:
-            row, self._note = follow(before, self._choice.row, seen)
-            row = ruled(seen, replace(self._choice, row=row))
-        self._choice = replace(self._choice, row=row)
+        if before is not None and self.choice.rule == HAND:
+            row, self._note = tradeoff.follow(before, self.choice.row, seen)
+            self.choice = replace(self.choice, row=row)
+        self.choice = replace(self.choice, row=model.ruled(seen, self.choice))
         self._picture_later()
-        new = configuration(seen.points, row)
+        new = tradeoff.configuration(seen.points, self.choice.row)
         if old is not None and new != old:
             if not self._note and moved:
                 self._note = f"with the new points the choice has moved from {words(old)} to {words(new)}"
@@ -303,7 +261,7 @@ class FrontierPanel(LivePanel):
         """Take a choice, and tell those who asked for it."""
         seen = self._must()
         before = self.chosen
-        self._choice = replace(choice, row=ruled(seen, choice))
+        self.choice = replace(choice, row=model.ruled(seen, choice))
         self._note = ""
         self._picture_later()
         if self.chosen is not None and self.chosen != before:
@@ -326,24 +284,18 @@ class FrontierPanel(LivePanel):
         """The choice, what it costs and saves, and what else there is to say."""
         if self.look is None:
             return [self._told or NOTHING]
-        said = [
-            headline(self.look, self._choice), *details(self.look, self._choice, self.work, self.tariff),
-            self._told,
-        ]
-        return [*said, *([self._note] if self._note else [])]
+        first = model.headline(self.look, self.choice)
+        more = model.details(self.look, self.choice, self.work, self.tariff)
+        return [first, *more, self._told, *([self._note] if self._note else [])]
 
     def summary(self) -> str:
         return "\n".join([self.title(), *self.sentences(), *([self.python] if self.look is not None else [])])
 
     def svg(self) -> str:
-        """The view as an `<svg>` element that needs no scripts and no network."""
-        return draw(self.title(), self.sentences(), self.look, self._choice, relative=self.relative)
+        return draw(self.title(), self.sentences(), self.look, self.choice, relative=self.relative)
 
     def html(self) -> str:
-        """The picture, the frontier as a table, the line of Python, and everything in words: HTML without
-        scripts.
-        """
-        rows = [] if self.look is None else rows_around(self.look, self._choice)
+        rows = [] if self.look is None else model.summary_table(self.look, self.choice)
         return frontier_page(self.svg(), rows, self.python, self.summary())
 
     # for the views
@@ -361,57 +313,35 @@ class FrontierPanel(LivePanel):
             return None
         self._sent_version = self._version
         about: dict[str, Any] = {
-            "kind": "points",
-            "title": self.title(),
-            "simulated": self.source.simulated,
-            "said": self._told or NOTHING,
-            "filters": self._filters.values,
-            "options": self._filters.options,
-            "relative": self.relative,
-            **self._state(),
-            "view": None,
+            "kind": "points", "title": self.title(), "simulated": self.source.simulated,
+            "said": self._told or NOTHING, "filters": self._filters.values, "options": self._filters.options,
+            "relative": self.relative, **self._state(), "view": None,
             "hollow": bool(len(self._collected.points)) and not self._collected.points["measured"].all(),
         }
         seen = self.look
         if seen is None:
             return about, []
-        columns, gpus = table(seen)
+        columns, gpus = model.table(seen)
         tariff = self.tariff
-        places, optima = ranks(seen)
+        places, optima = model.ranks(seen)
         about["view"] = {
-            **places,
-            "version": self._version,
-            "columns": COLUMNS,
-            "count": len(seen.points),
-            "gpus": gpus,
-            "front": seen.front.tolist(),
-            "reference": seen.reference,
-            "why": seen.why,
-            "referenceTime": seen.reference_time_s,
-            "knee": int(seen.front[seen.knee]),
-            "maxPower": seen.max_power_w,
-            "ranges": ranges(seen),
-            "unit": self.work.unit,
+            **places, "version": self._version, "columns": model.COLUMNS, "count": len(seen.points),
+            "gpus": gpus, "front": seen.front.tolist(), "reference": seen.reference, "why": seen.why,
+            "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
+            "maxPower": seen.max_power_w, "ranges": model.ranges(seen), "unit": self.work.unit,
             "factors": {} if seen.reference is None else self.work.factors(seen.reference_time_s),
-            "price": tariff.price_per_kwh,
-            "currency": tariff.currency,
-            "co2": tariff.g_co2_per_kwh,
+            "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
         }
         return about, [columns.tobytes(), optima.tobytes()]
 
     def _state(self) -> dict[str, Any]:
-        chosen = self._choice
+        chosen = self.choice
         bound = None if chosen.max_slowdown is None else 100 * chosen.max_slowdown
         seen = self.look
         return {
             "best": None if seen is None else int(seen.front[seen.optimum(chosen.eta, chosen.max_slowdown)]),
-            "version": self._version,
-            "row": chosen.row,
-            "rule": chosen.rule,
-            "eta": chosen.eta,
-            "slowdown": bound,
-            "note": self._note,
-            "python": self.python,
+            "version": self._version, "row": chosen.row, "rule": chosen.rule, "eta": chosen.eta,
+            "slowdown": bound, "note": self._note, "python": self.python,
         }
 
     def _say_whole(self) -> None:
@@ -429,13 +359,7 @@ class FrontierPanel(LivePanel):
                     self._say_choice(asked=content.get("asked"))
             elif kind == "select":
                 try:
-                    self.select(
-                        **{
-                            name: content[name]
-                            for name in (*NAMES, "predicted")
-                            if content.get(name) is not None
-                        }
-                    )
+                    self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
                 except UsageError:
                     self._say_whole()
                     raise
@@ -445,53 +369,32 @@ class FrontierPanel(LivePanel):
                 self._say({"kind": "axes", "relative": self.relative})  # another view of the same panel
             elif kind == "export":
                 what = str(content["what"])
-                about = {
-                    "kind": "file",
-                    "what": what,
-                    "name": f"frontier.{what}",
-                    "view": content.get("view"),
-                }
-                self._say(about, [self._exported("svg" if what == "png" else what)])
+                about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}
+                self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
             elif kind == "traces":
-                row = (
-                    _row(self._must(), int(content["row"]))
-                    if content.get("version") == self._version
-                    else self._choice.row
-                )
-                svg, said = traces(self._must().points["measurements"][row].to_list(), self._store)
+                seen, known = self._must(), content.get("version") == self._version
+                row = _row(seen, int(content["row"])) if known else self.choice.row
+                svg, said = traces(seen.points["measurements"][row].to_list(), self._store)
                 self._say({"kind": "traces", "row": row, "svg": svg, "said": said})
 
     def _hear(self, content: dict[str, Any]) -> None:
         """A choice that was made in the browser, perhaps among the points before these."""
-        seen, rule, row, note = self._must(), str(content["rule"]), int(content["row"]), ""
-        if rule not in RULES:
-            raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {rule!r}")
+        seen, row, note = self._must(), int(content["row"]), ""
         bound = content.get("slowdown")
-        wanted = FrontierChoice(
-            row, rule, check_eta(float(content["eta"])),
-            check_bound(None if bound is None else float(bound) / 100),
-        )
+        max_slowdown = None if bound is None else float(bound) / 100
+        wanted = FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown)
         if content.get("version") != self._version:
             before = self._looks.get(int(content.get("version", -1)))
-            row, note = (self._choice.row, "") if before is None else follow(before, _row(before, row), seen)
+            row = self.choice.row
+            if before is not None:
+                row, note = tradeoff.follow(before, _row(before, wanted.row), seen)
         self._take(replace(wanted, row=_row(seen, row)))
         self._note = note
 
     def _exported(self, what: str) -> bytes:
         if what == "svg":
             return self.svg().encode()
-        return table_file(self._must(), self._choice.row, what)
-
-
-def check_eta(eta: float) -> float:
-    if not 0 <= eta <= 1:
-        raise UsageError(f"eta is {eta:g}; it lies in 0..1 (1 counts energy only, 0 time only)")
-    return eta
-
-
-def check_bound(max_slowdown: float | None) -> float | None:
-    check_slowdown(max_slowdown)
-    return max_slowdown
+        return table_file(self._must(), self.choice.row, what)
 
 
 def _row(seen: FrontierAnalysis, row: int) -> int:
@@ -530,13 +433,10 @@ def frontier(
         UsageError: points that are none, or an argument that makes no sense; says which and why.
     """
     given = source(points, name=name, unit=unit, simulated=simulated)
-    work = (
-        None
-        if (unit, per_epoch, epochs) == (None, None, None)
-        else Work(unit or given.unit, per_epoch, epochs)
-    )
+    told = (unit, per_epoch, epochs) != (None, None, None)
     return FrontierPanel(
-        given, default=default, max_power_w=max_power_w, work=work, tariff=tariff, eta=eta,
+        given, default=default, max_power_w=max_power_w,
+        work=Work(unit or given.unit, per_epoch, epochs) if told else None, tariff=tariff, eta=eta,
         max_slowdown=max_slowdown, relative=relative, store=store, live=live,
     )
 

@@ -277,12 +277,8 @@ def of_attempts(attempts: Iterable[Attempt]) -> pl.DataFrame:
     epoch's time and energy there.
     """
     schema = {
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "batch_size": pl.Int64,
-        "power_limit_w": pl.Float64,
-        "gpu": pl.String,
-        "measured": pl.Boolean,
+        "time_s": pl.Float64, "energy_j": pl.Float64, "batch_size": pl.Int64, "power_limit_w": pl.Float64,
+        "gpu": pl.String, "measured": pl.Boolean,
     }
     ended = list(attempts)
     done = [each for each in ended if each.state == "reached" and each.purpose == "run"]

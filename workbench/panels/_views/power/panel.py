@@ -166,16 +166,9 @@ class PowerView(LivePanel):
         self._unsaid = self._dropped + len(self._marks)
         gpus = [self._about(number, device) for number, device in enumerate(self.devices)]
         words = {
-            "title": self.title(),
-            "label": self.label,
-            "gpus": gpus,
-            "theme": theme.VARIABLES,
-            "window": WINDOW_S,
-            "stop": self._stop is not None,
-            "slider": self._set_power_limit is not None,
-            "marks": self._mark_rows(self._dropped),
-            "follows": self._rhythm is not None,
-            **self._numbers(),
+            "title": self.title(), "label": self.label, "gpus": gpus, "theme": theme.VARIABLES,
+            "window": WINDOW_S, "stop": self._stop is not None, "slider": self._set_power_limit is not None,
+            "marks": self._mark_rows(self._dropped), "follows": self._rhythm is not None, **self._numbers(),
         }
         told = None
         if self._rhythm is not None and self._rhythm.number is not None:
@@ -284,16 +277,9 @@ class PowerView(LivePanel):
         if not reason and (low is None or high is None):
             reason = f"{device.name} does not tell which limits it takes"
         return {
-            "uuid": device.uuid,
-            "index": device.index,
-            "name": device.name,
-            "simulated": device.simulated,
-            "colour": theme.colour(number),
-            "dash": list(theme.dash(number)),
-            "low": low,
-            "high": high,
-            "default": limits.default_power_limit_w,
-            "reason": reason,
+            "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
+            "colour": theme.colour(number), "dash": list(theme.dash(number)), "low": low, "high": high,
+            "default": limits.default_power_limit_w, "reason": reason,
         }
 
     def _watch_recorder(self) -> None:

@@ -75,8 +75,7 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
     )
     shown = recurrences[keep.tolist()] if recurrences.height > MOST_ROWS else recurrences
     rows: Columns = {
-        "recurrence": shown["recurrence"].to_list(),
-        "cost": _scaled(shown["cost"].to_list(), scale),
+        "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"].to_list(), scale),
         "batch": shown["batch_size"].to_list(),
     }
     saved_unit = unit
@@ -281,8 +280,7 @@ def _ranges(
         value for name in ("time", "energy", "cost") for value in profile[name] if value is not None
     ] or [0.0, 1.0]
     return {
-        "believed": (0.0, 1.18 * top),
-        "cost": (0.0, 1.1 * tallest),
+        "believed": (0.0, 1.18 * top), "cost": (0.0, 1.1 * tallest),
         "saved": (min(min(saved), 0.0) - room, max(max(saved), 0.0) + room),
         "profile": (0.95 * min(shares), 1.12 * max(shares)),
     }

@@ -175,8 +175,7 @@ class RecurringPanel(LivePanel):
             elif kind == "export":
                 self._say(
                     {
-                        "kind": "csv",
-                        "name": f"{self.source.name or 'history'}.csv",
+                        "kind": "csv", "name": f"{self.source.name or 'history'}.csv",
                         "text": as_csv(self.source.ledger.attempts),
                     }
                 )
