@@ -10,6 +10,7 @@ it needs a process that polls in real time, and is left out.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import arguments, finish, table
+from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
 
 CARDS = ("P100", "V100", "RTX6000", "A100", "A40", "RTX4090", "H100")
 LENGTHS_S = (0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
@@ -35,11 +37,15 @@ COLUMNS = {
     "at_once_covered": "at once: covered",
     "at_once_bar_over_error": "bar / error",
     "at_once_median_error_percent": "error %",
+    "parts_off_max": "parts off by",
+    "parts_covered_closely": "parts covered",
+    "parts_covered_steady": "steady",
     "zeus_median_error_percent": "Zeus error %",
     "settled_over_zeus": "ours / Zeus",
     "at_once_over_zeus": "at once / Zeus",
 }
 LEAD_S, TAIL_S = 2.5, 0.6
+NOTHING = EnergyEstimate(math.nan, math.nan)
 
 
 class Outcome(NamedTuple):
@@ -54,6 +60,8 @@ class Outcome(NamedTuple):
     at_once_j: float
     at_once_bar_j: float
     zeus_j: float | None
+    parts_off: float  # of the sum of its parts from the whole, relative
+    parts_within: dict[str, float]  # share of the parts whose bar holds the truth
 
 
 def windows(card: str, runs: int, seed: int) -> Iterator[Outcome]:
@@ -128,18 +136,38 @@ def _outcome(
     recorder, device = meter.recorder, meter.devices[0]
     full = recorder.rows(device.uuid, open_s - 3.0, window.end_s + 1.0)
     later = np.flatnonzero(full["tick_s"] >= window.end_s)
-    settled = _measured(meter, window, full[: later[0] + 1] if len(later) else full)
-    at_once = _measured(meter, window, full[full["time_s"] <= window.end_s])
+    settled = _timeline(meter, window, full[: later[0] + 1] if len(later) else full)
+    at_once = _timeline(meter, window, full[full["time_s"] <= window.end_s])
+    measured = [each.between(window.start_s, window.end_s) or NOTHING for each in (settled, at_once)]
     truth_j = machine.true_energy_j(0, window.start_s, window.end_s) * machine.gain(0)
-    return Outcome(length_s, workload, step, truth_j, *settled, *at_once, zeus_j)
+    parts = _parts(machine, settled, window, measured[0].energy_j)
+    return Outcome(length_s, workload, step, truth_j, *measured[0][:2], *measured[1][:2], zeus_j, *parts)
 
 
-def _measured(meter: Any, window: Any, rows: Any) -> tuple[float, float]:
-    notes: list[str] = []
-    energy_j, bar_j, _ = meter._energy(0, window, rows, notes)
-    if energy_j is None or bar_j is None:
-        return math.nan, math.nan
-    return energy_j, bar_j
+def _timeline(meter: Any, window: Any, rows: Any) -> EnergyTimeline:
+    device = meter.devices[0]
+    return EnergyTimeline(
+        rows, power_window_s=device.power_window_s, counted=device.can("energy"),
+        most_w=device.limits.max_power_limit_w, update_s=meter.recorder.update_s(device.uuid), window=window,
+    )
+
+
+def _parts(
+    machine: Any, timeline: EnergyTimeline, window: Any, whole_j: float
+) -> tuple[float, dict[str, float]]:
+    """A window cut at up to 20 random moments: how far off the sum of its parts is, and how often the bars of
+    the parts hold the truth.
+    """
+    rng = np.random.default_rng(int(1e6 * window.start_s))
+    inside = np.sort(rng.uniform(window.start_s, window.end_s, rng.integers(1, 21)))
+    moments = [window.start_s, *inside.tolist(), window.end_s]
+    truth_j = [machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in itertools.pairwise(moments)]
+    off, within = 0.0, {}
+    for name, closely in (("closely", True), ("steady", False)):
+        energy_j, bar_j = timeline.parts(moments, closely=closely)
+        off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))
+        within[name] = float(np.mean(np.abs(energy_j - truth_j) <= bar_j))
+    return off, within
 
 
 def _zeus() -> Any:
@@ -186,6 +214,9 @@ def summary(card: str, outcomes: list[Outcome]) -> list[dict[str, Any]]:
             row["zeus_median_error_share"] = float(np.median(zeus / truth))
             for name in ("settled", "at_once"):
                 row[f"{name}_over_zeus"] = row[f"{name}_median_error_j"] / max(float(np.median(zeus)), 1e-12)
+        row["parts_off_max"] = max(o.parts_off for o in mine)
+        for name in mine[0].parts_within:
+            row[f"parts_covered_{name}"] = float(np.mean([o.parts_within[name] for o in mine]))
         rows.append(row)
     return rows
 
@@ -222,6 +253,11 @@ def main() -> None:
     overall = {
         "covered_min": min(r["settled_covered"] for r in rows),
         "covered_max": max(r["settled_covered"] for r in rows),
+        "covered": float(np.mean([r["settled_covered"] for r in rows])),
+        "windows": sum(r["windows"] for r in rows),
+        "parts_off_max": max(r["parts_off_max"] for r in rows),
+        "parts_covered_closely": float(np.mean([r["parts_covered_closely"] for r in rows])),
+        "parts_covered_steady": float(np.mean([r["parts_covered_steady"] for r in rows])),
         "bar_over_error_max": max(r["settled_bar_over_error"] for r in rows),
         "worst_over_zeus": max((r["settled_over_zeus"] for r in compared), default=None),
         "worst_over_zeus_at_0.1_and_0.5": max((r["settled_over_zeus"] for r in short), default=None),

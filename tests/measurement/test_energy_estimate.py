@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from workbench.measurement.energy_estimate import EnergyEstimate, SensorUpdates, window_energy
+from workbench.measurement.energy_estimate import (
+    EnergyEstimate,
+    EnergyTimeline,
+    SensorUpdates,
+    _by_refreshes,
+    add_estimates,
+)
+from workbench.records import Edge, Window
+from workbench.samples import ROWS
 
 NAN = math.nan
 Power = Callable[[float], float]
@@ -40,6 +49,11 @@ def steps_of(
         period_s,
         tick_error_s,
     )
+
+
+def window_energy(updates: SensorUpdates, start_s: float, end_s: float) -> EnergyEstimate:
+    energy_j, half_j = _by_refreshes(updates, np.array([start_s, end_s]), True)
+    return EnergyEstimate(float(energy_j[0]), float(half_j[0]))
 
 
 def constant(power_w: float) -> Power:
@@ -149,15 +163,134 @@ def test_an_error_of_time_is_an_error_of_energy() -> None:
     assert blurred.uncertainty_j - sharp.uncertainty_j > 0.5  # 1.96 x sqrt(2) x 3 ms x 200 W is 1.7 J
 
 
-def test_bad_input_is_told_in_a_sentence() -> None:
-    steps = steps_of(constant(200.0))
+# the timeline
+
+
+def rows_of(updates: SensorUpdates, every_s: float = 0.02) -> np.ndarray[Any, Any]:
+    """What a sampler would have written of these refreshes."""
+    at_s = np.arange(updates.tick_s[0] + 0.001, updates.tick_s[-1] + updates.period_s, every_s)
+    last = np.searchsorted(updates.tick_s, at_s, side="right") - 1
+    rows = np.zeros(len(at_s), ROWS)
+    for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "utilisation", "memory_utilisation"):
+        rows[name] = NAN
+    rows["time_s"], rows["tick_error_s"] = at_s, updates.tick_error_s
+    for name in ("tick_s", "energy_j", "power_w", "power_tick_s"):
+        rows[name] = getattr(updates, name)[last]
+    return rows
+
+
+def unticked(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same from a sampler that did not find the refreshes."""
+    rows = rows.copy()
+    rows["tick_s"] = rows["power_tick_s"] = NAN
+    return rows
+
+
+def energy_of(rng: np.random.Generator) -> Power:
+    """A GPU that idles, and works at changing levels from 3 s to 8 s."""
+    times = np.array([-10.0, 3.0, *np.sort(rng.uniform(3.0, 8.0, 8)), 8.0, 20.0])
+    levels = [rng.uniform(40, 70), *rng.uniform(120, 300, 9), rng.uniform(40, 70)]
+    energies = np.concatenate([[0.0], np.cumsum(np.diff(times) * levels)])
+    return lambda t: float(np.interp(t, times, energies))
+
+
+SENSORS: dict[str, dict[str, Any]] = {"counter": {}, "fast readings": {"window_s": 0.025},
+           "no counter": {"period_s": 0.02, "window_s": 0.01, "counted": False}}
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("closely", [True, False])
+def test_parts_add_up_to_the_window(sensor: str, closely: bool, followed: bool) -> None:
+    rng = np.random.default_rng(17)
+    for span_s in (0.03, 0.15, 0.35, 0.6, 4.9):
+        for _ in range(4):
+            energy_at = energy_of(rng)
+            rows = rows_of(steps_of(energy_at, **SENSORS[sensor]))
+            timeline = EnergyTimeline(
+                rows if followed else unticked(rows), power_window_s=SENSORS[sensor].get("window_s", 0.1)
+            )
+            start_s = rng.uniform(3.0, 3.0 + 4.95 - span_s)
+            moments = np.sort([start_s, start_s + span_s, *rng.uniform(start_s, start_s + span_s, 12)])
+            moments[3] = moments[2]  # of a part without length
+            whole = timeline.between(moments[0], moments[-1])
+            parts = timeline.parts(moments, closely=closely)
+            assert whole is not None
+            assert parts.energy_j.sum() == pytest.approx(whole.energy_j, rel=1e-9)
+            assert parts.known.all()
+            assert parts.energy_j[2] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("closely", [True, False])
+def test_nineteen_of_twenty_parts_are_what_their_bars_say(sensor: str, closely: bool) -> None:
+    rng = np.random.default_rng(3)
+    held = []
+    for _ in range(25):
+        energy_at = energy_of(rng)
+        moments = np.sort(rng.uniform(2.5, 8.5, 12))
+        updates = steps_of(energy_at, **SENSORS[sensor])
+        timeline = EnergyTimeline(rows_of(updates), power_window_s=updates.window_s)
+        found = timeline.parts(moments, closely=closely)
+        error_j = np.abs(found.energy_j - np.diff([energy_at(at) for at in moments]))
+        held += (error_j <= found.uncertainty_j + 1e-9).tolist()
+    assert np.mean(held) >= 0.9
+
+
+def test_how_an_energy_was_had_is_told() -> None:
+    rows = rows_of(steps_of(constant(200.0)))
+    read = EnergyTimeline(unticked(rows)).between(2.0, 7.0)
+    window = Window("w", 2.0, (Edge(2.0, 400.0),), 7.0, (Edge(7.0, 1390.0),))
+    difference = EnergyTimeline(rows[:0], window=window, counted=True).between(2.0, 7.0)
+    assert [each and each.source for each in (EnergyTimeline(rows).between(2.0, 7.0), read, difference)] == [
+        "refreshes", "readings", "difference"
+    ]
+    assert read is not None
+    assert abs(read.energy_j - 1000.0) <= read.uncertainty_j < 20.0
+    assert difference is not None
+    assert difference.energy_j == 990.0
+    # One update of 0.1 s at 300 W at most, which nobody knows better: 0.78 of it.
+    assert difference.uncertainty_j == pytest.approx(0.78 * 0.1 * 198.0, rel=0.01)
+
+
+def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
+    rows = unticked(rows_of(steps_of(jump(5.0, 100.0, 200.0))))
+    rows = rows[np.searchsorted(rows["time_s"], np.arange(0.5, 9.6, 1.0))]  # as a log that is written each second
+    found = EnergyTimeline(rows).parts([2.5, 4.5, 6.5, 8.5])
+    assert found.energy_j == pytest.approx([200.0, 350.0, 400.0], abs=15.0)
+    assert found.known.all()
+
+
+def test_a_stretch_without_samples_is_told_from_one_with_them() -> None:
+    rows = rows_of(steps_of(constant(200.0)))
+    hole = EnergyTimeline(rows[(rows["time_s"] < 4.0) | (rows["time_s"] > 7.0)])
+    parts = hole.parts([2.0, 3.0, 5.5, 8.0, 9.0], closely=True)
+    assert parts.known.tolist() == [True, False, False, True]
+    assert parts.energy_j == pytest.approx([200.0, 500.0, 500.0, 200.0], abs=1.0)
+    assert hole.between(2.0, 9.0) is not None
+    assert EnergyTimeline(rows).between(20.0, 21.0) is None
+    assert EnergyTimeline(rows[:0]).between(2.0, 3.0) is None
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_counter_that_goes_back_is_bridged_by_the_readings_and_nothing_is_sure(followed: bool) -> None:
+    updates = steps_of(constant(200.0))
+    updates.energy_j[50:] -= 900.0
+    rows = rows_of(updates)
+    timeline = EnergyTimeline(rows if followed else unticked(rows))
+    parts = timeline.parts([2.0, 4.0, 6.0, 8.0])
+    assert parts.energy_j == pytest.approx([400.0, 400.0, 400.0], rel=0.05)
+    assert parts.known.tolist() == [True, False, True]
+    assert timeline.between(2.0, 8.0) is None
+
+
+def test_moments_that_go_back_are_refused() -> None:
     with pytest.raises(ValueError, match=re.escape("the window ends 2 s before it starts")):
-        window_energy(steps, 5.0, 3.0)
-    one = SensorUpdates(
-        *(column[:1] for column in (steps.tick_s, steps.energy_j, steps.power_w, steps.power_tick_s)),
-        0.1,
-        0.1,
-        0.0,
-    )
-    with pytest.raises(ValueError, match="1 refreshes of the sensor are too few"):
-        window_energy(one, 0.0, 1.0)
+        EnergyTimeline(rows_of(steps_of(constant(200.0)))).between(5.0, 3.0)
+
+
+def test_estimates_of_several_gpus_add_up_with_their_errors() -> None:
+    one, two = EnergyEstimate(100.0, 3.0), EnergyEstimate(50.0, 4.0)
+    assert add_estimates([one, two]) == EnergyEstimate(150.0, 5.0)
+    assert add_estimates([one, None]) is None
+    assert add_estimates([]) is None

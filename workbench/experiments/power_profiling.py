@@ -195,11 +195,13 @@ class OnlinePowerProfiler:
         """
         if self._window is None or self._slice is None or self._count < SHORTEST:
             return False
-        _, _, time_s, energy_j, uncertainty_j = self._meter.energies([self._moments[0], self._moments[-1]])[0]
-        if energy_j is None or not energy_j > 0 or (uncertainty_j or 0.0) > 0.2 * energy_j:
+        begin_s, end_s = self._moments[0], self._moments[-1]
+        energy = self._meter.energy(begin_s, end_s)
+        if energy is None or not energy.energy_j > 0 or energy.uncertainty_j > 0.2 * energy.energy_j:
             return False
         self.profile.tell(
-            self._slice.limit_w, self._count, time_s, energy_j, uncertainty_j or 0.0, self._scatter_s()
+            self._slice.limit_w, self._count, end_s - begin_s, energy.energy_j, energy.uncertainty_j,
+            self._scatter_s(),
         )
         self._spoilt = 0
         return True

@@ -261,7 +261,8 @@ class Recurrence:
             except DeviceError as error:
                 self.notes.append(str(error))
         elif now_s > last_s:
-            energy_j += self._meter.energies([last_s, now_s])[0][3] or 0.0
+            energy = self._meter.energy(last_s, now_s)
+            energy_j += energy.energy_j if energy is not None else 0.0
         self._seen = (now_s, energy_j)
         return now_s - self._window.start_s, energy_j
 

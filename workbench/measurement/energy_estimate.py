@@ -1,28 +1,34 @@
-"""The energy between two moments, from a counter that moves in steps and readings that look part of the time;
-with its error.
+"""The energy between two moments, with its error: `EnergyTimeline`, the one source of joules.
 
-Between two steps of the counter the energy is exact; what is uncertain is the piece of a step at either edge
-of a window. Power near an edge is taken as a Gaussian process: a level that may change at the edge (a cell
-starts or ends work there) plus fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the
-counter and power readings are both means of that process over known stretches, so the energy of the piece is
-a conditional mean and its error a conditional variance (kriging with interval supports; Rasmussen and
-Williams, "Gaussian Processes for Machine Learning", 2.2). Size and length of the fluctuation, and whether the
-level changes, are averaged over by their likelihood.
+A counter moves in steps, and power readings look part of the time. Between two steps of the counter the
+energy is exact; what is uncertain is the piece of a step at either edge of a window. Power near an edge is
+taken as a Gaussian process: a level that may change at the edge (a cell starts or ends work there) plus
+fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings are
+both means of that process over known stretches, so the energy of the piece is a conditional mean and its
+error a conditional variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for
+Machine Learning", 2.2). Size and length of the fluctuation, and whether the level changes, are averaged over
+by their likelihood.
 
-Pure functions over arrays: seconds, joules, watts.
+Arrays of seconds, joules and watts; numpy and scipy only.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d
 from scipy.special import ndtr
 
+from ..records import Edge, Window
+
 Floats = NDArray[np.float64]
+Rows = np.ndarray[Any, Any]
 
 LEVEL_SD = 0.7  # how far levels lie apart before anything is known, of the highest power around
 FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)  # of the highest power around
@@ -34,14 +40,246 @@ UNKNOWN_W = 300.0  # what power may be where nothing at all was read
 SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
 TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
 UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes
+STEADY = 2.0  # power changes more between two refreshes than its means from one to the next
+SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
+UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
+LATE_S = 2.0  # without a new reading of the counter, after which what was drawn meanwhile is not known
+UNIFORM = 0.55  # of what is uniform over a width: two of them are within 0.78 of it at 95 %
+TOGETHER = 64  # parts of a short window that are estimated in one go
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyEstimate:
-    """Joules and the half width of their 95 % interval."""
+class EnergyEstimate(NamedTuple):
+    """Joules, the half width of their 95 % interval, and how they were had.
+
+    `source` is "refreshes" (the sensor's refreshes around the edges), "difference" (of the counter as it was
+    read at the edges), "readings" (of the counter, in between) or "power" (trapezoids).
+    """
 
     energy_j: float
     uncertainty_j: float
+    source: str = "refreshes"
+
+
+class EnergyParts(NamedTuple):
+    """Joules of the stretches between moments, which add up to the whole, and the half widths of their 95 %
+    intervals.
+
+    The energy is NaN where nothing was seen; the half width is infinite where energy is a mere interpolation
+    over a stretch that was not followed.
+    """
+
+    energy_j: Floats
+    uncertainty_j: Floats
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.energy_j) & np.isfinite(self.uncertainty_j)
+
+
+def add_estimates(estimates: Sequence[EnergyEstimate | None]) -> EnergyEstimate | None:
+    """The energy of several GPUs together; None where one is not known, or where there is none."""
+    known = [each for each in estimates if each is not None]
+    if not known or len(known) < len(estimates):
+        return None
+    return EnergyEstimate(
+        sum(each.energy_j for each in known), math.hypot(*(each.uncertainty_j for each in known)),
+        known[0].source,
+    )
+
+
+def add_parts(
+    timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Floats, *, closely: bool = False
+) -> EnergyParts:
+    """The stretches between moments, of several GPUs together; NaN where there is no GPU."""
+    parts = [timeline.parts(moments, closely=closely) for timeline in timelines]
+    if not parts:
+        nothing = np.full(max(len(moments) - 1, 0), np.nan)
+        return EnergyParts(nothing, nothing)
+    return EnergyParts(
+        np.sum([part.energy_j for part in parts], axis=0),
+        np.sqrt(np.sum([np.square(part.uncertainty_j) for part in parts], axis=0)),
+    )
+
+
+class EnergyTimeline:
+    """The energy that one GPU has drawn between any two moments its samples surround.
+
+    Args:
+        rows: Samples of the GPU (`samples.ROWS`), from some refreshes before the first moment that is asked
+            about to one after the last.
+        power_window_s: What a power reading is the mean of.
+        counted: Whether the GPU has an energy counter; as the rows show where None.
+        most_w: The most that the GPU may draw, where the rows show no power limit.
+        update_s: The time between two refreshes of the sensor, as far as it is known.
+        window: A closed window, at whose edges the counter was read.
+        number: The place of the GPU among those of the window.
+    """
+
+    def __init__(
+        self, rows: Rows, *, power_window_s: float = 0.1, counted: bool | None = None, most_w: float = 0.0,
+        update_s: float | None = None, window: Window | None = None, number: int = 0,
+    ) -> None:
+        self.rows = rows
+        self.counted = bool(np.isfinite(rows["energy_j"]).any()) if counted is None else counted
+        self._update_s = update_s or 0.1
+        self._window = window if self.counted and window is not None and window.end_s is not None else None
+        self._opened = window.opened[number] if self._window is not None and window is not None else None
+        self._closed = window.closed[number] if self._window is not None and window is not None else None
+        limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
+        self._updates = as_updates(
+            rows, power_window_s, self._closed, float(limits.max()) if len(limits) else most_w
+        )
+        self._curve: tuple[Floats, Floats] | None = None
+
+    @property
+    def difference_j(self) -> float:
+        """What the counter rose by between the edges of the window; NaN where it was not read."""
+        if self._opened is None or self._closed is None:
+            return math.nan
+        return self._closed.energy_j - self._opened.energy_j
+
+    def between(self, start_s: float, end_s: float) -> EnergyEstimate | None:
+        """The energy from one moment to another; None where it is not known.
+
+        Raises:
+            ValueError: an end before the start.
+        """
+        parts, source = self._parts(np.array([start_s, end_s]), closely=True)
+        if not parts.known[0]:
+            return None
+        return EnergyEstimate(max(float(parts.energy_j[0]), 0.0), float(parts.uncertainty_j[0]), source)
+
+    def parts(self, moments: Sequence[float] | Floats, *, closely: bool = False) -> EnergyParts:
+        """The stretches between moments; together they are what `between` says of the first and the last.
+
+        Args:
+            moments: Growing; two or more.
+            closely: Take every moment for one at which power may change, as the edges are: some 2 ms for
+                each. Else power is steady between two refreshes.
+
+        Raises:
+            ValueError: moments that go back.
+        """
+        return self._parts(np.asarray(moments, float), closely)[0]
+
+    def _parts(self, moments: Floats, closely: bool) -> tuple[EnergyParts, str]:
+        if len(moments) < 2:
+            return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
+        if np.min(np.diff(moments)) < 0:
+            raise ValueError(f"the window ends {-np.min(np.diff(moments)):g} s before it starts")
+        if (updates := self._updates) is not None and _reaches(updates, moments[0], moments[-1]):
+            return _by_refreshes(updates, moments, closely), "refreshes"
+        window, difference_j = self._window, self.difference_j
+        if window is not None and (moments[0], moments[-1]) == (window.start_s, window.end_s):
+            if difference_j >= 0:
+                return self._by_difference(moments), "difference"
+            if difference_j < 0:
+                nothing = np.full(len(moments) - 1, np.nan)
+                return EnergyParts(nothing, nothing), "difference"
+        if self.counted and (found := self._by_readings(moments)) is not None:
+            return found, "readings"
+        return self._by_power(moments), "power"
+
+    def _by_difference(self, moments: Floats) -> EnergyParts:
+        """The counter as it was read at the edges of the window: either may be off by up to one update at
+        the highest power around.
+        """
+        assert self._opened is not None
+        assert self._closed is not None
+        low_j, high_j = self._opened.energy_j, self._closed.energy_j
+        seen_s, seen_j = _counter_readings(self.rows)
+        inside = (seen_s > moments[0]) & (seen_s < moments[-1]) & (seen_j > low_j) & (seen_j < high_j)
+        at_s = np.concatenate([moments[:1], seen_s[inside], moments[-1:]])
+        joules = np.maximum.accumulate(np.concatenate([[low_j], seen_j[inside], [high_j]]))
+        power = self.rows["power_w"][np.isfinite(self.rows["power_w"])]
+        mean_w = (high_j - low_j) / max(moments[-1] - moments[0], self._update_s)
+        most_w = max([mean_w, *power.tolist()]) or UNKNOWN_W
+        half_j = np.full(len(moments), UNIFORM * self._update_s * most_w)
+        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), _hypot(half_j))
+
+    def _by_readings(self, moments: Floats) -> EnergyParts | None:
+        """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
+        beyond them, and where the counter goes back, the power goes on.
+        """
+        seen_s, seen_j = _counter_readings(self.rows)
+        if len(seen_s) < 2:
+            return None
+        power_s, area_j = _area_under_power(self.rows)
+        gains, spans = np.diff(seen_j), np.diff(seen_s)
+        back = gains < 0
+        gains = np.where(back, np.diff(np.interp(seen_s, power_s, area_j)) if len(power_s) else 0.0, gains)
+        joules = np.concatenate([[0.0], np.cumsum(gains)])
+        before, after = power_s < seen_s[0], power_s > seen_s[-1]
+        first_j, last_j = np.interp(seen_s[[0, -1]], power_s, area_j) if len(power_s) else (0.0, 0.0)
+        at_s = np.concatenate([power_s[before], seen_s, power_s[after]])
+        curve_j = np.concatenate([area_j[before] - first_j, joules, joules[-1] + area_j[after] - last_j])
+        gap = np.clip(np.searchsorted(seen_s, moments) - 1, 0, len(gains) - 1)
+        late = spans > max(LATE_S, 3.0 * float(np.median(spans)))
+        lost = late[gap] | (moments < seen_s[0]) | (moments > seen_s[-1])
+        parts = EnergyParts(
+            np.diff(np.interp(moments, at_s, curve_j)), _hypot(np.where(lost, np.inf, UNIFORM * gains[gap]))
+        )
+        for number in np.flatnonzero(back):
+            across = (moments[:-1] < seen_s[number + 1]) & (moments[1:] > seen_s[number])
+            parts.uncertainty_j[across] = np.inf
+        return parts
+
+    def _by_power(self, moments: Floats) -> EnergyParts:
+        """Trapezoids between power readings, for a sensor without a counter whose refreshes are not known (it
+        showed the same value all the time, or refreshes at no fixed pace).
+        """
+        times, watts = _power_readings(self.rows)
+        if len(times) < 2:
+            nothing = np.full(len(moments) - 1, np.nan)
+            return EnergyParts(nothing, nothing)
+        inside = (times > moments[0]) & (times < moments[-1])
+        at_s = np.union1d(times[inside], moments)
+        at_w = np.interp(at_s, times, watts)
+        spans = np.diff(at_s)
+        # Between two readings power may have been either's all along.
+        sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in (
+            spans * (at_w[1:] + at_w[:-1]) / 2, np.square(np.diff(at_w) * spans / 2),
+        )]
+        place = np.searchsorted(at_s, moments)
+        energy_j, variance = (np.diff(each[place]) for each in sums)
+        half_j = 1.96 * np.sqrt(variance) + 0.02 * energy_j / np.maximum(np.diff(place) + 1, 1)
+        seen = (times[0] <= moments) & (moments <= times[-1] + 0.3)
+        return EnergyParts(energy_j, np.where(seen[1:] & seen[:-1], half_j, np.inf))
+
+
+def _hypot(half_j: Floats) -> Floats:
+    """Half widths of stretches, from those of the moments they lie between."""
+    return np.hypot(half_j[1:], half_j[:-1])
+
+
+def _power_readings(rows: Rows) -> tuple[Floats, Floats]:
+    known = rows[np.isfinite(rows["power_w"]) & np.isfinite(rows["time_s"])]
+    times, first = np.unique(known["time_s"], return_index=True)
+    return times, known["power_w"][first].astype(float)
+
+
+def _area_under_power(rows: Rows) -> tuple[Floats, Floats]:
+    times, watts = _power_readings(rows)
+    area_j = np.cumsum(0.5 * (watts[1:] + watts[:-1]) * np.diff(times))
+    return times, np.concatenate([[0.0], area_j]) if len(times) else area_j
+
+
+def _counter_readings(rows: Rows) -> tuple[Floats, Floats]:
+    """When the counter refreshed, and what it said; where those moments are not known, when a new value was
+    seen.
+    """
+    ticked = bool(np.isfinite(rows["tick_s"]).any())
+    at_s = rows["tick_s" if ticked else "time_s"]
+    known = np.isfinite(rows["energy_j"]) & np.isfinite(at_s)
+    times, first = np.unique(at_s[known], return_index=True)
+    joules = rows["energy_j"][known][first]
+    if not ticked and len(joules):
+        fresh = np.concatenate([[True], np.diff(joules) != 0])
+        times, joules = times[fresh], joules[fresh]
+    return times, joules
+
+
+# the refreshes of a sensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +307,195 @@ class SensorUpdates:
     tick_error_s: float
     most_w: float = 0.0
 
+    @property
+    def counted(self) -> bool:
+        return bool(np.isfinite(self.energy_j).any())
 
-def window_energy(steps: SensorUpdates, start_s: float, end_s: float) -> EnergyEstimate:
-    """Energy between two moments that the steps surround (or that lie within a few steps of the last one).
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which refreshes energy can be counted from."""
+        return np.isfinite(self.energy_j if self.counted else self.power_w)
 
-    Raises:
-        ValueError: fewer than two steps, or an end before the start.
+
+def as_updates(
+    rows: Rows, window_s: float, closing: Edge | None = None, most_w: float = 0.0
+) -> SensorUpdates | None:
+    """One entry per refresh of the sensor; None while its refreshes are not known.
+
+    The moments of the refreshes are put on one line where they lie on one: what is left of their error is
+    then the same at both edges of a window and cancels. `closing` is a counter reading at the window's end,
+    which may show a refresh that no row has seen yet; `most_w` the most that the GPU may draw.
     """
-    if len(steps.tick_s) < 2:
-        raise ValueError(f"{len(steps.tick_s)} refreshes of the sensor are too few for an estimate")
-    if end_s < start_s:
-        raise ValueError(f"the window ends {start_s - end_s:g} s before it starts")
-    counted = bool(np.isfinite(steps.energy_j).any())
-    inner = _inner(steps, start_s, end_s, counted)
-    reach_s = NEIGHBOURS * steps.period_s
-    if inner is None:
-        cells = _supports(steps, start_s - reach_s, end_s + reach_s, counted)
-        plateau = _step_around(steps, start_s)[:1] + _step_around(steps, end_s)[1:]
-        energy = _conditional(
-            cells, (start_s, end_s), ((), (start_s,), (end_s,), (start_s, end_s), plateau), steps
-        )
-    else:
-        first, last = inner
-        between_j, variance = _between(steps, first, last, counted)
-        energy = _Mixture(np.ones(1), np.array([between_j]), np.array([variance]))
-        for edge_s, piece in (
-            (start_s, (start_s, steps.tick_s[first])), (end_s, (steps.tick_s[last], end_s)),
-        ):
-            cells = _supports(steps, edge_s - reach_s, edge_s + reach_s, counted)
-            energy = energy + _conditional(cells, piece, ((), (edge_s,), _step_around(steps, edge_s)), steps)
-    timing_j = [TIMING * steps.tick_error_s * _power_near(steps, at_s) for at_s in (start_s, end_s)]
-    floor = sum(part**2 for part in timing_j)
-    floor += sum(_unseen_j(steps, at_s, counted) ** 2 for at_s in (start_s, end_s))
-    return EnergyEstimate(energy.mean, energy.half_width(floor) * (SHORT if inner is None else 1.0))
+    rows = rows[np.isfinite(rows["tick_s"])]
+    if len(rows) < 3:
+        return None
+    ticks = rows["tick_s"]
+    gaps = np.diff(ticks)
+    gaps = gaps[gaps > 0.004]
+    if not len(gaps):
+        return None
+    period_s = float(np.median(gaps))
+    numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
+    errors_s = np.nan_to_num(rows["tick_error_s"], nan=UNTOLD_ERROR_S)
+    tick_s = _on_one_line(numbers, ticks[first], errors_s[first])
+    energy_j, power_w, power_tick_s = (
+        rows[name][first].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s")
+    )
+    if closing is not None and math.isfinite(closing.energy_j) and closing.energy_j > energy_j[-1]:
+        later, into = divmod((closing.time_s - tick_s[-1]) / period_s, 1.0)
+        # A reading just before a refresh may have been answered just after it.
+        if later >= 1 and into * period_s < period_s - 0.005:
+            tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
+            energy_j = np.append(energy_j, closing.energy_j)
+            power_w, power_tick_s = np.append(power_w, math.nan), np.append(power_tick_s, math.nan)
+    error_s = float(np.median(errors_s))
+    return SensorUpdates(tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w)
+
+
+def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
+    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the
+    sensor drifts.
+    """
+    if len(times) < 4:
+        return times
+    weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6)
+    slope, offset = np.polyfit(numbers, times - times[-1], 1, w=weight)
+    line: Floats = times[-1] + offset + slope * numbers
+    return line if np.max(np.abs(line - times)) < 4.0 * float(np.max(errors)) + 2e-4 else times
+
+
+def _reaches(updates: SensorUpdates, start_s: float, end_s: float) -> bool:
+    """Whether the sensor was followed from before a window to (nearly) its end, and its counter never went
+    back.
+    """
+    slack_s = SLACK_STEPS * updates.period_s
+    tick_s = updates.tick_s
+    near_start = (tick_s <= start_s) & (tick_s > start_s - slack_s)
+    inside = (tick_s > start_s - slack_s) & (tick_s < end_s + slack_s)
+    forward = not np.any(np.diff(updates.energy_j[inside]) < 0)
+    return bool(near_start.any()) and tick_s[-1] > end_s - slack_s and forward
+
+
+def _by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) -> EnergyParts:
+    """The stretches between moments that the refreshes surround (or that lie within a few refreshes of the
+    last one).
+    """
+    usable = np.flatnonzero(updates.known)
+    tick_s = updates.tick_s[usable]
+    inside = np.flatnonzero((tick_s >= moments[0]) & (tick_s <= moments[-1]))
+    # Only in a window long enough do its edges not know of each other.
+    if len(inside) < 2 or moments[-1] - moments[0] < (NEIGHBOURS + 2) * updates.period_s:
+        return _forward(_within_few(updates, moments))
+    joules, variance = _between(updates, usable)
+    anchor = np.searchsorted(tick_s, moments, side="right") - 1
+    anchor[0], anchor[-1] = inside[0], inside[-1]
+    followed = moments - tick_s[anchor] < SLACK_STEPS * updates.period_s
+    followed[[0, -1]] = True
+    edges = np.flatnonzero(followed) if closely else np.array([0, len(moments) - 1])
+    pieces = {k: _edge(updates, float(moments[k]), float(tick_s[anchor[k]])) for k in edges.tolist()}
+    at_j = np.zeros(len(moments))
+    for k, (piece, _) in pieces.items():
+        at_j[k] = joules[anchor[k]] + (piece.mean if moments[k] >= tick_s[anchor[k]] else -piece.mean)
+    rest = np.setdiff1d(np.arange(len(moments)), edges)
+    between = slice(inside[0], inside[-1] + 1)
+    at_j[rest] = np.interp(
+        moments[rest], np.concatenate([moments[:1], tick_s[between], moments[-1:]]),
+        np.concatenate([at_j[:1], joules[between], at_j[-1:]]),
+    )
+    half_j = np.where(followed, _steady_error(updates, usable, joules, moments), np.inf)
+    for k, (piece, floor) in pieces.items() if len(rest) else ():
+        half_j[k] = piece.half_width(floor)
+    spread = variance[anchor[1:]] - variance[anchor[:-1]]
+    width_j = np.sqrt(_hypot(half_j) ** 2 + 1.96**2 * np.maximum(spread, 0.0))
+    for k in range(len(moments) - 1):
+        if k in pieces and k + 1 in pieces:
+            (one, floor), (other, more) = pieces[k], pieces[k + 1]
+            # Two edges within a few refreshes share what little is known.
+            near = moments[k + 1] - moments[k] < (NEIGHBOURS + 2) * updates.period_s
+            sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0)) + one + other
+            width_j[k] = sums.half_width(floor + more) * (SHORT if near else 1.0)
+    return _forward(EnergyParts(np.diff(at_j), width_j))
+
+
+def _forward(parts: EnergyParts) -> EnergyParts:
+    """No window gives energy back."""
+    return parts if parts.energy_j.sum() >= 0 else parts._replace(energy_j=np.zeros(len(parts.energy_j)))
+
+
+def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> tuple[_Mixture, float]:
+    """The energy between a moment and a refresh near it, and a variance that adds to it."""
+    reach_s = NEIGHBOURS * updates.period_s
+    cells = _supports(updates, at_s - reach_s, at_s + reach_s)
+    piece = (min(at_s, tick_s), max(at_s, tick_s))
+    (energy,) = _conditional(cells, [piece], ((), (at_s,), _step_around(updates, at_s)), updates)
+    return energy, _floor(updates, at_s)
+
+
+def _floor(updates: SensorUpdates, at_s: float) -> float:
+    """The variance of what no estimate sees: the refreshes' own moments, and what hides between them."""
+    timing_j = TIMING * updates.tick_error_s * _power_near(updates, at_s)
+    return timing_j**2 + _unseen_j(updates, at_s) ** 2
+
+
+def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
+    """The parts of a window of a few refreshes, whose edges know of each other."""
+    start_s, end_s = float(moments[0]), float(moments[-1])
+    reach_s = NEIGHBOURS * updates.period_s
+    cells = _supports(updates, start_s - reach_s, end_s + reach_s)
+    plateau = _step_around(updates, start_s)[:1] + _step_around(updates, end_s)[1:]
+    changes = ((), (start_s,), (end_s,), (start_s, end_s), plateau)
+    (whole,) = found = _conditional(cells, [(start_s, end_s)], changes, updates)
+    if len(moments) > 2:
+        pairs = list(zip(moments[:-1].tolist(), moments[1:].tolist(), strict=True))
+        found = [
+            each for first in range(0, len(pairs), TOGETHER)
+            for each in _conditional(cells, pairs[first : first + TOGETHER], changes, updates)
+        ]
+    energy_j = np.array([each.mean for each in found])
+    energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
+    floors = [_floor(updates, at_s) for at_s in moments.tolist()]
+    half_j = [each.half_width(floors[k] + floors[k + 1]) * SHORT for k, each in enumerate(found)]
+    return EnergyParts(energy_j, np.array(half_j))
+
+
+def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Energy and its variance since the first of the refreshes: exact by the counter, by readings where there
+    is none.
+    """
+    if updates.counted:
+        return updates.energy_j[usable], np.zeros(len(usable))
+    times, power = updates.tick_s[usable], updates.power_w[usable]
+    spans = np.diff(times)
+    unseen = np.maximum(spans - updates.window_s, 0.0)
+    # A reading is the mean of the window before its step; what lies between two windows is taken as between
+    # the readings.
+    gains = power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen
+    # How rough the readings are around each of them; at both ends nothing but the one neighbour tells.
+    rough = np.square(0.5 * np.diff(power, 2)) if len(power) > 2 else np.square(np.diff(power))
+    rough = np.pad(rough, 1, mode="edge")[: len(spans) + 1]
+    noise = READING_ERROR * power[1:] * (spans - unseen)
+    variances = 0.5 * (rough[1:] + rough[:-1]) * unseen**2 + noise**2 / 4
+    return np.concatenate([[0.0], np.cumsum(gains)]), np.concatenate([[0.0], np.cumsum(variances)])
+
+
+def _steady_error(
+    updates: SensorUpdates, usable: NDArray[np.intp], joules: Floats, moments: Floats
+) -> Floats:
+    """What the energy up to a moment may be off by if power is not steady between two refreshes but changes
+    there, as much as it does around.
+    """
+    tick_s, power_w = updates.tick_s[usable], updates.power_w[usable]
+    spans = np.diff(tick_s)
+    mean_w = np.diff(joules) / spans
+    padded = np.pad(mean_w, 1, mode="edge")
+    beside = np.abs([padded[2:] - padded[:-2], np.diff(padded)[:-1], np.diff(padded)[1:],
+                     power_w[1:] - mean_w, power_w[:-1] - mean_w])
+    swing_w = maximum_filter1d(np.max(np.nan_to_num(beside), axis=0), 2 * NEIGHBOURS + 1)
+    number = np.clip(np.searchsorted(tick_s, moments, side="right") - 1, 0, len(spans) - 1)
+    into = np.clip((moments - tick_s[number]) / spans[number], 0.0, 1.0)
+    swing_j = STEADY * swing_w[number] * spans[number] * into * (1.0 - into)
+    timing_j = 1.96 * TIMING * updates.tick_error_s * mean_w[number]
+    return np.asarray(np.hypot(swing_j, timing_j))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,54 +536,28 @@ class _Mixture:
         return high
 
 
-def _unseen_j(steps: SensorUpdates, at_s: float, counted: bool) -> float:
+def _unseen_j(updates: SensorUpdates, at_s: float) -> float:
     """What may hide between two refreshes: as much as readings that look part of the time differ from the
     whole.
     """
-    index = int(np.searchsorted(steps.tick_s, at_s))
+    index = int(np.searchsorted(updates.tick_s, at_s))
     near = slice(max(index - 1, 1), index + 2)
-    spans = np.diff(steps.tick_s)[near.start - 1 : near.stop - 1]
-    into_s = at_s - steps.tick_s[min(max(index - 1, 0), len(steps.tick_s) - 1)]
-    edge_s = min(max(into_s, 0.0), max(steps.period_s - into_s, 0.0))
-    if counted and steps.window_s < 0.6 * steps.period_s:
-        whole_w = np.diff(steps.energy_j)[near.start - 1 : near.stop - 1] / spans
-        differences = steps.power_w[near] - whole_w
-    elif counted:
-        differences = np.diff(np.diff(steps.energy_j) / np.diff(steps.tick_s))[near.start - 1 : near.stop - 1]
+    spans = np.diff(updates.tick_s)[near.start - 1 : near.stop - 1]
+    into_s = at_s - updates.tick_s[min(max(index - 1, 0), len(updates.tick_s) - 1)]
+    edge_s = min(max(into_s, 0.0), max(updates.period_s - into_s, 0.0))
+    if updates.counted and updates.window_s < 0.6 * updates.period_s:
+        whole_w = np.diff(updates.energy_j)[near.start - 1 : near.stop - 1] / spans
+        differences = updates.power_w[near] - whole_w
+    elif updates.counted:
+        mean_w = np.diff(updates.energy_j) / np.diff(updates.tick_s)
+        differences = np.diff(mean_w)[near.start - 1 : near.stop - 1]
     else:
-        differences = np.diff(steps.power_w)[near.start - 1 : near.stop - 1]
-        edge_s = min(edge_s, steps.period_s - steps.window_s)
+        differences = np.diff(updates.power_w)[near.start - 1 : near.stop - 1]
+        edge_s = min(edge_s, updates.period_s - updates.window_s)
     differences = differences[np.isfinite(differences)]
     if not len(differences):
         return 0.0
     return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
-
-
-def _inner(steps: SensorUpdates, start_s: float, end_s: float, counted: bool) -> tuple[int, int] | None:
-    """First and last step inside a window long enough for its edges not to know of each other."""
-    known = np.isfinite(steps.energy_j) if counted else np.isfinite(steps.power_w)
-    inside = np.flatnonzero(known & (steps.tick_s >= start_s) & (steps.tick_s <= end_s))
-    if len(inside) < 2 or end_s - start_s < (NEIGHBOURS + 2) * steps.period_s:
-        return None
-    return int(inside[0]), int(inside[-1])
-
-
-def _between(steps: SensorUpdates, first: int, last: int, counted: bool) -> tuple[float, float]:
-    """Energy and variance between two steps: exact by the counter, by readings where there is none."""
-    if counted:
-        return float(steps.energy_j[last] - steps.energy_j[first]), 0.0
-    times, power = steps.tick_s[first : last + 1], steps.power_w[first : last + 1]
-    known = np.isfinite(power)
-    times, power = times[known], power[known]
-    spans = np.diff(times)
-    unseen = np.maximum(spans - steps.window_s, 0.0)
-    # A reading is the mean of the window before its step; what lies between two windows is taken as between
-    # the readings.
-    energy_j = float(np.sum(power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen))
-    jumps = np.diff(power)
-    rough = 0.5 * (jumps[1:] - jumps[:-1]) if len(jumps) > 1 else jumps
-    noise = READING_ERROR * power[1:] * (spans - unseen)
-    return energy_j, float(np.mean(rough**2) * np.sum(unseen**2) + np.sum(noise**2) / 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,67 +570,72 @@ class _Cells:
     variance: Floats
 
 
-def _supports(steps: SensorUpdates, from_s: float, to_s: float, counted: bool) -> _Cells:
+def _supports(updates: SensorUpdates, from_s: float, to_s: float) -> _Cells:
     """All means that the sensor gave near an edge: steps of the counter, and readings where they say
     something else.
     """
-    near = (steps.tick_s >= from_s) & (steps.tick_s <= to_s)
+    near = (updates.tick_s >= from_s) & (updates.tick_s <= to_s)
     begins, ends, means, variances = [], [], [], []
-    if counted:
-        known = near & np.isfinite(steps.energy_j)
-        times, energy = steps.tick_s[known], steps.energy_j[known]
+    if updates.counted:
+        known = near & np.isfinite(updates.energy_j)
+        times, energy = updates.tick_s[known], updates.energy_j[known]
         spans = np.diff(times)
         begins.append(times[:-1])
         ends.append(times[1:])
         means.append(np.diff(energy) / spans)
         variances.append(np.full(len(spans), 0.05**2) + (0.001 / spans) ** 2)
-    known = (steps.power_tick_s >= from_s) & (steps.power_tick_s <= to_s) & np.isfinite(steps.power_w)
-    times, power = steps.power_tick_s[known], steps.power_w[known]
-    begins.append(times - steps.window_s)
+    known = (updates.power_tick_s >= from_s) & (updates.power_tick_s <= to_s) & np.isfinite(updates.power_w)
+    times, power = updates.power_tick_s[known], updates.power_w[known]
+    begins.append(times - updates.window_s)
     ends.append(times)
     means.append(power)
     # Beside a counter a reading's gain may be another than the counter's.
-    variances.append(((BESIDE_ERROR if counted else READING_ERROR) * power) ** 2 + 0.3**2)
+    variances.append(((BESIDE_ERROR if updates.counted else READING_ERROR) * power) ** 2 + 0.3**2)
     return _Cells(*(np.concatenate(parts) for parts in (begins, ends, means, variances)))
 
 
 def _conditional(
-    cells: _Cells, piece: tuple[float, float], hypotheses: tuple[tuple[float, ...], ...], steps: SensorUpdates
-) -> _Mixture:
-    """The energy of a piece of time, given the cells; the level may change at the times of one of the
+    cells: _Cells, pieces: Sequence[tuple[float, float]], hypotheses: tuple[tuple[float, ...], ...],
+    updates: SensorUpdates,
+) -> list[_Mixture]:
+    """The energies of pieces of time, given the cells; the level may change at the times of one of the
     hypotheses.
     """
-    span_s = piece[1] - piece[0]
-    if span_s <= 0:
-        return _Mixture(np.ones(1), np.zeros(1), np.zeros(1))
-    if not len(cells.mean_w):
-        return _Mixture(np.ones(1), np.zeros(1), np.array([(UNKNOWN_W * span_s) ** 2]))
-    answers = [_given_changes(cells, piece, points, steps) for points in hypotheses]
+    spans = np.array([end_s - start_s for start_s, end_s in pieces])
+    found = [_Mixture(np.ones(1), np.zeros(1), np.array([(UNKNOWN_W * span) ** 2])) for span in spans]
+    real = np.flatnonzero(spans > 0)
+    if not len(cells.mean_w) or not len(real):
+        return found
+    bounds = np.array([pieces[k] for k in real]).T
+    answers = [_given_changes(cells, bounds, points, updates) for points in hypotheses]
     score, mean_w, variance = (np.concatenate(parts) for parts in zip(*answers, strict=True))
     weight = np.exp(score - score.max())
-    return _Mixture(weight / weight.sum(), mean_w * span_s, variance * span_s**2).likely()
+    weight /= weight.sum()
+    for k, mean, own in zip(real.tolist(), mean_w.T, variance.T, strict=True):
+        found[k] = _Mixture(weight, mean * spans[k], own * spans[k] ** 2).likely()
+    return found
 
 
 def _given_changes(
-    cells: _Cells, piece: tuple[float, float], points: tuple[float, ...], steps: SensorUpdates
+    cells: _Cells, bounds: Floats, points: tuple[float, ...], updates: SensorUpdates
 ) -> tuple[Floats, Floats, Floats]:
-    """Log likelihood, mean and variance of the piece's mean power, for each size and length of the
-    fluctuation.
+    """Log likelihood (combinations), means and variances (combinations, pieces) of the pieces' mean power,
+    for each size and length of the fluctuation. `bounds` are the pieces' starts and ends.
     """
-    begin, end = np.append(cells.begin_s, piece[0]), np.append(cells.end_s, piece[1])
+    begin, end = np.append(cells.begin_s, bounds[0]), np.append(cells.end_s, bounds[1])
     borders = np.array([-np.inf, *points, np.inf])
     segments = len(borders) - 1
     low = np.maximum(begin[None, :], borders[:-1, None])
     high = np.minimum(end[None, :], borders[1:, None])
-    share = np.maximum(high - low, 0.0) / (
-        end - begin
-    )  # (segments, cells): how much of each cell lies in a segment
+    # (segments, cells): how much of each cell lies in a segment
+    share = np.maximum(high - low, 0.0) / (end - begin)
     scale_w = max(float(np.max(cells.mean_w)), 1.0)
-    level = (LEVEL_SD * max(scale_w, 0.6 * steps.most_w)) ** 2 * np.einsum("si,sj->ij", share, share)
+    level = (LEVEL_SD * max(scale_w, 0.6 * updates.most_w)) ** 2 * np.einsum("si,sj->ij", share, share)
     centre_w = float(np.mean(cells.mean_w))
     values = cells.mean_w - centre_w
     # Every segment has its own size of fluctuation: an idle GPU is quiet, a busy one is not.
-    shapes = np.stack([_ou_means(low, high, share, length * steps.period_s) for length in CORRELATION_STEPS])
+    lengths_s = [length * updates.period_s for length in CORRELATION_STEPS]
+    shapes = np.stack([_ou_means(low, high, share, length_s) for length_s in lengths_s])
     # Before and after a piece with two changes the GPU does the same thing, most often nothing.
     pairs = product(FLUCTUATION, repeat=min(segments, 2))
     sizes = scale_w * np.array([(*pair, pair[0])[:segments] for pair in pairs])  # (combinations, segments)
@@ -272,11 +645,12 @@ def _given_changes(
     factor = np.linalg.cholesky(known)
     right = np.concatenate([np.broadcast_to(values, (len(known), n))[:, :, None], kernels[:, :n, n:]], axis=2)
     solved = np.linalg.solve(factor, right)
-    white, cross = solved[:, :, 0], solved[:, :, 1]
-    score = -0.5 * np.sum(white**2, axis=1) - np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+    white, cross = solved[:, :, :1], solved[:, :, 1:]
+    score = -0.5 * np.sum(white[:, :, 0] ** 2, axis=1)
+    score -= np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
     score -= math.log(len(kernels))  # the same prior weight for every number of changes
     mean = centre_w + np.sum(cross * white, axis=1)
-    variance = kernels[:, n, n] - np.sum(cross**2, axis=1)
+    variance = np.diagonal(kernels, axis1=1, axis2=2)[:, n:] - np.sum(cross**2, axis=1)
     return score, mean, np.maximum(variance, 0.0)
 
 
@@ -297,18 +671,18 @@ def _ou_means(low: Floats, high: Floats, share: Floats, length_s: float) -> Floa
     return mean * share[:, :, None] * share[:, None, :]
 
 
-def _step_around(steps: SensorUpdates, at_s: float) -> tuple[float, ...]:
+def _step_around(updates: SensorUpdates, at_s: float) -> tuple[float, ...]:
     """The refreshes before and after a moment, as far as there are any."""
-    index = int(np.searchsorted(steps.tick_s, at_s, side="right"))
-    return tuple(float(at) for at in steps.tick_s[max(index - 1, 0) : index + 1])
+    index = int(np.searchsorted(updates.tick_s, at_s, side="right"))
+    return tuple(float(at) for at in updates.tick_s[max(index - 1, 0) : index + 1])
 
 
-def _power_near(steps: SensorUpdates, at_s: float) -> float:
+def _power_near(updates: SensorUpdates, at_s: float) -> float:
     """Power around a moment, for what an error of time is worth."""
-    index = min(max(int(np.searchsorted(steps.tick_s, at_s)), 1), len(steps.tick_s) - 1)
-    span_s = steps.tick_s[index] - steps.tick_s[index - 1]
-    counted_w = (steps.energy_j[index] - steps.energy_j[index - 1]) / span_s if span_s > 0 else math.nan
-    reading_w = steps.power_w[index]
+    index = min(max(int(np.searchsorted(updates.tick_s, at_s)), 1), len(updates.tick_s) - 1)
+    span_s = updates.tick_s[index] - updates.tick_s[index - 1]
+    counted_w = (updates.energy_j[index] - updates.energy_j[index - 1]) / span_s if span_s > 0 else math.nan
+    reading_w = updates.power_w[index]
     return float(
         counted_w if math.isfinite(counted_w) else reading_w if math.isfinite(reading_w) else UNKNOWN_W
     )

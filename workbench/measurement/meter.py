@@ -2,13 +2,12 @@
 
 Opening and closing read each GPU's energy counter and nothing else. What the sampling process saw in between
 gives the rest when the window is measured: the energy of the pieces of a counter step at both edges
-(`estimate`), peaks, clocks, throttling.
+(`energy_estimate`), peaks, clocks, throttling.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import time
@@ -27,9 +26,9 @@ from ..device.protocol import Device
 from ..errors import DeviceError, MeasurementError, UsageError, WorkbenchError
 from ..records import Edge, GpuMeasurement, Marks, Measurement, Periods, Process, Setting, Window
 from ..samples import ROWS
-from . import energy_estimate, marks
+from . import marks
+from .energy_estimate import EnergyEstimate, EnergyParts, EnergyTimeline, add_estimates, add_parts
 from .recorder import Recorder
-from .sensor_updates import as_steps, by_readings, gaps, reaches
 from .synchronise import synchronise
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NAN = math.nan
 STATUS_S = 0.4
-BEFORE_S = 3.0  # of the trace before a window that its first edge is judged by
+BEFORE_S, AFTER_S = 3.0, 1.0  # of the trace around a window that its edges are judged by
 
 
 class Meter:
@@ -179,15 +178,17 @@ class Meter:
     def _gpu(self, number: int, window: Window) -> GpuMeasurement:
         device, counted = self.devices[number], self._counted[number]
         assert window.end_s is not None
-        rows = np.empty(0, ROWS)
         notes: list[str] = [note for note in (getattr(device, "note", ""),) if note]
-        if self.recorder is not None:
-            rows = self.recorder.rows(device.uuid, window.start_s - BEFORE_S, window.end_s + 1.0)
-            if error := self.recorder.error(device.uuid):
-                notes.append(error)
+        if self.recorder is not None and (error := self.recorder.error(device.uuid)):
+            notes.append(error)
+        timeline = self.timeline(number, window.start_s, window.end_s, window)
+        rows = timeline.rows
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s
-        energy_j, uncertainty_j, source = self._energy(number, window, rows, notes)
+        energy = timeline.between(window.start_s, window.end_s)
+        notes += _energy_notes(energy, timeline)
+        energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
+        by_counter = counted and energy is not None and energy.source != "power"
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
         others = tuple(
             process for process in _processes(device) if process.name != "?" and not _ours(process.pid)
@@ -195,7 +196,7 @@ class Meter:
         if others:
             names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
             notes.append(f"other processes used this GPU and are in the figure: {names}")
-        missing = gaps(inside, update_s)
+        missing = _gaps(inside, update_s)
         if missing:
             where = "comes from the counter" if counted else "is interpolated"
             notes.append(f"{missing} gaps in sampling; their energy {where}")
@@ -209,7 +210,7 @@ class Meter:
         power = power[np.isfinite(power)]
         return GpuMeasurement(
             name=device.name, uuid=device.uuid, energy_j=energy_j, energy_uncertainty_j=uncertainty_j,
-            source=source, simulated=device.simulated,
+            source="counter" if by_counter else "integrated" if energy else "none", simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
             peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
             mean_utilisation=_mean(status["utilisation"]),
@@ -219,54 +220,6 @@ class Meter:
             other_processes=others, samples=len(inside), gaps=missing, notes=tuple(notes),
         )
 
-    def _energy(
-        self, number: int, window: Window, rows: np.ndarray[Any, Any], notes: list[str]
-    ) -> tuple[float | None, float | None, str]:
-        """Energy, its 95 % half width, and how it was had."""
-        assert window.end_s is not None
-        device, counted = self.devices[number], self._counted[number]
-        opened, closed = window.opened[number], window.closed[number]
-        limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
-        most_w = float(limits.max()) if len(limits) else device.limits.max_power_limit_w or 0.0
-        steps = as_steps(rows, device.power_window_s, closed if counted else None, most_w)
-        if steps is not None and reaches(steps, window):
-            found = energy_estimate.window_energy(steps, window.start_s, window.end_s)
-            return max(found.energy_j, 0.0), found.uncertainty_j, "counter" if counted else "integrated"
-        difference_j = closed.energy_j - opened.energy_j
-        if counted and difference_j >= 0:
-            notes.append(
-                "the counter's steps around this window are not known: its plain difference, off by up to a "
-                "step at each end"
-            )
-            return difference_j, self._plain_error_j(window, rows, difference_j, number), "counter"
-        if counted and difference_j < 0:
-            notes.append(f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)")
-            return None, None, "none"
-        read = by_readings(rows, window)
-        if read is not None:
-            return *read, "integrated"
-        what = "its energy counter could not be read" if counted else "it has no energy counter"
-        notes.append(
-            f"{what}, and too few power readings fell around this window ({len(rows)}); use a longer cell or "
-            "--repeat"
-        )
-        return None, None, "none"
-
-    def _plain_error_j(
-        self, window: Window, rows: np.ndarray[Any, Any], difference_j: float, number: int
-    ) -> float:
-        """Of a plain difference: either edge may be off by up to one update at the highest power around."""
-        assert window.end_s is not None
-        update_s = 0.1
-        if self.recorder is not None:
-            update_s = self.recorder.update_s(self.devices[number].uuid) or update_s
-        seen = rows["power_w"][np.isfinite(rows["power_w"])]
-        mean_w = difference_j / max(window.end_s - window.start_s, update_s)
-        power_w = max([mean_w, *seen.tolist()]) or energy_estimate.UNKNOWN_W
-        # Two edges, each uniform over one update: the difference has a triangular density, 95 % within 0.78
-        # of it.
-        return 0.78 * update_s * float(power_w)
-
     def count(
         self, window: Window, measurement: Measurement, *, look: bool | None = None
     ) -> SegmentedIterations | None:
@@ -275,36 +228,34 @@ class Meter:
 
         return count(window, measurement, self.recorder, look=look)
 
-    def energies(
-        self, marks_s: Sequence[float]
-    ) -> list[tuple[int, float, float, float | None, float | None]]:
-        """The stretches between moments of the past: number, start (from the first), length, energy and its
-        95 % half width.
+    # the energy of stretches of the past
 
-        Energy is None for a stretch whose surroundings were not sampled, or where a GPU has neither counter
-        nor readings.
+    def timeline(
+        self, number: int, start_s: float, end_s: float, window: Window | None = None
+    ) -> EnergyTimeline:
+        """What is known of the energy of one GPU from one moment to another, and around them; of a closed
+        window, with what its counter said at the edges.
         """
-        surrounds = []
-        for device in self.devices if self.recorder is not None else ():
-            rows = (
-                self.recorder.rows(device.uuid, marks_s[0] - BEFORE_S, marks_s[-1] + 1.0)
-                if self.recorder
-                else None
-            )
-            surrounds.append(as_steps(rows, device.power_window_s) if rows is not None else None)
-        found: list[tuple[int, float, float, float | None, float | None]] = []
-        for number, (begin_s, end_s) in enumerate(itertools.pairwise(marks_s)):
-            window = Window("", begin_s, (), end_s)
-            parts = [
-                energy_estimate.window_energy(s, begin_s, end_s)
-                for s in surrounds
-                if s is not None and reaches(s, window)
-            ]
-            known = bool(parts) and len(parts) == len(self.devices)
-            energy_j = sum(part.energy_j for part in parts) if known else None
-            error_j = math.sqrt(sum(part.uncertainty_j**2 for part in parts)) if known else None
-            found.append((number, begin_s - marks_s[0], end_s - begin_s, energy_j, error_j))
-        return found
+        device = self.devices[number]
+        rows, update_s = np.empty(0, ROWS), None
+        if self.recorder is not None:
+            rows = self.recorder.rows(device.uuid, start_s - BEFORE_S, end_s + AFTER_S)
+            update_s = self.recorder.update_s(device.uuid)
+        return EnergyTimeline(
+            rows, power_window_s=device.power_window_s, counted=self._counted[number],
+            most_w=device.limits.max_power_limit_w or 0.0, update_s=update_s, window=window, number=number,
+        )
+
+    def energy(self, start_s: float, end_s: float) -> EnergyEstimate | None:
+        """The energy of all GPUs from one moment to another; None where it is not known."""
+        numbers = range(len(self.devices))
+        return add_estimates([self.timeline(n, start_s, end_s).between(start_s, end_s) for n in numbers])
+
+    def energies(self, moments_s: Sequence[float]) -> EnergyParts:
+        """The energies of all GPUs between moments of the past, each of which may be a change of power."""
+        start_s, end_s = moments_s[0], moments_s[-1]
+        timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
+        return add_parts(timelines, moments_s, closely=True)
 
     # for scripts
 
@@ -507,12 +458,16 @@ class Track(Iterable[T]):
 
             _ = self.measurement  # which waits until the last edge is known
             assert self._whole is not None
-            rows = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if self.marks_s else []
-            names = ("iteration", "start_s", "time_s", "energy_j", "energy_uncertainty_j")
-            kinds = (pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Float64)
-            self._iterations = pl.DataFrame(
-                rows or [], schema=dict(zip(names, kinds, strict=True)), orient="row"
-            )
+            at_s = np.array(self.marks_s)
+            parts = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if len(at_s) > 1 else None
+            count = max(len(at_s) - 1, 0)
+            known = np.zeros(count, bool) if parts is None else parts.known
+            energy_j, half_j = parts or (np.zeros(count), np.zeros(count))
+            self._iterations = pl.DataFrame({
+                "iteration": np.arange(count), "start_s": at_s[:-1] - at_s[:1], "time_s": np.diff(at_s),
+                "energy_j": np.where(known, energy_j, np.nan),
+                "energy_uncertainty_j": np.where(known, half_j, np.nan),
+            }).with_columns(pl.col("energy_j", "energy_uncertainty_j").fill_nan(None))
         return self._iterations
 
 
@@ -576,6 +531,30 @@ def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeas
         throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
         samples=sum(run.samples for run in runs), gaps=sum(run.gaps for run in runs), **means,
     )
+
+
+def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
+    """What a reader has to know of how the energy of a window was had, or why it was not."""
+    difference_j = timeline.difference_j
+    if energy is not None and energy.source == "difference":
+        return [
+            "the counter's steps around this window are not known: its plain difference, off by up to a step "
+            "at each end"
+        ]
+    if energy is None and difference_j < 0:
+        return [f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)"]
+    if energy is None:
+        what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
+        return [
+            f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
+            "longer cell or --repeat"
+        ]
+    return []
+
+
+def _gaps(rows: np.ndarray[Any, Any], update_s: float | None) -> int:
+    """How often sampling paused for far longer than the sensor's pace."""
+    return int(np.sum(np.diff(rows["time_s"]) > 3.5 * max(update_s or 0.1, 0.1))) if len(rows) > 1 else 0
 
 
 def _idle_share(rows: np.ndarray[Any, Any]) -> float | None:

@@ -21,7 +21,6 @@ from .period_separation import PeriodEstimate, alone_rhythm, beside, require_dis
 Array = np.ndarray[Any, Any]
 UPDATES = 5.0  # of the energy sensor that a block spans at least
 LEAST_S = 0.5
-LATE_S = 2.0  # without a new reading of the counter, after which what was drawn in a block is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,8 @@ class Watcher:
         return float(np.mean(busy)) if len(busy) else None
 
     def mean_power_w(self, from_s: float, to_s: float) -> float | None:
-        energy_j = float(self._energies(np.array([from_s, to_s]))[0][0])
-        return energy_j / (to_s - from_s) if math.isfinite(energy_j) else None
+        energy = self.meter.energy(from_s, to_s)
+        return None if energy is None else energy.energy_j / (to_s - from_s)
 
     def settled(self) -> None:
         """Wait until the sensors have seen what has just ended."""
@@ -177,30 +176,14 @@ class Watcher:
         """Energy between borders, NaN where it is not known, and the relative half width of the error of
         all of it.
         """
-        rows = self.meter.energies([float(each) for each in borders])
-        energy_j = np.array([math.nan if row[3] is None else row[3] for row in rows])
-        whole = self.meter.energies([float(borders[0]), float(borders[-1])])[0]
-        if np.isfinite(energy_j).all() and whole[3]:
-            return energy_j, (whole[4] or 0.0) / whole[3]
-        return self._by_counter(borders)
-
-    def _by_counter(self, borders: Array) -> tuple[Array, float]:
-        """The same from the counter alone, for a sampler that got too little of the processor to follow
-        its refreshes.
-        """
-        seen = self.recorder.rows(self.uuid, float(borders[0]) - LATE_S, float(borders[-1]) + LATE_S)
-        seen = seen[np.isfinite(seen["energy_j"])]
-        fresh = seen[np.concatenate([[True], np.diff(seen["energy_j"]) > 0])] if len(seen) else seen
-        if len(fresh) < 2:
-            return np.full(len(borders) - 1, math.nan), 0.0
-        after = np.clip(np.searchsorted(fresh["time_s"], borders), 1, len(fresh) - 1)
-        gap_s = fresh["time_s"][after] - fresh["time_s"][after - 1]
-        known = (gap_s <= LATE_S) & (borders >= fresh["time_s"][0]) & (borders <= fresh["time_s"][-1])
-        total_j = np.interp(borders, fresh["time_s"], fresh["energy_j"])
-        energy_j = np.where(known[1:] & known[:-1], np.diff(total_j), math.nan)
-        # Where in the gap between two readings the counter rose is not known: uniform at either edge, 95 %
-        # within 0.78 of it.
-        return energy_j, 0.78 * float(max(gap_s[0], gap_s[-1])) / float(borders[-1] - borders[0])
+        timeline = self.meter.timeline(0, float(borders[0]), float(borders[-1]))
+        parts = timeline.parts(borders, closely=True)
+        whole = timeline.between(float(borders[0]), float(borders[-1]))
+        energy_j = np.where(parts.known, parts.energy_j, math.nan)
+        if whole is None or not whole.energy_j > 0:
+            used_j, error_j = np.nansum(energy_j), np.sum(parts.uncertainty_j[parts.known])
+            return energy_j, float(error_j / used_j) if used_j > 0 else 0.0
+        return energy_j, whole.uncertainty_j / whole.energy_j
 
     def _rhythm(self, job: int, interval: Interval) -> PeriodEstimate:
         trace = as_trace(self.recorder.rows(self.uuid, interval.from_s, interval.to_s))

@@ -226,12 +226,13 @@ class Collector:
             found = reader.read()
             told = {**found.values, "feature_set": found.source}
         self._iterate(step, READ_S)
-        ((_, _, seconds, energy_j, error_j),) = self.meter.energies([begin_s, end_s])
-        if energy_j is None or energy_j <= 0:
+        seconds, energy = end_s - begin_s, self.meter.energy(begin_s, end_s)
+        if energy is None or energy.energy_j <= 0:
             return told | {"note": "its energy was not seen"}
         return told | {
-            "iteration_s": seconds / count, "power_w": energy_j / seconds, "iteration_j": energy_j / count,
-            "iterations": count, "time_s": seconds, "energy_j": energy_j, "energy_uncertainty_j": error_j,
+            "iteration_s": seconds / count, "power_w": energy.energy_j / seconds,
+            "iteration_j": energy.energy_j / count, "iterations": count, "time_s": seconds,
+            "energy_j": energy.energy_j, "energy_uncertainty_j": energy.uncertainty_j,
         }
 
     def _iterate(self, step: Step, seconds: float, least: int = 0) -> int:
