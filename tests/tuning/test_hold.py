@@ -12,9 +12,8 @@ import pytest
 from workbench.records import Limits, Setting
 from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_from
+from workbench.tuning import choice
 from workbench.tuning.accounts import SavingsAccounts, Stretch
-from workbench.tuning.choice import Choosing
-from workbench.tuning.hold import Holding
 from workbench.tuning.iteration_sources import Count, Rate, guessed
 from workbench.tuning.ledger import Pool
 from workbench.tuning.params import PARAMS
@@ -165,7 +164,7 @@ def in_hand(iterations: float, slowdown: float, bound: float = 0.05) -> float:
     book.add(
         Stretch("held", Setting(sm_clock_mhz=900), iterations, iterations * (1 + slowdown), 90.0 * iterations)
     )
-    return Choosing._in_hand(SimpleNamespace(book=book, max_slowdown=bound, params=PARAMS))  # type: ignore[arg-type]
+    return choice.in_hand(book.saved(), bound, PARAMS)
 
 
 def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slower_is_owed() -> None:
@@ -175,53 +174,42 @@ def test_what_a_job_was_faster_than_it_must_be_covers_errors_and_what_it_was_slo
     assert in_hand(100, 0.04) == pytest.approx((0.01 - 0.5 * 1.96 * 0.002) * 100 / PARAMS.in_hand_horizon_s)
     assert in_hand(100, 0.06) == pytest.approx(-0.01 * 100 / 90.0)
     assert in_hand(1000, 0.0) == PARAMS.most_in_hand
-    assert Choosing._in_hand(SimpleNamespace(book=SavingsAccounts(), max_slowdown=0.05, params=PARAMS)) == 0.0  # type: ignore[arg-type]
+    assert choice.in_hand(None, 0.05, PARAMS) == 0.0
+    assert choice.in_hand(SavingsAccounts().saved(), 0.05, PARAMS) == 0.0
 
 
-def reconsidered(*, gain: float, near: bool, keeps: float = 0.9, faster: bool = False, more: int = 0) -> Any:
-    """A tuner that holds 300 W and now believes another limit to be the best."""
-    before, new = Setting(power_limit_w=300.0), Setting(power_limit_w=320.0 if faster else 200.0)
-    belief = SimpleNamespace(
-        cost=lambda setting, _: 0.9 if setting == before else 0.9 - gain,
-        ratios=lambda setting: (1.02 if (setting == before) != faster else 1.04, 0.003, 0.9),
+def decided(
+    *, gain: float, near: bool, keeps: float = 0.9, faster: bool = False, steering: choice.Steering | None = None
+) -> str:
+    """What becomes of 300 W that are held where another limit is believed to be the best."""
+    held, new = Setting(power_limit_w=300.0), Setting(power_limit_w=320.0 if faster else 200.0)
+    belief: Any = SimpleNamespace(
+        cost=lambda setting, _: 0.9 if setting == held else 0.9 - gain,
+        ratios=lambda setting: (1.02 if (setting == held) != faster else 1.04, 0.003, 0.9),
         near=lambda setting, step: near,
-        about=lambda setting: SimpleNamespace(setting=setting),
     )
-    book = SavingsAccounts()
-    book.open(reading())
-    tuner = SimpleNamespace(
-        params=PARAMS,
-        _belief=belief,
-        _choice=SimpleNamespace(setting=before),
-        book=book,
-        state="watch",
-        cuts=[],
-        _more=more,
-        _calm_s=-math.inf,
-        _keeps=lambda setting: keeps,
-        _note=lambda words: None,
-        _at=str,
-    )
-    tuner._choose = lambda: setattr(tuner, "_choice", SimpleNamespace(setting=new))
-    tuner._cut = lambda at_s, kind: tuner.cuts.append(kind)
-    Holding._reconsider(tuner, 100.0)  # type: ignore[arg-type]
-    return tuner
+    return (steering or choice.Steering()).decide(100.0, held, new, belief, (1.0, 100.0), keeps, PARAMS)
 
 
 def test_a_held_setting_moves_where_that_pays_and_not_otherwise() -> None:
-    assert reconsidered(gain=0.01, near=True).state == "hold"
-    kept = reconsidered(gain=0.001, near=True)
-    assert kept.state == "watch"
-    assert kept._choice.setting == Setting(power_limit_w=300.0)
+    assert decided(gain=0.01, near=True) == "better"
+    assert decided(gain=0.001, near=True) == ""
+
+
+def test_after_the_bound_has_moved_a_setting_it_stays_for_a_while() -> None:
+    steering = choice.Steering()
+    assert decided(gain=-0.05, near=True, faster=True, keeps=0.4, steering=steering) == "bound"
+    assert steering.calm_s == 100.0 + PARAMS.calm_s
+    assert decided(gain=0.01, near=True, steering=steering) == ""
 
 
 def test_a_better_setting_far_from_what_was_measured_is_probed_and_not_held_unseen() -> None:
-    far = reconsidered(gain=0.05, near=False)
-    assert far.state == "search"
-    assert far.cuts == ["held"]  # what was held until now is on the account as that
-    assert reconsidered(gain=0.05, near=False, more=4).state == "watch"  # not for ever
+    steering = choice.Steering(more=3)
+    assert decided(gain=0.05, near=False, steering=steering) == "far"
+    steering.calm_s = -math.inf
+    assert decided(gain=0.05, near=False, steering=steering) == ""  # not for ever
 
 
 def test_a_setting_that_hardly_keeps_the_bound_is_left_for_a_faster_one_at_whatever_cost() -> None:
-    assert reconsidered(gain=-0.05, near=True, faster=True, keeps=0.4).state == "hold"
-    assert reconsidered(gain=-0.05, near=True, faster=True, keeps=0.6).state == "watch"
+    assert decided(gain=-0.05, near=True, faster=True, keeps=0.4) == "bound"
+    assert decided(gain=-0.05, near=True, faster=True, keeps=0.6) == ""

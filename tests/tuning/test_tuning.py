@@ -32,9 +32,12 @@ from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
 from workbench.tuning.driver import in_background
 from workbench.tuning.iteration_sources import Counter, in_rows
 from workbench.tuning.options import check_slowdown, objective_words
+from workbench.tuning.phases import Checking, Retuning
 from workbench.tuning.probe import Reading
 from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult, describe_tuning
+from workbench.tuning.stages import AtWork
 from workbench.tuning.state_machine import Tuner, latest, running
+from workbench.tuning.tuned_job import TunedJob
 
 Simulated = Callable[..., Machine]
 ORDER = ["wait", "detect", "features", "baseline", "predict", "search", "hold", "watch"]
@@ -141,6 +144,23 @@ def costs(lab: Lab, iterations: int, tuner: Tuner | None, **options: object) -> 
     lab.train(tuner, iterations, **options)  # type: ignore[arg-type]
     now_s = lab.machine.clock()
     return now_s - before_s, lab.machine.true_energy_j(0, before_s, now_s) * lab.machine.gain(0)
+
+
+def at_work(tuner: Tuner) -> AtWork:
+    assert tuner.at_work is not None
+    return tuner.at_work
+
+
+def job_of(tuner: Tuner) -> TunedJob:
+    """The job that a tuner tunes, which has a baseline by now."""
+    job = at_work(tuner).job
+    assert job is not None
+    return job
+
+
+def change_job(tuner: Tuner) -> None:
+    """Make a tuner take the job for another one."""
+    at_work(tuner).phase = Retuning(job_of(tuner), tuner.clock(), "said by a test")
 
 
 # what it is for
@@ -284,8 +304,7 @@ def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab])
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "search")
-    belief = tuner._belief
-    assert belief is not None
+    belief = job_of(tuner).belief
     slow = min(belief.space.settings, key=lambda each: each.sm_clock_mhz or 0)
     from workbench.search.clocks.make import Trial
 
@@ -321,8 +340,7 @@ def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., La
     here.device.write(Setting(power_limit_w=300.0))
     tuner = here.tuner(over="power")
     here.train(tuner, 300)
-    assert tuner._space is not None
-    assert max(each.power_limit_w or 0 for each in tuner._space.settings) == 300.0
+    assert max(each.power_limit_w or 0 for each in job_of(tuner).belief.space.settings) == 300.0
     tuner.end()
     assert here.device.setting().power_limit_w == 300.0
 
@@ -339,7 +357,7 @@ def test_the_default_setting_is_measured_again_now_and_then(lab: Callable[..., L
     checks = probes.filter(probes["kind"] == "re-check")
     assert checks.height >= 2
     assert checks["time_ratio"].to_numpy() == pytest.approx(1.0, abs=0.03)
-    span_s = here.machine.clock() - tuner.begun_s
+    span_s = here.machine.clock() - tuner.log.begun_s
     assert (
         float(checks["cost_s"].sum()) < 0.05 * span_s
     )  # at a tenth of the power: well below one per cent of the energy
@@ -354,22 +372,20 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     tuner = here.tuner(over="clocks")
     here.until(tuner, "watch")
     here.train(tuner, 30, seed=2)
-    first = tuner._choice
+    first = job_of(tuner).choice
     probes = tuner.result.probes
     here.train(tuner, 300, workload="squad", batch_size=32)
     assert any("the job has changed" in words for _, words in tuner.events)
     assert tuner.state == "watch", tuner.events
-    assert len(tuner.book.accounts) == 2
+    assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.retuned == 1
     assert tuner.result.probes > probes
     probes = tuner.result.probes
     here.train(tuner, 120, seed=5)
     assert any("job from before" in words for _, words in tuner.events), tuner.events
-    assert len(tuner.book.accounts) == 2
+    assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.probes <= probes + 3
-    assert first is not None
-    assert tuner._choice is not None
-    assert tuner._choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)
+    assert job_of(tuner).choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)
     tuner.end()
     assert here.as_found
 
@@ -380,7 +396,7 @@ def test_another_job_that_tells_nothing_is_noticed_by_its_power(lab: Callable[..
     here.until(tuner, "watch", batch_size=512, marked=False)
     here.train(tuner, 15, batch_size=512, marked=False, seed=2)
     assert tuner.result.retuned == 0
-    from_s = here.machine.clock() - tuner.begun_s
+    from_s = here.machine.clock() - tuner.log.begun_s
     here.train(tuner, 14, workload="librispeech", batch_size=192, marked=False)
     noticed = [at_s for at_s, words in tuner.events if "the job has changed" in words]
     assert noticed, tuner.events
@@ -395,8 +411,7 @@ def test_a_rate_leaves_the_memory_clock_alone(lab: Callable[..., Lab]) -> None:
     tuner = here.tuner()
     here.train(tuner, 4000, batch_size=8, marked=False, grain_s=0.1, until=lambda t: t.state == "watch")
     assert tuner.result.source == "rate"
-    assert tuner._belief is not None
-    assert {each.mem_clock_mhz for each in tuner._belief.space.settings} <= {None, 9501}
+    assert {each.mem_clock_mhz for each in job_of(tuner).belief.space.settings} <= {None, 9501}
     tuner.end()
 
 
@@ -435,12 +450,12 @@ def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     here.machine.clock.on_step.remove(beside)
     assert tuner.words == "the GPU is idle: tuning waits until it works again"
     assert tuner.current == held
-    before = tuner.book.saved()
+    before = tuner.log.accounts.saved()
     here.train(tuner, 60)
     assert tuner.state in ("hold", "watch")
     assert tuner.result.retuned == 0
     assert before is not None
-    assert tuner.book.saved() is not None
+    assert tuner.log.accounts.saved() is not None
     tuner.end()
 
 
@@ -509,7 +524,7 @@ def test_the_gpu_comes_back_from_every_state_and_fault(
     tuner = here.tuner(over="clocks")
     if state == "re-tune":
         here.until(tuner, "watch")
-        tuner._change_of_job(here.machine.clock(), "said by a test")
+        change_job(tuner)
     else:
         here.until(tuner, state)
     FAULTS[fault](here.machine)
@@ -670,18 +685,14 @@ def test_another_bound_counts_what_was_measured(lab: Callable[..., Lab]) -> None
     here = lab()
     tuner = here.tuner(over="clocks", max_slowdown=0.02)
     here.until(tuner, "watch")
-    tight = tuner._choice
-    told = tuner._belief.search.probes.height  # type: ignore[union-attr]
+    tight, told = job_of(tuner).choice, job_of(tuner).belief.search.probes.height
     tuner.change(max_slowdown=0.15)
-    assert tuner._belief is not None
-    assert tuner._belief.search.probes.height == told
+    assert job_of(tuner).belief.search.probes.height == told
     here.train(tuner, 200)
     assert tuner.state == "watch"
-    assert tight is not None
-    assert tuner._choice is not None
-    assert tuner._choice.energy_ratio < tight.energy_ratio - 0.02
+    assert job_of(tuner).choice.energy_ratio < tight.energy_ratio - 0.02
     tuner.change(objective="ed2p", max_slowdown=None)
-    assert isinstance(tuner.objective, EnergyDelay)
+    assert isinstance(tuner.request.objective, EnergyDelay)
     assert tuner.view().objective == "ed2p"
     assert tuner.view().max_slowdown is None
     tuner.end()
@@ -847,7 +858,7 @@ def test_nothing_is_kept_for_a_tuner_that_has_ended(lab: Callable[..., Lab]) -> 
     here.until(tuner, "watch")
     tuner.end()
     assert latest() is tuner  # a panel may still look at it
-    assert tuner._ledger.oldest_s == math.inf
+    assert tuner.log.ledger.oldest_s == math.inf
     assert tuner.result.saved is not None
 
 
@@ -857,16 +868,16 @@ def test_a_pause_in_the_search_is_no_tuning(lab: Callable[..., Lab]) -> None:
     here.until(tuner, "search")
     tuner.pause()
     here.train(tuner, 5)
-    spent_s = tuner.book.spent_s
-    counted = tuner.book.iterations
+    spent_s = tuner.log.accounts.spent_s
+    counted = tuner.log.accounts.iterations
     job = here.train(tuner, 150)
     paused_s = (
-        job.iterations_s if hasattr(job, "iterations_s") else 150 * tuner.book.accounts[-1].baseline()[0]
+        job.iterations_s if hasattr(job, "iterations_s") else 150 * tuner.log.accounts.accounts[-1].baseline()[0]
     )
     tuner.resume()
     here.train(tuner, 10)
-    assert tuner.book.iterations > counted + 130  # what it took is known all the same
-    assert tuner.book.spent_s < spent_s + 0.5 * paused_s
+    assert tuner.log.accounts.iterations > counted + 130  # what it took is known all the same
+    assert tuner.log.accounts.spent_s < spent_s + 0.5 * paused_s
     tuner.end()
 
 
@@ -877,7 +888,7 @@ def test_a_driver_that_is_busy_for_a_moment_costs_a_moment(lab: Callable[..., La
     here.until(tuner, "watch")
     held = tuner.current
     assert held != Setting()
-    here.train(tuner, 2000, until=lambda t: t._probe is not None)
+    here.train(tuner, 2000, until=lambda t: isinstance(at_work(t).phase, Checking))
     assert tuner.current == Setting()
     here.machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=1)
     here.train(tuner, 80)
@@ -911,14 +922,14 @@ def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
     alone_s: list[float] = []
 
     def beside(_: object) -> None:
-        if not alone_s and not tuner._crowded:
+        if not alone_s and not at_work(tuner).crowded:
             alone_s.append(here.machine.clock())
 
     here.machine.clock.on_step.append(beside)
     here.train(tuner, 100)
     here.machine.clock.on_step.remove(beside)
-    assert tuner.book.accounts
-    assert tuner.book.accounts[0].baselines[0].start_s >= alone_s[0] - 0.2
+    assert tuner.log.accounts.accounts
+    assert tuner.log.accounts.accounts[0].baselines[0].start_s >= alone_s[0] - 0.2
     tuner.end()
 
 
@@ -950,11 +961,11 @@ def test_what_is_held_is_what_is_told(lab: Callable[..., Lab]) -> None:
     here.train(tuner, 40)
     choice = tuner.view().choice
     assert choice is not None
-    assert tuner._own(choice.setting) == tuner.current
+    assert at_work(tuner).gpus.own(choice.setting) == tuner.current
     held = tuner.current
     result = tuner.end()
     assert result.setting is not None
-    assert tuner._own(result.setting) == held
+    assert at_work(tuner).gpus.own(result.setting) == held
 
 
 def test_a_lost_gpu_of_others_is_no_reason(lab: Callable[..., Lab]) -> None:
@@ -974,8 +985,7 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "search")
-    belief = tuner._belief
-    assert belief is not None
+    belief = job_of(tuner).belief
     setting = next(each for each in belief.space.settings if each != belief.space.reference)
     belief.cannot(setting, "said by a test")
     other = belief.again(belief.objective, 0.2)
@@ -1037,11 +1047,11 @@ def test_a_job_that_begins_on_one_gpu_after_the_other_is_tuned_on_both(lab: Call
         return tuple(each for each in devices if now_s - begun_s > 2.0 + works[each.index])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.tuning.state_machine.busy_gpus", busy)
+        patch.setattr("workbench.tuning.stages.busy_gpus", busy)
         for _ in range(120):
             here.machine.step(0.1)
             tuner.advance()
-    assert len(tuner._devices) == 2
+    assert len(at_work(tuner).gpus.devices) == 2
     tuner.end()
 
 
@@ -1109,7 +1119,7 @@ def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> N
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "watch")
-    tuner._change_of_job(here.machine.clock(), "said by a test")
+    change_job(tuner)
     with pytest.raises(UsageError, match="the job has changed"):
         tuner.hold_here()
     here.train(tuner, 60)

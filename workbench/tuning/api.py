@@ -49,9 +49,8 @@ class Tuning:
             raise UsageError(
                 f"GPU {outside[0]} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it"
             )
-        self.tuner = Tuner(meter, uuids=uuids, **self._options)
-        if not meter.devices:
-            self.tuner.refused = mine.why_no_gpu() or self.tuner.refused
+        no_gpu = "" if meter.devices else mine.why_no_gpu()
+        self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, **self._options)
         self._driver = TunerThread(self.tuner)
         return self
 

@@ -17,7 +17,7 @@ from ..errors import DeviceError
 from ..measurement.meter import _ours
 from ..measurement.recorder import Recorder
 from ..periods.online import aliasing
-from ..records import Process
+from ..records import Process, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +246,7 @@ class PowerLevelDetector:
 
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
         self._recorder, self._uuids = recorder, tuple(uuids)
+        self.setting: Setting | None = None  # at which the power is watched
         self._off_s = math.nan  # since when it is another
         self._looked_s = -math.inf
         self.patience_s = PARAMS.lasts_s
@@ -254,9 +255,9 @@ class PowerLevelDetector:
         """Note that the last alarm was false: be slower to raise the next one."""
         self.patience_s = min(2.0 * self.patience_s, 120.0)
 
-    def begin(self, from_s: float) -> None:
-        """Another setting is in force from now on."""
-        self._off_s, self._looked_s = math.nan, from_s
+    def begin(self, setting: Setting, from_s: float) -> None:
+        """Another setting is in force from now on, and the power settled from `from_s`."""
+        self.setting, self._off_s, self._looked_s = setting, math.nan, from_s
 
     def look(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
         """A sentence, if the mean power over the last iterations has been another for long enough."""

@@ -1,74 +1,108 @@
 """Which setting is the best by what is known: as near to the bound as errors and what the job has in hand
-allow.
+allow; and whether it pays to leave the held one for it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..records import Setting
-from .core import Core
+from ..search.clocks.base import Choice
+from .params import TunerParams
+from .posterior import SettingPosterior
+from .results import Saved
 
 
-class Choosing(Core):
-    """The part of a `Tuner` that chooses the setting to hold."""
+def best(
+    belief: SettingPosterior, bound: float | None, *, in_hand: float, common: float, params: TunerParams
+) -> Choice:
+    """The best by what is known, as far inside the bound as that is unsure, and farther where the job was
+    too slow so far.
 
-    def _choose(self) -> None:
-        """The best by what is known, as far inside the bound as that is unsure, and farther where the job
-        was too slow so far.
+    Args:
+        in_hand: `in_hand(...)`.
+        common: Relative error of times that all settings share.
+    """
+    if bound is None:
+        return belief.choice(None)
+    reference = belief.space.reference
+    allowed = min(bound + in_hand - common, 1.0)
+    choice = belief.choice(max(0.0, allowed))
+    if choice.setting != reference:
+        allowed -= params.caution * choice.time_sd * choice.time_ratio
+        choice = belief.choice(max(0.0, allowed))
+    # What the job has in hand is for errors; a setting that is believed to be beyond the bound is not held.
+    for _ in range(2):
+        over = choice.time_ratio - 1.0 - max(params.aim * bound - common, 0.0)
+        if over <= 0.0 or choice.setting == reference:
+            break
+        allowed -= over
+        choice = belief.choice(max(0.0, allowed))
+    return choice
+
+
+def in_hand(saved: Saved | None, bound: float | None, params: TunerParams) -> float:
+    """By which share an iteration may take longer than the bound asks, if it must be, without the whole job
+    doing so.
+
+    The baseline and quick probes leave something over; a job that was too slow so far owes.
+    """
+    if bound is None or saved is None:
+        return 0.0
+    would_s = saved.time_s / (1.0 + saved.slowdown)
+    left_s = (bound - saved.slowdown) * would_s
+    if left_s < 0:
+        return left_s / max(params.make_up_s, 0.25 * would_s)
+    if left_s > 0:  # what is in hand is known no better than the baseline
+        left_s = max(0.0, left_s - 0.5 * saved.slowdown_uncertainty * would_s)
+    return min(left_s / max(params.in_hand_horizon_s, would_s), params.most_in_hand)
+
+
+def keeps(belief: SettingPosterior, setting: Setting, bound: float | None, in_hand: float) -> float:
+    """Probability that a setting keeps what is allowed for, with what the job has in hand, 0..1."""
+    if bound is None:
+        return 1.0
+    ratio, sd, _ = belief.ratios(setting)
+    apart = math.log(max(1.0 + bound + in_hand, 1.0)) - math.log(ratio)
+    return 0.5 * math.erfc(-apart / max(sd, 1e-6) / math.sqrt(2.0))
+
+
+@dataclass
+class Steering:
+    """When it is thought about whether to leave the held setting for a better one.
+
+    Attributes:
+        next_s: Not before.
+        calm_s: No change before, unless the bound asks for it.
+        more: How often the search was taken up again.
+    """
+
+    next_s: float = -math.inf
+    calm_s: float = -math.inf
+    more: int = 0
+
+    def decide(
+        self, now_s: float, held: Setting, new: Setting, belief: SettingPosterior,
+        baseline: Sequence[float], keeps: float, params: TunerParams,
+    ) -> str:
+        """Why to leave the held setting: "bound", "better", "far" (better, and to be probed first), or empty.
+
+        Args:
+            baseline: Time and energy of an iteration at the default setting.
+            keeps: `keeps(...)` of the held setting.
         """
-        params = self.params
-        belief, bound = self._belief, self.max_slowdown
-        assert belief is not None
-        if self._pinned is not None:
-            self._choice = belief.about(self._pinned)
-            return
-        if bound is None:
-            self._choice = belief.choice(None)
-            return
-        traced = self._source is not None and self._source.name == "power"
-        common = params.trace_margin * params.trace_error if traced else 0.0
-        allowed = min(bound + self._in_hand() - common, 1.0)
-        self._choice = belief.choice(max(0.0, allowed))
-        if self._own(self._choice.setting) != Setting():
-            allowed -= params.caution * self._choice.time_sd * self._choice.time_ratio
-            self._choice = belief.choice(max(0.0, allowed))
-        for _ in range(
-            2
-        # what the job has in hand is for errors; a setting that is believed to be beyond the bound is not
-        # held
-        ):
-            over = self._choice.time_ratio - 1.0 - max(params.aim * bound - common, 0.0)
-            if over <= 0.0 or self._own(self._choice.setting) == Setting():
-                break
-            allowed -= over
-            self._choice = belief.choice(max(0.0, allowed))
-
-    def _in_hand(self) -> float:
-        """By which share an iteration may take longer than the bound asks, if it must be, without the whole
-        job doing so.
-
-        The baseline and quick probes leave something over; a job that was too slow so far owes.
-        """
-        params = self.params
-        bound, saved = self.max_slowdown, self.book.saved()
-        if bound is None or saved is None:
-            return 0.0
-        would_s = saved.time_s / (1.0 + saved.slowdown)
-        left_s = (bound - saved.slowdown) * would_s
-        if left_s > 0:  # what is in hand is known no better than the baseline
-            left_s = max(0.0, left_s - 0.5 * saved.slowdown_uncertainty * would_s)
-        return (
-            min(left_s / max(params.in_hand_horizon_s, would_s), params.most_in_hand)
-            if left_s >= 0
-            else left_s / max(params.make_up_s, 0.25 * would_s)
-        )
-
-    def _keeps(self, setting: Setting) -> float:
-        """Probability that a setting keeps what is allowed for, with what the job has in hand."""
-        assert self._belief is not None
-        if self.max_slowdown is None:
-            return 1.0
-        ratio, sd, _ = self._belief.ratios(setting)
-        apart = math.log(max(1.0 + self.max_slowdown + self._in_hand(), 1.0)) - math.log(ratio)
-        return 0.5 * math.erfc(-apart / max(sd, 1e-6) / math.sqrt(2.0))
+        gain = belief.cost(held, baseline) - belief.cost(new, baseline)
+        faster = belief.ratios(new)[0] < belief.ratios(held)[0]
+        if faster and keeps < params.doubted:
+            self.calm_s = now_s + params.calm_s
+            return "bound"
+        if gain <= params.better or now_s < self.calm_s:
+            return ""
+        if belief.near(new, params.step):
+            return "better"
+        if self.more >= params.most_more:
+            return ""
+        self.calm_s, self.more = now_s + params.calm_s, self.more + 1
+        return "far"

@@ -224,6 +224,27 @@ class Counter:
         return
 
 
+class ToldIterations:
+    """Iterations that the job tells: marks of this process, and a user's counter where one was given."""
+
+    def __init__(self, clock: Callable[[], float], progress: Callable[[], float] | None) -> None:
+        self.marks = MarkSource(clock)
+        self.counter = Counter(progress, clock) if progress is not None else None
+
+    def sample(self, now_s: float) -> str:
+        """Look at both; returns a sentence if the counter has just failed."""
+        self.marks.sample(now_s)
+        if self.counter is None or self.counter.failed:
+            return ""
+        self.counter.sample(now_s)
+        return f"{self.counter.failed}; iterations are looked for elsewhere" if self.counter.failed else ""
+
+    def going(self, now_s: float) -> bool:
+        """Whether marks are coming just now."""
+        steps = self.marks.last(12)
+        return len(steps) >= 12 and bool(steps[-1] > now_s - 3.0 * max(float(np.median(np.diff(steps))), 0.3))
+
+
 class Trace:
     """Iterations as the power trace shows them, once a tracker has found how long one is.
 

@@ -1,91 +1,95 @@
-"""A model of this GPU, where there is one, and the features of the running job that it asks for."""
+"""A model of this GPU, where there is one, and what it foretells of the job that runs on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..device.protocol import Device
 from ..errors import WorkbenchError
+from ..measurement.recorder import Recorder
+from ..search.space import SettingSpace
 from . import model_store
 
 if TYPE_CHECKING:
-    from ..search.surrogates.predictor import ClockModel
+    from ..search.surrogates.predictor import Prediction
     from .features import FeatureReader
 
 
-def find(device: Device, source: str, wanted: Any = None) -> tuple[ClockModel | None, str]:
-    """The model of a GPU for features of a source; without one, a sentence where one was expected.
-
-    Args:
-        device: The GPU.
-        source: Where features come from there.
-        wanted: A model, the path of one, None for what is in the user's directory, False for none.
-    """
-    if wanted is False:
-        return None, ""
-    model: Any = wanted
-    if wanted is None or isinstance(wanted, (str, Path)):
-        path = model_store.find(device.name, source) if wanted is None else Path(wanted)
-        if path is None:
-            return None, ""
-        from ..search.surrogates.predictor import ClockModel
-
-        try:
-            model = ClockModel.load(path)
-        except (WorkbenchError, OSError) as error:
-            return None, f"{error}; tuning goes on without a model"
-    if model_store.slug(model.gpu) != model_store.slug(device.name):
-        return None, (
-            f"the model is of a {model.gpu} and this is a {device.name}: tuning goes on without it; "
-            "`workbench profile-gpu` makes one of this card"
-        )
-    return model, ""
-
-
-def expected(device: Device, wanted: Any = None) -> bool:
-    """Whether it is worth reading features."""
-    return wanted is not False and (
-        wanted is not None or any(model_store.find(device.name, source) for source in ("gpm", "dcgm", "nvml"))
-    )
-
-
-class JobFeatures:
-    """Reads the features of a running job on one GPU, from the best source there is.
+class Forecast:
+    """Reads the features of a running job on one GPU, for the model of it; does nothing where there is none.
 
     Args:
         device: The GPU.
         recorder: What samples it, for the features that any driver tells.
+        wanted: A model, the path of one, None for what is in the user's directory, False for none.
+
+    Attributes:
+        remarks: Why there is no model, or no features, where some were expected.
     """
 
-    def __init__(self, device: Device, recorder: Any = None) -> None:
-        self.source = ""
-        self.problem = ""
+    def __init__(self, device: Device, recorder: Recorder, wanted: Any = None) -> None:
+        self.remarks: list[str] = []
+        self._model: Any = None
         self._reader: FeatureReader | None = None
-        from .features import FeatureReader
+        from .features import FEATURE_SETS, FeatureReader
 
+        known = any(model_store.find(device.name, source) for source in FEATURE_SETS)
+        if wanted is False or (wanted is None and not known):
+            return
+
+        source = ""
         try:
             self._reader = FeatureReader(device, recorder)
-            self.source = self._reader.source
+            source = self._reader.source
             self._reader.start()
         except WorkbenchError as error:
-            self.problem, self._reader = f"no features: {error}", None
+            self.remarks.append(f"no features: {error}")
+            self._reader = None
+        self._model = self._find(device.name, source, wanted)
 
-    def read(self) -> Mapping[str, float]:
-        """What was seen since; empty where nothing could be."""
-        if self._reader is None:
-            return {}
+    def _find(self, gpu: str, source: str, wanted: Any) -> Any:
+        """The model of a GPU for features of a source."""
+        model: Any = wanted
+        if wanted is None or isinstance(wanted, (str, Path)):
+            path = model_store.find(gpu, source) if wanted is None else Path(wanted)
+            if path is None:
+                return None
+            from ..search.surrogates.predictor import ClockModel
+
+            try:
+                model = ClockModel.load(path)
+            except (WorkbenchError, OSError) as error:
+                self.remarks.append(f"{error}; tuning goes on without a model")
+                return None
+        if model_store.slug(model.gpu) == model_store.slug(gpu):
+            return model
+        self.remarks.append(
+            f"the model is of a {model.gpu} and this is a {gpu}: tuning goes on without it; "
+            "`workbench profile-gpu` makes one of this card"
+        )
+        return None
+
+    def prediction(self, space: SettingSpace, power_w: float) -> tuple[Prediction | None, str]:
+        """What the model foretells of all settings, for a job that draws `power_w` on each GPU; or a
+        sentence on why it does not, empty where there is no model.
+        """
+        if self._model is None or self._reader is None:
+            return None, ""
         try:
-            found = self._reader.read()
+            values = dict(self._reader.read().values)
         except WorkbenchError as error:
-            self.problem = f"no features: {error}"
-            return {}
-        self.source = found.source
-        return dict(found.values)
+            return None, f"no features: {error}"
+        if not values:
+            return None, "this GPU tells no features now; tuning goes on without its model"
+        try:
+            return self._model.predict(values, space, power_w), ""
+        except Exception as error:  # a model's tables may be whole and yet make no sense
+            known = isinstance(error, WorkbenchError)
+            what = error if known else f"the model cannot predict ({type(error).__name__}: {error})"
+            return None, f"{what}; tuning goes on without that model"
 
     def close(self) -> None:
         """No more is wanted."""
         if self._reader is not None:
             self._reader.close()
-            self._reader = None

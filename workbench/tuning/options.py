@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..search.objective import Energy, EnergyDelay, Objective, Time, ZeusCost
+from .params import TunerParams
 from .results import OBJECTIVES
+
+
+@dataclass
+class TuningRequest:
+    """What is asked of a tuner (see `Tuner`), by who made it and by a person since.
+
+    Attributes:
+        paused: Nothing is tried.
+        once: One probe is to be made, and then none.
+    """
+
+    uuids: Sequence[str] | None
+    objective: Objective
+    max_slowdown: float | None
+    over: str
+    search: str
+    model: Any
+    watch: str
+    recheck: bool
+    label: str
+    seed: int
+    params: TunerParams
+    paused: bool = False
+    once: bool = False
 
 
 def check_slowdown(value: float | None) -> float | None:

@@ -81,25 +81,37 @@ class Reading:
         own = self.energy_uncertainty_j / 1.96 / self.energy_j
         return math.hypot(own, self.sd_s / self.iteration_s)
 
+    def off(self, iteration_s: float, iteration_j: float) -> float:
+        """By how much (logarithm) time or energy of an iteration differ from these, whichever does more."""
+        return max(
+            abs(math.log(self.iteration_s / iteration_s)), abs(math.log(self.iteration_j / iteration_j))
+        )
+
 
 class Probe:
     """A probe that is under way. `advance` it; it is over when there is a `reading` or `failed` says why
     there is none.
 
     Args:
+        kind: "baseline", "probe" or "re-check".
         meter: Measures the energy.
         source: Counts the iterations.
         setting: What is in force.
         from_s: When it has settled; may lie in the past.
         iterations, seconds: Least that it measures.
         guess: How long an iteration should take.
-        breaks: Whether so many iterations in so much time are sure to break the bound.
+        breaks: Whether so many iterations in so much time are sure to break the bound; without it the
+            probe is made whole, whatever it shows.
+
+    Attributes:
+        since_s: Since when its time counts as that of the probe.
     """
 
     def __init__(
-        self, meter: Meter, source: IterationSource, setting: Setting, from_s: float, iterations: int,
-        seconds: float, guess: Guess, breaks: Callable[[int, float], bool] | None = None,
+        self, kind: str, meter: Meter, source: IterationSource, setting: Setting, from_s: float,
+        iterations: int, seconds: float, guess: Guess, breaks: Callable[[int, float], bool] | None = None,
     ) -> None:
+        self.kind = kind
         self._meter, self._source, self.setting, self._breaks = meter, source, setting, breaks
         self.from_s, self.iterations, self.seconds, self.guess = from_s, max(iterations, 1), seconds, guess
         self.reading: Reading | None = None
@@ -108,24 +120,14 @@ class Probe:
         self.count: Count | None = None
         self._look_s = -math.inf
         wanted_s = max(seconds, iterations * guess.seconds)
-        self.begun_s = meter.clock()
-        self._long_s = max(from_s, self.begun_s) + PARAMS.long * wanted_s
-        self._give_up_s = (
-            max(from_s, self.begun_s)
-            + PARAMS.give_up * wanted_s
-            + PARAMS.patience_iterations * guess.seconds
-            + 5.0
-        )
+        self.since_s = meter.clock()
+        begins_s = max(from_s, self.since_s)
+        self._long_s = begins_s + PARAMS.long * wanted_s
+        patience_s = PARAMS.patience_iterations * guess.seconds
+        self._give_up_s = begins_s + PARAMS.give_up * wanted_s + patience_s + 5.0
         # Three of the longest iterations that there can be would have shown a rhythm.
-        self._blind_s = (
-            max(from_s, self.begun_s)
-            + max(seconds, min(3.0 * guess.most_s, PARAMS.blind_iterations * guess.seconds))
-            + 3.0
-        )
-
-    def whole(self) -> None:
-        """Do not end it early, whatever it shows."""
-        self._breaks = None
+        rhythm_s = min(3.0 * guess.most_s, PARAMS.blind_iterations * guess.seconds)
+        self._blind_s = begins_s + max(seconds, rhythm_s) + 3.0
 
     @property
     def over(self) -> bool:

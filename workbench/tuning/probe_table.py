@@ -36,8 +36,8 @@ class ProbeTable:
         return self._frame
 
     def add(
-        self, probe: Probe, named: Setting, kind: str, outcome: str, reason: str, *, at_s: float,
-        cost_s: float, account: SavingsAccount | None,
+        self, probe: Probe, named: Setting, outcome: str, reason: str, *, at_s: float, cost_s: float,
+        account: SavingsAccount | None,
     ) -> None:
         """A probe that is over.
 
@@ -51,7 +51,7 @@ class ProbeTable:
             "power_limit_w": named.power_limit_w,
             "sm_clock_mhz": named.sm_clock_mhz,
             "mem_clock_mhz": named.mem_clock_mhz,
-            "kind": kind,
+            "kind": probe.kind,
             "outcome": outcome,
             "reason": reason,
             "at_s": at_s,

@@ -1,0 +1,182 @@
+"""The GPUs of one tuned job: what may be set on them, what they are put to, and the way back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..device.protocol import Device
+from ..errors import DeviceHeld, NotPermitted, Transient, UsageError, WorkbenchError
+from ..measurement.meter import Meter
+from ..measurement.recorder import Recorder
+from ..records import Setting
+from ..search.space import space_from
+from .actuator import Actuator, limits_of
+from .iteration_sources import busy_and_clock
+from .logbook import Logbook
+from .options import TuningRequest
+from .probe import Reading
+
+_taken: list[TunedGpus] = []
+
+
+class TunedGpus:
+    """GPUs of one model, tuned together from now on, and the settings that they can be put to.
+
+    Args:
+        devices: The GPUs.
+        whole: Measures them, and perhaps others.
+        recorder: Its recorder.
+        request: What may be set.
+        log: Is told which knobs are refused, and what could not be put back.
+
+    Attributes:
+        meter: Measures these GPUs and no others.
+        space: The settings.
+
+    Raises:
+        UsageError: several models, or nothing to choose.
+        NotPermitted: nothing may be set here.
+        DeviceHeld: another process, or another tuner of this one, is at work on one of them.
+        Transient: a driver is busy; it can be asked again.
+    """
+
+    def __init__(
+        self, devices: tuple[Device, ...], whole: Meter, recorder: Recorder, request: TuningRequest,
+        log: Logbook,
+    ) -> None:
+        from ..search.clocks import make, model_guided  # noqa: F401 - now, and not while a probe waits
+
+        self.devices, self.recorder, self._request = devices, recorder, request
+        if len({device.name for device in devices}) > 1:
+            names = ", ".join(sorted({device.name for device in devices}))
+            raise UsageError(
+                f"GPUs of several models work here ({names}); no setting suits them all: name those of one "
+                "model with --gpu"
+            )
+        for other in _taken:  # a hold keeps other processes away, not this one's
+            if {device.uuid for device in other.devices} & {device.uuid for device in devices}:
+                named = f" ({other._request.label})" if other._request.label else ""
+                raise DeviceHeld(
+                    f"something{named} is being tuned on this GPU by this process already; stop that first, "
+                    "or let it end"
+                )
+        self._due: Setting | None = None  # what the driver was too busy for
+        self._refusal: Transient | None = None  # of what was owed, not told yet
+        self._actuator = Actuator(devices)
+        try:
+            self._find_settings(log)
+        except WorkbenchError:
+            log.left = self._actuator.restore() or log.left
+            raise
+        self.meter = whole if len(devices) == len(whole.devices) else Meter(devices, recorder, zones=())
+        _taken.append(self)
+
+    def _find_settings(self, log: Logbook) -> None:
+        refused = self._actuator.begin(self._request.over)
+        limits = limits_of(self.devices, self._actuator.found, refused)
+        memory = "mem_clock_mhz" not in refused and all(each.can("lock_mem_clock") for each in self.devices)
+        params, step_w = self._request.params, None
+        low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
+        if low_w is not None and high_w is not None:
+            steps = (high_w - low_w) / params.limit_step_w
+            step_w = params.limit_step_w * max(1, math.ceil(steps / params.most_limits))
+        over: Any = self._request.over
+        try:
+            self.space = space_from(limits, over, can_lock_memory=memory, step_w=step_w)
+        except UsageError as error:
+            reasons = "; ".join(dict.fromkeys(refused.values()))
+            raise NotPermitted(reasons) if reasons else error from error
+        for reason in dict.fromkeys(refused.values()):
+            log.remark(reason)
+
+    def restore(self) -> list[str]:
+        """Everything as it was found, and the GPUs let go; sentences about what could not be."""
+        if self in _taken:
+            _taken.remove(self)
+        return self._actuator.restore()
+
+    # settings
+
+    @property
+    def current(self) -> Setting:
+        """What they are put to; `Setting()` is what was found."""
+        return self._actuator.current
+
+    def put(self, setting: Setting) -> None:
+        """Put them to a setting.
+
+        Raises:
+            Transient: a driver is busy; the setting is owed, and put before anything else is done.
+            DeviceError: it cannot be set.
+        """
+        self._due = self.own(setting)
+        self._actuator.put(self._due)
+        self._due = None
+
+    def put_or_owe(self, setting: Setting) -> None:
+        """As `put`, where what goes on does not depend on it: a busy driver is told of by `settle`."""
+        try:
+            self.put(setting)
+        except Transient as error:
+            self._refusal = error
+
+    def forgive(self) -> None:
+        """What is owed is wanted no more."""
+        self._due = None
+
+    def settle(self) -> None:
+        """Put what is owed. Raises `Transient` where the driver is, or just was, too busy for it."""
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+        if self._due is not None:
+            self.put(self._due)
+
+    def own(self, setting: Setting) -> Setting:
+        """The reference is what was found, whatever a search calls it."""
+        return Setting() if setting == self.space.reference else setting
+
+    def name(self, setting: Setting) -> str:
+        """A setting in words."""
+        return "the default setting" if self.own(setting) == Setting() else str(setting)
+
+    def settling_s(self, setting: Setting) -> float:
+        """Until a setting is in force, in the readings of power too."""
+        params = self._request.params
+        window_s = max(device.power_window_s for device in self.devices)
+        limited = setting.power_limit_w is not None or self._request.over == "power"
+        return (params.limit_settle_s if limited else params.settle_s) + min(window_s, 1.0)
+
+    # what they tell
+
+    def check(self) -> None:
+        """Raises UsageError where another program has set the limit."""
+        if words := self._actuator.changed_externally():
+            raise UsageError(words)
+
+    def lost(self) -> str:
+        """Why one of them cannot be read any more; empty where all can."""
+        errors = (self.recorder.error(device.uuid) for device in self.devices)
+        return next((problem for problem in errors if problem), "")
+
+    def wait_share(self, reading: Reading) -> float | None:
+        """Of a reading, in which they waited, 0..1; None where they do not tell."""
+        busy = [
+            busy_and_clock(self.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0]
+            for device in self.devices
+        ]
+        known = [each for each in busy if math.isfinite(each)]
+        return min(max(1.0 - float(np.mean(known)), 0.0), 1.0) if known else None
+
+    def clock_mhz(self, reading: Reading) -> float:
+        """Mean SM clock while busy in a reading, of the first of them."""
+        rows = self.recorder.rows(self.devices[0].uuid, reading.start_s, reading.end_s)
+        return busy_and_clock(rows)[1]
+
+    @property
+    def update_s(self) -> float:
+        """How often their energy counters move."""
+        return max((self.recorder.update_s(device.uuid) or 0.1 for device in self.devices), default=0.1)

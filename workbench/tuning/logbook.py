@@ -1,0 +1,161 @@
+"""What a tuning tells of itself: events, probes, what was counted and saved, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..measurement.meter import Meter
+from ..records import Setting
+from .accounts import SavingsAccounts, Stretch
+from .detect_iterations import DetectedIterations
+from .iteration_sources import IterationSource, MarkSource
+from .ledger import Counted, SavingsLedger
+from .probe import Probe
+from .probe_table import ProbeTable
+from .results import TuningResult, TuningView
+
+
+class Logbook:
+    """Record of one tuning, from its first moment to its last, whatever state it is in.
+
+    Attributes:
+        words: What goes on and what is next, one sentence.
+        events: (seconds since the tuner began, words), newest last.
+        remarks: What is to be said with the result too.
+        found: The iterations that were found last.
+        suspects: Stretches at the held setting that are not on the account yet.
+        held: The setting that was held last.
+        left: Sentences about what could not be put back.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock, self.begun_s = clock, clock()
+        self.words = "waiting for the GPU to work"
+        self.events: list[tuple[float, str]] = []
+        self.remarks: list[str] = []
+        self.accounts, self.ledger = SavingsAccounts(), SavingsLedger()
+        self.suspects: list[Stretch] = []
+        self.probes = ProbeTable()
+        self.found: DetectedIterations | None = None
+        self.model = ""
+        self.held: Setting | None = None
+        self.settled_s: float | None = None
+        self.settled_iterations: int | None = None
+        self.retuned = 0
+        self.left: list[str] = []
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the tuner began."""
+        try:
+            return self.clock() - self.begun_s
+        except Exception:  # a simulated machine that was taken away
+            return self.events[-1][0] if self.events else 0.0
+
+    def note(self, words: str) -> None:
+        """Add an event."""
+        self.events.append((self.elapsed_s, words))
+
+    def remark(self, words: str) -> None:
+        """Add an event that belongs to the result."""
+        self.note(words)
+        if words not in self.remarks:
+            self.remarks.append(words)
+
+    def probed(self, probe: Probe, named: Setting, outcome: str, reason: str) -> None:
+        """Add a probe that is over; `named` is its setting as the search calls it."""
+        accounts = self.accounts.accounts
+        self.probes.add(
+            probe, named, outcome, reason, at_s=probe.since_s - self.begun_s,
+            cost_s=self.clock() - probe.since_s,
+            account=accounts[-1] if accounts and probe.kind != "baseline" else None,
+        )
+
+    def settle(self, named: Setting, now_s: float) -> None:
+        """A setting is held from now on."""
+        self.held = named
+        if self.settled_s is None:
+            self.settled_s, self.settled_iterations = now_s - self.begun_s, round(self.iterations)
+
+    # what was counted
+
+    def count(self, meter: Meter, source: IterationSource, now_s: float) -> list[Counted]:
+        """Stretches at the held setting whose energy is known by now: they go on the account once they
+        prove to be of the same job (`believe`), all others at once.
+        """
+        counted = self.ledger.count(meter, source, now_s)
+        held = [each for each in counted if each.stretch.kind == "held"]
+        for each in counted:
+            if each.stretch.kind != "held":
+                self.accounts.add(each.stretch)
+        self.suspects += [each.stretch for each in held]
+        return held
+
+    def believe(self) -> None:
+        """What was seen at the held setting is of the job."""
+        for stretch in self.suspects:
+            self.accounts.add(stretch)
+        self.suspects = []
+
+    def count_all(self, meter: Meter, source: IterationSource) -> None:
+        """Put everything that waits on the account, as well as it is known."""
+        self.believe()
+        for each in self.ledger.count_all(meter, source):
+            self.accounts.add(each.stretch)
+
+    def forget_stretches(self) -> None:
+        """What is not on the account is no part of it."""
+        self.ledger.drop()
+        self.suspects = []
+
+    @property
+    def iterations(self) -> float:
+        """Counted since the tuner began."""
+        if self.found is not None and isinstance(self.found.source, MarkSource):
+            return float(self.found.source.total)
+        suspects = sum(stretch.iterations for stretch in self.suspects)
+        return self.accounts.iterations + self.ledger.waiting + suspects
+
+    # what is told
+
+    @property
+    def source(self) -> str:
+        """Where iterations come from; empty while none were found."""
+        return self.found.source.name if self.found is not None else ""
+
+    def result(self, state: str, refused: str, simulated: bool) -> TuningResult:
+        """Result as if the tuning had ended now, in this state."""
+        reason, book = refused, self.accounts
+        if not reason and self.settled_s is None:
+            reason = {
+                "wait": "the GPU never worked for two seconds",
+                "detect": "the job ended before its iterations were found; workbench.step() in its loop "
+                          "tells them at once",
+            }.get(state, "the job ended before a setting was found")
+        return TuningResult(
+            state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,
+            self.probes.made, book.spent_s, book.spent_j, self.retuned, self.elapsed_s, reason,
+            tuple(self.left), tuple(self.events), tuple(self.remarks), simulated,
+        )
+
+    def view(self, **fields: Any) -> TuningView:
+        """View of this moment; `fields` are those that the record does not hold."""
+        book, found, saved = self.accounts, self.found, self.accounts.saved()
+        if book.accounts:
+            period_s, sd, _, _ = book.accounts[-1].baseline()
+            fields |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
+        elif found is not None:
+            fields["period_s"] = found.iteration_s
+        if saved is not None:
+            fields |= {
+                "saved_j": saved.energy_j, "saved_uncertainty_j": saved.uncertainty_j,
+                "saved_share": saved.share, "saved_share_uncertainty": saved.share_uncertainty,
+                "slowdown": saved.slowdown, "slowdown_uncertainty": saved.slowdown_uncertainty,
+            }
+        return TuningView(
+            probes=self.probes.frame, period_source=self.source, elapsed_s=self.elapsed_s,
+            iterations=round(self.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
+            settled_s=self.settled_s, settled_iterations=self.settled_iterations, events=tuple(self.events),
+            model=self.model, **fields,
+        )

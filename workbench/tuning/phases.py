@@ -1,0 +1,557 @@
+"""The states of a tuner at work: each exists only while it is true, and says what comes next.
+
+    Detecting -> Profiling -> Baseline -> Predicting -> Searching <-> Trying
+        ^                                                  |  ^
+        |                                                  v  |
+    Retuning <--- from all that have a baseline --- Holding -> Watching <-> Checking
+
+`step` never waits: it looks at the clock and at what was recorded, does at most one short thing, and returns
+the state that is true then, most often itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, UsageError
+from ..records import Setting
+from ..search.clocks.base import Done
+from ..search.space import SettingSpace, space_of
+from .accounts import Stretch
+from .change_detection import Watch, make_watch
+from .detect_iterations import DetectedIterations, IterationDetector
+from .iteration_sources import Count, Rate, Trace, guessed
+from .ledger import Counted, Pool
+from .models import Forecast
+from .posterior import SettingPosterior
+from .probe import Probe, Reading
+from .tuned_job import TunedJob, Workplace
+
+
+class TunerPhase(Protocol):
+    """A state of the tuner; `state` is its name in `results.STATES`."""
+
+    state: str
+
+    def step(self, now_s: float) -> TunerPhase:
+        """Do the next short thing; returns the state that is true now."""
+        ...
+
+
+# until there is a baseline
+
+
+class Detecting:
+    """Look for the iterations of what runs now, at the default setting.
+
+    Args:
+        from_s: What came before belongs to another job.
+        failures: Baselines that could not be measured.
+        only_rate: Look for no iterations, take a rate.
+    """
+
+    state = "detect"
+
+    def __init__(
+        self, work: Workplace, from_s: float, failures: int = 0, *, only_rate: bool = False
+    ) -> None:
+        self._work, self._failures = work, failures
+        gpus, told = work.gpus, work.told
+        self._finder = IterationDetector(gpus.recorder, gpus.devices, told.marks, told.counter, from_s)
+        self._finder.no_doubtful, self._finder.only_rate = work.deceived, only_rate
+        work.log.ledger.drop()
+
+    def step(self, now_s: float) -> TunerPhase:
+        found, log = self._finder.look(now_s), self._work.log
+        log.words = f"looking for the iterations: {self._finder.words}"
+        if found is None:
+            return self
+        self.close()
+        log.found = found
+        log.note(found.words)
+        log.ledger.begin(found.from_s)
+        return Profiling(self._work, found, self._failures)
+
+    def close(self) -> None:
+        """No more is wanted."""
+        self._finder.end()
+
+
+class Profiling:
+    """Begin to read the features of the job, where a model asks for them, and to measure its baseline."""
+
+    state = "features"
+
+    def __init__(self, work: Workplace, found: DetectedIterations, failures: int) -> None:
+        self._work, self.found, self._failures = work, found, failures
+
+    def step(self, now_s: float) -> TunerPhase:
+        work, found, gpus = self._work, self.found, self._work.gpus
+        forecast = Forecast(gpus.devices[0], gpus.recorder, work.request.model)
+        for words in forecast.remarks:
+            work.log.remark(words)
+        guess = guessed(found.iteration_s, work.request.params.baseline_sd)
+        probe = Probe(
+            "baseline", gpus.meter, found.source, Setting(), found.from_s, found.iterations, found.least_s,
+            guess,
+        )
+        probe.since_s = found.from_s
+        work.log.words = "measuring what an iteration takes at the default setting"
+        return Baseline(work, found, forecast, probe, self._failures)
+
+
+class Baseline:
+    """Measure what an iteration takes at the default setting."""
+
+    state = "baseline"
+
+    def __init__(
+        self, work: Workplace, found: DetectedIterations, forecast: Forecast, probe: Probe, failures: int
+    ) -> None:
+        self._work, self.found, self._forecast, self._probe = work, found, forecast, probe
+        self._failures = failures + 1  # if this is one
+
+    def step(self, now_s: float) -> TunerPhase:
+        probe, work, params = self._probe, self._work, self._work.request.params
+        probe.advance(now_s)
+        if not probe.over:
+            return self
+        if probe.reading is not None:
+            work.probed(probe, "kept", "the default setting")
+            return Predicting(work, self.found, self._forecast, probe.reading)
+        self.close()
+        work.probed(probe, "failed", probe.failed)
+        work.failed(probe)
+        if self._failures >= 2 * params.failures:
+            raise UsageError(f"its iterations could not be measured: {probe.failed}")
+        traced = self.found.source.name == "power"
+        only_rate = self._failures >= params.failures or (self._failures >= 2 and traced)
+        return Detecting(work, now_s, self._failures, only_rate=only_rate)
+
+    def close(self) -> None:
+        """No more is wanted."""
+        self._forecast.close()
+
+
+class Predicting:
+    """Find out whether the job is one from before, and what a model foretells of it where it is none."""
+
+    state = "predict"
+
+    def __init__(
+        self, work: Workplace, found: DetectedIterations, forecast: Forecast, reading: Reading
+    ) -> None:
+        self._work, self.found, self._forecast, self._reading = work, found, forecast, reading
+
+    def step(self, now_s: float) -> TunerPhase:
+        work, reading, rate = self._work, self._reading, isinstance(self.found.source, Rate)
+        log, book, request = work.log, work.log.accounts, work.request
+        known = self._known()
+        alarm = (known is not None and known == len(book.accounts) - 1) or (rate and log.retuned > 0)
+        work.false_alarms += alarm
+        if known is not None:
+            book.again(known, reading)
+            work.beliefs.append(work.beliefs.pop(known))
+            log.note("this is the job from before again: what is known of it counts")
+            if alarm:
+                work.level.false_alarm()
+        else:
+            work.steering.more = 0
+            book.open(reading)
+            work.beliefs.append(self._new_belief())
+        self.close()
+        belief = work.beliefs[-1]
+        if (belief.objective, belief.max_slowdown) != (request.objective, request.max_slowdown):
+            belief = work.beliefs[-1] = belief.again(request.objective, request.max_slowdown)
+        job = TunedJob(work, self.found, belief, reading)
+        job.cut(now_s, "baseline", reading)
+        if job.chosen != Setting():
+            saving = f"{100 * (1 - job.choice.energy_ratio):.0f} % less energy"
+            log.words = f"expected best: {work.gpus.name(job.chosen)}, {saving}"
+        return Searching(job)
+
+    def _known(self) -> int | None:
+        """The workload on the account that this baseline is of."""
+        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing but the energy is
+        # known.
+        reading, work = self._reading, self._work
+        wide = 1 + min(work.false_alarms, 2) if isinstance(self.found.source, Rate) else 1
+        for number, account in enumerate(work.log.accounts.accounts):
+            time_s, _, energy_j, _ = account.baseline()
+            if reading.off(time_s, energy_j) < work.request.params.same_job * wide + 2.0 * reading.energy_sd:
+                return number
+        return None
+
+    def _new_belief(self) -> SettingPosterior:
+        work, gpus, request, reading = self._work, self._work.gpus, self._work.request, self._reading
+        space, source = gpus.space, self.found.source
+        prior, why = self._forecast.prediction(space, reading.power_w / len(gpus.devices))
+        if why:
+            work.log.remark(why)
+        if prior is not None:
+            work.log.model = str(prior.source)
+            work.log.note(f"predicted by {prior.source}")
+        if isinstance(source, Rate):
+            space = _seen_by_rate(space, source)
+        return SettingPosterior(
+            request.search, space, request.objective, request.max_slowdown, prior=prior,
+            gpus=len(gpus.devices), update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
+            seed=request.seed,
+        )
+
+    def close(self) -> None:
+        """No more is wanted."""
+        self._forecast.close()
+
+
+def _seen_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
+    """Settings whose cost in time a rate can tell: a lock's clock is known, what a limit makes of it only as
+    far as glimpses show.
+    """
+    settings = [
+        each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0 or rate.sees_memory
+    ]
+    locks = [each for each in settings if each.power_limit_w is None]
+    if len(locks) > 1:
+        settings = locks if space.reference in locks else [*locks, space.reference]
+    return space_of(settings, space.reference, max_power_limit_w=space.max_power_limit_w)
+
+
+# the search
+
+
+class Searching:
+    """Ask the search for the next setting to try, until it is done."""
+
+    state = "search"
+
+    def __init__(self, job: TunedJob) -> None:
+        self.job = job
+
+    def step(self, now_s: float) -> TunerPhase:
+        job, work, gpus = self.job, self.job.work, self.job.gpus
+        if work.request.paused:
+            # Not one stretch for an hour, and no tuning.
+            if now_s - job.log.ledger.cursor_s >= job.stretch_s:
+                job.cut(now_s, "paused")
+            return self
+        step = job.rhythm.next() if job.rhythm.doubtful else job.belief.search.next()
+        now_s = job.log.clock()  # thinking takes a moment
+        if isinstance(step, Done):
+            job.log.note(step.reason)
+            work.request.once = False
+            return Holding(job)
+        setting = step.setting
+        job.cut(now_s, "probe")
+        try:
+            gpus.put(setting)
+        except Transient:
+            gpus.forgive()  # the search is asked again
+            raise
+        except (GpuLost, NotPermitted, DeviceHeld):
+            raise
+        except DeviceError as error:
+            gpus.forgive()
+            job.belief.cannot(setting, str(error))
+            job.log.note(f"{gpus.name(setting)} cannot be set: {error}")
+            return self
+        search, named = job.belief.search, job.belief.named(setting)
+
+        def breaks(iterations: int, time_s: float) -> bool:
+            return search.breaks_bound(named, iterations, time_s)
+
+        guess, doubtful = job.expected(setting), job.rhythm.doubtful
+        probe = Probe(
+            "probe", gpus.meter, job.source, gpus.own(setting), now_s + gpus.settling_s(setting),
+            step.iterations, step.seconds, job.rhythm.guess(guess) if doubtful else guess,
+            None if doubtful else breaks,
+        )
+        job.log.words = f"probing {gpus.name(setting)}: {step.reason}"
+        return Trying(job, probe)
+
+
+class Trying:
+    """Probe a setting."""
+
+    state = "search"
+
+    def __init__(self, job: TunedJob, probe: Probe) -> None:
+        self.job, self.probe = job, probe
+
+    def step(self, now_s: float) -> TunerPhase:
+        self.probe.advance(now_s)
+        if self.probe.over:
+            return self._take(now_s)
+        if self.probe.early and self.job.gpus.current == self.probe.setting:
+            # It is beyond the bound for sure, and left at once; what it saw is read afterwards.
+            self.job.log.note(f"{self.job.gpus.name(self.probe.setting)} is too slow: ended at once")
+            self.job.cut(now_s, "probe", self.probe.count)
+            self._leave()
+        return self
+
+    def leave(self) -> Searching:
+        """It is worth nothing before it is over, and the same one is wanted again; what it took is on the
+        account.
+        """
+        self.job.cut(self.job.log.clock(), "probe")
+        return Searching(self.job)
+
+    def _leave(self) -> None:
+        """Away from a setting that is too slow, to the best that is known to be allowed."""
+        safe = self.job.safe
+        self.job.gpus.put_or_owe(safe if safe != self.probe.setting else Setting())
+
+    def _take(self, now_s: float) -> TunerPhase:
+        job, probe, reading, params = self.job, self.probe, self.probe.reading, self.job.params
+        if job.rhythm.doubtful and job.rhythm.deceives(probe):
+            return self._deceived(now_s)
+        if reading is None:
+            return self._failed(now_s)
+        shortest, longest = params.odd_times
+        guess = probe.guess
+        most_s = longest * max(guess.most_s, guess.seconds)
+        if not shortest * guess.least_s < reading.iteration_s < most_s:
+            job.work.probed(probe, "failed", "these are iterations of another job")
+            return Retuning(
+                job, now_s, f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
+            )
+        job.failures = 0
+        job.read(reading)
+        job.cut(now_s, "probe", None if probe.early else reading)
+        job.choose()
+        job.work.probed(probe, "ended early" if probe.early else "kept", job.log.words)
+        return self._next()
+
+    def _deceived(self, now_s: float) -> TunerPhase:
+        """What was taken for iterations was none; everything measured by it is void."""
+        job, work = self.job, self.job.work
+        work.probed(self.probe, "failed", "the rhythm was the sensor's own")
+        job.log.note("the rhythm does not follow the clock as a job's would: it is a beat of the sensor")
+        work.deceived = True
+        job.log.accounts.forget()
+        work.beliefs.pop()
+        work.gpus.put_or_owe(Setting())
+        return Detecting(work, now_s + work.gpus.settling_s(Setting()))
+
+    def _failed(self, now_s: float) -> TunerPhase:
+        job, probe = self.job, self.probe
+        job.work.probed(probe, "failed", probe.failed)
+        job.work.failed(probe)
+        job.failures += 1
+        if probe.setting != Setting():
+            if probe.guess.most_s > 1.5 * probe.guess.seconds:
+                job.belief.too_slow(probe.setting, probe.failed)
+            elif job.log.probes.failures(probe.setting) >= 2:
+                job.belief.cannot(probe.setting, probe.failed)
+            self._leave()
+        if job.failures >= 2 * job.params.failures:
+            return Retuning(job, now_s, "iterations can no longer be seen")
+        return self._next()
+
+    def _next(self) -> Searching:
+        """Where one probe was asked for, it was made, also where nothing came of it."""
+        request = self.job.work.request
+        if request.once:
+            request.once, request.paused = False, True
+            self.job.gpus.put_or_owe(self.job.choice.setting)
+        return Searching(self.job)
+
+
+# what is held
+
+
+class Holding:
+    """Put the GPUs to the best setting."""
+
+    state = "hold"
+
+    def __init__(self, job: TunedJob) -> None:
+        self.job = job
+
+    def step(self, now_s: float) -> TunerPhase:
+        job, log, gpus, work = self.job, self.job.log, self.job.gpus, self.job.work
+        job.choose()
+        wanted = job.chosen
+        if wanted != gpus.current:
+            job.cut(now_s, "held" if log.settled_s is not None else "probe")
+            gpus.put(wanted)
+        job.since_s = now_s
+        # Where nobody has seen it yet, the first stretch tells.
+        expected = job.expected_power(wanted) if job.belief.visited(wanted) else (math.nan, math.nan)
+        watch = make_watch(work.request.watch, *expected, periodic=job.source.name != "rate",
+                           false_alarms=work.false_alarms)
+        if not now_s < job.check_s < math.inf:
+            job.check_s = now_s + job.check_every_s
+        log.settle(job.belief.named(wanted), now_s)
+        log.note(f"held at {gpus.name(wanted)}")
+        log.words = f"holding {gpus.name(wanted)}"
+        return Watching(job, watch, now_s)
+
+
+class Watching:
+    """Hold a setting, and look whether the job is still the one that was tuned.
+
+    Every stretch at the held setting is a measurement of it, and a better one than any probe. So the search
+    is told of it, in portions that double in length, and where the next setting is believed to be better by
+    then, or the bound is no longer kept, the tuner goes there.
+
+    Attributes:
+        seen_s: When iterations of the job were last seen.
+    """
+
+    state = "watch"
+
+    def __init__(self, job: TunedJob, watch: Watch, now_s: float) -> None:
+        self.job, self.seen_s = job, now_s
+        self._watch, self._pool = watch, Pool()
+
+    def step(self, now_s: float) -> TunerPhase:
+        job, params, request = self.job, self.job.params, self.job.work.request
+        if not job.told and job.work.told.going(now_s):
+            return Retuning(job, now_s, "the training tells its iterations now")
+        cursor_s, long_s = job.log.ledger.cursor_s, job.stretch_s
+        if now_s - (job.since_s if math.isnan(cursor_s) else max(cursor_s, job.since_s)) < long_s:
+            return self
+        job.gpus.check()
+        job.cut(now_s, "held")
+        if (
+            request.recheck and now_s >= job.check_s and not request.paused and job.pinned is None
+            and job.gpus.current != Setting()
+        ):
+            return self._check(now_s)
+        hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
+        if now_s - self.seen_s > hold_s:
+            why = f"its iterations have not been seen for {now_s - self.seen_s:.0f} s"
+            return Retuning(job, now_s, why)
+        return self
+
+    def look(self, held: list[Counted], now_s: float) -> TunerPhase:
+        """Learn from stretches at the held setting, and see whether they are of the same job."""
+        job = self.job
+        mine = [each for each in held if each.stretch.setting == job.gpus.current]
+        if not mine:
+            return self
+        stretch, run = max(((each.stretch, each.run) for each in mine), key=lambda pair: pair[0].iterations)
+        self.seen_s = now_s
+        if isinstance(job.source, Trace):
+            job.source.learn(run.start_s, run.end_s, run.iteration_s)
+        usual = job.found.variation / math.sqrt(max(stretch.iterations, 1.0))
+        time_sd = max(run.sd_s / run.iteration_s, usual)
+        if why := self._watch.feed(now_s, stretch.iteration_s, time_sd, stretch.power_w):
+            return Retuning(job, now_s, why)
+        if self._watch.calm:
+            job.log.believe()
+        self._learn(stretch, run)  # at the default setting too: everything is relative to it
+        steering = job.work.steering
+        if job.pinned is not None or job.work.request.paused or now_s < steering.next_s:
+            return self
+        steering.next_s = now_s + job.params.steer_s
+        return self.reconsider(now_s)
+
+    def reconsider(self, now_s: float) -> TunerPhase:
+        """Keep the held setting, or go to one that is better by now."""
+        after = self.job.reconsider(now_s)
+        return Holding(self.job) if after == "hold" else Searching(self.job) if after else self
+
+    def _learn(self, stretch: Stretch, run: Reading | Count) -> None:
+        """What a stretch at the held setting says of it: held for longer than it was probed, it is the
+        better measurement of the two.
+        """
+        pool = self._pool
+        pool.add(stretch, run)
+        if pool.iterations < 4 or pool.time_s < pool.least_s:
+            return
+        whole = max(round(pool.iterations), 1)
+        scale = whole / pool.iterations
+        self.job.belief.tell(
+            stretch.setting, whole, scale * pool.time_s, scale * pool.energy_j,
+            scale * math.sqrt(pool.variance_j), math.sqrt(pool.variance_s / whole),
+        )
+        self._pool, self.job.work.steering.next_s = pool.next(), -math.inf
+
+    def _check(self, now_s: float) -> TunerPhase:
+        """The default setting again, for a few iterations: what is saved is measured, not assumed."""
+        job, gpus, params = self.job, self.job.gpus, self.job.params
+        gpus.put(Setting())
+        time_s = job.baseline[0]
+        wanted = math.ceil((job.found.variation / params.check_sd) ** 2)
+        iterations = max(4, min(wanted, math.ceil(params.check_s / time_s)))
+        guess = guessed(time_s, params.baseline_sd)
+        settled_s = now_s + gpus.settling_s(Setting())
+        probe = Probe("re-check", gpus.meter, job.source, Setting(), settled_s, iterations, 2.0, guess)
+        job.log.words = "measuring the default setting again, for a moment"
+        return Checking(self, probe)
+
+
+class Checking:
+    """Measure the default setting again for a moment, and then hold on."""
+
+    state = "watch"
+
+    def __init__(self, watching: Watching, probe: Probe) -> None:
+        self.job, self._watching, self.probe = watching.job, watching, probe
+
+    def leave(self) -> Watching:
+        """It is worth nothing before it is over; what it took is on the account."""
+        self.job.cut(self.job.log.clock(), "re-check")
+        return self._watching
+
+    def step(self, now_s: float) -> TunerPhase:
+        job, probe, params, work = self.job, self.probe, self.job.params, self.job.work
+        probe.advance(now_s)
+        if not probe.over:
+            return self
+        after: TunerPhase = self._watching
+        held, reading = job.chosen, probe.reading
+        if reading is None:
+            work.probed(probe, "failed", probe.failed)
+            work.failed(probe)
+            job.cut(now_s, "re-check")
+        else:
+            work.probed(probe, "kept", "the default setting again")
+            other = params.other_job * min(1 + work.false_alarms, 4) + 2.0 * reading.energy_sd
+            if reading.off(*job.baseline) > other:
+                what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"
+                return Retuning(job, now_s, f"at the default setting an iteration takes {what} now")
+            self._watching.seen_s = now_s
+            job.log.accounts.check(reading)
+            job.read(reading)
+            job.cut(now_s, "re-check", reading)
+            after = self._watching.reconsider(now_s)
+        saving = 1.0 - job.belief.ratios(held)[2]
+        worth_s = (now_s - probe.since_s) * max(saving, params.checked_saving) / params.check_cost
+        job.check_every_s = min(max(params.check_growth * job.check_every_s, worth_s), params.rarest_check_s)
+        job.check_s = now_s + job.check_every_s
+        job.since_s = now_s
+        held = job.chosen if isinstance(after, Holding) else held
+        job.log.words = f"holding {job.gpus.name(held)}"
+        job.gpus.put_or_owe(held)
+        return after
+
+
+class Retuning:
+    """The job has changed: wait until the default setting is in force again.
+
+    Args:
+        job: The one that was tuned.
+        why: What shows it.
+    """
+
+    state = "re-tune"
+
+    def __init__(self, job: TunedJob, now_s: float, why: str) -> None:
+        self.job = job
+        log, gpus = job.log, job.gpus
+        log.note(f"the job has changed: {why}")
+        log.words = f"the job has changed: {why}; looking again"
+        log.forget_stretches()
+        log.retuned += 1
+        job.work.deceived = False
+        self._settled_s = now_s + gpus.settling_s(Setting())
+        gpus.put_or_owe(Setting())
+
+    def step(self, now_s: float) -> TunerPhase:
+        return Detecting(self.job.work, now_s) if now_s >= self._settled_s else self

@@ -1,0 +1,277 @@
+"""A job with a baseline: what is believed of its settings, and what its stretches say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from ..records import Setting
+from ..search.clocks.base import Choice, Trial
+from . import choice
+from .change_detection import PowerLevelDetector
+from .detect_iterations import DetectedIterations
+from .gpus import TunedGpus
+from .iteration_sources import Count, Counter, Guess, MarkSource, ToldIterations, guessed
+from .logbook import Logbook
+from .options import TuningRequest
+from .params import TunerParams
+from .posterior import SettingPosterior
+from .probe import Probe, Reading
+
+
+@dataclass
+class Workplace:
+    """What all states of a tuner at work share, whatever job runs.
+
+    Attributes:
+        level: The power of a job whose iterations nobody tells.
+        beliefs: Of the workloads on the account, in its order; the last one is the present.
+        false_alarms: How often a job was taken for another and was none.
+        deceived: The sensor has made a rhythm that was none of the job.
+    """
+
+    request: TuningRequest
+    log: Logbook
+    told: ToldIterations
+    gpus: TunedGpus
+    level: PowerLevelDetector
+    steering: choice.Steering = field(default_factory=choice.Steering)
+    beliefs: list[SettingPosterior] = field(default_factory=list)
+    false_alarms: int = 0
+    energy_failures: int = 0
+    deceived: bool = False
+
+    def failed(self, probe: Probe) -> None:
+        """A probe has failed. Raises UsageError where that was for want of energy once too often."""
+        why = probe.failed
+        self.log.note(f"a probe has failed: {why}")
+        self.energy_failures = self.energy_failures + 1 if "energy" in why else 0
+        if self.energy_failures >= self.request.params.failures:
+            raise UsageError(
+                f"{why}, {self.energy_failures} times in a row; without it nothing can be compared"
+            )
+
+    def probed(self, probe: Probe, outcome: str, reason: str) -> None:
+        """A probe is over, and goes into the table."""
+        named = self.gpus.space.reference if probe.setting == Setting() else probe.setting
+        self.log.probed(probe, named, outcome, reason)
+
+
+class TunedJob:
+    """The job that is tuned, from its baseline until it ends or another one takes its place.
+
+    Args:
+        work: Where it runs.
+        found: Its iterations.
+        belief: Of its settings.
+        first: Its baseline.
+
+    Attributes:
+        choice: The best setting by what is known, or the one that a person has pinned.
+        since_s: Since when a setting is held.
+        check_s: When the default setting is measured again; `check_every_s` after the last time.
+    """
+
+    def __init__(
+        self, work: Workplace, found: DetectedIterations, belief: SettingPosterior, first: Reading
+    ) -> None:
+        self.work, self.found, self.source, self.belief = work, found, found.source, belief
+        self.log, self.gpus, self.params = work.log, work.gpus, work.request.params
+        self.rhythm = RhythmTest(work.gpus, work.request.params, first, found.doubtful)
+        self.pinned: Setting | None = None
+        self.failures = 0
+        self.since_s = -math.inf
+        self.check_s, self.check_every_s = math.inf, self.params.first_check_s
+        self.read(first)
+        self.choice: Choice
+        self.choose()
+
+    @property
+    def baseline(self) -> tuple[float, float]:
+        """Time (s) and energy (J) of an iteration at the default setting."""
+        time_s, _, energy_j, _ = self.log.accounts.accounts[-1].baseline()
+        return time_s, energy_j
+
+    @property
+    def told(self) -> bool:
+        """Whether the job tells its iterations itself."""
+        return isinstance(self.source, (MarkSource, Counter))
+
+    def read(self, reading: Reading) -> None:
+        """A probe that has measured something."""
+        self.work.energy_failures = 0
+        self.belief.read(reading)
+
+    # the choice
+
+    def choose(self) -> None:
+        """Choose anew by what is known."""
+        if self.pinned is not None:
+            self.choice = self.belief.about(self.pinned)
+            return
+        common = self.params.trace_margin * self.params.trace_error if self.source.name == "power" else 0.0
+        self.choice = choice.best(
+            self.belief, self.work.request.max_slowdown, in_hand=self._in_hand, common=common,
+            params=self.params,
+        )
+
+    @property
+    def chosen(self) -> Setting:
+        """Setting of the choice; `Setting()` for the reference."""
+        return self.gpus.own(self.choice.setting)
+
+    @property
+    def safe(self) -> Setting:
+        """The best setting that is known to be allowed: the choice where it was measured, else the
+        default.
+        """
+        return self.chosen if self.choice.measured else Setting()
+
+    @property
+    def _in_hand(self) -> float:
+        return choice.in_hand(self.log.accounts.saved(), self.work.request.max_slowdown, self.params)
+
+    def reconsider(self, now_s: float) -> str:
+        """Choose anew; returns "hold" where another setting is to be held, "search" where one is to be
+        probed first, and "" where the held one stays.
+        """
+        held = self.choice
+        self.choose()
+        new = self.choice
+        if new.setting == held.setting:
+            return ""
+        keeps = choice.keeps(self.belief, held.setting, self.work.request.max_slowdown, self._in_hand)
+        why = self.work.steering.decide(
+            now_s, held.setting, new.setting, self.belief, self.baseline, keeps, self.params
+        )
+        named = self.gpus.name(new.setting)
+        if not why:
+            self.choice = self.belief.about(held.setting)
+            return ""
+        if why == "far":
+            self.cut(now_s, "held")
+            self.log.note(f"{named} may be better, and is far from all that was measured: searching on")
+            return "search"
+        self.log.note(
+            f"{named} keeps the bound" if why == "bound" else f"{named} is better by what is known now"
+        )
+        return "hold"
+
+    def change(self) -> None:
+        """The objective or the bound is another; everything that was measured counts for it."""
+        request = self.work.request
+        self.belief = self.belief.again(request.objective, request.max_slowdown)
+        self.work.beliefs[-1] = self.belief
+        self.choose()
+
+    # its stretches
+
+    def expected(self, setting: Setting) -> Guess:
+        """How long an iteration should take at a setting."""
+        time_s, energy_j = self.baseline
+        ratio, sd, _ = self.belief.ratios(setting)
+        guess = guessed(time_s * ratio, max(0.02, 1.5 * sd))
+        if self.belief.visited(setting):
+            return guess
+        # Nobody has seen it: from nothing to everything that its clocks allow is possible.
+        most_w = self.gpus.space.max_power_limit_w
+        share = energy_j / time_s / len(self.gpus.devices) / most_w if most_w else 1.0
+        most = self.belief.slowest(setting, share)
+        sd = max(guess.sd, self.params.unseen_sd)
+        return Guess(guess.seconds, sd, self.params.least_time * time_s, max(most, 1.1 * ratio) * time_s)
+
+    def expected_power(self, setting: Setting) -> tuple[float, float]:
+        """Time (s) of an iteration at a setting, and power (W)."""
+        time_s, energy_j = self.baseline
+        ratio, _, energy_ratio = self.belief.ratios(setting)
+        return time_s * ratio, energy_j * energy_ratio / (time_s * ratio)
+
+    def cut(self, to_s: float, kind: str, known: Reading | Count | None = None) -> None:
+        """Everything up to a time was one stretch at the present setting."""
+        current = self.gpus.current
+        from_s = self.since_s + self.gpus.settling_s(current) if kind == "held" else -math.inf
+        self.log.ledger.cut(
+            to_s, kind, self.source, current, self.expected(current), count_from_s=from_s, known=known
+        )
+
+    @property
+    def stretch_s(self) -> float:
+        """How long a stretch at a setting that stays is."""
+        params, traced = self.params, self.source.name == "power"
+        least_s = params.trace_stretch_s if traced else params.stretch_s
+        least = params.trace_stretch_iterations if traced else params.stretch_iterations
+        return max(least_s, least * self.expected(self.gpus.current).seconds)
+
+    def level_changed(self, now_s: float) -> str:
+        """Where iterations are not told: a sentence, if the power is that of another job."""
+        level, setting = self.work.level, self.gpus.current
+        if self.told:
+            return ""
+        if setting != level.setting:  # settles first
+            level.begin(setting, now_s + self.gpus.settling_s(setting))
+            return ""
+        iteration_s, power_w = self.expected_power(setting)
+        sd = 0.01 if self.belief.visited(setting) else max(self.belief.ratios(setting)[1], 0.06)
+        return level.look(now_s, iteration_s, power_w, sd)
+
+    def view(self) -> dict[str, Any]:
+        """What a view shows of it."""
+        belief = self.belief
+        return {
+            "choice": self.choice, "current": belief.named(self.gpus.current),
+            "belief": belief.frame if belief.search.probes.height else None,
+        }
+
+
+class RhythmTest:
+    """Whether a rhythm that the sensor alone could have made is the job's: at a lower clock it must become
+    as much longer as the clock allows.
+
+    Args:
+        first: The baseline.
+        doubtful: Whether there is anything to test.
+    """
+
+    def __init__(self, gpus: TunedGpus, params: TunerParams, first: Reading, doubtful: bool) -> None:
+        self._gpus, self._params, self._first, self.doubtful = gpus, params, first, doubtful
+        self._made = self._passed = 0
+
+    def next(self) -> Trial:
+        """A setting a little slower, at which a rhythm of the job is as much longer as the clock allows,
+        and a beat is not.
+        """
+        reading, space = self._first, self._gpus.space
+        clock_mhz = self._gpus.clock_mhz(reading)
+        top_mhz = space.max_sm_clock_mhz or clock_mhz
+        # A power limit may hold the clock below the highest already.
+        clock = clock_mhz / top_mhz if clock_mhz > 0 else 1.0
+        watts = reading.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
+        lower = np.where(space.limit < 1.0, space.limit / max(watts, 1e-3) / 0.95, space.x / clock)
+        lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
+        pick = int(np.argmin(np.abs(lower - self._params.test_clock ** (1 + self._made))))
+        self._made += 1
+        return Trial(space.settings[pick], 12, 5.0, "to see whether the rhythm is the job's own")
+
+    def guess(self, guess: Guess) -> Guess:
+        """Wider: a beat may have become shorter or much longer."""
+        low, high = self._params.test_reach
+        return Guess(guess.seconds, self._params.doubtful_sd, low * guess.seconds, high * guess.seconds)
+
+    def deceives(self, probe: Probe) -> bool:
+        """Whether a probe shows that it is the sensor's; a test that changes too little is made again."""
+        params, first, reading = self._params, self._first, probe.reading
+        if reading is None:
+            return True
+        slower = self._gpus.clock_mhz(first) / self._gpus.clock_mhz(reading)
+        if not slower > params.test_slower:
+            return self._made > params.most_tests
+        self._passed += 1
+        self.doubtful = self._passed < params.passes
+        ratio = reading.iteration_s / first.iteration_s
+        error = math.hypot(reading.sd_s / reading.iteration_s, first.sd_s / first.iteration_s)
+        error = params.test_error_sds * error + params.test_error
+        return not 1.0 - error < ratio < slower * (1.0 + error)
