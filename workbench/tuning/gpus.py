@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..device.lease import Lease
 from ..device.protocol import Device
-from ..errors import DeviceHeld, NotPermitted, Transient, UsageError, WorkbenchError
+from ..errors import (
+    DeviceError,
+    DeviceHeld,
+    NotPermitted,
+    NotSupported,
+    Transient,
+    UsageError,
+    WorkbenchError,
+)
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder
-from ..records import Setting
+from ..records import Limits, Setting
 from ..search.space import space_from
-from .actuator import Actuator, limits_of
 from .iteration_sources import busy_and_clock
 from .logbook import Logbook
 from .options import TuningRequest
@@ -35,6 +44,7 @@ class TunedGpus:
     Attributes:
         meter: Measures these GPUs and no others.
         space: The settings.
+        current: What they are put to; `Setting()` is what each was found at.
 
     Raises:
         UsageError: several models, or nothing to choose.
@@ -65,18 +75,20 @@ class TunedGpus:
                 )
         self._due: Setting | None = None  # what the driver was too busy for
         self._refusal: Transient | None = None  # of what was owed, not told yet
-        self._actuator = Actuator(devices)
+        self.current = Setting()
+        self._lease = Lease(devices)
         try:
             self._find_settings(log)
         except WorkbenchError:
-            log.left = self._actuator.restore() or log.left
+            log.left = self._lease.release() or log.left
             raise
         self.meter = whole if len(devices) == len(whole.devices) else Meter(devices, recorder, zones=())
         _taken.append(self)
 
     def _find_settings(self, log: Logbook) -> None:
-        refused = self._actuator.begin(self._request.over)
-        limits = limits_of(self.devices, self._actuator.found, refused)
+        found = self._lease.found
+        refused = self._try_knobs(found)
+        limits = self._limits(found, refused)
         memory = "mem_clock_mhz" not in refused and all(each.can("lock_mem_clock") for each in self.devices)
         params, step_w = self._request.params, None
         low_w, high_w = limits.min_power_limit_w, limits.default_power_limit_w
@@ -92,18 +104,63 @@ class TunedGpus:
         for reason in dict.fromkeys(refused.values()):
             log.remark(reason)
 
+    def _try_knobs(self, found: Sequence[Setting]) -> dict[str, str]:
+        """Hold the GPUs, and try which knobs may be set; returns those that may not, with the reason."""
+        refused: dict[str, str] = {}
+        # The limit that there is: nothing changes, and it shows whether this process has the right to.
+        limits = [
+            Setting(each.power_limit_w if device.can("set_power_limit") else None)
+            for device, each in zip(self.devices, found, strict=True)
+        ]
+        self._try(refused, "power_limit_w", limits)
+        if self._request.over == "power":
+            return refused
+        mems = [next(iter(device.limits.mem_clocks_mhz), None) for device in self.devices]
+        tops = [
+            max(device.limits.sm_clocks_mhz[mem], default=None)
+            if mem is not None and device.can("lock_sm_clock") else None
+            for device, mem in zip(self.devices, mems, strict=True)
+        ]
+        self._try(refused, "sm_clock_mhz", [Setting(sm_clock_mhz=top) for top in tops])
+        if "sm_clock_mhz" not in refused:
+            lockable = zip(self.devices, mems, strict=True)
+            self._try(refused, "mem_clock_mhz", [
+                Setting(mem_clock_mhz=mem if device.can("lock_mem_clock") else None)
+                for device, mem in lockable
+            ])
+        self._lease.put(Setting())
+        return refused
+
+    def _try(self, refused: dict[str, str], knob: str, settings: Sequence[Setting]) -> None:
+        if all(setting == Setting() for setting in settings):
+            return
+        try:
+            self._lease.apply(settings)
+        except DeviceHeld:
+            raise
+        except (NotPermitted, NotSupported) as error:
+            refused[knob] = str(error)
+
+    def _limits(self, found: Sequence[Setting], refused: dict[str, str]) -> Limits:
+        """What may be set on all of them: never a limit above the one that was found."""
+        clocks: dict[int, tuple[int, ...]] = {}
+        if "sm_clock_mhz" not in refused and all(each.can("lock_sm_clock") for each in self.devices):
+            clocks = dict(self.devices[0].limits.sm_clocks_mhz)
+        low_w = max((each.limits.min_power_limit_w or 0.0 for each in self.devices), default=0.0)
+        tops = [each.power_limit_w for each in found if each.power_limit_w is not None]
+        allowed = "power_limit_w" not in refused and all(each.can("set_power_limit") for each in self.devices)
+        if not allowed or not tops or not low_w:
+            return Limits(sm_clocks_mhz=clocks)
+        return Limits(low_w, min(tops), min(tops), clocks)
+
     def restore(self) -> list[str]:
         """Everything as it was found, and the GPUs let go; sentences about what could not be."""
         if self in _taken:
             _taken.remove(self)
-        return self._actuator.restore()
+        self.current = Setting()
+        return self._lease.release()
 
     # settings
-
-    @property
-    def current(self) -> Setting:
-        """What they are put to; `Setting()` is what was found."""
-        return self._actuator.current
 
     def put(self, setting: Setting) -> None:
         """Put them to a setting.
@@ -113,8 +170,12 @@ class TunedGpus:
             DeviceError: it cannot be set.
         """
         self._due = self.own(setting)
-        self._actuator.put(self._due)
-        self._due = None
+        try:
+            self._lease.put(self._due)
+        except DeviceError:
+            self.current = Setting()
+            raise
+        self.current, self._due = self._due, None
 
     def put_or_owe(self, setting: Setting) -> None:
         """As `put`, where what goes on does not depend on it: a busy driver is told of by `settle`."""
@@ -154,8 +215,8 @@ class TunedGpus:
 
     def check(self) -> None:
         """Raises UsageError where another program has set the limit."""
-        if words := self._actuator.changed_externally():
-            raise UsageError(words)
+        if words := self._lease.changed_externally():
+            raise UsageError(f"{words}; tuning has ended")
 
     def lost(self) -> str:
         """Why one of them cannot be read any more; empty where all can."""
