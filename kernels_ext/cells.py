@@ -1,4 +1,5 @@
-"""Reads the `%%energy` line of a cell: finds it among stacked magics, strips it, parses its options.
+"""Reads the `%%energy` line of a cell: finds it among stacked magics, strips it, parses its options. The
+command line takes the same ones from here.
 
 The cell itself then runs natively: its value, errors, top-level `await`, `;` and interrupts are IPython's
 own.
@@ -11,7 +12,7 @@ import keyword
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 MAGIC = "%%energy"
 # Those whose body is a cell of Python. What stands below any other magic, `%%writefile` say, is that magic's
@@ -24,7 +25,7 @@ class Options:
     """What a `%%energy` line asks for; None leaves it to the configuration."""
 
     label: str = ""
-    gpu: str | None = None
+    gpus: str | None = None
     live: bool | None = None
     repeat: int = 1
     quiet: bool | None = None
@@ -32,31 +33,94 @@ class Options:
     sync: bool | None = None
     settle: bool = True
     period: bool | None = None
-    tune: bool = False
-    objective: str = "energy"
-    max_slowdown: float = 5.0  # %
-    over: str = "both"
+    tune: dict[str, Any] | None = None  # keywords of a tuner; None tunes nothing
 
 
 class BadOptions(Exception):
-    """A `%%energy` line that cannot be understood; the message is for the person who wrote it."""
+    """Options that cannot be understood; the message is for the person who wrote them."""
 
 
-class _Parser(argparse.ArgumentParser):
+class LineParser(argparse.ArgumentParser):
+    """A parser of a magic's line: what is wrong is a `BadOptions`, and nothing exits."""
+
     def error(self, message: str) -> NoReturn:
         raise BadOptions(message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise BadOptions(message or "see %%energy?")
 
+    def parse_line(self, line: str) -> argparse.Namespace:
+        """Raises BadOptions with the line in its sentence."""
+        try:
+            return self.parse_args(shlex.split(line))
+        except (ValueError, BadOptions) as error:
+            raise BadOptions(f"{self.prog} {line}: {error}; {self.prog}? lists the options") from error
 
-def parser() -> argparse.ArgumentParser:
-    """The options of `%%energy`, also the source of its help and completion."""
-    options = _Parser(prog=MAGIC, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("label", nargs="*", help="name of the measurement in the log")
+
+def add_measuring(options: argparse.ArgumentParser) -> None:
+    """Options of whatever is measured, a cell or a command: GPUs, iterations, tuning."""
     options.add_argument(
-        "--gpu", metavar="GPU[,GPU...]", help="count these GPUs only: index, UUID or its beginning, PCI id"
+        "--gpus", "--gpu", action="append", metavar="GPU[,GPU...]",
+        help="count these GPUs only: index, UUID or its beginning, PCI id",
     )
+    options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
+                         help="find the training's iterations and what one costs (by default from 3 s on, or "
+                              "where workbench.step() is called)")
+    options.add_argument("--tune", action="store_true",
+                         help="while it runs, find the power limit and clocks that cost least, and hold them")
+    options.add_argument(
+        "--objective", metavar="NAME",
+        help="what --tune makes small: energy (the default), edp, ed2p, zeus, time",
+    )
+    options.add_argument(
+        "--max-slowdown", type=float, metavar="PERCENT",
+        help="how much longer it may take with --tune (default: 5)",
+    )
+    options.add_argument(
+        "--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)"
+    )
+
+
+def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
+    """What `--tune` asks for, as a tuner takes it; None where nothing is to be tuned.
+
+    Raises:
+        BadOptions: an objective or slowdown that makes no sense, or one without `--tune`.
+    """
+    given = [name for name in ("objective", "max_slowdown", "over") if getattr(found, name) is not None]
+    if not found.tune:
+        if given:
+            raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
+        return None
+    from workbench.tuning.results import OBJECTIVES
+
+    if found.objective is not None and found.objective not in OBJECTIVES:
+        raise BadOptions(
+            f"--objective {found.objective}: there is none of that name; choose {', '.join(OBJECTIVES)}"
+        )
+    percent = 5.0 if found.max_slowdown is None else found.max_slowdown
+    if not 0 <= percent <= 100:
+        raise BadOptions(
+            f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time"
+        )
+    return {
+        "objective": found.objective or "energy", "max_slowdown": percent / 100, "over": found.over or "both",
+    }
+
+
+def add_log(options: argparse.ArgumentParser) -> None:
+    """Options of what shows the log of measurements."""
+    options.add_argument("--last", type=int, metavar="N", help="the newest of them only")
+    options.add_argument("--label", help="those with this label only")
+    options.add_argument("--export", metavar="FILE", help="write them to a .parquet, .csv or .json file")
+    options.add_argument("--compare", nargs=2, metavar=("A", "B"),
+                         help="two by label or id: the ratio of their energies, with its 95 %% interval")
+
+
+def parser() -> LineParser:
+    """The options of `%%energy`, also the source of its help and completion."""
+    options = LineParser(prog=MAGIC, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("label", nargs="*", help="name of the measurement in the log")
     options.add_argument(
         "--live", action=argparse.BooleanOptionalAction, default=None, help="plot power while the cell runs"
     )
@@ -71,27 +135,7 @@ def parser() -> argparse.ArgumentParser:
                          help="wait for queued GPU work of torch, JAX and CuPy at both edges")
     options.add_argument("--settle", action=argparse.BooleanOptionalAction, default=True,
                          help="wait one sensor refresh after the cell (about 0.1 s) for a smaller error")
-    options.add_argument(
-        "--period", action=argparse.BooleanOptionalAction, default=None,
-        help="find the training's iterations and what one costs (by default from 3 s on, or where the cell "
-             "calls "
-        "workbench.step())",
-    )
-    options.add_argument(
-        "--tune", action="store_true",
-        help="while the cell runs, find the power limit and clocks that cost least, and hold them",
-    )
-    options.add_argument(
-        "--objective", metavar="NAME",
-        help="what --tune makes small: energy (the default), edp, ed2p, zeus, time",
-    )
-    options.add_argument(
-        "--max-slowdown", type=float, metavar="PERCENT",
-        help="how much longer it may take with --tune (default: 5)",
-    )
-    options.add_argument(
-        "--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)"
-    )
+    add_measuring(options)
     return options
 
 
@@ -101,43 +145,15 @@ def parse(line: str) -> Options:
     Raises:
         BadOptions: with a sentence that says what is wrong and where help is.
     """
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise BadOptions(f"{MAGIC} {line}: {error}") from error
-    try:
-        found = parser().parse_args(words)
-    except BadOptions as error:
-        raise BadOptions(f"{MAGIC} {line}: {error}; %%energy? lists the options") from error
+    found = parser().parse_line(line)
     if found.repeat < 1:
         raise BadOptions(f"--repeat {found.repeat}: a cell runs at least once")
     if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
         raise BadOptions(f"-o {found.output}: that is no name for a variable")
     return Options(
-        " ".join(found.label), found.gpu, found.live, found.repeat, found.quiet, found.output, found.sync,
-        found.settle, found.period, *_tuning(found),
+        " ".join(found.label), ",".join(found.gpus) if found.gpus else None, found.live, found.repeat,
+        found.quiet, found.output, found.sync, found.settle, found.period, tuning_options(found),
     )
-
-
-def _tuning(found: argparse.Namespace) -> tuple[bool, str, float, str]:
-    """What `--tune` asks for: whether, objective, percent of slowdown, and what may be set."""
-    given = [name for name in ("objective", "max_slowdown", "over") if getattr(found, name) is not None]
-    if not found.tune:
-        if given:
-            raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
-        return False, "energy", 5.0, "both"
-    from workbench.tuning.results import OBJECTIVES
-
-    if found.objective is not None and found.objective not in OBJECTIVES:
-        raise BadOptions(
-            f"--objective {found.objective}: there is none of that name; choose {', '.join(OBJECTIVES)}"
-        )
-    percent = 5.0 if found.max_slowdown is None else found.max_slowdown
-    if not 0 <= percent <= 100:
-        raise BadOptions(
-            f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time"
-        )
-    return True, found.objective or "energy", percent, found.over or "both"
 
 
 def energy_line(cell: str) -> str | None:

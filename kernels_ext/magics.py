@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from .cells import BadOptions, parse, parser
+from .cells import BadOptions, LineParser, add_log, parse, parser
 from .running import Running
 from .state import KernelState
 
@@ -124,33 +124,18 @@ class EnergyMagics(Magics):
         %energy_log --export FILE            also write it to a .parquet, .csv or .json file
         %energy_log --compare A B            two measurements by label or id: ratio with its 95 % interval
         """
+        from workbench.cli import select_log
         from workbench.errors import WorkbenchError
 
-        arguments = _log_arguments(line)
+        options = LineParser(prog="%energy_log", add_help=False)
+        add_log(options)
         try:
-            if arguments.compare:
-                from workbench.measurement.report import describe_comparison
-
-                a, b = (self.state.store.find(name) for name in arguments.compare)
-                self.say(describe_comparison(a, b))
-                return None
-            import polars as pl
-
-            log = self.state.store.log()
-            if arguments.label is not None:
-                log = log.filter(pl.col("label") == arguments.label)
-            if arguments.last is not None:
-                log = log.tail(arguments.last)
-            if arguments.export:
-                from workbench.measurement.store import export
-
-                path = export(log, arguments.export)
-                self.say(f"{log.height} measurements written to {path}")
-            for message in self.state.store.messages():
-                self.say(message)
-            return log
-        except WorkbenchError as error:
+            log, done = select_log(self.state.store, options.parse_line(line))
+        except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
+        for sentence in (*filter(None, [done]), *self.state.store.messages()):
+            self.say(sentence)
+        return log
 
     # %gpu
 
@@ -210,26 +195,18 @@ class EnergyMagics(Magics):
         print(sentence)
 
     def chosen(self, gpus: str | None) -> tuple[str, ...] | None:
-        """UUIDs of the GPUs that `--gpu` names; None counts all. An unknown one is said, and all are
+        """UUIDs of the GPUs that `--gpus` names; None counts all. An unknown one is said, and all are
         counted.
         """
         if gpus is None:
             return None
-        from workbench.device.discovery import open_device
         from workbench.errors import WorkbenchError
 
-        measured = {device.uuid for device in self.state.session.devices}
         try:
-            uuids = tuple(open_device(each.strip()).uuid for each in gpus.split(","))
+            return self.state.session.uuids(gpus)
         except WorkbenchError as error:
-            self.say(f"--gpu {gpus}: {error}. All GPUs are counted.")
+            self.say(f"--gpus {gpus}: {error}. All GPUs are counted.")
             return None
-        if outside := [uuid for uuid in uuids if uuid not in measured]:
-            self.say(
-                f"--gpu {gpus}: {outside[0]} is not visible to this kernel. All visible GPUs are counted."
-            )
-            return None
-        return uuids
 
     def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement:
         """A measurement of these GPUs alone; where there is no GPU at all, with the reason."""
@@ -257,16 +234,7 @@ class EnergyMagics(Magics):
         except Exception as error:
             self.say(f"no live view: {error}")
             return None
-        try:
-            view.show()
-            view.start()
-        except BaseException as error:
-            view.end()
-            if not isinstance(error, Exception):
-                raise
-            self.say(f"no live view: {error}")
-            return None
-        return view
+        return self._started(view, "live view")
 
     def tuning_view(self, tuner: Any) -> Any:
         """The running view of a cell that is tuned, or None where it cannot be made."""
@@ -277,16 +245,20 @@ class EnergyMagics(Magics):
         except Exception as error:
             self.say(f"no view of the tuning: {error}")
             return None
+        return self._started(panel, "view of the tuning")
+
+    def _started(self, view: Any, what: str) -> Any:
+        """A view that is displayed and publishes; None where that fails, which is said."""
         try:
-            panel.show()
-            panel.start()
+            view.show()
+            view.start()
         except BaseException as error:
-            panel.end()
+            view.end()
             if not isinstance(error, Exception):
                 raise
-            self.say(f"no view of the tuning: {error}")
+            self.say(f"no {what}: {error}")
             return None
-        return panel
+        return view
 
     def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
         """The result of a cell: in the live view's place where there was one."""
@@ -331,21 +303,3 @@ def _split(line: str) -> tuple[str, str]:
         taken += 2 if words[taken] in takes_value else 1
     return " ".join(words[:taken]), " ".join(words[taken:])
 
-
-def _log_arguments(line: str) -> Any:
-    import argparse
-    import shlex
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> Any:
-            raise UsageError(f"%energy_log {line}: {message}")
-
-    options = Parser(prog="%energy_log", add_help=False)
-    options.add_argument("--export", metavar="FILE")
-    options.add_argument("--compare", nargs=2, metavar=("A", "B"))
-    options.add_argument("--last", type=int, metavar="N")
-    options.add_argument("--label")
-    try:
-        return options.parse_args(shlex.split(line))
-    except ValueError as error:
-        raise UsageError(f"%energy_log {line}: {error}") from error

@@ -91,7 +91,7 @@ class Running:
         for message in self._session.messages:
             magics.say(message)
         self._session.messages.clear()
-        self._uuids = magics.chosen(self._options.gpu)
+        self._uuids = magics.chosen(self._options.gpus)
         live = magics.live if self._options.live is None else self._options.live
         if (
             self._cell
@@ -115,15 +115,12 @@ class Running:
 
         options, magics = self._options, self._magics
         if (
-            options.gpu is not None and self._uuids is None
+            options.gpus is not None and self._uuids is None
         ):  # no other GPU than the one that was named is changed
-            magics.say(f"not tuned: --gpu {options.gpu} names no GPU of this kernel")
+            magics.say(f"not tuned: --gpus {options.gpus} names no GPU of this kernel")
             return
         try:
-            tuner = Tuner(
-                self._meter, uuids=self._uuids, objective=options.objective,
-                max_slowdown=options.max_slowdown / 100, over=options.over, label=self._label,
-            )
+            tuner = Tuner(self._meter, uuids=self._uuids, label=self._label, **(options.tune or {}))
         except WorkbenchError as error:
             magics.say(f"not tuned: {error}")
             return

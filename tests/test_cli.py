@@ -340,7 +340,7 @@ def test_a_command_is_tuned_and_the_gpu_is_put_back(
     ("options", "words"),
     [
         (["--tune", "--max-slowdown", "130"], "--max-slowdown 130: give a percentage from 0 to 100"),
-        (["--tune", "--objective", "joy"], "there is no objective named 'joy'; choose energy, edp"),
+        (["--tune", "--objective", "joy"], "--objective joy: there is none of that name; choose energy, edp"),
         (["--objective", "edp"], "--objective belongs to --tune"),
     ],
 )

@@ -23,7 +23,7 @@ WIDTH = 110
 
 # Which rooms a room may import. Ground files are for all; a room may use what its rooms may use.
 GROUND = {"records", "errors", "clock", "samples", "trace", "tariff", "_paths", "_processes"}
-GROUND |= {"_shared_memory"}
+GROUND |= {"_shared_memory", "_html"}
 ROOMS: dict[str, set[str]] = {
     "simulation": set(),
     "search": set(),

@@ -30,51 +30,89 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .device.discovery import devices, open_device
+    from .device.protocol import Device
     from .errors import WorkbenchError
     from .experiments.job import RecurringJob
-    from .experiments.sweep import sweep
-    from .measurement.api import iterations_of, measure, track
+    from .experiments.recurrence import Recurrence
+    from .experiments.sweep import Sweep, sweep
+    from .experiments.workloads import example_training
+    from .measurement.api import applied, iterations_of, measure, trace_of, track
+    from .measurement.log_readers import read_log
     from .measurement.marks import phase, step
+    from .measurement.meter import BlockResult, Track
     from .measurement.session import simulate
-    from .records import Limits, Measurement, Setting
+    from .panels.show import frontier, show
+    from .periods.detect import find_periods
+    from .periods.segment import SegmentedIterations
+    from .records import (
+        Configuration,
+        GpuMeasurement,
+        IterationSummary,
+        Level,
+        Limits,
+        Measurement,
+        Observation,
+        Periods,
+        Setting,
+    )
+    from .search.tradeoff import choose
     from .sharing import share
-    from .tuning.api import tune
+    from .sharing.result import Shared
+    from .tuning.api import Tuning, tune
+    from .tuning.manual import control
+    from .tuning.results import TuningResult
 
 __version__ = "0.1.0"
 __all__ = [
-    "Limits", "Measurement", "RecurringJob", "Setting", "WorkbenchError", "devices", "iterations_of",
-    "measure", "open_device", "phase", "share", "simulate", "step", "sweep", "track", "tune",
+    "BlockResult", "Configuration", "Device", "GpuMeasurement", "IterationSummary", "Level", "Limits",
+    "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob", "SegmentedIterations", "Setting",
+    "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError", "applied", "choose", "control",
+    "devices", "example_training", "find_periods", "frontier", "iterations_of", "measure", "open_device",
+    "phase", "read_log", "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune",
 ]
 
-_HOMES = {
-    "Limits": "records",
-    "Measurement": "records",
-    "RecurringJob": "experiments.job",
-    "Setting": "records",
-    "WorkbenchError": "errors",
-    "devices": "device.discovery",
-    "iterations_of": "measurement.api",
-    "measure": "measurement.api",
-    "open_device": "device.discovery",
-    "phase": "measurement.marks",
-    "share": "sharing",
-    "simulate": "measurement.session",
-    "step": "measurement.marks",
-    "sweep": "experiments.sweep",
-    "track": "measurement.api",
-    "tune": "tuning.api",
+_NAMES = {  # by module
+    "device.discovery": "devices open_device",
+    "device.protocol": "Device",
+    "errors": "WorkbenchError",
+    "experiments.job": "RecurringJob",
+    "experiments.recurrence": "Recurrence",
+    "experiments.sweep": "Sweep sweep",
+    "experiments.workloads": "example_training",
+    "measurement.api": "applied iterations_of measure trace_of track",
+    "measurement.log_readers": "read_log",
+    "measurement.marks": "phase step",
+    "measurement.meter": "BlockResult Track",
+    "measurement.session": "simulate",
+    "panels.show": "frontier show",
+    "periods.detect": "find_periods",
+    "periods.segment": "SegmentedIterations",
+    "records": "Configuration GpuMeasurement IterationSummary Level Limits Measurement "
+        "Observation Periods Setting",
+    "search.tradeoff": "choose",
+    "sharing": "share",
+    "sharing.result": "Shared",
+    "tuning.api": "Tuning tune",
+    "tuning.manual": "control",
+    "tuning.results": "TuningResult",
 }
-
-
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {  # that a person uses by name
     "applying": "tuning.manual",
     "callbacks": "measurement.callbacks",
     "chosen": "tuning.selection",
     "cluster": "cluster",
+    "errors": "errors",
     "panels": "panels",
     "readers": "measurement.log_readers",
     "records": "records",
+    "simulation": "simulation",
     "trade_off": "search.tradeoff",
+}
+_NOW = {  # modules whose functions have names of their own now
+    "applying": "workbench.control() or workbench.applied()",
+    "readers": "workbench.read_log()",
+    "trade_off": "workbench.choose()",
 }
 
 
@@ -103,6 +141,10 @@ if not any(type(finder).__qualname__ == _Aliases.__qualname__ for finder in sys.
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    if name in _NOW:
+        import warnings
+
+        warnings.warn(f"workbench.{name} is now {_NOW[name]}", DeprecationWarning, stacklevel=2)
     if name in _MODULES:
         return import_module(f".{_MODULES[name]}", __name__)
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
@@ -111,7 +153,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES, "__version__", "load_ipython_extension", "unload_ipython_extension"})
+    modules = _MODULES.keys() - _NOW.keys()
+    return sorted({*__all__, *modules, "__version__", "load_ipython_extension", "unload_ipython_extension"})
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -15,9 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import WorkbenchError
+from kernels_ext import cells
+
+from .errors import UsageError, WorkbenchError
+
+SHOWN = 20  # measurements that `log` shows where it is not told how many
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from .measurement.store import Store
     from .records import Measurement
 
 
@@ -25,10 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status (that of the measured command for `run`)."""
     arguments = _parser().parse_args(argv)
     try:
+        _check_directory(getattr(arguments, "json", None))  # said before hours of training, not after
         return int(arguments.act(arguments))
-    except WorkbenchError as error:
+    except (WorkbenchError, cells.BadOptions) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return 2
+
+
+def _check_directory(file: str | None) -> None:
+    if file and not Path(file).absolute().parent.is_dir():
+        raise UsageError(f"there is no directory {Path(file).parent} for {Path(file).name}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,33 +51,16 @@ def _parser() -> argparse.ArgumentParser:
 
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
-    run.add_argument(
-        "--gpu", action="append", metavar="GPU", help="count this GPU only (index, UUID, PCI id); repeatable"
-    )
     run.add_argument("--label", default="", help="name of the measurement in the log")
     run.add_argument(
         "--simulate", metavar="CARDS", help="simulated GPUs, by name, for the command too: A100,V100"
     )
     run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
-    run.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
-                     help="find the training's iterations and what one costs (default: from 3 s on)")
-    run.add_argument("--tune", action="store_true",
-                     help="while it runs, find the power limit and clocks that cost least, and hold them")
-    run.add_argument(
-        "--objective", metavar="NAME", help="what --tune makes small: energy (default), edp, ed2p, zeus, time"
-    )
-    run.add_argument(
-        "--max-slowdown", type=float, metavar="PERCENT",
-        help="how much longer it may take with --tune (default: 5)",
-    )
-    run.add_argument(
-        "--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)"
-    )
+    cells.add_measuring(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run.set_defaults(act=_run)
     log = commands.add_parser("log", help="show stored measurements")
-    log.add_argument("--last", type=int, default=20, metavar="N")
-    log.add_argument("--export", metavar="FILE", help="write all of them to a .parquet, .csv or .json file")
+    cells.add_log(log)
     log.set_defaults(act=_log)
     profile_gpu.add_arguments(commands)
     _share_arguments(commands)
@@ -93,7 +90,8 @@ def _share_arguments(commands: Any) -> None:
         help="one quoted command per job; the last one is the newcomer",
     )
     share.add_argument(
-        "--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)"
+        "--gpus", "--gpu", default="0", metavar="GPU",
+        help="which one (index, UUID, PCI id; default: %(default)s)",
     )
     share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
@@ -122,13 +120,35 @@ def _share_arguments(commands: Any) -> None:
 
 
 def _share(arguments: argparse.Namespace) -> int:
-    from .sharing.command import act
+    """Share a GPU; returns 0 where every job ended well or was stopped by us, 1 where one did not, 130 after
+    an interrupt.
+    """
+    from . import sharing
+    from .measurement.session import simulate
 
-    return act(arguments)
+    if arguments.simulate:
+        simulate(arguments.simulate)
+    sharing.last, interrupted = None, False
+    try:
+        sharing.share(
+            *arguments.jobs, gpus=arguments.gpus, max_slowdown=arguments.max_slowdown / 100,
+            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until, watch=arguments.watch,
+            on_break=arguments.on_break,
+            say=lambda words: print(f"workbench: {words}", file=sys.stderr, flush=True),
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    shared = sharing.last
+    if shared is not None:
+        print(shared)
+        if arguments.json:
+            Path(arguments.json).write_text(json.dumps(shared.as_dict(), indent=2), encoding="utf-8")
+    if interrupted:
+        return 130
+    return int(shared is None or any(job.outcome not in ("ok", "stopped") for job in shared.jobs))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .errors import UsageError
     from .measurement import report, session
     from .measurement.meter import describe, encodable, with_iterations
     from .measurement.store import Store
@@ -138,17 +158,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("no command was given; for example: workbench run -- python train.py")
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r} to run")
-    if (
-        arguments.json and not Path(arguments.json).absolute().parent.is_dir()
-    ):  # said before hours of training, not after
-        raise UsageError(
-            f"there is no directory {Path(arguments.json).parent} for {Path(arguments.json).name}"
-        )
-    options = _tuning_options(arguments)
+    options = cells.tuning_options(arguments)
     if arguments.simulate:
         session.simulate(arguments.simulate)
-    mine = session.Session(arguments.gpu, sync=False) if arguments.gpu else session.current()
-    meter = mine.meter if arguments.gpu else mine.meter_or_clock()
+    mine = session.Session(arguments.gpus, sync=False) if arguments.gpus else session.current()
+    meter = mine.meter if arguments.gpus else mine.meter_or_clock()
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)
     with _Forwarded() as signals:  # until the measurement is stored
@@ -161,7 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
             from .tuning.driver import in_background
             from .tuning.state_machine import Tuner
 
-            uuids = [device.uuid for device in meter.devices] if arguments.gpu else None
+            uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
             tuning = in_background(Tuner(meter, uuids=uuids, label=label, **options))
         try:
             window = meter.open(label)
@@ -188,8 +202,6 @@ def _run(arguments: argparse.Namespace) -> int:
             for message in session.keep(measurement, window, meter.recorder, Store(), frame):
                 print(f"workbench: {message}", file=sys.stderr)
             if arguments.json:
-                import json
-
                 whole = report.as_dict(measurement) | (
                     {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
                 )
@@ -200,30 +212,6 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(f"workbench: the measurement was lost: {describe(error)}", file=sys.stderr)
         del hold
     return 128 - status if status < 0 else status
-
-
-def _tuning_options(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """What the tuner is told; None where nothing is to be tuned."""
-    from .errors import UsageError
-
-    given = [name for name in ("objective", "max_slowdown", "over") if getattr(arguments, name) is not None]
-    if not arguments.tune:
-        if given:
-            raise UsageError(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
-        return None
-    from .tuning.options import check_objective
-
-    percent = 5.0 if arguments.max_slowdown is None else arguments.max_slowdown
-    if not 0 <= percent <= 100:
-        raise UsageError(
-            f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time"
-        )
-    check_objective(arguments.objective or "energy")
-    return {
-        "objective": arguments.objective or "energy",
-        "max_slowdown": percent / 100,
-        "over": arguments.over or "both",
-    }
 
 
 class _Forwarded:
@@ -287,19 +275,43 @@ def _tell(measurement: Measurement, why: str) -> None:
             print(f"    {gpu.name}: {note}", file=sys.stderr)
 
 
+def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFrame | None, str]:
+    """The measurements that options of `cells.add_log` ask for, and what was done with them; no frame where
+    two are compared.
+
+    Raises:
+        StoreError, UsageError: no such measurement, or a file that cannot be written.
+    """
+    import polars as pl
+
+    from .measurement.report import describe_comparison
+    from .measurement.store import export
+
+    if arguments.compare:
+        return None, describe_comparison(*(store.find(name) for name in arguments.compare))
+    log = store.log()
+    if arguments.label is not None:
+        log = log.filter(pl.col("label") == arguments.label)
+    if arguments.last is not None:
+        log = log.tail(arguments.last)
+    if not arguments.export:
+        return log, ""
+    return log, f"{log.height} measurements written to {export(log, arguments.export)}"
+
+
 def _log(arguments: argparse.Namespace) -> int:
     import polars as pl
 
-    from .measurement.store import Store, export
+    from .measurement.store import Store
 
     store = Store()
-    log = store.log()
+    log, done = select_log(store, arguments)
     for message in store.messages():
         print(f"workbench: {message}", file=sys.stderr)
-    if arguments.export:
-        print(f"{log.height} measurements written to {export(log, arguments.export)}")
+    if log is None or done:
+        print(done)
         return 0
-    shown = log.tail(arguments.last).select(
+    shown = log.tail(log.height if arguments.last is not None else SHOWN).select(
         pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms").alias("started (UTC)"), "label",
         "energy_j", "energy_uncertainty_j", "time_s", "mean_power_w", "iteration_s", "iteration_j", "source",
         "outcome",
@@ -325,8 +337,6 @@ def _gpus(_arguments: argparse.Namespace) -> int:
 
 
 def _notebooks(arguments: argparse.Namespace) -> int:
-    from .errors import UsageError
-
     here = Path(__file__).parent
     source = next(
         (place for place in (here / "_notebooks", here.parent / "notebooks") if place.is_dir()), None
@@ -348,7 +358,7 @@ def _lab(arguments: argparse.Namespace) -> int:
     said.
     """
     from .device import nvml
-    from .errors import NoDriver, UsageError
+    from .errors import NoDriver
     from .simulation import machine
     from .simulation.state import ENVIRONMENT_VARIABLE
 

@@ -21,6 +21,14 @@ Every message names the value, the limit and the way out.
 
 from __future__ import annotations
 
+import functools
+import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
 )
@@ -90,3 +98,25 @@ class SimulationError(WorkbenchError):
 
 class UsageError(WorkbenchError, ValueError):
     """An option, unit or argument that makes no sense."""
+
+
+def renamed(**names: tuple[str, Callable[..., object]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: keyword arguments' old names still work, with a DeprecationWarning.
+
+    Args:
+        names: By old name the new one, and what makes its value of the old one's.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            for old in names.keys() & options.keys():
+                new, convert = names[old]
+                words = f"{function.__name__}({old}=...) is now {function.__name__}({new}=...)"
+                warnings.warn(words, DeprecationWarning, stacklevel=2)
+                options[new] = convert(options.pop(old))
+            return function(*args, **options)
+
+        return call
+
+    return decorate

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ._html import HtmlFacts
+
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(HtmlFacts):
     """What a device is put to; `None` leaves that knob to the driver."""
 
     power_limit_w: float | None = None
@@ -26,7 +28,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(HtmlFacts):
     """What a device takes: power limits in watts, and the SM clocks supported at each memory clock."""
 
     min_power_limit_w: float | None = None
@@ -41,7 +43,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Capability:
+class Capability(HtmlFacts):
     """Whether a device answers one question; `reason` says why not."""
 
     name: str
@@ -67,7 +69,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(HtmlFacts):
     """A process that uses a GPU; memory in bytes where the driver tells."""
 
     pid: int
@@ -83,9 +85,8 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """One of the rhythms of a training job: its micro-step, its iteration (optimizer step) or a cycle of many
-    iterations.
+class Level(HtmlFacts):
+    """One period of a training job: its micro-step, iteration (optimizer step) or a cycle of many iterations.
 
     Attributes:
         name: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
@@ -107,7 +108,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Periods:
+class Periods(HtmlFacts):
     """The rhythms found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
 
     Attributes:
@@ -151,7 +152,7 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(HtmlFacts):
     """What a training told of itself while a window was open; times are the device clock's.
 
     Attributes:
@@ -172,7 +173,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelCost:
+class LevelCost(HtmlFacts):
     """What one kind of stretch cost inside a measurement: iterations, micro-steps, cycles, evaluations,
     checkpoints, pauses, the rest.
 
@@ -195,7 +196,7 @@ class LevelCost:
 
 
 @dataclass(frozen=True, slots=True)
-class IterationSummary:
+class IterationSummary(HtmlFacts):
     """What one training iteration takes and costs, as a mean over the iterations of a measurement.
 
     Attributes:
@@ -225,7 +226,7 @@ class IterationSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(HtmlFacts):
     """A stretch of time to be measured; `closed` is empty while it is open.
 
     `opened` and `closed` hold one `Edge` per GPU, in the meter's order, `locked` the clocks that this process
@@ -245,7 +246,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuMeasurement:
+class GpuMeasurement(HtmlFacts):
     """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
 
     `energy_uncertainty_j` is the half width of a 95 % interval from the counter's update steps and the
@@ -274,7 +275,7 @@ class GpuMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(HtmlFacts):
     """A window, measured: time, energy per GPU and in sum, and how sure that is.
 
     `started_unix_s` is civil time; `time_s` wall time on the device's clock. With `repeats` > 1 the values
@@ -327,7 +328,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(HtmlFacts):
     """One point of the search space: what the device is put to, and the batch size (None = the job's own)."""
 
     setting: Setting = Setting()
@@ -335,10 +336,8 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """A configuration and what it cost; `reached` is whether the run got to its target, None where there
-    is none.
-    """
+class Observation(HtmlFacts):
+    """A configuration and what it cost; `reached` tells whether the run got to its target, if it had one."""
 
     configuration: Configuration
     measurement: Measurement

@@ -63,7 +63,7 @@ def test_only_that_line_is_taken_out(cell: str, stripped: str) -> None:
         ("-r 2 -o cost --no-sync --no-settle", Options(repeat=2, output="cost", sync=False, settle=False)),
         ("--period", Options(period=True)),
         ("--no-period train", Options(label="train", period=False)),
-        ("--gpu 0,GPU-12 train", Options(label="train", gpu="0,GPU-12")),
+        ("--gpu 0,GPU-12 train", Options(label="train", gpus="0,GPU-12")),
     ],
 )
 def test_options_are_understood(line: str, options: Options) -> None:

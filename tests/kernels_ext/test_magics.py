@@ -334,8 +334,8 @@ def test_an_option_that_is_not_one_is_said_and_the_cell_runs(kernel: Kernel) -> 
 
 
 def test_a_gpu_that_is_not_there_is_said_and_all_are_counted(kernel: Kernel) -> None:
-    ran = kernel("%%energy --gpu 9\n3")
-    assert ran.text.startswith("--gpu 9: ")
+    ran = kernel("%%energy --gpus 9\n3")
+    assert ran.text.startswith("--gpus 9: ")
     assert ran.text.endswith(" All GPUs are counted.\n")
     assert (ran.value, len(ran.report["gpus"])) == ("3", 1)
 
@@ -503,7 +503,7 @@ def test_help_is_there(kernel: Kernel, name: str) -> None:
     (page,) = ran.reply["payload"]
     text = page["data"]["text/plain"]
     assert "Docstring" in text
-    for word in {"%%energy": ("--repeat", "--gpu", "--live", "95 % error"), "%energy": ("[options]",),
+    for word in {"%%energy": ("--repeat", "--gpus", "--live", "95 % error"), "%energy": ("[options]",),
                  "%energy_log": ("--compare A B", "--export FILE"), "%gpu": ("simulate", "restore")}[name]:
         assert word in text
 
@@ -512,7 +512,7 @@ def test_help_is_there(kernel: Kernel, name: str) -> None:
     ("line", "completions"),
     [
         ("%%energy --re", {"--repeat"}),
-        ("%%energy --", {"--gpu", "--live", "--no-live", "--repeat", "--quiet", "--sync", "--no-settle"}),
+        ("%%energy --", {"--gpus", "--live", "--no-live", "--repeat", "--quiet", "--sync", "--no-settle"}),
         ("%energy --q", {"--quiet"}),
         ("%energy_log --c", {"--compare"}),
         ("%gpu s", {"simulate"}),

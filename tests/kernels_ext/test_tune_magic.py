@@ -82,8 +82,8 @@ def test_bad_options_are_said_and_the_cell_runs(kernel: Kernel, line: str, words
 
 
 def test_no_other_gpu_than_the_one_that_is_named_is_changed(kernel: Kernel) -> None:
-    ran = kernel("%%energy --tune --gpu 9\n40 + 2")
-    assert "not tuned: --gpu 9 names no GPU of this kernel" in ran.text
+    ran = kernel("%%energy --tune --gpus 9\n40 + 2")
+    assert "not tuned: --gpus 9 names no GPU of this kernel" in ran.text
     assert ran.value == "42"
 
 

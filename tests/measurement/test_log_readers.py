@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from workbench.errors import UsageError
-from workbench.measurement.log_readers import read, read_dcgm, read_nvidia_smi
+from workbench.measurement.log_readers import read_dcgm, read_log, read_nvidia_smi
 from workbench.trace import SCHEMA
 
 SMI = """timestamp, index, power.draw [W], utilization.gpu [%], utilization.memory [%], clocks.current.sm [MHz], temperature.gpu
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_nvidia_smi_gives_seconds_watts_and_shares(file: Path) -> None:
     file.write_text(SMI)
-    (trace,) = read(file).values()
+    (trace,) = read_log(file).values()
     assert trace.schema == SCHEMA
     assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1, 0.2])  # over midnight
     assert trace["power_w"].to_list() == [75.2, 591.49, None]
@@ -67,7 +67,7 @@ def test_several_gpus_are_told_apart_by_uuid_before_index(file: Path) -> None:
         for gpu in (0, 1)
     ]
     file.write_text("timestamp, index, uuid, power.draw [W]\n" + "\n".join(rows) + "\n")
-    traces = read(file)
+    traces = read_log(file)
     assert list(traces) == ["GPU-a", "GPU-b"]
     assert traces["GPU-b"]["power_w"].to_list() == [100.0, 101.0, 102.0]
     assert traces["GPU-b"]["time_s"].to_list() == pytest.approx([0.001, 1.001, 2.001])  # one clock for all
@@ -79,18 +79,18 @@ def test_the_better_power_reading_is_taken_if_there_is_any(file: Path) -> None:
             "timestamp, power.draw [W], power.draw.instant [W]\n2026/11/20 10:00:00.000, 80.00 W, "
             f"{instant}\n"
         )
-        assert read(file)["0"]["power_w"].to_list() == [wanted]
+        assert read_log(file)["0"]["power_w"].to_list() == [wanted]
 
 
 def test_rows_out_of_order_twice_or_cut_off_do_no_harm(file: Path) -> None:
     head, first, second, third, _ = SMI.split("\n")
     again = second.replace("591.49", "600.00")
     file.write_text("\n".join([head, second, first, head, again, "", third, "2026/11/21 00:00:00.200, 0, 5"]))
-    (trace,) = read(file).values()
+    (trace,) = read_log(file).values()
     assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1, 0.2])
     assert trace["power_w"].to_list() == [75.2, 600.0, None]
     file.write_text(SMI + "2026/11/21 00:00:00.200, 0, 59")  # a number that lost its end is no reading
-    assert read(file)["0"].height == 3
+    assert read_log(file)["0"].height == 3
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_rows_out_of_order_twice_or_cut_off_do_no_harm(file: Path) -> None:
 def test_a_file_that_is_no_trace_is_told_what_is_wrong(file: Path, text: str, sentence: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
-        read(file)
+        read_log(file)
     assert sentence in str(caught.value)
 
 
@@ -125,17 +125,17 @@ def test_gpus_that_nothing_tells_apart_are_not_mixed(file: Path) -> None:
     with pytest.raises(
         UsageError, match="rows of several GPUs and no column that tells them apart; add index or uuid"
     ):
-        read(file)
+        read_log(file)
 
 
 def test_a_file_that_is_not_there_is_said(file: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read(file)
+        read_log(file)
 
 
 def test_dmon_needs_to_be_told_its_pace_and_counts_joules(file: Path) -> None:
     file.write_text(DMON)
-    traces = read(file, every_s=0.1)
+    traces = read_log(file, every_s=0.1)
     assert list(traces) == ["GPU 0", "GPU 1"]
     zero = traces["GPU 0"]
     assert zero.schema == SCHEMA
@@ -159,7 +159,7 @@ def test_dmon_with_a_time_before_each_line_needs_no_pace(file: Path, stamps: tup
     file.write_text(
         f"{first} #Entity   POWER\n{first} ID        W\n{first} GPU 0     100.0\n{second} GPU 0     101.0\n"
     )
-    (trace,) = read(file).values()
+    (trace,) = read_log(file).values()
     assert trace["time_s"].to_list() == pytest.approx([0.0, 0.1], abs=1e-5)
 
 
@@ -204,14 +204,14 @@ def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
     )
     for text, name in ((wide, "GPU-a"), (long, "0")):
         file.write_text(text)
-        trace = read(file)[name]
+        trace = read_log(file)[name]
         assert trace.select("time_s", "power_w", "utilisation").rows() == [
             (0.0, 100.5, 0.5),
             (1.0, 101.5, 0.5),
             (2.0, 102.5, 0.5),
         ]
     file.write_text(wide)
-    assert read(file)["GPU-a"]["energy_j"].to_list() == [0.0, 1.0, 2.0]
+    assert read_log(file)["GPU-a"]["energy_j"].to_list() == [0.0, 1.0, 2.0]
 
 
 def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> None:
@@ -223,7 +223,7 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
         for number in range(900)
     ]
     file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
-    (trace,) = read(file).values()
+    (trace,) = read_log(file).values()
     summary = per_iteration(
         iterations(trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True))
     )

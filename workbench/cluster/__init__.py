@@ -26,9 +26,10 @@ from .power import A100_NODE, V100_NODE, CapLevel, Cluster, NodeType
 from .result import Result
 from .simulator import Simulator
 from .summary import summarise
+from .views import notable
 
 __all__ = [
     "A100_NODE", "MODELS", "SCHEMA", "V100_NODE", "BasePolicy", "CapLevel", "Cluster", "Colocation",
     "History", "IllegalPlacement", "NodeType", "Policy", "Result", "Simulator", "check", "draw", "generate",
-    "summarise",
+    "notable", "summarise",
 ]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from .._html import facts
+from ..tariff import J_PER_KWH
 from .columns import Outcomes
 from .power import Cluster
 from .state import Node
@@ -30,6 +32,13 @@ class Result:
     end_s: float
     events: int
     stays: pl.DataFrame
+
+    def _repr_html_(self) -> str:
+        known = {
+            "nodes": self.cluster.size, "jobs": len(self.jobs), "energy_kwh": self.energy_j / J_PER_KWH,
+            "lasted_h": (self.end_s - self.start_s) / 3600, "first_jobs": self.jobs.head(5),
+        }
+        return facts(f"Cluster under {self.policy}", known, simulated=True)
 
 
 def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> pl.DataFrame:

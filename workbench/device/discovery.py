@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 
-from ..errors import DeviceError, GpuLost, NoDriver, NotPermitted, Transient, UnknownGpu
+from ..errors import DeviceError, GpuLost, NoDriver, NotPermitted, Transient, UnknownGpu, UsageError
 from . import nvml, selection
 from .gpu import OpenGpu
+from .protocol import Device
 
+Gpu = int | str | Device
+Gpus = Gpu | Iterable[Gpu] | None
 NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
 
 
-def devices() -> list[OpenGpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in CUDA's order; empty where there is none.
+def devices(gpus: Gpus = None) -> list[OpenGpu]:
+    """The GPUs that are named, each once; without names those of this process, in CUDA's order.
 
-    Where the environment names a simulated machine (`WORKBENCH_SIMULATED_GPUS`), these are its GPUs.
+    Those of this process are what CUDA_VISIBLE_DEVICES leaves visible, and may be none. Where the environment
+    names a simulated machine (`WORKBENCH_SIMULATED_GPUS`), they are its GPUs.
+
+    Args:
+        gpus: An index as CUDA counts, a UUID or its beginning, a PCI id, "sim:V100", an open device; several
+            of them, or none, as a list, or several as one text with commas.
 
     Raises:
         Transient: the driver cannot answer just now.
-        UnknownGpu: CUDA_VISIBLE_DEVICES counts GPUs, and nothing says in which order.
+        NoDriver, UnknownGpu, SimulationError: as `open_device`.
     """
+    if gpus is not None:
+        found = [_open(each) for each in named(gpus)]
+        return list({device.uuid: device for device in found}.values())
     _attach()
     try:
         known = nvml.identities()
@@ -34,6 +46,33 @@ def devices() -> list[OpenGpu]:
             device = nvml.open_uuid(uuid, OpenGpu)
             opened.setdefault(device.uuid, device)  # two MIG instances of one GPU are one meter of energy
     return list(opened.values())
+
+
+def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
+    """The names of GPUs one by one; none of an empty list.
+
+    >>> named("0, GPU-12"), named(1), named([0, "sim:V100"]), named([])
+    (['0', 'GPU-12'], [1], [0, 'sim:V100'], [])
+
+    Raises:
+        UsageError: that is no name of a GPU.
+    """
+    parts: list[Gpu] = []
+    for each in [gpus] if isinstance(gpus, str) or not isinstance(gpus, Iterable) else gpus:
+        if isinstance(each, str) and each.strip(" ,"):
+            parts += [part.strip() for part in each.split(",") if part.strip()]
+        elif isinstance(each, (bool, str)) or not (isinstance(each, int) or hasattr(each, "uuid")):
+            raise UsageError(
+                f"{each!r} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an open device, or a "
+                "list of them"
+            )
+        else:
+            parts.append(each)
+    return parts
+
+
+def _open(gpu: Gpu) -> OpenGpu:
+    return open_device(gpu) if isinstance(gpu, (int, str)) else gpu  # type: ignore[return-value]
 
 
 def open_device(which: int | str = 0) -> OpenGpu:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar
 import pynvml as nvml
 
 from .. import _processes
+from .._html import facts
 from ..clock import MONOTONIC, Clock
 from ..errors import (
     HIDDEN_BINDINGS,
@@ -257,6 +258,14 @@ class NvmlDevice:
 
     def __repr__(self) -> str:
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
+
+    def _repr_html_(self) -> str:
+        able = [each.name for each in self.capabilities if each.present]
+        known = {
+            "uuid": self.uuid, "pci": self.pci_bus_id, "architecture": self.architecture, "note": self.note,
+            "can": able, "limits": self.limits,
+        }
+        return facts(f"GPU {self.index}: {self.name}", known, simulated=self.simulated)
 
     def can(self, name: str) -> bool:
         return name in self._found and self._found[name].present

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _paths
+from .. import _html, _paths
+from ..device.discovery import Gpus
 from ..errors import MeasurementError, NoDriver, UsageError
 from ..measurement import session
 from ..measurement.meter import Meter
@@ -48,7 +49,8 @@ class RecurringJob:
         name: Of the job; everybody who uses it shares its history.
         batch_sizes: Allowed ones.
         default: Your own choice, where the first run starts; the largest where None.
-        objective: What is to be small; a number is Zeus' eta (1 counts energy only, 0 time only).
+        objective: What is to be small; a number is Zeus' eta (1 counts energy only, 0 time only, which needs
+            no GPU).
         storage: An Optuna storage URL or the path of an SQLite file; a file in the user's data directory
             where None.
         target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
@@ -59,7 +61,8 @@ class RecurringJob:
             Optuna's.
         power_limits_w: Limits of one GPU that may be set; what the GPUs take in steps of 25 W where None, ()
             leaves the limit alone.
-        meter: Measures the runs; the session's where None.
+        gpus: Which GPUs the runs use, as `devices` takes them; all visible ones where None, [] for none.
+        meter: Measures the runs; the session's, of these GPUs, where None.
         seed: Of the policy's draws.
         accept_changes: Go on where the history has other batch sizes.
         retries: Attempts that `attempts` and `run` make for one recurrence.
@@ -76,28 +79,30 @@ class RecurringJob:
         objective: Objective | float = 0.5, *, storage: str | Path | None = None, target: float | None = None,
         higher_is_better: bool = True, max_epochs: int = 100,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
-        power_limits_w: Sequence[float] | None = None, meter: Meter | None = None, seed: int | None = None,
-        accept_changes: bool = False, retries: int = RETRIES,
+        power_limits_w: Sequence[float] | None = None, gpus: Gpus = None, meter: Meter | None = None,
+        seed: int | None = None, accept_changes: bool = False, retries: int = RETRIES,
     ) -> None:
         if target is not None and not math.isfinite(target):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
         sizes = tuple(sorted({int(b) for b in batch_sizes}))
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
-        self.meter = meter or session.current().meter
+        self.meter = meter or session.current().meter_of(gpus)
         self.notes: list[str] = []
-        gpus = self.meter.devices
+        measured = self.meter.devices
         limits = self._limits(power_limits_w)
         space = Space(
             sizes, default if default is not None else max(sizes, default=0), limits, max_epochs, target,
-            gpus[0].name if gpus else None,
+            measured[0].name if measured else None,
         )
-        if not gpus and not isinstance(objective, Time):
+        if not measured and objective == 0:
+            objective = Time()
+        if not measured and not isinstance(objective, Time):
             raise NoDriver(
                 f"{session.current().why_no_gpu() or 'no GPU is measured here'}; without one only time can "
-                "be minimised: objective=Time()"
+                "be minimised: objective=0"
             )
         if isinstance(objective, (int, float)):
-            objective = ZeusCost(float(objective), self._most_w(), max(len(gpus), 1))
+            objective = ZeusCost(float(objective), self._most_w(), max(len(measured), 1))
         self.study = JobStudy(
             name, space, objective, storage=storage or _paths.home()[0] / "recurring.db", sampler=policy,
             seed=seed, accept_changes=accept_changes,
@@ -242,6 +247,20 @@ class RecurringJob:
     def unblock(self, batch_size: int | None = None) -> None:
         """Try a batch size again that is barred because it crashed; all of them where None."""
         self.study.unblock(batch_size)
+
+    def _repr_html_(self) -> str:
+        space = self.space
+        runs = self.frame().select(
+            "recurrence", "purpose", "batch_size", "power_limit_w", "state", "epochs", "time_s", "energy_j",
+            "cost", "reason",
+        )
+        known = {
+            "batch_sizes": space.batch_sizes, "default": space.default, "target": space.target,
+            "power_limits_w": space.power_limits_w, "objective": str(self.objective), "notes": self.notes,
+            "attempts": runs,
+        }
+        simulated = any(device.simulated for device in self.meter.devices)
+        return _html.facts(f"Recurring job {self.name}", known, simulated=simulated)
 
     # GPUs
 

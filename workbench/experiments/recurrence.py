@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
+from .. import _html
 from ..device.lease import Lease
 from ..errors import DeviceError, UsageError
 from ..measurement import marks
@@ -96,6 +97,14 @@ class Recurrence:
     def optimum(self) -> Optimum | None:
         """What that profile found."""
         return self.profile.optimum() if self.profile is not None and len(self.profile.slices) else None
+
+    def _repr_html_(self) -> str:
+        known = {
+            "batch_size": self.batch_size, "power_limit_w": self.power_limit_w, "reason": self.reason,
+            "epochs": self.epochs, "metric": self.metric, "reached": self.reached,
+            "stop_reason": self.stop_reason, "notes": self.notes, "measurement": self.measurement,
+        }
+        return _html.facts(f"{self.purpose.capitalize()} of {self.job.name}", known)
 
     def __enter__(self) -> Recurrence:
         if self.entered:

@@ -25,7 +25,8 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from .. import _paths
+from .. import _html, _paths
+from ..device.discovery import Gpus, devices
 from ..errors import NoDriver, UsageError
 from ..measurement import session
 from ..measurement.store import Store
@@ -53,7 +54,7 @@ class Sweep:
         order: "frontier" measures next where the frontier is expected to grow most and stops when it has it;
             "grid" goes through all.
         executor: Where trials run; a process per GPU where None.
-        gpus: UUIDs for that; all that the session sees where None.
+        gpus: For that, as `devices` takes them; all that the session sees where None.
         name: Keep the rows under this name and go on with those that are there.
         worth: With "frontier", stop where the next trial is expected to add less than this share of the
             frontier's area.
@@ -66,7 +67,7 @@ class Sweep:
     def __init__(
         self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
         budget: int | None = None, order: Literal["frontier", "grid"] = "frontier",
-        executor: Executor | None = None, gpus: Sequence[str] | None = None, name: str | None = None,
+        executor: Executor | None = None, gpus: Gpus = None, name: str | None = None,
         worth: float = 0.002, seed: int = 0,
     ) -> None:
         if not callable(work):
@@ -142,6 +143,13 @@ class Sweep:
     def __repr__(self) -> str:
         return f"Sweep: {self.summary()}"
 
+    def _repr_html_(self) -> str:
+        points = self.points
+        shown = [each for each in (*AXES, "time_s", "energy_j", "gpu") if points[each].is_not_null().any()]
+        title = f"Sweep{f' {self.name}' * bool(self.name)}: {self.summary()}"
+        simulated = bool(points["simulated"].any())
+        return _html.facts(title, {"measured": points.select(shown)}, simulated=simulated)
+
     @property
     def remaining_s(self) -> float | None:
         """Seconds that the rest of the budget will take; None before the first trial has ended."""
@@ -160,7 +168,7 @@ class Sweep:
     # running
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        executor = self._given or LocalExecutor(self._gpus or _all_gpus())
+        executor = self._given or LocalExecutor(_uuids(self._gpus))
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
         under_way: dict[Future[dict[str, Any]], int] = {}
         self._began, self.reason = time.monotonic(), ""
@@ -338,14 +346,23 @@ class Sweep:
 
 def sweep(
     work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
-    progress: bool | Callable[[Sweep], None] = True, **options: Any,
+    order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, name: str | None = None,
+    worth: float = 0.002, seed: int = 0, executor: Executor | None = None,
+    progress: bool | Callable[[Sweep], None] = True,
 ) -> Sweep:
-    """Run a sweep to its end and return it; options as for `Sweep`.
+    """Measure many configurations of one workload, to the end; returns the `Sweep`.
 
     Args:
+        work, space, budget, order, gpus, name, worth, seed, executor: As for `Sweep`.
         progress: Show a line with the remaining time, or call this after each trial.
+
+    Raises:
+        UsageError, NoDriver: as `Sweep`.
     """
-    running = Sweep(work, space, budget=budget, **options)
+    running = Sweep(
+        work, space, budget=budget, order=order, executor=executor, gpus=gpus, name=name, worth=worth,
+        seed=seed,
+    )
     tell = progress if callable(progress) else (_line if progress else None)
     try:
         for _ in running:
@@ -425,9 +442,9 @@ def _place(raised_at: str) -> str:
     return (f"line {line} of the notebook cell" if cell else raised_at) + (f": `{text}`" if text else "")
 
 
-def _all_gpus() -> list[str]:
+def _uuids(gpus: Gpus) -> list[str]:
     mine = session.current()
-    found = [device.uuid for device in mine.devices]
+    found = [device.uuid for device in (mine.devices if gpus is None else devices(gpus))]
     if not found:
         raise NoDriver(
             f"there is no GPU to sweep on ({mine.why_no_gpu()}); choose a simulated one with "

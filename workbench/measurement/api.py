@@ -1,4 +1,6 @@
-"""For scripts: `measure` a block, a function or a call, `track` a loop. They use the session of the process.
+"""For scripts: `measure` a block, a function or a call, `track` a loop, hold a setting by `applied`.
+
+They use the session of the process.
 
 A training never ends of its measurement: what goes wrong here is a note of the result, which has the time in
 any case.
@@ -6,17 +8,23 @@ any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ..errors import MeasurementError
+from ..device import discovery, lease
+from ..device.discovery import Gpus
+from ..errors import MeasurementError, NoDriver, UsageError
+from ..records import Setting
 from . import session
 from .meter import BlockResult, Track
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ..periods.segment import SegmentedIterations
     from ..records import Measurement
+    from .store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,12 +34,12 @@ T = TypeVar("T")
 class MeasuredBlock(AbstractContextManager[BlockResult]):
     """What `measure("label")` gives: a context manager and a decorator."""
 
-    def __init__(self, label: str) -> None:
-        self._label = label
+    def __init__(self, label: str, gpus: Gpus = None) -> None:
+        self._label, self._gpus = label, gpus
         self._context: AbstractContextManager[BlockResult] | None = None
 
     def __enter__(self) -> BlockResult:
-        self._context = session.current().meter_or_clock().window(self._label)
+        self._context = session.current().meter_or_clock(self._gpus).window(self._label)
         return self._context.__enter__()
 
     def __exit__(self, *error: Any) -> bool | None:
@@ -40,7 +48,7 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         def late(*args: P.args, **kwargs: P.kwargs) -> R:
-            meter, result = session.current().meter_or_clock(), None
+            meter, result = session.current().meter_or_clock(self._gpus), None
             try:
                 with meter.window(self._label or function.__qualname__) as result:
                     return function(*args, **kwargs)
@@ -54,11 +62,13 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
 
 
 @overload
-def measure(label: str = "") -> MeasuredBlock: ...
+def measure(label: str = "", *, gpus: Gpus = None) -> MeasuredBlock: ...
 @overload
-def measure(label: Callable[P, R]) -> Callable[P, R]: ...
-def measure(label: str | Callable[..., Any] = "") -> Any:
+def measure(label: Callable[P, R], *, gpus: Gpus = None) -> Callable[P, R]: ...
+def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
     """Measure time and energy of a block or of every call of a function.
+
+    The result is yours and is kept nowhere else; `%%energy` and `workbench run` write to the log.
 
     with workbench.measure("epoch") as result: train()
     print(result.energy_j, result.measurement)
@@ -66,17 +76,72 @@ def measure(label: str | Callable[..., Any] = "") -> Any:
     @workbench.measure
     def epoch(): ...
     epoch(); print(epoch.measurement.energy_j)
+
+    Args:
+        label: Its name in the log; or the function itself.
+        gpus: Which GPUs to count, as `devices` takes them; all visible ones where None.
     """
-    return MeasuredBlock("")(label) if callable(label) else MeasuredBlock(label)
+    return MeasuredBlock("", gpus)(label) if callable(label) else MeasuredBlock(label, gpus)
 
 
-def track(iterable: Iterable[T], label: str = "") -> Track[T]:
+def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track[T]:
     """Iterate as before, with the energy of every iteration in joules.
 
     for batch in (loop := track(loader)): train(batch)
     print(loop.iterations)
+
+    Args:
+        iterable: What to iterate.
+        label: Its name in the log.
+        gpus: Which GPUs to count, as `devices` takes them; all visible ones where None.
     """
-    return session.current().meter_or_clock().track(iterable, label)
+    return session.current().meter_or_clock(gpus).track(iterable, label)
+
+
+@contextmanager
+def applied(
+    setting: Setting | None = None, *, power_limit_w: float | None = None, sm_clock_mhz: int | None = None,
+    mem_clock_mhz: int | None = None, gpus: Gpus = None,
+) -> Iterator[tuple[Setting, ...]]:
+    """Hold a setting of the GPUs for the length of a block; gives what was read back from each.
+
+    with workbench.applied(power_limit_w=250): train()
+
+    Args:
+        setting: All of it in one value, in place of the next three.
+        power_limit_w: The power limit; None leaves it alone, as for the clocks.
+        sm_clock_mhz: The SM clock.
+        mem_clock_mhz: The memory clock.
+        gpus: Which GPUs, as `devices` takes them; all visible ones where None.
+
+    Raises:
+        NoDriver: there is no GPU to set.
+        DeviceHeld, OutOfRange, NotSupported, NotPermitted: nothing was changed.
+        UsageError: no setting, or two.
+    """
+    knobs = Setting(power_limit_w, sm_clock_mhz, mem_clock_mhz)
+    if (setting is None) == (knobs == Setting()):
+        raise UsageError("give one setting, as in applied(power_limit_w=250) or applied(Setting(250))")
+    found = session.devices_of(gpus)
+    if not found:
+        raise NoDriver(
+            f"there is no GPU to set ({discovery.why_no_gpu()}); choose a simulated one with "
+            "workbench.simulate('A100')"
+        )
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(lease.applied(each, setting or knobs)) for each in found)
+
+
+def trace_of(measurement: Measurement | str) -> pl.DataFrame:
+    """The stored power trace of a measurement, or of the newest with this label or id (`trace.SCHEMA`).
+
+    Raises:
+        UsageError: there is no such measurement.
+        MeasurementError: its trace is not kept (any more).
+    """
+    from .store import Store
+
+    return _stored(Store(), measurement)[1]
 
 
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
@@ -93,13 +158,17 @@ def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     from .store import Store
 
     store = Store()
+    named, trace = _stored(store, measurement)
+    marked = named.iterations is not None and named.iterations.source == "marks"
+    return from_stored(trace, store.iterations(named.id), marked=marked)
+
+
+def _stored(store: Store, measurement: Measurement | str) -> tuple[Measurement, pl.DataFrame]:
     named = store.find(measurement) if isinstance(measurement, str) else measurement
     trace = store.trace(named.id)
     if trace is None:
         raise MeasurementError(
             f"no trace of {named.label or named.id!r} is kept in {store.directory}: the oldest traces go "
-            "first when all together "
-            f"exceed {store.quota_bytes >> 20} MB"
+            f"first when all together exceed {store.quota_bytes >> 20} MB"
         )
-    marked = named.iterations is not None and named.iterations.source == "marks"
-    return from_stored(trace, store.iterations(named.id), marked=marked)
+    return named, trace

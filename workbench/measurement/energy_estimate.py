@@ -606,7 +606,7 @@ def _conditional(
     real = np.flatnonzero(spans > 0)
     if not len(cells.mean_w) or not len(real):
         return found
-    bounds = np.array([pieces[k] for k in real]).T
+    bounds = np.array(pieces)[real].T
     answers = [_given_changes(cells, bounds, points, updates) for points in hypotheses]
     score, mean_w, variance = (np.concatenate(parts) for parts in zip(*answers, strict=True))
     weight = np.exp(score - score.max())

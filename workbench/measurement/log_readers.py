@@ -1,7 +1,7 @@
 """Traces that other tools have written: the CSV of `nvidia-smi --query-gpu`, `dcgmi dmon`, and tables of DCGM
 exporter metrics.
 
-    read(path)             whichever of them it is
+    read_log(path)         whichever of them it is
     read_nvidia_smi(path)  nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms
                            100 > path
     read_dcgm(path)        dcgmi dmon -e 155,156,203,204 -d 100 > path, or a CSV whose columns are DCGM field
@@ -67,7 +67,7 @@ ENTITY = re.compile(r"#\s*Entity\s+(?P<names>.+)$")
 BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
-def read(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
+def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
     """The traces in a file of either tool, by GPU.
 
     Raises:
@@ -311,3 +311,6 @@ def _interleaved(times: pl.Series) -> bool:
         return False
     pace_s = sorted(apart)[int(0.95 * (len(apart) - 1))]
     return bool(sum(each < BESIDE * pace_s for each in apart) > 0.3 * len(apart))
+
+
+read = read_log  # its name in version 0.1

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from scipy.special import stdtrit
 
+from .. import _html
 from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
@@ -29,9 +30,12 @@ from ..samples import ROWS
 from . import marks
 from .energy_estimate import EnergyEstimate, EnergyParts, EnergyTimeline, add_estimates, add_parts
 from .recorder import Recorder
+from .report import page
 from .synchronise import synchronise
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ..periods.segment import SegmentedIterations
 
 T = TypeVar("T")
@@ -210,7 +214,8 @@ class Meter:
         power = power[np.isfinite(power)]
         return GpuMeasurement(
             name=device.name, uuid=device.uuid, energy_j=energy_j, energy_uncertainty_j=uncertainty_j,
-            source="counter" if by_counter else "integrated" if energy else "none", simulated=device.simulated,
+            source="counter" if by_counter else "integrated" if energy else "none",
+            simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
             peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
             mean_utilisation=_mean(status["utilisation"]),
@@ -363,6 +368,21 @@ class BlockResult:
             self._measurement, self._found = self._training.measure(self._outcome, settle=self._settle)
         return self._measurement
 
+    def _repr_html_(self) -> str | None:
+        return page(self.measurement) if self._training.ended else None
+
+    @property
+    def traces(self) -> dict[str, pl.DataFrame]:
+        """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
+        recorder, window = self._meter.recorder, self._training.closed
+        if recorder is None or window is None or window.end_s is None:
+            return {}
+        first_s, last_s = window.start_s - 0.5, window.end_s + 0.5
+        return {
+            f"GPU {number}, {device.name}": recorder.trace(device.uuid, first_s, last_s)
+            for number, device in enumerate(self._meter.devices)
+        }
+
     @property
     def found(self) -> SegmentedIterations:
         """The iterations of the block, their summary and the periods of its trace; also of a block too
@@ -438,6 +458,11 @@ class Track(Iterable[T]):
     def _mark(self, at_s: float | None) -> None:
         if at_s is not None and self.marks_s:
             self.marks_s.append(at_s)
+
+    def _repr_html_(self) -> str | None:
+        if self._whole is None or not self._whole.ended:
+            return None
+        return page(self.measurement) + _html.facts("", {"iterations": self.iterations})
 
     @property
     def measurement(self) -> Measurement:

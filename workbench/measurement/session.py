@@ -9,13 +9,23 @@ import atexit
 import contextlib
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..device.discovery import devices, open_device, why_no_gpu
+from .. import _html
+from ..device.discovery import Gpus, devices, why_no_gpu
+from ..device.gpu import OpenGpu
 from ..device.lease import Lease, restore_all
-from ..device.nvml import NvmlDevice
 from ..device.restore import recover
-from ..errors import DeviceError, MeasurementError, NoDriver, SimulationError, StoreError, WorkbenchError
+from ..errors import (
+    DeviceError,
+    MeasurementError,
+    NoDriver,
+    SimulationError,
+    StoreError,
+    UsageError,
+    WorkbenchError,
+)
 from ..records import Measurement, Setting, Window
 from .meter import Meter, describe
 from .recorder import Recorder
@@ -30,11 +40,11 @@ class Session:
     """What one process measures with.
 
     Args:
-        gpus: Which GPUs to measure, as `open_device` takes them; None measures all that are visible.
+        gpus: Which GPUs to measure, as `devices` takes them; None measures all that are visible.
         sync: Wait for queued GPU work of frameworks at the edges of windows.
     """
 
-    def __init__(self, gpus: Sequence[int | str] | None = None, *, sync: bool = True) -> None:
+    def __init__(self, gpus: Gpus = None, *, sync: bool = True) -> None:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
@@ -58,21 +68,58 @@ class Session:
             return self._meter
 
     @property
-    def devices(self) -> tuple[NvmlDevice, ...]:
+    def devices(self) -> tuple[OpenGpu, ...]:
         return self._present().devices  # type: ignore[return-value]
+
+    @property
+    def open_devices(self) -> dict[str, OpenGpu]:
+        """The GPUs that it has open, by UUID; none before its meter is made."""
+        return {device.uuid: device for device in self.devices} if self._meter else {}
 
     @property
     def recorder(self) -> Recorder | None:
         return self._present().recorder
 
-    def meter_or_clock(self) -> Meter:
-        """The meter; one that measures time alone and says why, where it cannot be made: a training must
-        not end of that.
+    def meter_or_clock(self, gpus: Gpus = None) -> Meter:
+        """The meter, of the GPUs that are named; one that measures time alone and says why, where it cannot
+        be made: a training must not end of that.
+
+        Raises:
+            UsageError: a name that is none.
         """
         try:
-            return self.meter
+            return self.meter_of(gpus)
+        except UsageError:
+            raise
         except Exception as error:
             return Meter((), sync=self.sync, why=describe(error))
+
+    def uuids(self, gpus: Gpus) -> tuple[str, ...] | None:
+        """UUIDs of the GPUs that are named; None where none is named, which means all of them.
+
+        Raises:
+            UsageError: this session does not measure one of them.
+            NoDriver, UnknownGpu: there is no such GPU.
+        """
+        if gpus is None:
+            return None
+        found = tuple(device.uuid for device in devices(gpus))
+        if not self.devices:  # made before a simulated GPU was named
+            self.close()
+        if outside := set(found) - {device.uuid for device in self.devices}:
+            raise UsageError(
+                f"GPU {min(outside)} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it"
+            )
+        return found
+
+    def meter_of(self, gpus: Gpus) -> Meter:
+        """A meter of the GPUs that are named, by this session's recorder. Raises as `uuids`."""
+        uuids, meter = self.uuids(gpus), self.meter
+        if uuids is None or len(uuids) == len(meter.devices):
+            return meter
+        chosen = [device for device in meter.devices if device.uuid in uuids]
+        why = "" if chosen else "no GPU is to be measured (gpus=[])"
+        return Meter(chosen, meter.recorder if chosen else None, sync=self.sync, why=why)
 
     def _present(self) -> Meter:
         return self._meter or self.meter
@@ -84,9 +131,7 @@ class Session:
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError, OSError):
             self.messages += recover()
-        named = devices() if self.gpus is None else [open_device(which) for which in self.gpus]
-        # One GPU under two names, or two MIG instances of it, would be counted twice.
-        found = list({device.uuid: device for device in named}.values())
+        found = devices() if self.gpus is None else devices(self.gpus)
         recorder = None
         if found:
             try:
@@ -101,6 +146,14 @@ class Session:
     def why_no_gpu(self) -> str:
         """One sentence for a session without GPUs."""
         return why_no_gpu()
+
+    def _repr_html_(self) -> str:
+        shown = [{"gpu": number, "name": each.name, "uuid": each.uuid, **asdict(each.setting()),
+                  "default_power_limit_w": each.limits.default_power_limit_w}
+                 for number, each in enumerate(self.devices)]
+        why = self.why_no_gpu() if not shown else ""
+        simulated = any(each.simulated for each in self.devices)
+        return _html.facts("GPUs of this process", {"gpus": shown, "none": why}, simulated=simulated)
 
     def set_power_limit(self, uuid: str, watts: float) -> float:
         """Put one GPU to a power limit until `restore`; returns the limit read back."""
@@ -183,6 +236,15 @@ def keep(
     except StoreError as error:
         return [str(error)]
     return store.messages()
+
+
+def devices_of(gpus: Gpus = None) -> list[OpenGpu]:
+    """The GPUs that are named, all visible ones where none is.
+
+    Where this process's session has one already, it is that object: it knows the clocks it has locked.
+    """
+    known = _current.open_devices if _current is not None else {}
+    return [known.get(device.uuid, device) for device in devices(gpus)]
 
 
 _current: Session | None = None

@@ -64,8 +64,9 @@ _READ = ("power_w", "utilisation", "memory_utilisation")
 
 
 def find_periods(trace: pl.DataFrame) -> Periods:
-    """The rhythms of a training job in a power trace: micro-step, iteration (optimizer step), cycle of
-    evaluation or checkpoints.
+    """The periods of a training job in a power trace: micro-step, iteration (optimizer step), cycle.
+
+    A cycle is many iterations and an evaluation or a checkpoint.
 
     Args:
         trace: (n, >= 2) frame with `time_s` and `power_w`, and `utilisation`, `memory_utilisation` (0..1)
@@ -122,12 +123,17 @@ def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) ->
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
+    if not isinstance(trace, pl.DataFrame):
+        raise UsageError(
+            f"periods are found in a frame with time_s and power_w, not in {type(trace).__name__}; "
+            "workbench.trace_of gives that of a measurement, workbench.read_log those of a log"
+        )
     for name in ("time_s", "power_w"):
         if name not in trace.columns:
             raise UsageError(
                 "a trace needs the columns time_s and power_w; this one has "
-                f"{', '.join(trace.columns) or 'none'}. workbench.measurement.log_readers turns files of "
-                "nvidia-smi and DCGM into traces"
+                f"{', '.join(trace.columns) or 'none'}. "
+                "workbench.read_log turns files of nvidia-smi and DCGM into traces"
             )
         if not trace.schema[name].is_numeric():
             raise UsageError(f"the column {name} must hold numbers, not {trace.schema[name]}")

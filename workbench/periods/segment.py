@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
+from .._html import HtmlFacts
 from ..errors import UsageError
 from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
 from .energy_curve import energy_curve
@@ -57,7 +58,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentedIterations:
+class SegmentedIterations(HtmlFacts):
     """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for)."""
 
     frame: pl.DataFrame

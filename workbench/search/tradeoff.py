@@ -303,8 +303,9 @@ def choose(
     frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None,
     default: Configuration | None = None, max_power_w: float | None = None,
 ) -> Configuration:
-    """The configuration of a frame that is best for eta, or of least energy, within a slowdown against the
-    default (0.05 is 5 %).
+    """The best configuration of a frame: least cost at eta, or least energy, within a slowdown (0.05 is 5 %).
+
+    The slowdown is against the default.
 
     Raises:
         UsageError: as `collect` and `analyse_frontier`; several jobs or GPUs in one frame; an eta or a
@@ -410,7 +411,7 @@ class Work:
         else:
             epoch = 1.0 if self.unit == "epoch" else self.per_epoch
             job = None if epoch is None or self.epochs is None else epoch * self.epochs
-        found = {"hour": 3600.0 / reference_time_s, "epoch": epoch, "job": job}
+        found: dict[str, float | None] = {"hour": 3600.0 / reference_time_s, "epoch": epoch, "job": job}
         return {name: factor for name, factor in found.items() if factor is not None}
 
 

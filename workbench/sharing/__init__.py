@@ -2,7 +2,7 @@
 
     workbench.share("python a.py", "python b.py")                       commands, or functions, which run in
                                                                         processes of their own
-    workbench.share([train_a, train_b], gpu=0, bound=1.2, until="verdict")
+    workbench.share([train_a, train_b], gpus=0, max_slowdown=0.2, until="verdict")
 
 Each job runs alone for a while, with the others paused (SIGSTOP: their memory stays, nothing is lost), then
 all together, there and back. Iterations come from the jobs' marks (`workbench.step()`, the callbacks),
@@ -17,7 +17,7 @@ one given, is stopped at a safe point. The others go on.
     automatic           marks from PyTorch without a change to the training
     stages, run         who runs when, up to the verdict; the first epoch, and the rest
     result, picture     the table and the verdict; the power over time
-    mps, command        whether CUDA's Multi-Process Service runs; `workbench share`
+    mps                 whether CUDA's Multi-Process Service runs
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ from pathlib import Path
 from typing import Any
 
 from .._processes import ProcessReaper
-from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError
+from ..device.discovery import Gpu, Gpus, named
+from ..errors import MeasurementError, NoDriver, StoreError, UsageError, WorkbenchError, renamed
 from ..measurement import marks
 from ..measurement.meter import Meter
 from . import mps
 from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of, mark_of
-from .comparing import ConfidenceInterval as ConfidenceInterval
-from .comparing import SharingEffect as SharingEffect
-from .result import Shared as Shared
-from .result import SharedJob as SharedJob
+from .comparing import ConfidenceInterval, SharingEffect
+from .result import Shared, SharedJob
 from .run import SharingRun, interruptible
 from .stages import OnBreak, Say, SharingPlan
 
@@ -48,8 +47,9 @@ FEWEST, MOST = 2, 4
 last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
 
 
+@renamed(gpu=("gpus", lambda gpu: gpu), bound=("max_slowdown", lambda bound: bound - 1.0))
 def share(
-    *jobs: Work | Sequence[Work], gpu: int | str = 0, bound: float = 1.2, seconds: float = 10.0,
+    *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, seconds: float = 10.0,
     rounds: int = 2, until: str = "end", watch: bool = True, watch_s: float = 60.0,
     on_break: str | OnBreak = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
     grace_s: float = GRACE_S, keep: bool = True, say: Say | None = print,
@@ -61,8 +61,8 @@ def share(
     Args:
         jobs: Commands ("python a.py" or ["python", "a.py"]) or functions without arguments; the last one is
             the newcomer. One list of them will do too.
-        gpu: As `open_device` takes it. The jobs see this GPU only (CUDA_VISIBLE_DEVICES).
-        bound: The slowdown that each may have: 1.2 allows iterations that are 20 % longer than alone.
+        gpus: One GPU, as `open_device` takes it. The jobs see it only (CUDA_VISIBLE_DEVICES).
+        max_slowdown: How much longer an iteration of each may take than alone: 0.2 is 20 %.
         seconds: How long each stage is measured, at least; longer where iterations are. There are `rounds`
             times one stage for each job alone and one for all together.
         until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should
@@ -90,7 +90,8 @@ def share(
     """
     works = _works(jobs)
     names = _labels(works, labels)
-    _check(bound, seconds, rounds, until, watch_s, on_break, start_s, grace_s)
+    _check(max_slowdown, seconds, rounds, until, watch_s, on_break, start_s, grace_s)
+    gpu = _one(gpus)
     session, meter = _meter(gpu)
     try:
         device = session.devices[0]
@@ -106,7 +107,8 @@ def share(
                         for name, work in zip(names, works, strict=True)]
             mode = mps.words(mps.running(environment), device.simulated)
             plan = SharingPlan(
-                bound, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s
+                1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break,
+                grace_s,
             )
             run = SharingRun(device, meter, children, plan, mode, say or _silent)
             run.notes += [device.note] if device.note else []
@@ -115,13 +117,12 @@ def share(
         session.close()
 
 
-def _environment(gpu: int | str, uuid: str) -> dict[str, str]:
+def _environment(gpu: Gpu, uuid: str) -> dict[str, str]:
     """What the jobs see: the GPU that is measured, or the part of it (a MIG instance) that was asked for
     or is visible.
     """
-    asked, visible = (
-        str(gpu).strip(), [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")],
-    )
+    asked = str(getattr(gpu, "uuid", gpu))
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     if asked.isdigit() and int(asked) < len(visible):
         asked = visible[int(asked)]
     return {
@@ -210,20 +211,21 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
 
 
 def _check(
-    bound: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak,
+    max_slowdown: float, seconds: float, rounds: int, until: str, watch_s: float, on_break: str | OnBreak,
     start_s: float, grace_s: float,
 ) -> None:
     for name, value in (
-        ("bound", bound), ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s),
+        ("max_slowdown", max_slowdown), ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s),
         ("grace_s", grace_s),
     ):
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise UsageError(f"{name}={value!r}: give a number")
     if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool):
         raise UsageError(f"rounds={rounds!r}: give a whole number")
-    if not 1.0 < bound < float("inf"):
+    if not 0.0 < max_slowdown < float("inf"):
         raise UsageError(
-            f"bound {bound:g}: give how much longer an iteration may take, above 1; 1.2 allows 20 % more"
+            f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
+            "20 % more"
         )
     for name, value in (
         ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s),
@@ -243,7 +245,15 @@ def _check(
         )
 
 
-def _meter(gpu: int | str) -> tuple[Any, Meter]:
+def _one(gpus: Gpus) -> Gpu:
+    """The one GPU that jobs share."""
+    found = named(0 if gpus is None else gpus)
+    if len(found) != 1:
+        raise UsageError(f"gpus={gpus!r}: jobs share one GPU; name one")
+    return found[0]
+
+
+def _meter(gpu: Gpu) -> tuple[Any, Meter]:
     from ..measurement.session import Session
 
     session = Session([gpu], sync=False)
@@ -271,4 +281,4 @@ def _silent(_: str) -> None:
     """Says nothing."""
 
 
-__all__ = ["Comparison", "Estimate", "Job", "Shared", "share"]
+__all__ = ["ConfidenceInterval", "Shared", "SharedJob", "SharingEffect", "share"]

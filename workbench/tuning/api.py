@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..device.discovery import Gpus
+from ..errors import UsageError, renamed
 from ..measurement import session
 from .driver import TunerThread
 from .options import check_objective, check_options, check_slowdown
@@ -26,8 +27,8 @@ class Tuning:
         result: How it went, when it has ended.
     """
 
-    def __init__(self, gpu: int | str | None = None, **options: Any) -> None:
-        self._gpu, self._options = gpu, options
+    def __init__(self, gpus: Gpus = None, **options: Any) -> None:
+        self._gpus, self._options = gpus, options
         self.tuner: Tuner | None = None
         self._driver: TunerThread | None = None
         self._ended: TuningResult | None = None
@@ -36,19 +37,10 @@ class Tuning:
         """Begin to tune what runs on the GPU."""
         if self._driver is not None:
             raise UsageError("this tuning has begun already; workbench.tune() makes another one")
-        from ..device.discovery import open_device
-
-        uuids = None
-        if self._gpu is not None:
-            uuids = [open_device(each.strip()).uuid for each in str(self._gpu).split(",")]
         mine = session.current()
-        meter = mine.meter
-        if uuids is not None and (
-            outside := [uuid for uuid in uuids if uuid not in {device.uuid for device in meter.devices}]
-        ):
-            raise UsageError(
-                f"GPU {outside[0]} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it"
-            )
+        uuids, meter = mine.uuids(self._gpus), mine.meter
+        if uuids == ():
+            raise UsageError("gpus=[] names no GPU to tune; leave it out for those that work")
         no_gpu = "" if meter.devices else mine.why_no_gpu()
         self.tuner = Tuner(meter, uuids=uuids, no_gpu=no_gpu, **self._options)
         self._driver = TunerThread(self.tuner)
@@ -71,6 +63,9 @@ class Tuning:
             raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
         return self.tuner.result
 
+    def _repr_html_(self) -> str | None:
+        return None if self.tuner is None else self.result._repr_html_()
+
     def view(self) -> TuningView:
         """What is to be seen now."""
         if self.tuner is None:
@@ -88,10 +83,11 @@ class Tuning:
             warnings.warn(result.words, RuntimeWarning, stacklevel=2)
 
 
+@renamed(gpu=("gpus", lambda gpu: gpu))
 def tune(
     max_slowdown: float | None = 0.05, *, objective: str | Objective = "energy", over: str = "both",
-    gpu: int | str | None = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
-    model: Any = None, label: str = "", **options: Any,
+    gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
+    model: Any = None, label: str = "", watch: str = "model", recheck: bool = True, seed: int = 0,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
@@ -106,19 +102,22 @@ def tune(
         objective: What is to be small: a name of `workbench.tuning.OBJECTIVES`, or an objective of
             `workbench.search.objective`.
         over: What may be set: "power" limits, "clocks" or "both".
-        gpu: Which GPU(s), as `open_device` takes them; those that work where None.
+        gpus: Which GPUs, as `devices` takes them; those that work where None.
         progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.
         search: "model-guided" (ours), or a peer of `workbench.search.clocks.make`.
         model: A model of this GPU or its file; the user's own where None, False for none.
         label: For views.
+        watch: What notices that the job has changed: "model" (ours) or "gpoeo".
+        recheck: Measure the default again now and then, to know what is saved.
+        seed: Of the search.
 
     Raises:
         UsageError: a bound, objective, search or knob that makes no sense; at once, before anything runs.
     """
     check_slowdown(max_slowdown)
     check_objective(objective)
-    check_options(over, search, options.get("watch", "model"), model, progress)
+    check_options(over, search, watch, model, progress)
     return Tuning(
-        gpu, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search,
-        model=model, label=label, **options,
+        gpus, max_slowdown=max_slowdown, objective=objective, over=over, progress=progress, search=search,
+        model=model, label=label, watch=watch, recheck=recheck, seed=seed,
     )

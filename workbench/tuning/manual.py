@@ -1,7 +1,7 @@
 """Putting a GPU to a chosen configuration, for good or until it is undone; what is in force, and who has set
 it.
 
-    hand = workbench.applying.control()                 # the first GPU of this process's session
+    hand = workbench.control()                 # the first GPU of this process's session
     # read back; knobs that are None are given back to the driver
     hand.apply(Setting(power_limit_w=150.0))
     hand.undo()                                    # step by step
@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._html import HtmlFacts
 from ..device import journal, lease, restore, settings
+from ..device.discovery import Gpus
 from ..device.nvml import NvmlDevice
 from ..device.settings import Rights, StepResponse
-from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError
+from ..errors import DeviceError, DriverError, NoDriver, NotPermitted, UsageError, renamed
 from ..experiments.job import RecurringJob
 from ..measurement import session
 from ..records import Configuration, Process, Setting
@@ -37,7 +39,7 @@ CLOCKS = journal.KNOBS[1:]
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveSetting:
+class EffectiveSetting(HtmlFacts):
     """What a GPU is put to now: `origin` of `device.settings.ORIGINS`; `holder` who may change it, empty
     where nobody does.
     """
@@ -50,7 +52,7 @@ class EffectiveSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(HtmlFacts):
     """One change: from what to what, read back, when (the device's clock, and the wall's), and what there
     is to say of it.
     """
@@ -132,6 +134,9 @@ class ManualControl:
             if now == Setting()
             else "program"
         )
+
+    def _repr_html_(self) -> str:
+        return self.active()._repr_html_()
 
     def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
         """What `apply` would change, in words; empty where nothing would."""
@@ -444,21 +449,26 @@ _hands: dict[str, ManualControl] = {}
 _guard = threading.Lock()
 
 
-def control(gpu: NvmlDevice | str | int | None = None) -> ManualControl:
-    """The hand on a GPU of this process, always the same one for a GPU.
+@renamed(gpu=("gpus", lambda gpu: gpu))
+def control(gpus: Gpus = None) -> ManualControl:
+    """Manual control of a GPU, always the same one for a GPU.
 
     Args:
-        gpu: A device, a UUID, its place among the session's GPUs, or None for the first of them.
+        gpus: One GPU, as `devices` takes it; the first that this process measures where None.
 
     Raises:
-        NoDriver: the session measures no such GPU.
+        NoDriver, UnknownGpu: there is no such GPU.
+        UsageError: several GPUs, or one that this process does not measure.
     """
+    gpu = gpus
     if not isinstance(gpu, NvmlDevice):
-        devices = session.current().devices
-        found = next((each for place, each in enumerate(devices) if gpu in (None, place, each.uuid)), None)
-        if found is None:
-            raise NoDriver(session.current().why_no_gpu() or f"this session does not measure GPU {gpu}")
-        gpu = found
+        mine = session.current()
+        uuids = mine.uuids(gpus)
+        if uuids is not None and len(uuids) != 1:
+            raise UsageError(f"gpus={gpus!r}: one GPU at a time is controlled by hand; name one")
+        gpu = next((each for each in mine.devices if uuids is None or each.uuid in uuids), None)
+    if gpu is None:
+        raise NoDriver(session.current().why_no_gpu())
     with _guard:
         known = _hands.get(gpu.uuid)
         if known is None or (known.device is not gpu and not known.history):

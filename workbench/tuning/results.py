@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from .._html import HtmlFacts
 from ..measurement.report import format_duration, format_energy
 from ..records import Setting
 
@@ -49,7 +50,7 @@ PROBES = pl.Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(HtmlFacts):
     """What tuning has saved so far, all of tuning included; 95 % half widths.
 
     The saving is the energy that the counted iterations would have taken at the default setting, less what
@@ -78,7 +79,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class TuningView:
+class TuningView(HtmlFacts):
     """A tuner at one moment. Frozen, and cheap to make.
 
     Attributes:
@@ -137,7 +138,7 @@ class TuningView:
 
 
 @dataclass(frozen=True)
-class TuningResult:
+class TuningResult(HtmlFacts):
     """Result of a tuning: setting, saving and why it ended.
 
     Attributes:

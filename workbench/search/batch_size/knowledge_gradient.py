@@ -346,7 +346,8 @@ def _plans(
 
     def binned(values: np.ndarray) -> np.ndarray:
         """Of every draw to the mean of every bin."""
-        return in_bins(np.take_along_axis(np.broadcast_to(values, seen.shape), order, axis=-1)).mean(axis=-1)
+        sorted_values = np.take_along_axis(np.broadcast_to(values, seen.shape), order, axis=-1)
+        return np.asarray(in_bins(sorted_values).mean(axis=-1))
 
     # Draws in which training never gets there must not tilt the line.
     usual = np.clip(seen, ranked[..., [draws // 20]], ranked[..., [draws * 17 // 20]])

@@ -71,7 +71,8 @@ def add_arguments(commands: Any) -> None:
         "profile-gpu", help="learn how a GPU answers its clocks and limits, in half an hour"
     )
     parser.add_argument(
-        "--gpu", default="0", metavar="GPU", help="which one (index, UUID, PCI id; default: %(default)s)"
+        "--gpus", "--gpu", default="0", metavar="GPU",
+        help="which one (index, UUID, PCI id; default: %(default)s)",
     )
     parser.add_argument("--simulate", metavar="CARD", help="profile a simulated GPU, by name: A100")
     parser.add_argument(
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.simulate:
         session.simulate(arguments.simulate, stepped=True)
-    mine = session.Session([arguments.gpu], sync=False)
+    mine = session.Session(arguments.gpus, sync=False)
     try:
         return _profile(mine, arguments)
     finally:
@@ -113,6 +114,8 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     from . import collector as collecting
     from . import workloads
 
+    if len(mine.devices) != 1:
+        raise UsageError(f"--gpus {arguments.gpus}: one GPU is profiled at a time; name one")
     (device,) = mine.devices
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ....device.nvml import NvmlDevice
+from ....device.discovery import Gpus
 from ....device.settings import AFTER_S, StepResponse
-from ....errors import UsageError, WorkbenchError
+from ....errors import UsageError, WorkbenchError, renamed
 from ....experiments.job import RecurringJob
 from ....measurement import session
 from ....records import Configuration, Setting
@@ -35,11 +35,11 @@ class ApplyPanel(LivePanel):
     _esm = module("base.js", "apply.js")
 
     def __init__(
-        self, wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None,
-        jobs: Sequence[RecurringJob] = (), live: bool | None = None,
+        self, wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (),
+        live: bool | None = None,
     ) -> None:
         self.jobs = tuple(jobs)
-        self.hand = manual.control(gpu)
+        self.hand = manual.control(gpus)
         self.chosen: Configuration | None = None
         self._view: ApplyView | None = None
         self._followed: StepResponse | None = None
@@ -190,16 +190,16 @@ def _chosen(content: dict[str, Any]) -> Configuration:
     return Configuration(Setting(values["power_limit_w"], clocks[0], clocks[1]), clocks[2])
 
 
+@renamed(gpu=("gpus", lambda gpu: gpu))
 def apply(
-    wanted: Any = None, *, gpu: NvmlDevice | str | int | None = None, jobs: Sequence[RecurringJob] = (),
-    live: bool | None = None,
+    wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (), live: bool | None = None
 ) -> ApplyPanel:
     """Look at a GPU's setting, and apply a configuration to it.
 
     Args:
         wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is taken over, or None: choose
             on the panel.
-        gpu: As `applying.on` takes it.
+        gpus: One GPU, as `workbench.control` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
         live: A widget or a picture; None takes a widget where the front end has them.
 
@@ -207,6 +207,6 @@ def apply(
         UsageError: `wanted` is none of these.
         NoDriver: there is no such GPU.
     """
-    return ApplyPanel(wanted, gpu=gpu, jobs=jobs, live=live)
+    return ApplyPanel(wanted, gpus=gpus, jobs=jobs, live=live)
 
 __all__ = ["ApplyPanel", "apply"]

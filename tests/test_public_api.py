@@ -1,0 +1,319 @@
+"""The public interface: its names, their signatures, what a cell shows of what they return."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import workbench
+from workbench import cli
+from workbench.errors import UsageError
+from workbench.measurement import session
+from workbench.simulation.training import TrainingJob
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+SIGNATURES = {
+    "applied": "(setting: 'Setting | None' = None, *, power_limit_w: 'float | None' = None, sm_clock_mhz: "
+    "'int | None' = None, mem_clock_mhz: 'int | None' = None, gpus: 'Gpus' = None) -> "
+    "'Iterator[tuple[Setting, ...]]'",
+    "choose": "(frame: 'pl.DataFrame', *, eta: 'float | None' = None, max_slowdown: 'float | None' = None, "
+    "default: 'Configuration | None' = None, max_power_w: 'float | None' = None) -> 'Configuration'",
+    "control": "(gpus: 'Gpus' = None) -> 'ManualControl'",
+    "devices": "(gpus: 'Gpus' = None) -> 'list[NvmlDevice]'",
+    "example_training": "(workload: 'str' = 'imagenet', *, iterations: 'int' = 40, batch_size: 'int | None' "
+    "= None) -> 'Iterator[int]'",
+    "find_periods": "(trace: 'pl.DataFrame') -> 'Periods'",
+    "frontier": "(points: 'Any', *, by: 'str | Sequence[str]' = ()) -> 'pl.DataFrame'",
+    "iterations_of": "(measurement: 'Measurement | str') -> 'SegmentedIterations'",
+    "measure": "(label: 'str | Callable[..., Any]' = '', *, gpus: 'Gpus' = None) -> 'Any'",
+    "open_device": "(which: 'int | str' = 0) -> 'NvmlDevice'",
+    "phase": "(kind: 'str') -> 'Iterator[None]'",
+    "read_log": "(path: 'str | Path', *, every_s: 'float | None' = None) -> 'dict[str, pl.DataFrame]'",
+    "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, seconds: "
+    "'float' = 10.0, rounds: 'int' = 2, until: 'str' = 'end', watch: 'bool' = True, watch_s: 'float' = 60.0, "
+    "on_break: 'str | OnBreak' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "
+    "grace_s: 'float' = 10.0, keep: 'bool' = True, say: 'Say | None' = <built-in function print>) -> 'Shared'",
+    "show": "(what: 'Any' = None) -> 'Any'",
+    "simulate": "(cards: 'str | Sequence[str]', *, scale: 'float' = 1.0, stepped: 'bool' = False) -> "
+    "'Session'",
+    "step": "() -> 'None'",
+    "sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', budget: 'int | "
+    "None' = None, *, order: \"Literal['frontier', 'grid']\" = 'frontier', gpus: 'Gpus' = None, name: 'str | "
+    "None' = None, worth: 'float' = 0.002, seed: 'int' = 0, executor: 'Executor | None' = None, progress: "
+    "'bool | Callable[[Sweep], None]' = True) -> 'Sweep'",
+    "trace_of": "(measurement: 'Measurement | str') -> 'pl.DataFrame'",
+    "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'Track[T]'",
+    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | Objective' = 'energy', over: 'str' = "
+    "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
+    "'model-guided', model: 'Any' = None, label: 'str' = '', watch: 'str' = 'model', recheck: 'bool' = True, "
+    "seed: 'int' = 0) -> 'Tuning'",
+}
+TYPES = {
+    "BlockResult", "Configuration", "Device", "GpuMeasurement", "IterationSummary", "Level", "Limits",
+    "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob", "SegmentedIterations", "Setting",
+    "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError",
+}
+MODULES = {"callbacks", "chosen", "cluster", "errors", "panels", "records", "simulation"}
+OLD_MODULES = {"applying": "control", "readers": "read_nvidia_smi", "trade_off": "choose"}
+
+
+def test_the_names_are_these() -> None:
+    assert set(workbench.__all__) == TYPES | SIGNATURES.keys()
+
+
+def test_dir_has_every_name_that_a_person_may_use() -> None:
+    hooks = {"__version__", "load_ipython_extension", "unload_ipython_extension"}
+    assert set(dir(workbench)) == TYPES | SIGNATURES.keys() | MODULES | hooks
+    assert all(hasattr(workbench, name) for name in dir(workbench))
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_function_takes_what_it_took(name: str) -> None:
+    signature = str(inspect.signature(getattr(workbench, name)))
+    assert signature == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_a_type_is_a_type(name: str) -> None:
+    assert inspect.isclass(getattr(workbench, name))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_import_from_the_workbench_and_its_simulation_only(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    lines = [line for cell in cells if cell["cell_type"] == "code" for line in "".join(cell["source"]).split("\n")]
+    found = {words[1] for line in lines if (words := line.split()) and words[0] in ("import", "from")}
+    ours = {name for name in found if name.split(".")[0] in ("workbench", "kernels_ext")}
+    assert ours <= {"workbench"} | {name for name in ours if name.startswith("workbench.simulation")}
+    old = [f"workbench.{name}." for name in OLD_MODULES]
+    assert [line for line in lines if any(name in line for name in old)] == []
+
+
+# old spellings
+
+
+@pytest.mark.parametrize(("module", "name"), OLD_MODULES.items())
+def test_an_old_module_is_found_and_says_what_it_is_called_now(module: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"workbench\.{module} is now workbench\."):
+        assert callable(getattr(getattr(workbench, module), name))
+
+
+def test_a_pickle_of_an_old_module_path_is_read() -> None:
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).__module__)"
+    old = b"cworkbench.trade_off\nFrontierAnalysis\n."
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pickle.loads(old).__module__ == "workbench.search.tradeoff"
+    done = subprocess.run([sys.executable, "-c", code], input=old, capture_output=True, check=True)
+    assert done.stdout.split() == [b"workbench.search.tradeoff"]
+
+
+def test_old_arguments_do_what_the_new_ones_do() -> None:
+    with pytest.warns(DeprecationWarning, match=r"tune\(gpu=\.\.\.\) is now tune\(gpus=\.\.\.\)") as caught:
+        old = workbench.tune(gpu=0)  # type: ignore[call-arg]
+    assert old._gpus == workbench.tune(gpus=0)._gpus == 0
+    assert caught[0].filename == __file__  # where it was written, so that a notebook shows it
+    with pytest.warns(DeprecationWarning, match="max_slowdown"), pytest.raises(UsageError, match=r"max_slowdown=-0\.5: "):
+        workbench.share("true", "true", bound=0.5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("line", ["--gpus 0,1", "--gpu 0,1", "--gpu 0 --gpus 1"])
+def test_magics_and_command_line_take_the_same_names_of_gpus(line: str) -> None:
+    from kernels_ext.cells import parse
+
+    assert parse(line).gpus == "0,1"
+    assert ",".join(cli._parser().parse_args(["run", *line.split(), "--", "true"]).gpus) == "0,1"
+
+
+@pytest.mark.parametrize("options", [["run", "--tune"], ["share", "a", "b"]])
+def test_a_slowdown_is_in_percent_on_every_command_line(options: list[str]) -> None:
+    parsed = cli._parser().parse_args([options[0], "--max-slowdown", "7", *options[1:]])
+    assert parsed.max_slowdown == 7.0
+
+
+# on two simulated GPUs
+
+
+@pytest.fixture
+def two(
+    simulated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[session.Session]:
+    simulated("V100,A100", stepped=True)
+    here = session.Session()
+    monkeypatch.setattr(session, "_current", here)
+    yield here
+    here.close()
+
+
+def train(iterations: int = 30, gpu: int = 0) -> None:
+    for _ in TrainingJob("imagenet", batch_size=64, iterations=iterations, gpu=gpu, evaluate=False):
+        workbench.step()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cards"),
+    [
+        ([], []), (None, ["V100", "A100"]), (0, ["V100"]), ("1", ["A100"]), ("0, 1", ["V100", "A100"]),
+        ([1, 0], ["A100", "V100"]), (["0", 0], ["V100"]), ("sim:A100", ["A100"]), (range(2), ["V100", "A100"]),
+    ],
+)
+def test_gpus_have_one_way_to_be_named(two: Any, gpus: Any, cards: list[str]) -> None:
+    found = workbench.devices(gpus)
+    assert [next(card for card in cards if card in device.name) for device in found] == cards
+    assert [each.uuid for each in workbench.devices([device.uuid for device in found])] == [
+        each.uuid for each in workbench.devices(found)
+    ]
+
+
+@pytest.mark.parametrize("gpus", [True, 1.5, "", " , ", [None]])
+def test_what_names_no_gpu_is_said(two: Any, gpus: Any) -> None:
+    with pytest.raises(UsageError, match="names no GPU"):
+        workbench.devices(gpus)
+
+
+def test_a_setting_is_applied_to_those_that_are_named_and_put_back(two: Any) -> None:
+    before = [device.setting() for device in two.devices]
+    with workbench.applied(power_limit_w=150, gpus=1) as shown:
+        assert shown == (workbench.Setting(150.0),)
+        assert [device.setting().power_limit_w for device in two.devices] == [before[0].power_limit_w, 150.0]
+    with workbench.applied(workbench.Setting(200.0)):
+        assert [device.setting().power_limit_w for device in two.devices] == [200.0, 200.0]
+    assert [device.setting() for device in two.devices] == before
+    with pytest.raises(UsageError, match="one setting"), workbench.applied():
+        pass
+
+
+def test_only_the_gpus_that_are_named_are_measured(two: Any) -> None:
+    with workbench.measure("both") as both, workbench.measure("second", gpus=1) as second:
+        train(5, gpu=1)
+    assert [len(each.measurement.gpus) for each in (both, second)] == [2, 1]
+    assert "A100" in second.measurement.gpus[0].name
+    assert second.energy_j == pytest.approx(both.measurement.gpus[1].energy_j, rel=1e-6)
+    with pytest.raises(workbench.WorkbenchError, match="there is no GPU 7"):
+        two.meter_of(7)
+
+
+@pytest.fixture
+def results(two: Any, tmp_path: Path) -> dict[str, Any]:
+    """One of everything that a cell may return."""
+    from workbench.experiments.executors import HereExecutor
+
+    measured = []
+    for limit_w in (150.0, 200.0, 250.0):
+        with workbench.applied(power_limit_w=limit_w, gpus=0), workbench.measure("<train>", gpus=0) as block:
+            train()
+        measured.append(block.measurement)
+    loop = workbench.track(TrainingJob("imagenet", batch_size=64, iterations=3), "loop", gpus=0)
+    for _ in loop:
+        pass
+    job = workbench.RecurringJob("nightly", [32, 64], target=0.5, gpus=0, storage=tmp_path / "jobs.db")
+    run = job.recurrence()
+    with run:
+        train(3)
+        run.report(reached=True)
+
+    def work(batch_size: int) -> int:
+        train(3)
+        return 3 * batch_size
+
+    with workbench.tune(gpus=0) as tuning:
+        train(5)
+    space = {"batch_size": [32], "power_limit_w": [150, 200]}
+    (trace,) = block.traces.values()
+    configuration = workbench.Configuration(workbench.Setting(150.0), 64)
+    return {
+        "block": block, "measurement": measured[0], "measurements": measured, "loop": loop, "job": job,
+        "run": run, "history": job.history(), "tuning": tuning, "tuned": tuning.result, "trace": trace,
+        "sweep": workbench.sweep(work, space, progress=False, executor=HereExecutor()),
+        "setting": configuration.setting, "configuration": configuration,
+        "observation": workbench.Observation(configuration, measured[0]),
+        "iterations": block.found, "summary": measured[0].iterations,
+        "periods": workbench.find_periods(trace), "device": two.devices[0], "limits": two.devices[0].limits,
+        "session": two, "gpu": measured[0].gpus[0], "control": workbench.control(0),
+        "frontier": workbench.frontier(measured),
+    }
+
+
+def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one(
+    results: dict[str, Any], tmp_path: Path
+) -> None:
+    plain = {"measurements", "history"}  # a list and a record of frames
+    for name, value in results.items():
+        if name in plain:
+            continue
+        page = value._repr_html_()
+        assert "<table" in page or "<summary" in page, name
+        assert "<script" not in page
+        assert "<train>" not in page, name
+        assert repr(value)
+    said = ("block", "measurement", "loop", "job", "sweep", "tuned", "device", "session", "gpu")
+    for name in said:
+        assert "simulated" in results[name]._repr_html_(), name
+
+    kinds = {
+        "block": "Picture", "measurement": "Report", "measurements": "FrontierPanel", "job": "RecurringPanel",
+        "run": "RecurringPanel", "history": "RecurringPanel", "tuning": "ClocksPanel", "trace": "Picture",
+        "sweep": "FrontierPanel", "setting": "ApplyPanel", "configuration": "ApplyPanel",
+        "device": "ApplyPanel", "frontier": "FrontierPanel", "tuned": "TuningResult",
+        "periods": "Periods", "iterations": "SegmentedIterations",
+    }
+    for name, kind in kinds.items():
+        panel = workbench.show(results[name])
+        assert type(panel).__name__ == kind, name
+        assert workbench.show(panel) is panel
+        if hasattr(panel, "end"):
+            panel.end()
+    files = {"trace.parquet": "Picture", "points.csv": "FrontierPanel", "history.csv": "RecurringPanel"}
+    results["trace"].write_parquet(tmp_path / "trace.parquet")
+    results["frontier"].select("time_s", "energy_j", "power_limit_w").write_csv(tmp_path / "points.csv")
+    results["job"].export_csv(tmp_path / "history.csv")
+    for name, kind in files.items():
+        assert type(workbench.show(tmp_path / name)).__name__ == kind
+
+
+def test_a_log_of_another_tool_and_a_job_log_are_told_apart(tmp_path: Path) -> None:
+    rows = [f"2026/11/20 10:00:{n // 10:02d}.{n % 10}00, 0, {200 + 50 * (n % 7 < 3)} W" for n in range(100)]
+    smi = tmp_path / "smi.csv"
+    smi.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]), encoding="utf-8")
+    assert list(workbench.read_log(smi)) == ["0"]
+    assert type(workbench.show(str(smi))).__name__ == "Picture"
+    jobs = pl.DataFrame({"job_id": ["a"], "submit_s": [0.0], "duration_s": [600.0], "num_gpus": [1]})
+    jobs.write_csv(tmp_path / "jobs.csv")
+    for given in (jobs, tmp_path / "jobs.csv"):
+        panel = workbench.show(given)
+        assert type(panel).__name__ == "ClusterPanel"
+        panel.end()
+
+
+def test_a_run_of_a_cluster_shows_itself_and_opens_the_panel() -> None:
+    from workbench.cluster import Cluster, Simulator, generate
+    from workbench.cluster.policies.fifo import Fifo
+
+    log = generate(20, gpus=8, seed=0)
+    result = Simulator(log, Cluster.of(2), Fifo()).run()
+    assert "(simulated)" in result._repr_html_()
+    panel = workbench.show(result)
+    assert type(panel).__name__ == "ClusterPanel"
+    panel.end()
+
+
+@pytest.mark.parametrize("what", [5, object(), [], {}, pl.DataFrame({"x": [1]}), "no such label", Path("no.csv")])
+def test_what_has_no_panel_is_said_with_what_has(what: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"show\(\) takes nothing|no measurement is called|there is no file"):
+        workbench.show(what)
+
+
+def test_the_signatures_above_are_python() -> None:
+    for name, text in SIGNATURES.items():
+        ast.parse(f"def {name}{text.replace('<built-in function print>', 'print')}: ...")

@@ -1,0 +1,144 @@
+"""What a value shows of itself in a notebook: small tables of HTML. No script, colours inherited, readable in
+any theme. Standard library only.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from .tariff import significant
+
+UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
+SIMULATED = " (simulated)"
+CELL = "style='text-align:left;padding:0 1em 0 0;vertical-align:top'"
+MOST = 20  # rows of a table within a table
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table of texts, escaped; empty where there is no row."""
+    body = "".join(_row("td", row) for row in rows)
+    head = _row("th", heads) if any(heads) else ""
+    return f"<table style='margin:.3em 0'>{head}{body}</table>" if body else ""
+
+
+def facts(title: str, values: Mapping[str, object], *, simulated: bool = False) -> str:
+    """A title, a row for each value that there is, and a table for each that has rows.
+
+    Args:
+        title: Of the whole.
+        values: By name; the unit is the end of the name ("power_limit_w"). Lists of records or of mappings
+            and data frames have rows.
+        simulated: Whether no joule of it is real, which is said.
+    """
+    known = {name: value for name, value in values.items() if _tells(value)}
+    lists = {name: rows for name, value in known.items() if (rows := _records(value))}
+    parts = [value for value in known.values() if _is_part(value)]
+    plain = {name: value for name, value in known.items() if name not in lists and not _is_part(value)}
+    heading = f"<b>{html.escape(title)}{SIMULATED * simulated}</b>" if title else ""
+    more = [part._repr_html_() for part in parts]  # type: ignore[attr-defined]
+    more += [f"<div>{html.escape(_name(name))}</div>{_record_table(value)}" for name, value in lists.items()]
+    return f"<div class='gpu-facts'>{heading}{table((), _texts(plain).items())}{''.join(more)}</div>"
+
+
+class HtmlFacts:
+    """A dataclass that shows itself in a notebook as a table of its fields and plain properties."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        simulated = bool(getattr(self, "simulated", False))
+        return facts(type(self).__name__, dict(_values(self)), simulated=simulated)
+
+
+def _values(record: Any) -> Iterator[tuple[str, object]]:
+    """Fields and plain properties of a dataclass, but the id and the civil time; items of a mapping."""
+    if isinstance(record, Mapping):
+        yield from record.items()
+        return
+    names = [field.name for field in fields(record)]
+    names += [name for name, value in vars(type(record)).items() if isinstance(value, property)]
+    for name in names:
+        value = getattr(record, name)
+        if name not in ("id", "started_unix_s", "simulated") and not (
+            is_dataclass(value) and isinstance(getattr(type(record), name, None), property)
+        ):
+            yield name, value
+
+
+def _record_table(records: Sequence[Any]) -> str:
+    rows = [_texts(dict(_values(record))) for record in records[:MOST]]
+    heads = [name for name in rows[0] if any(row.get(name) for row in rows)]
+    left = f"<div>and {len(records) - MOST} more</div>" if len(records) > MOST else ""
+    return table(heads, [[row.get(name, "") for name in heads] for row in rows]) + left
+
+
+def _row(tag: str, cells: Iterable[object]) -> str:
+    return "<tr>" + "".join(f"<{tag} {CELL}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+
+
+def _name(name: str) -> str:
+    stem, _, unit = name.rpartition("_")
+    return (stem if unit in UNITS and stem else name).replace("_", " ")
+
+
+def _tells(value: object) -> bool:
+    """Whether there is anything to show; what was not measured is left out."""
+    return value is not None and not (isinstance(value, (str, tuple, list, Mapping)) and not value)
+
+
+def _records(value: Any) -> Sequence[Any]:
+    """The rows of a value; empty where it has none."""
+    if hasattr(value, "iter_rows"):
+        return value.rows(named=True)  # type: ignore[no-any-return]
+    listed = isinstance(value, (tuple, list)) and value
+    return value if listed and (is_dataclass(value[0]) or isinstance(value[0], dict)) else ()
+
+
+def _is_part(value: object) -> bool:
+    """Whether a value is a record with a table of its own, and not one that is said in a word."""
+    return isinstance(value, HtmlFacts) and type(value).__str__ is object.__str__
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Names and values as texts; an uncertainty stands with its value."""
+    uncertain = {name: _uncertainty(name, values) for name in values}
+    beside = {each for each in uncertain.values() if each}
+    return {
+        _name(name): _text(name, value, values.get(uncertain[name]))
+        for name, value in values.items()
+        if name not in beside
+    }
+
+
+def _uncertainty(name: str, values: Mapping[str, object]) -> str:
+    """The name of a value's uncertainty among the others; empty where there is none."""
+    stem, _, unit = name.rpartition("_")
+    for each in (f"{stem}_uncertainty_{unit}", f"{name}_uncertainty", "uncertainty_s" * (name == "seconds")):
+        if values.get(each) is not None:
+            return each
+    return ""
+
+
+def _text(name: str, value: object, uncertainty: object = None) -> str:
+    unit = f" {UNITS[found]}" if (found := name.rpartition("_")[2]) in UNITS else ""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        more = f" ± {significant(uncertainty, 2)}" if isinstance(uncertainty, float) else ""
+        return (f"{value:.4g}" if 1e-3 <= abs(value) < 1e4 else significant(value, 4)) + more + unit
+    if isinstance(value, int):
+        return f"{value}{unit}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_text(name, each)}" for key, each in value.items())
+    if isinstance(value, (tuple, list)):
+        return _span([_text("", each) for each in value]) + unit
+    return str(value)
+
+
+def _span(texts: Sequence[str]) -> str:
+    return ", ".join(texts) if len(texts) <= 8 else f"{texts[0]} .. {texts[-1]} ({len(texts)} values)"

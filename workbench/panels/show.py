@@ -1,0 +1,184 @@
+"""`workbench.show`: the panel for what is given; `workbench.frontier`: the frontier of what has points."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ..cluster.jobs import NEEDED
+from ..cluster.recording import RunRecord
+from ..cluster.result import Result
+from ..device.nvml import NvmlDevice
+from ..errors import UsageError
+from ..experiments.history.study import JobStudy
+from ..experiments.job import RecurringJob
+from ..experiments.recurrence import Recurrence
+from ..experiments.sweep import Sweep
+from ..measurement.log_readers import read_log
+from ..measurement.meter import BlockResult
+from ..measurement.report import Report
+from ..measurement.store import Store
+from ..periods.segment import SegmentedIterations
+from ..records import Configuration, Measurement, Periods, Setting
+from ..search import frontier as pareto
+from ..search.batch_size.history import RunHistory
+from ..sharing.result import Shared
+from ..tuning.api import Tuning
+from ..tuning.results import TuningResult, TuningView
+from ..tuning.state_machine import Tuner
+from ._views.frontier.sources import source
+
+TAKES = (
+    "nothing (the whole workbench); a measurement, its label or its id; measurements or observations; a "
+    "power trace or a log of nvidia-smi or DCGM; points with time_s and energy_j; a sweep; a recurring job, "
+    "one of its runs or its history; a tuning; a setting, a configuration or a GPU; what share() returns; a "
+    "job log or a run of a cluster; a file of any of these"
+)
+THEMSELVES = (SegmentedIterations, Periods, Shared, TuningResult, TuningView)  # tables with all there is
+
+
+def show(what: Any = None) -> Any:
+    """The panel for what is given; without anything the whole workbench.
+
+    workbench.show()                      every panel on tabs
+    workbench.show("train")               the power and the iterations of the newest measurement of this label
+    workbench.show([a, b, c])             energy against time of several measurements, and a choice among them
+    workbench.show(job)                   a recurring job; a sweep, a tuning, a setting, a job log likewise
+
+    Args:
+        what: Anything that the workbench returns, or the path of a log.
+
+    Returns:
+        The panel, which the last line of a cell displays; results without a panel as they are.
+
+    Raises:
+        UsageError: there is no panel for it; the message lists what there is one for.
+    """
+    from . import apply, clocks, cluster, frontier, open, period, recurring
+
+    if what is None:
+        return open()
+    if isinstance(what, (Setting, Configuration)):
+        return apply(what)
+    if isinstance(what, NvmlDevice):
+        return apply(gpus=what)
+    if isinstance(what, (RecurringJob, JobStudy, RunHistory)):
+        return recurring(what)
+    if isinstance(what, Recurrence) and isinstance(what.job, RecurringJob):
+        return recurring(what.job)
+    if isinstance(what, Sweep):
+        return frontier(what)
+    if isinstance(what, (Tuning, Tuner)):
+        return clocks(what)
+    if isinstance(what, RunRecord):
+        return show(what.result)
+    if isinstance(what, Result):
+        return cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.nodes[0][0])
+    if isinstance(what, pl.DataFrame):
+        return _of_table(what, what.columns)
+    if isinstance(what, (str, Path)):
+        return _of_text(what)
+    if isinstance(what, Mapping) and what and all(isinstance(each, pl.DataFrame) for each in what.values()):
+        jobs = set(NEEDED) <= set(next(iter(what.values())).columns)
+        return cluster(what) if jobs else period(what)
+    if isinstance(what, BlockResult) and (traces := what.traces):
+        return period(traces)
+    if isinstance(what, Measurement):
+        return _of_measurement(what)
+    if isinstance(what, Sequence) and what:
+        return recurring(what) if _attempts(what) else frontier(what)
+    if isinstance(what, THEMSELVES) or hasattr(what, "_repr_mimebundle_"):
+        return what
+    if isinstance(inner := getattr(what, "measurement", None), Measurement):
+        return show(inner)
+    raise UsageError(f"there is no panel for {type(what).__name__}; show() takes {TAKES}")
+
+
+def frontier(points: Any, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
+    """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
+
+    Args:
+        points: A frame with `time_s` (s) and `energy_j` (J); or what `panels.frontier` takes: measurements,
+            observations, a sweep, a recurring job, a file of such.
+        by: Columns that tell work apart; each has a frontier of its own.
+
+    Raises:
+        UsageError: no points, or points that are none; names row and value.
+    """
+    frame = points if isinstance(points, pl.DataFrame) else source(points).points().points
+    return pareto.frontier(frame, by=by)
+
+
+def _of_measurement(measurement: Measurement) -> Any:
+    """Its power and iterations; its numbers where it was too short for a trace."""
+    from . import period
+
+    return Report(measurement) if Store().trace(measurement.id) is None else period(measurement)
+
+
+def _of_text(text: str | Path) -> Any:
+    from . import cluster, period
+
+    path = Path(text)
+    if not path.exists():
+        if isinstance(text, Path) or path.suffix in (".csv", ".parquet", ".txt", ".log"):
+            raise UsageError(f"there is no file {path}")
+        return _of_measurement(Store().find(text))
+    if path.is_dir():
+        return cluster(path)
+    try:
+        columns = (
+            list(pl.read_parquet_schema(path)) if path.suffix == ".parquet"
+            else pl.read_csv(path, n_rows=0).columns
+        )
+    except (pl.exceptions.PolarsError, OSError):
+        columns = []  # no table; perhaps a log
+    try:
+        return _of_table(path, columns)
+    except UsageError as error:
+        try:
+            return period(read_log(path))
+        except UsageError:
+            raise error from None
+
+
+def _of_table(what: pl.DataFrame | Path, columns: Collection[str]) -> Any:
+    """The panel of a frame, or of a file with these columns."""
+    from . import cluster, frontier, period, recurring
+
+    known = set(columns)
+    if {"time_s", "power_w"} <= known:
+        return period(what if isinstance(what, pl.DataFrame) else _read(what))
+    if {"recurrence", "state"} <= known:
+        return frontier(what) if isinstance(what, pl.DataFrame) else recurring(what)
+    if {"time_s", "energy_j"} <= known and "start_s" not in known:
+        return frontier(what)
+    if set(NEEDED) <= known or _is_job_log(what):
+        return cluster(what)
+    raise UsageError(
+        f"there is no panel for a table with the columns {', '.join(columns) or '(none)'}; show() takes "
+        f"{TAKES}"
+    )
+
+
+def _read(path: Path) -> pl.DataFrame:
+    return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+
+
+def _is_job_log(what: pl.DataFrame | Path) -> bool:
+    from ..cluster.joblogs import read as read_jobs
+
+    try:
+        read_jobs(what)
+    except (UsageError, pl.exceptions.PolarsError, OSError, ValueError):
+        return False
+    return True
+
+
+def _attempts(what: Sequence[Any]) -> bool:
+    from ..experiments.history.attempts import Attempt
+
+    return all(isinstance(each, Attempt) for each in what)
