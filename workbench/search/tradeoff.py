@@ -407,11 +407,12 @@ class Work:
     def factors(self, reference_time_s: float) -> dict[str, float]:
         """Factors on a point for the default's work of an hour, for an epoch, and for a job."""
         if self.unit in ("job", "run"):
-            job, epoch = 1.0, None if self.epochs is None else 1.0 / self.epochs
+            job: float | None = 1.0
+            epoch = None if self.epochs is None else 1.0 / self.epochs
         else:
             epoch = 1.0 if self.unit == "epoch" else self.per_epoch
             job = None if epoch is None or self.epochs is None else epoch * self.epochs
-        found: dict[str, float | None] = {"hour": 3600.0 / reference_time_s, "epoch": epoch, "job": job}
+        found = {"hour": 3600.0 / reference_time_s, "epoch": epoch, "job": job}
         return {name: factor for name, factor in found.items() if factor is not None}
 
 
