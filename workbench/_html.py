@@ -13,7 +13,7 @@ from .tariff import significant
 
 UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
 SIMULATED = " (simulated)"
-CELL = "style='text-align:left;padding:0 1em 0 0;vertical-align:top'"
+CELL = "style='text-align:left;padding:0 1em 0 0;white-space:normal;vertical-align:top'"
 MOST = 20  # rows of a table within a table
 
 

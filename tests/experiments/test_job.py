@@ -430,9 +430,10 @@ def test_bad_input_is_a_sentence_each(machine: Machine) -> None:
 
 
 def test_without_a_gpu_only_time_can_be_minimised(tmp_path: Path) -> None:
-    with pytest.raises(NoDriver, match=r"without one only time can be minimised: objective=Time\(\)"):
+    with pytest.raises(NoDriver, match=r"without one only time can be minimised: objective=0"):
         RecurringJob("cpu", [64], meter=Meter([]), storage=tmp_path / "runs.db")
-    cpu = RecurringJob("cpu", [32, 64], 64, Time(), meter=Meter([]), storage=tmp_path / "runs.db", seed=1)
+    cpu = RecurringJob("cpu", [32, 64], 64, 0, gpus=[], storage=tmp_path / "runs.db", seed=1)
+    assert isinstance(cpu.objective, Time)
     with cpu.recurrence() as run:
         run.report(reached=True)
     (attempt,) = cpu.study.attempts

@@ -182,7 +182,7 @@ def test_a_session_that_cannot_be_made_costs_the_energy_and_not_the_training(
         for name in ("open", "measure", "count", "energies"):
             monkeypatch.setattr(Meter, name, fails)
     else:
-        monkeypatch.setattr(sessions.restoring if broken == "recover" else sessions, broken, fails)
+        monkeypatch.setattr(sessions, broken, fails)
     harmless = isinstance(error, OSError) and broken in ("recover", "Recorder")
     for m in a_training():
         assert m.time_s >= 0

@@ -306,7 +306,7 @@ def test_a_detector_that_the_marks_contradict_is_told_and_one_that_agrees_is_on_
 def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:
     page = report.page(replace(M, iterations=FOUND))
     assert page.count("<tr>") == 2 + 4
-    for cell in ("<td style=\"text-align:left;padding:0 1em 0 0\">pause</td>", "150 J", "2304 J", "0.412 s"):
+    for cell in (">pause</td>", "150 J", "2304 J", "0.412 s"):
         assert cell in page
     values = json.loads(json.dumps(report.mimebundle(replace(M, iterations=FOUND))[MIME]))["iterations"]
     assert (values["count"], values["seconds"], values["source"]) == (24, 0.4123, "detected")

@@ -13,7 +13,15 @@ import pytest
 
 import workbench
 from workbench.device import lease, settings, watchdog
-from workbench.errors import DeviceHeld, GpuLost, NoDriver, NotPermitted, NotSupported, OutOfRange, UsageError
+from workbench.errors import (
+    DeviceHeld,
+    GpuLost,
+    NotPermitted,
+    NotSupported,
+    OutOfRange,
+    UnknownGpu,
+    UsageError,
+)
 from workbench.experiments.job import RecurringJob
 from workbench.measurement import session as sessions
 from workbench.records import Configuration, Setting
@@ -76,8 +84,10 @@ def test_a_gpu_that_nobody_touched_is_at_the_drivers_default(hand: ManualControl
 
 
 def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: ManualControl) -> None:
-    with pytest.raises(NoDriver, match="does not measure GPU 7"):
+    with pytest.raises(UnknownGpu, match="there is no GPU 7 here"):
         manual.control(7)
+    with pytest.raises(UsageError, match="one GPU at a time"):
+        manual.control([])
 
 
 def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .._html import table
 from ..records import GpuMeasurement, IterationSummary, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 
@@ -148,7 +149,6 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The line, with a table per GPU behind a fold. Plain HTML: no script, colours inherited, readable in
     any theme.
     """
-    rows = "".join(_row(gpu) for gpu in m.gpus)
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
     host = [
         f"{name} {significant(value)} J"
@@ -163,26 +163,20 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         notes.insert(0, m.iterations.check)
     told = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     heads = ("GPU", "energy", "mean", "peak", "limit", "SM clock", "idle", "throttled by", "source")
-    head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
-    table = f"<table style='margin:.3em 0'><tr>{head}</tr>{rows}</table>" if rows else ""
+    gpus = table(heads, map(_cells, m.gpus))
     return (
         "<details class='gpu-energy'><summary style='cursor:pointer'>"
-        f"{html.escape(line(m, tariff))}</summary>{table}{_levels(m.iterations)}<ul style='margin:.3em "
+        f"{html.escape(line(m, tariff))}</summary>{gpus}{_levels(m.iterations)}<ul style='margin:.3em "
         f"0;opacity:.8'>{told}</ul></details>"
     )
 
 
-def _row(gpu: GpuMeasurement) -> str:
-    cells = (
+def _cells(gpu: GpuMeasurement) -> tuple[str, ...]:
+    return (
         gpu.name, format_energy(gpu.energy_j, gpu.energy_uncertainty_j), _unit(gpu.mean_power_w, "W"),
         _unit(gpu.peak_power_w, "W"), _unit(gpu.power_limit_w, "W"), _unit(gpu.sm_clock_mhz, "MHz", 4),
         "" if gpu.idle_share is None else f"{100 * gpu.idle_share:.0f} %",
         ", ".join(gpu.throttle_reasons) or "-", gpu.source + (", simulated" if gpu.simulated else ""),
-    )
-    return (
-        "<tr>"
-        + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in cells)
-        + "</tr>"
     )
 
 
@@ -198,14 +192,7 @@ def _levels(found: IterationSummary | None) -> str:
         )
         for each in found.levels
     ]
-    cells = "".join(
-        "<tr>"
-        + "".join(f'<td style="text-align:left;padding:0 1em 0 0">{html.escape(c)}</td>' for c in row)
-        + "</tr>"
-        for row in rows
-    )
-    head = "".join(f'<th style="text-align:left;padding:0 1em 0 0">{text}</th>' for text in heads)
-    return f"<table style='margin:.3em 0'><tr>{head}</tr>{cells}</table>"
+    return table(heads, rows)
 
 
 def as_dict(m: Measurement) -> dict[str, Any]:

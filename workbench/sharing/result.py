@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._html import table
 from ..measurement.report import format_duration, format_energy
 from ..records import Measurement
 from .comparing import ConfidenceInterval, SharingEffect
@@ -250,19 +251,12 @@ def text(shared: Shared) -> str:
 def page(shared: Shared) -> str:
     """Plain HTML: no script, colours inherited, readable in any theme."""
     heads, rows = _rows(shared)
-    # a notebook's cell is not wide
-    cell = 'style="text-align:left;padding:0 .7em 0 0;white-space:normal;vertical-align:bottom"'
-    head = "".join(f"<th {cell}>{html.escape(name)}</th>" for name in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td {cell}>{html.escape(each)}</td>" for each in row) + "</tr>" for row in rows
-    )
     told = "".join(f"<li>{html.escape(line)}</li>" for line in _lines(shared))
     labels = [job.label for job in shared.jobs]
     drawn = picture(shared.trace, shared.spans, labels, shared.idle_w) if shared.trace is not None else ""
     return (
-        f"<div class='gpu-sharing'><p><b>{html.escape(_heading(shared))}</b></p><table style='margin:.3em "
-        f"0'><tr>{head}</tr>{body}</table>"
-        f"{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
+        f"<div class='gpu-sharing'><p><b>{html.escape(_heading(shared))}</b></p>"
+        f"{table(heads, rows)}{drawn}<ul style='margin:.3em 0;opacity:.8'>{told}</ul></div>"
     )
 
 
