@@ -102,7 +102,7 @@ while True:
         time.sleep(0.02)
     window = meter.close(window)
     measurement = meter.measure(window, settle=False)
-    if not session.keep(measurement, window, meter.recorder, store):
+    if not session.keep(measurement, window, meter, store):
         print("stored", measurement.id, flush=True)
     if rng.random() < 0.03:
         mine.restore_all()

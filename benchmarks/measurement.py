@@ -21,6 +21,9 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, table
 from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
+from workbench.measurement.iterations import energies_of
+from workbench.periods.segment import from_marks
+from workbench.records import Marks, Phase
 
 CARDS = ("P100", "V100", "RTX6000", "A100", "A40", "RTX4090", "H100")
 LENGTHS_S = (0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
@@ -155,14 +158,19 @@ def _timeline(meter: Any, window: Any, rows: Any) -> EnergyTimeline:
 def _parts(
     machine: Any, timeline: EnergyTimeline, window: Any, whole_j: float
 ) -> tuple[float, dict[str, float]]:
-    """A window cut at up to 20 random moments: how far off the sum of its parts is, and how often the bars of
-    the parts hold the truth.
+    """A window of iterations with a phase and a pause among them, marked at random moments: how far off the
+    sum of its rows is, and how often the bars of the stretches between the marks hold the truth.
     """
     rng = np.random.default_rng(int(1e6 * window.start_s))
-    inside = np.sort(rng.uniform(window.start_s, window.end_s, rng.integers(1, 21)))
-    moments = [window.start_s, *inside.tolist(), window.end_s]
+    inside = np.sort(rng.uniform(window.start_s, window.end_s, rng.integers(8, 21))).tolist()
+    runs = (tuple(inside[:3]), tuple(inside[4:]))  # between them lies a pause
+    marks = Marks(runs, (Phase("evaluation", inside[4], inside[5]),))
+    within_s = (window.start_s, window.end_s)
+    frame = from_marks(marks, energies=energies_of([timeline]), within_s=within_s)
+    off = abs(float(frame["energy_j"].sum()) - whole_j) / max(whole_j, 1e-6)
+    within: dict[str, float] = {}
+    moments = [window.start_s, *inside, window.end_s]
     truth_j = [machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in itertools.pairwise(moments)]
-    off, within = 0.0, {}
     for name, closely in (("closely", True), ("steady", False)):
         energy_j, bar_j = timeline.parts(moments, closely=closely)
         off = max(off, abs(float(energy_j.sum()) - whole_j) / max(whole_j, 1e-6))

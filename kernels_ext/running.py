@@ -251,7 +251,7 @@ class Running:
     def _keep(self, whole: Measurement, window: Window, found: SegmentedIterations | None) -> list[str]:
         def act() -> list[str]:
             frame = found.frame if found is not None and found.summary.count else None
-            return self._magics.state.keep(whole, window, self._meter.recorder, frame)
+            return self._magics.state.keep(whole, window, self._meter, frame)
 
         return self._insist(act, act)
 

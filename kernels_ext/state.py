@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-    from workbench.measurement.recorder import Recorder
+    from workbench.measurement.meter import Meter
     from workbench.measurement.session import Session
     from workbench.measurement.store import Store
     from workbench.records import Measurement, Window
@@ -39,7 +39,7 @@ class KernelState:
         return self._store
 
     def keep(
-        self, measurement: Measurement, window: Window, recorder: Recorder | None,
+        self, measurement: Measurement, window: Window, meter: Meter,
         iterations: pl.DataFrame | None = None,
     ) -> list[str]:
         """Remember and store a measurement; returns sentences about what could not be stored. See
@@ -48,7 +48,7 @@ class KernelState:
         from workbench.measurement.session import keep
 
         self.last = measurement
-        return keep(measurement, window, recorder, self.store, iterations)
+        return keep(measurement, window, meter, self.store, iterations)
 
     def close(self) -> None:
         """Put settings back, end the sampling, and take away simulated GPUs that this kernel has made."""

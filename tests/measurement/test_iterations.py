@@ -275,12 +275,14 @@ def test_looking_can_be_forbidden_and_asked_for(
     machine.step(4.0)
     window = meter.close(window)
     measurement = meter.measure(window)
-    assert count(window, measurement, meter.recorder, look=False) is None
-    found = count(window, measurement, meter.recorder, look=True)
+    assert window.end_s is not None
+    timelines = {meter.devices[0].uuid: meter.timeline(0, window.start_s, window.end_s, window)}
+    assert count(window, measurement, timelines, look=False) is None
+    found = count(window, measurement, timelines, look=True)
     assert found is not None
     assert found.summary.reason == "asked"
-    assert count(window, replace(measurement, gpus=()), None) is None
-    unseen = count(window, measurement, None)
+    assert count(window, replace(measurement, gpus=()), {}) is None
+    unseen = count(window, measurement, {})
     assert unseen is not None
     assert (unseen.summary.reason, unseen.frame.height) == ("the power was not recorded", 0)
 
@@ -352,7 +354,7 @@ def test_a_stored_measurement_is_looked_at_again(
     found = meter.count(window, measurement)
     assert found is not None
     marked = replace(measurement, iterations=found.summary)
-    assert sessions.keep(marked, window, meter.recorder, store, found.frame) == []
+    assert sessions.keep(marked, window, meter, store, found.frame) == []
     finds(monkeypatch, sure(0.36, job.marks[5]))
     again = workbench.iterations_of("train")
     assert again.frame.equals(found.frame)

@@ -215,6 +215,7 @@ def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
 
 
 def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> None:
+    from workbench.measurement.iterations import energies_of
     from workbench.periods.segment import iterations, per_iteration
     from workbench.records import Level, Periods
 
@@ -225,7 +226,10 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
     file.write_text("timestamp, power.draw [W]\n" + "\n".join(rows) + "\n")
     (trace,) = read_log(file).values()
     summary = per_iteration(
-        iterations(trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True))
+        iterations(
+            trace, Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
+            energies=energies_of([trace]),
+        )
     )
     assert summary.seconds == pytest.approx(2.0, abs=0.01)
     assert summary.energy_j == pytest.approx(2.0 * (0.75 * 200 + 0.25 * 60), rel=0.02)

@@ -17,6 +17,7 @@ import pytest
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement import iterations as counting
+from workbench.measurement.iterations import energies_of
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
@@ -205,7 +206,7 @@ def test_a_fast_long_trace_stays_a_small_message() -> None:
 
 def test_marks_beat_what_the_power_says() -> None:
     trace, at = square(), tuple(np.arange(1.5, 19.0))
-    frame = from_marks([trace], Marks((at,)), within_s=(0.0, 20.0))
+    frame = from_marks(Marks((at,)), energies=energies_of([trace]), within_s=(0.0, 20.0))
     known = SegmentedIterations(frame, per_iteration(frame, source="marks"), SURE)
     seen = look(trace, Periods(reason="too short"), known=known)
     assert seen.sure
@@ -537,7 +538,7 @@ def test_a_measurement_is_looked_at_by_itself_its_label_or_its_id(
     window = meter.close(window)
     machine.step(1.0)
     measurement = meter.measure(window, settle=False)
-    assert keep(measurement, window, recorder, store) == []
+    assert keep(measurement, window, meter, store) == []
     recorder.stop()
     for what in (measurement, "train", measurement.id):
         words = repr(period(what, store=store))

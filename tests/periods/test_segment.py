@@ -5,6 +5,7 @@ their means have error bars.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import UsageError
-from workbench.periods.energy_curve import energy_curve
-from workbench.periods.segment import SCHEMA, compare, from_marks, iterations, per_iteration
+from workbench.measurement.energy_estimate import EnergyTimeline
+from workbench.measurement.iterations import energies_of
+from workbench.measurement.recorder import as_rows
+from workbench.periods import segment
+from workbench.periods.segment import SCHEMA, compare, from_marks, per_iteration
 from workbench.records import IterationSummary, Level, Marks, Periods, Phase
 
 GAP_W, BUSY_W = 60.0, 200.0
@@ -49,6 +53,11 @@ def training(
     return pl.DataFrame({"time_s": times, "power_w": watts}), [*starts, at_s]
 
 
+def iterations(trace: pl.DataFrame, periods: Periods, **options: Any) -> pl.DataFrame:
+    """With the energies of the trace."""
+    return segment.iterations(trace, periods, **{"energies": energies_of([trace]), **options})
+
+
 def known(seconds: float, phase_s: float = 0.5, **others: float) -> Periods:
     levels = [Level("iteration", seconds, 0.01 * seconds, 0.9, phase_s, 0.8)]
     levels += [
@@ -60,48 +69,6 @@ def known(seconds: float, phase_s: float = 0.5, **others: float) -> Periods:
 
 def lengths(frame: pl.DataFrame, kind: str = "iteration") -> list[float]:
     return frame.filter(pl.col("kind") == kind)["time_s"].to_list()
-
-
-# energy as a curve
-
-
-def test_energy_comes_from_the_counters_steps_where_there_are_any() -> None:
-    trace = pl.DataFrame(
-        {
-            "time_s": [0.0, 1.0, 2.0, 3.0],
-            "tick_s": [-0.1, 0.9, 1.9, 2.9],
-            "energy_j": [100.0, 150.0, 250.0, 300.0],
-            "power_w": [10.0, 10.0, 10.0, 10.0],
-        }
-    )
-    at_s, curve = energy_curve(trace)
-    assert np.interp([0.9, 1.9, 1.4], at_s, curve) - np.interp(-0.1, at_s, curve) == pytest.approx(
-        [50.0, 150.0, 100.0]
-    )
-    assert np.interp(3.0, at_s, curve) - np.interp(2.9, at_s, curve) == pytest.approx(
-        1.0
-    )  # behind the last step: the reading, 10 W
-
-
-def test_without_a_counter_it_comes_from_trapezoids() -> None:
-    at_s, curve = energy_curve(pl.DataFrame({"time_s": [0.0, 1.0, 3.0], "power_w": [100.0, 200.0, 200.0]}))
-    assert (at_s.tolist(), curve.tolist()) == ([0.0, 1.0, 3.0], [0.0, 150.0, 550.0])
-
-
-def test_a_counter_without_moments_steps_where_a_new_value_was_seen() -> None:
-    trace = pl.DataFrame(
-        {"time_s": [0.0, 1.0, 2.0, 3.0, 4.0], "energy_j": [0.0, 0.0, 10.0, 10.0, 20.0], "power_w": [5.0] * 5}
-    )
-    at_s, curve = energy_curve(trace)
-    assert np.interp([0.0, 2.0, 4.0], at_s, curve).tolist() == [0.0, 10.0, 20.0]
-
-
-def test_a_counter_that_goes_back_is_bridged_by_the_readings() -> None:
-    times = [0.0, 1.0, 2.0]
-    trace = pl.DataFrame(
-        {"time_s": times, "tick_s": times, "energy_j": [50.0, 60.0, 5.0], "power_w": [10.0, 10.0, 10.0]}
-    )
-    assert energy_curve(trace)[1].tolist() == [0.0, 10.0, 20.0]
 
 
 # finding
@@ -202,7 +169,7 @@ def test_bad_rows_are_left_out_and_too_few_are_said() -> None:
 
 def test_a_second_gpu_counts_too() -> None:
     trace, _ = training([1.0] * 10)
-    both = iterations(trace, known(1.0), others=[trace])
+    both = iterations(trace, known(1.0), energies=energies_of([trace, trace]))
     assert both["energy_j"].to_list() == pytest.approx(
         [2 * each for each in iterations(trace, known(1.0))["energy_j"]]
     )
@@ -224,13 +191,12 @@ def test_energies_add_up_to_the_windows(
     within_s = (0.7, float(trace["time_s"][-1]) - 0.2)
     marks = Marks((tuple(at for at in starts if within_s[0] <= at <= within_s[1]),), edges=True)
     if marked and marks.count:
-        frame = from_marks(trace, marks, within_s=within_s)
+        frame = from_marks(marks, energies=energies_of([trace]), within_s=within_s)
     else:
         frame = iterations(trace, known(guess_s, phase_s), within_s=within_s)
-    at_s, curve = energy_curve(trace)
-    assert frame["energy_j"].sum() == pytest.approx(
-        np.interp(within_s[1], at_s, curve) - np.interp(within_s[0], at_s, curve), rel=1e-9
-    )
+    whole = EnergyTimeline(as_rows(trace)).between(*within_s)
+    assert whole is not None
+    assert frame["energy_j"].sum() == pytest.approx(whole.energy_j, rel=1e-9)
     assert (frame["start_s"][0], frame["end_s"][-1]) == within_s
     assert frame["start_s"].to_list()[1:] == frame["end_s"].to_list()[:-1]
     assert frame["time_s"].min() > 0
@@ -274,7 +240,7 @@ def test_on_published_traces_the_mean_is_right_once_the_period_is_roughly_known(
 
 def test_marks_cut_exactly_where_they_are() -> None:
     trace, starts = training([1.0, 1.2, 0.8, 1.0])
-    frame = from_marks(trace, starts)
+    frame = from_marks(starts, energies=energies_of([trace]))
     assert lengths(frame) == pytest.approx([1.0, 1.2, 0.8, 1.0])
     assert frame["kind"].to_list() == ["iteration"] * 4
 
@@ -282,7 +248,8 @@ def test_marks_cut_exactly_where_they_are() -> None:
 def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 10.0], "power_w": [100.0, 100.0]})
     frame = from_marks(
-        trace, [0.0, 1.0, 4.0, 5.0], phases=[Phase("evaluation", 1.5, 3.5)], within_s=(0.0, 10.0)
+        [0.0, 1.0, 4.0, 5.0], energies=energies_of([trace]), phases=[Phase("evaluation", 1.5, 3.5)],
+        within_s=(0.0, 10.0),
     )
     assert frame.select("iteration", "kind", "start_s", "end_s").rows() == [
         (0, "iteration", 0.0, 1.0),
@@ -303,26 +270,25 @@ def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
 
 
 def test_marks_at_one_end_of_the_loop_have_an_iteration_at_the_other() -> None:
-    trace = pl.DataFrame({"time_s": [0.0, 10.0], "power_w": [100.0, 100.0]})
     steps = Marks(((1.0, 2.0, 3.0),), edges=True)
     assert (
-        len(lengths(from_marks(trace, steps, within_s=(0.1, 3.1)))) == 3
+        len(lengths(from_marks(steps, within_s=(0.1, 3.1)))) == 3
     )  # what lies before the first is about as long
-    assert len(lengths(from_marks(trace, steps, within_s=(0.9, 4.1)))) == 3
-    assert len(lengths(from_marks(trace, steps, within_s=(0.9, 9.0)))) == 2
+    assert len(lengths(from_marks(steps, within_s=(0.9, 4.1)))) == 3
+    assert len(lengths(from_marks(steps, within_s=(0.9, 9.0)))) == 2
 
 
 def test_a_checkpoint_that_nobody_marked_is_a_long_iteration() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 60.0], "power_w": [100.0, 100.0]})
     borders = np.cumsum([0.0, *([1.0] * 9 + [4.0]) * 3]).tolist()
-    summary = per_iteration(from_marks(trace, borders), source="marks")
+    summary = per_iteration(from_marks(borders, energies=energies_of([trace])), source="marks")
     assert (summary.count, summary.seconds) == (27, pytest.approx(1.0))
     (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
     assert (long.count, long.each_s, long.every) == (3, pytest.approx(4.0), 10.0)
 
 
 def test_without_a_trace_marks_give_times_and_no_energy() -> None:
-    summary = per_iteration(from_marks([], [0.0, 1.0, 2.0]), source="marks")
+    summary = per_iteration(from_marks([0.0, 1.0, 2.0]), source="marks")
     assert (summary.count, summary.seconds, summary.energy_j, summary.energy_uncertainty_j) == (
         2,
         1.0,
@@ -337,14 +303,14 @@ def test_without_a_trace_marks_give_times_and_no_energy() -> None:
 )
 def test_marks_that_make_no_sense_are_said(marks_s: list[float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        from_marks([], marks_s)
+        from_marks(marks_s)
 
 
 # means
 
 
 def test_the_interval_is_students_and_holds_the_measurements_own_error() -> None:
-    frame = from_marks(pl.DataFrame({"time_s": [0.0, 4.0], "power_w": [100.0, 100.0]}), [0.0, 0.9, 2.0, 3.0])
+    frame = from_marks([0.0, 0.9, 2.0, 3.0], energies=energies_of([pl.DataFrame({"time_s": [0.0, 4.0], "power_w": [100.0, 100.0]})]))
     summary = per_iteration(frame, source="marks", own_error_j=30.0)
     sd_s = np.std([0.9, 1.1, 1.0], ddof=1)
     half_s = 4.302653 * sd_s / np.sqrt(3)  # Student's quantile for two degrees of freedom
@@ -355,7 +321,7 @@ def test_the_interval_is_students_and_holds_the_measurements_own_error() -> None
 def test_misplaced_borders_between_neighbours_do_not_widen_the_mean() -> None:
     misplaced = np.arange(41) + 0.1 * np.random.default_rng(0).standard_normal(41)
     trace = pl.DataFrame({"time_s": [-1.0, 50.0], "power_w": [100.0, 100.0]})
-    summary = per_iteration(from_marks(trace, misplaced.tolist()))
+    summary = per_iteration(from_marks(misplaced.tolist(), energies=energies_of([trace])))
     plain = 2.02 * np.std(np.diff(misplaced), ddof=1) / np.sqrt(40)
     assert summary.seconds_uncertainty is not None
     assert summary.seconds_uncertainty < 0.6 * plain

@@ -460,10 +460,10 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
     if not devices:
         raise NoDriver(f"the process of this trial sees no GPU: {mine.why_no_gpu()}")
     store = Store()
-    recorder = mine.meter.recorder
+    meter = mine.meter
     row, _ = trial.run(
-        configuration, work, devices[0], mine.meter, trial=number, label=label,
-        keep=lambda measurement, window: session.keep(measurement, window, recorder, store),
+        configuration, work, devices[0], meter, trial=number, label=label,
+        keep=lambda measurement, window: session.keep(measurement, window, meter, store),
     )
     return row
 

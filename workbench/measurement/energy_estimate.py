@@ -107,7 +107,7 @@ class EnergyTimeline:
     Args:
         rows: Samples of the GPU (`samples.ROWS`), from some refreshes before the first moment that is asked
             about to one after the last.
-        power_window_s: What a power reading is the mean of.
+        power_window_s: What a power reading is the mean of, where that is known.
         counted: Whether the GPU has an energy counter; as the rows show where None.
         most_w: The most that the GPU may draw, where the rows show no power limit.
         update_s: The time between two refreshes of the sensor, as far as it is known.
@@ -116,8 +116,8 @@ class EnergyTimeline:
     """
 
     def __init__(
-        self, rows: Rows, *, power_window_s: float = 0.1, counted: bool | None = None, most_w: float = 0.0,
-        update_s: float | None = None, window: Window | None = None, number: int = 0,
+        self, rows: Rows, *, power_window_s: float | None = None, counted: bool | None = None,
+        most_w: float = 0.0, update_s: float | None = None, window: Window | None = None, number: int = 0,
     ) -> None:
         self.rows = rows
         self.counted = bool(np.isfinite(rows["energy_j"]).any()) if counted is None else counted
@@ -318,7 +318,7 @@ class SensorUpdates:
 
 
 def as_updates(
-    rows: Rows, window_s: float, closing: Edge | None = None, most_w: float = 0.0
+    rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0
 ) -> SensorUpdates | None:
     """One entry per refresh of the sensor; None while its refreshes are not known.
 
@@ -348,6 +348,9 @@ def as_updates(
             tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
             energy_j = np.append(energy_j, closing.energy_j)
             power_w, power_tick_s = np.append(power_w, math.nan), np.append(power_tick_s, math.nan)
+    if window_s is None:  # what a reading is the mean of: of all between two, unless the counter knows that
+        window_s = period_s
+        power_tick_s = np.where(np.isfinite(energy_j), np.nan, power_tick_s)
     error_s = float(np.median(errors_s))
     return SensorUpdates(tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w)
 

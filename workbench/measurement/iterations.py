@@ -5,25 +5,32 @@ shows; both where both exist.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from ..errors import MeasurementError, WorkbenchError
-from ..periods.segment import SegmentedIterations, compare, from_marks, iterations, per_iteration
+from ..periods.segment import (
+    EnergiesBetween,
+    SegmentedIterations,
+    compare,
+    from_marks,
+    iterations,
+    per_iteration,
+)
 from ..records import IterationSummary, Marks, Measurement, Periods, Window
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .energy_estimate import EnergyTimeline, Floats, add_parts
+from .recorder import as_rows, as_trace
 
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
 LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it
 
 
 def count(
-    window: Window, measurement: Measurement, recorder: Recorder | None, *, look: bool | None = None
+    window: Window, measurement: Measurement, timelines: Mapping[str, EnergyTimeline], *,
+    look: bool | None = None,
 ) -> SegmentedIterations | None:
     """The iterations of a window, or None where they are not looked for.
 
@@ -33,7 +40,7 @@ def count(
     Args:
         window: Closed.
         measurement: Of this window; its GPUs are the ones that count.
-        recorder: What saw it.
+        timelines: What was seen of the GPUs, by UUID; nothing where none were followed.
         look: True always, False never, None where it is cheap: from 3 s on, or where there are marks.
     """
     assert window.end_s is not None
@@ -42,22 +49,37 @@ def count(
     if look is False or not (look or marked or long_enough) or not (measurement.gpus or marked):
         return None
     within_s = (window.start_s, window.end_s)
-    traces = _traces(window, measurement, recorder)
-    periods = look_at(traces[0], within_s) if traces and (look or long_enough) else None
+    gpus = sorted(measurement.gpus, key=lambda gpu: -(gpu.energy_j or 0.0))
+    seen = [timelines[gpu.uuid] for gpu in gpus if gpu.uuid in timelines]
+    trace = trace_of(seen[0], *within_s) if seen and len(seen) == len(gpus) else None
+    shown = trace is not None and _readings(trace) >= 2
+    periods = look_at(trace, within_s) if trace is not None and (look or long_enough) else None
     if marked:
-        frame = from_marks(traces, window.marks, within_s=within_s)
-        source = "marks"
-    elif traces and _readings(traces[0]) >= 2:
+        frame = from_marks(window.marks, energies=energies_of(seen), within_s=within_s)
+    elif trace is not None and shown:
         assert periods is not None
-        frame = iterations(traces[0], periods, others=traces[1:], within_s=within_s)
-        source = "detected"
+        frame = iterations(trace, periods, energies=energies_of(seen), within_s=within_s)
     else:
-        reason = "the power was not recorded"
-        return SegmentedIterations(
-            from_marks([], Marks(((*within_s,),)), within_s=within_s).clear(),
-            IterationSummary(0, sure=False, reason=reason),
-        )
-    return _found(_added_up(frame, measurement), source, periods, measurement.energy_uncertainty_j)
+        summary = IterationSummary(0, sure=False, reason="the power was not recorded")
+        return SegmentedIterations(from_marks(Marks((within_s,)), within_s=within_s).clear(), summary)
+    return _found(frame, "marks" if marked else "detected", periods, measurement.energy_uncertainty_j)
+
+
+def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float) -> pl.DataFrame:
+    """The trace (`trace.SCHEMA`) of a window and of the half second around it."""
+    times = timeline.rows["time_s"]
+    return as_trace(timeline.rows[(times >= start_s - 0.5) & (times <= end_s + 0.5)])
+
+
+def energies_of(seen: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetween:
+    """What is known of the energy of GPUs together, from their timelines or traces."""
+    timelines = [each if isinstance(each, EnergyTimeline) else EnergyTimeline(as_rows(each)) for each in seen]
+
+    def between(moments_s: Floats) -> Floats | None:
+        energy_j = add_parts(timelines, moments_s).energy_j
+        return None if np.isnan(energy_j).any() else energy_j
+
+    return between
 
 
 def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
@@ -68,7 +90,6 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing
-    from .recorder import as_rows
 
     start_s, end_s = within_s or (-math.inf, float(trace["time_s"].max() or 0.0))  # type: ignore[arg-type]
     part = trace.filter(pl.col("time_s").is_between(max(start_s, end_s - LOOK_S), end_s))
@@ -135,9 +156,8 @@ def from_stored(
     periods = look_at(parts[0], within_s)
     if frame is not None and marked:
         return _found(frame, "marks", periods, None)
-    return _found(
-        iterations(parts[0], periods, others=parts[1:], within_s=within_s), "detected", periods, None
-    )
+    frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s)
+    return _found(frame, "detected", periods, None)
 
 
 def _found(
@@ -156,29 +176,5 @@ def _found(
     return SegmentedIterations(frame, summary, periods)
 
 
-def _traces(window: Window, measurement: Measurement, recorder: Recorder | None) -> list[pl.DataFrame]:
-    """One trace per measured GPU, the one with the most energy first; none where one is missing."""
-    if recorder is None:
-        return []
-    assert window.end_s is not None
-    gpus = sorted(measurement.gpus, key=lambda gpu: -(gpu.energy_j or 0.0))
-    traces = [recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5) for gpu in gpus]
-    return traces if all(_readings(trace) >= 2 for trace in traces) else traces[:1]
-
-
 def _readings(trace: pl.DataFrame) -> int:
     return trace.height - trace["power_w"].null_count()
-
-
-def _added_up(frame: pl.DataFrame, measurement: Measurement) -> pl.DataFrame:
-    """Rows that sum to what was measured, whose edges are known better than by straight lines between the
-    counter's steps.
-    """
-    energy_j, rows_j = measurement.energy_j, float(frame["energy_j"].sum() or 0.0)
-    if frame["energy_j"].null_count():
-        return frame
-    if (
-        energy_j is None or not rows_j or not 0.8 < energy_j / rows_j < 1.25
-    ):  # a trace with holes is no ground to scale on
-        return frame
-    return frame.with_columns(pl.col("energy_j", "mean_power_w") * (energy_j / rows_j))

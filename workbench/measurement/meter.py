@@ -71,6 +71,7 @@ class Meter:
         ] = {}  # of windows that are not measured yet, so that their traces are kept
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
         weakref.finalize(self, marks.detach_all, self._notebooks)
+        self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
         if recorder is not None:
             self._hold = recorder.hold(self._oldest)
 
@@ -166,7 +167,10 @@ class Meter:
             raise UsageError(f"window {window.label!r} is still open; close it before it is measured")
         if settle:
             self.settle(window)
-        gpus = tuple(self._gpu(number, window) for number in range(len(self.devices)))
+        numbers = range(len(self.devices))
+        seen = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
+        self._measured = (window, seen)
+        gpus = tuple(self._gpu(number, window, seen[number]) for number in numbers)
         self._starts.pop(id(window), None)
         seconds = window.end_s - window.start_s
         unix_s = getattr(self.clock, "unix_s", None)
@@ -179,13 +183,12 @@ class Meter:
             outcome=outcome, notes=window.notes,
         )
 
-    def _gpu(self, number: int, window: Window) -> GpuMeasurement:
+    def _gpu(self, number: int, window: Window, timeline: EnergyTimeline) -> GpuMeasurement:
         device, counted = self.devices[number], self._counted[number]
         assert window.end_s is not None
         notes: list[str] = [note for note in (getattr(device, "note", ""),) if note]
         if self.recorder is not None and (error := self.recorder.error(device.uuid)):
             notes.append(error)
-        timeline = self.timeline(number, window.start_s, window.end_s, window)
         rows = timeline.rows
         inside = rows[(rows["time_s"] >= window.start_s) & (rows["time_s"] <= window.end_s)]
         duration_s = window.end_s - window.start_s
@@ -231,7 +234,31 @@ class Meter:
         """The iterations of a measured window; see `counting.count`."""
         from .iterations import count
 
-        return count(window, measurement, self.recorder, look=look)
+        return count(window, measurement, self._seen(window), look=look)
+
+    def traces(self, window: Window) -> dict[str, pl.DataFrame]:
+        """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID; they are
+        taken once, after the window is measured and its iterations are counted.
+        """
+        from .iterations import trace_of
+
+        assert window.end_s is not None
+        seen = self._seen(window)
+        self._measured = None
+        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in seen.items()}
+
+    def _seen(self, window: Window) -> dict[str, EnergyTimeline]:
+        """What the recorder saw of the GPUs in a closed window and around it, by UUID: fetched once for the
+        window that was measured last.
+        """
+        if self.recorder is None:
+            return {}
+        assert window.end_s is not None
+        if self._measured is None or self._measured[0] is not window:
+            numbers = range(len(self.devices))
+            timelines = [self.timeline(n, window.start_s, window.end_s, window) for n in numbers]
+            self._measured = (window, timelines)
+        return {device.uuid: each for device, each in zip(self.devices, self._measured[1], strict=True)}
 
     # the energy of stretches of the past
 

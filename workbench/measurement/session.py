@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import _html
 from ..device.discovery import Gpus, devices, why_no_gpu
@@ -212,7 +212,7 @@ class Session:
 
 
 def keep(
-    measurement: Measurement, window: Window, recorder: Recorder | None, store: Store,
+    measurement: Measurement, window: Window, meter: Meter, store: Store,
     iterations: pl.DataFrame | None = None,
 ) -> list[str]:
     """Store a measurement and its traces; returns sentences about what could not be stored.
@@ -220,19 +220,13 @@ def keep(
     Args:
         measurement: What to store.
         window: Where it was measured; the last one of several.
-        recorder: The one that saw it. A session's may be another by now.
+        meter: The one that measured it. A session's may be another by now.
         store: Where to.
         iterations: Of the measurement, as a frame.
     """
-    assert window.end_s is not None
-    traces: dict[str, Any] = {}
-    if recorder is not None:
-        traces = {
-            gpu.uuid: recorder.trace(gpu.uuid, window.start_s - 0.5, window.end_s + 0.5)
-            for gpu in measurement.gpus
-        }
+    seen = meter.traces(window)
     try:
-        store.save(measurement, traces, iterations)
+        store.save(measurement, {gpu.uuid: seen[gpu.uuid] for gpu in measurement.gpus if seen}, iterations)
     except StoreError as error:
         return [str(error)]
     return store.messages()

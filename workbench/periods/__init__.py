@@ -3,5 +3,4 @@
     detect, estimators      the period of a whole trace; what it is made of
     tracker, online         the period of a running job; what it is made of
     fold, segment           iterations overlaid; where each one begins and what it cost
-    energy_curve            the energy since the beginning of a trace
 """

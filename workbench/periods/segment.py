@@ -2,7 +2,7 @@
 average.
 
     iterations(trace, periods)     found in the trace, from a period (`period.find_periods`)
-    from_marks(trace, marks_s)     told by the training
+    from_marks(marks_s)            told by the training
     per_iteration(frame)           the means with their uncertainty
     compare(periods, marked)       both, against one another
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,11 +29,12 @@ from scipy.special import stdtrit
 from .._html import HtmlFacts
 from ..errors import UsageError
 from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
-from .energy_curve import energy_curve
 from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
 
 Array = np.ndarray[Any, Any]
+# The joules between the moments that are given, one fewer than these; None where they are not known.
+EnergiesBetween = Callable[[Array], Array | None]
 
 SCHEMA = pl.Schema({
     "iteration": pl.Int64, "kind": pl.String, "start_s": pl.Float64, "end_s": pl.Float64,
@@ -69,16 +70,10 @@ class SegmentedIterations(HtmlFacts):
 # finding them
 
 
-def _framed(spans: Sequence[Span], traces: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Spans as a frame, with the energy of all traces together."""
+def _framed(spans: Sequence[Span], energies: EnergiesBetween | None) -> pl.DataFrame:
+    """Spans, which lie end to end, as a frame."""
     starts, ends = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
-    energy: Array | None = np.zeros(len(spans)) if traces else None
-    for trace in traces:
-        at_s, curve = energy_curve(trace)
-        if len(at_s) < 2 or energy is None:
-            energy = None
-            break
-        energy = energy + np.interp(ends, at_s, curve) - np.interp(starts, at_s, curve)
+    energy = energies(np.append(starts, ends[-1])) if energies is not None else None
     lengths = ends - starts
     power_w = None if energy is None else energy / np.where(lengths > 0, lengths, np.nan)
     return pl.DataFrame({
@@ -88,7 +83,7 @@ def _framed(spans: Sequence[Span], traces: Sequence[pl.DataFrame]) -> pl.DataFra
 
 
 def iterations(
-    trace: pl.DataFrame, periods: Periods, *, others: Iterable[pl.DataFrame] = (),
+    trace: pl.DataFrame, periods: Periods, *, energies: EnergiesBetween | None = None,
     within_s: tuple[float, float] | None = None,
 ) -> pl.DataFrame:
     """The iterations of a trace, one row each, and what is none, in between.
@@ -99,7 +94,7 @@ def iterations(
     Args:
         trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
         periods: Of this trace or of a part of it.
-        others: Traces of further GPUs at the same time, whose energy counts too.
+        energies: What is known of the energy; without, energies are null.
         within_s: Rows cover this stretch only; the whole trace where None.
 
     Raises:
@@ -122,7 +117,7 @@ def iterations(
     if found is not None:
         pairs = zip(found.start_s.tolist(), found.end_s.tolist(), strict=True)
         inner = [Span("iteration", *pair_s, number) for number, pair_s in enumerate(pairs)]
-    return _framed(_tiled(inner, start_s, end_s), [trace, *others])
+    return _framed(_tiled(inner, start_s, end_s), energies)
 
 
 def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
@@ -174,14 +169,14 @@ def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
 
 
 def from_marks(
-    trace: pl.DataFrame | Sequence[pl.DataFrame], marks_s: Sequence[float] | Marks, *,
+    marks_s: Sequence[float] | Marks, *, energies: EnergiesBetween | None = None,
     phases: Sequence[Phase] = (), within_s: tuple[float, float] | None = None,
 ) -> pl.DataFrame:
     """The iterations between true marks, as a frame like that of `iterations`.
 
     Args:
-        trace: Of one GPU or of several, whose energies are added up; none leaves the energies null.
         marks_s: Moments between which an iteration lies, growing; or everything that was noted for a window.
+        energies: What is known of the energy; without, energies are null.
         phases: Evaluations, checkpoints and the like; what lies in them is no iteration's. Where a few
             iterations are far longer than usual and no phase tells why, they are rows of kind "long
             iteration".
@@ -224,8 +219,7 @@ def from_marks(
                 inner.append(Span("iteration", at_s, until_s, number))
             number += 1
     inner.extend(Span(*phase) for phase in told[next_phase:])
-    traces = [trace] if isinstance(trace, pl.DataFrame) else list(trace)
-    return _framed(_tiled(_without_long(inner), start_s, end_s), traces)
+    return _framed(_tiled(_without_long(inner), start_s, end_s), energies)
 
 
 def _without_long(inner: list[Span]) -> list[Span]:

@@ -155,7 +155,7 @@ def _carry_out(run: SharingRun, keep: bool) -> Shared:
         from ..measurement.store import Store
 
         with contextlib.suppress(StoreError):
-            session.keep(last.board, run.window, run.meter.recorder, Store())
+            session.keep(last.board, run.window, run.meter, Store())
     return last
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..energy_curve import area_below
-
 Array = np.ndarray[Any, Any]
 
 BINS = 40  # of one period
@@ -50,6 +48,12 @@ class AlignmentParams:
 
 
 PARAMS = AlignmentParams()
+
+
+def area_below(times_s: Array, values: Array) -> Array:
+    """The integral of a signal from its first reading to each one, by trapezoids; (n,) like the readings."""
+    steps = 0.5 * (values[1:] + values[:-1]) * np.diff(times_s)
+    return np.concatenate([[0.0], np.cumsum(steps)]) if len(times_s) else np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)

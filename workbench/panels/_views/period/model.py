@@ -139,12 +139,14 @@ def _marked(summary: IterationSummary, frame: pl.DataFrame) -> Level | None:
 
 def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
     """Iterations and pauses of a level in time: at least the columns start_s, end_s, kind."""
+    from ....measurement.iterations import energies_of
     from ....periods.segment import iterations
 
     others = tuple(
         each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds
     )
-    return iterations(trace, replace(periods, levels=(*others, replace(level, name="iteration"))))
+    periods = replace(periods, levels=(*others, replace(level, name="iteration")))
+    return iterations(trace, periods, energies=energies_of([trace]))
 
 
 # words
