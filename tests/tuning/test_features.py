@@ -19,7 +19,7 @@ from workbench.simulation import activity, counters
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load, operate
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.features import COUNTERS, FEATURE_SETS, LOAD, FeatureReader, Features, sources
+from workbench.tuning.features import COUNTERS, FEATURE_SETS, LOAD, FeatureReader, Features
 
 Make = Callable[..., Machine]
 
@@ -29,11 +29,11 @@ def run(machine: Machine, workload: str = "imagenet", iterations: int = 30) -> N
 
 
 def watched(
-    machine: Machine, workload: str = "imagenet", *, recorded: bool = True, source: str | None = None
+    machine: Machine, workload: str = "imagenet", *, recorded: bool = True
 ) -> Features:
     device = open_device()
     recorder = Recorder([device]) if recorded else None
-    reader = FeatureReader(device, recorder, source=source)
+    reader = FeatureReader(device, recorder)
     run(machine, workload, 5)
     reader.start()
     run(machine, workload, 1000 if workload == "movielens" else 30)
@@ -56,7 +56,7 @@ def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(
 ) -> None:
     simulated(card, stepped=True)
     device = open_device()
-    found = {each.name: each for each in sources(device)}
+    found = {each.name: each for each in FeatureReader(device).sources}
     assert list(found) == list(FEATURE_SETS) == ["gpm", "dcgm", "nvml"]
     assert (found["gpm"].present, found["dcgm"].present, found["nvml"].present) == (
         card == "H100",
@@ -66,16 +66,6 @@ def test_sources_come_best_first_with_the_reasons_of_those_that_are_not_there(
     assert reason in found["gpm"].reason
     assert found["dcgm"].reason == "DCGM knows no simulated GPUs"
     assert FeatureReader(device).source == best
-
-
-def test_a_source_that_is_not_there_is_refused_with_what_is(simulated: Make) -> None:
-    simulated("A100", stepped=True)
-    with pytest.raises(
-        UsageError, match=r"features cannot come from gpm: .*Hopper or newer; what is there: nvml"
-    ):
-        FeatureReader(open_device(), source="gpm")
-    with pytest.raises(UsageError, match="no source of features called 'cupti'; there are gpm, dcgm, nvml"):
-        FeatureReader(open_device(), source="cupti")
 
 
 def test_a_gpu_that_tells_nothing_has_no_features(simulated: Make) -> None:
@@ -101,7 +91,7 @@ def test_counters_that_are_refused_in_the_reading_leave_what_nvml_tells(simulate
 def test_a_gpu_in_instances_has_no_counters_for_its_whole(simulated: Make) -> None:
     machine = simulated("H100", stepped=True)
     machine.state.set_card(0, "mig", 1)
-    found = {each.name: each for each in sources(open_device())}
+    found = {each.name: each for each in FeatureReader(open_device()).sources}
     assert not found["gpm"].present
     assert "does not support it" in found["gpm"].reason
 
@@ -362,7 +352,7 @@ def test_a_dcgm_that_does_not_know_this_gpu_is_not_there(
     dcgmi: Callable[..., object], discovery: str, status: int, reason: str
 ) -> None:
     device = dcgmi(discovery=discovery, status=status)
-    found = {each.name: each for each in sources(device)}  # type: ignore[arg-type]
+    found = {each.name: each for each in FeatureReader(device).sources}  # type: ignore[arg-type]
     assert not found["dcgm"].present
     assert reason in found["dcgm"].reason
 
@@ -377,4 +367,4 @@ def test_without_dcgmi_it_says_so(simulated: Make, monkeypatch: pytest.MonkeyPat
     device = open_device()
     device.simulated = False
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "dcgmi is not installed" in {each.name: each.reason for each in sources(device)}["dcgm"]
+    assert "dcgmi is not installed" in {each.name: each.reason for each in FeatureReader(device).sources}["dcgm"]

@@ -96,8 +96,8 @@ class Rows:
 
 def slowdown(busy0: float, busy: float, sm_mhz: float, mem_mhz: float) -> float | None:
     source = Rate(Rows(busy, sm_mhz, mem_mhz), "GPU-0", busy0, 1500.0, 7000.0)  # type: ignore[arg-type]
-    found: Count | None = source.count(0.0, 10.0, guessed(0.1, 0.03))
-    return None if found is None else found.iteration_s / 0.1 - 1.0
+    found = source.runs(0.0, 10.0, guessed(0.1, 0.03))
+    return found[0].iteration_s / 0.1 - 1.0 if found else None
 
 
 def test_waits_tell_what_a_slow_memory_costs_a_job_without_iterations() -> None:
@@ -120,8 +120,7 @@ def test_a_slower_clock_is_believed_to_slow_down_all_that_the_gpu_does_unless_wa
 
 def test_a_rate_says_that_less_may_have_been_lost_than_it_tells() -> None:
     source = Rate(Rows(0.95, 1200.0, 7000.0), "GPU-0", 0.95, 1500.0)  # type: ignore[arg-type]
-    found = source.count(0.0, 10.0, guessed(0.1, 0.03))
-    assert found is not None
+    (found,) = source.runs(0.0, 10.0, guessed(0.1, 0.03))
     assert 1.96 * found.common_sd == pytest.approx(0.95 * 0.25, rel=0.01)
 
 

@@ -284,21 +284,6 @@ def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine,
     assert truth(machine) == (250.0, 0)
 
 
-def test_random_sequences_with_faults_end_restored_or_say_what_is_left(own_locks: None) -> None:
-    from benchmarks.frontier_apply import sequences
-    from tests.conftest import _without_nvml
-
-    _without_nvml()
-    try:
-        found = sequences(25, seed=5)
-    finally:
-        sessions.current().close()
-        _without_nvml()
-    assert found["silent"] == []
-    assert sum(found["ends"].values()) == 25
-    assert found["ends"].get("restored", 0) > 5
-
-
 # batch sizes
 
 

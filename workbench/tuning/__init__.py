@@ -9,8 +9,7 @@
     model_store, features             this GPU, and the features that it asks for
     iteration_sources,                where iterations come from: marks, a counter, the power trace, a rate;
     detect_iterations, harmonic_fit   which of them a job has; the period in a few seconds of power
-    probe, probe_table,               one probe; all of them as a frame; the energy of a stretch of time
-    interval_energy
+    probe, probe_table                one probe, and the energy of a stretch; all of them as a frame
     change_detection                  whether the job is still the one that was tuned, and alone
     accounts, ledger                  what every stretch took, and what was saved
     manual, selection                 a setting applied by hand, read back, undone; what was chosen last

@@ -65,84 +65,43 @@ class Features:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-def sources(device: Device) -> tuple[Capability, ...]:
-    """All sources, best first, each there or not with its reason. Asks `dcgmi` where it is installed,
-    which takes a moment.
-    """
-    return _sources(device, *dcgm.find(device))
-
-
-def _sources(device: Device, program: str, number: int) -> tuple[Capability, ...]:
-    reason = _no_counters(device)
-    found = [
-        Capability("gpm", not reason, reason), Capability("dcgm", number >= 0, program if number < 0 else ""),
-    ]
-    told = [name for name in ("utilisation", "power", "energy", "sm_clock") if device.can(name)]
-    found.append(
-        Capability(
-            "nvml", bool(told),
-            "" if told else f"{device.name} tells neither utilisation nor power nor clocks",
-        )
-    )
-    return tuple(found)
-
-
-def best(available: tuple[Capability, ...]) -> str:
-    """The best source that is there.
-
-    Raises:
-        MeasurementError: none is.
-    """
-    for each in available:
-        if each.present:
-            return each.name
-    raise MeasurementError(
-        "; ".join(f"{each.name}: {each.reason}" for each in available)
-        + ": there is nothing to read features from"
-    )
-
-
 class FeatureReader:
     """Reads the features of what runs on a GPU between `start` and `read`. Does not wait; the caller says
     when.
 
     Args:
         device: Of which GPU.
-        recorder: What samples it; without one, utilisation and clocks are those of the two ends and of every
-            `look` between them.
-        source: Which source to use; the best that is there where None.
+        recorder: What samples it; without one, utilisation and clocks are those of the two ends.
 
     Attributes:
-        sources: All of them, with the reasons of those that are not there.
-        source: The one in use.
+        sources: All of them, best first, each there or not with its reason.
+        source: The one in use: the best that is there.
 
     Raises:
-        UsageError: a source that does not exist, or is not there.
         MeasurementError: there is none.
     """
 
-    def __init__(
-        self, device: Device, recorder: Recorder | None = None, *, source: str | None = None
-    ) -> None:
-        if source is not None and source not in FEATURE_SETS:
-            raise UsageError(
-                f"there is no source of features called {source!r}; there are {', '.join(FEATURE_SETS)}"
-            )
+    def __init__(self, device: Device, recorder: Recorder | None = None) -> None:
         self.device, self.recorder = device, recorder
         self._dcgmi = dcgm.find(device)
-        self.sources = _sources(device, *self._dcgmi)
-        wanted = next((each for each in self.sources if each.name == source), None)
-        if wanted is not None and not wanted.present:
-            others = ", ".join(each.name for each in self.sources if each.present) or "none"
-            raise UsageError(
-                f"features cannot come from {wanted.name}: {wanted.reason}; what is there: {others}"
-            )
-        self.source = best(self.sources) if source is None else source
+        program, number = self._dcgmi
+        reason, told = _no_counters(device), ("utilisation", "power", "energy", "sm_clock")
+        nothing = f"{device.name} tells neither utilisation nor power nor clocks"
+        loads = any(device.can(name) for name in told)
+        self.sources = (
+            Capability("gpm", not reason, reason),
+            Capability("dcgm", number >= 0, program if number < 0 else ""),
+            Capability("nvml", loads, "" if loads else nothing),
+        )
+        present = [each.name for each in self.sources if each.present]
+        if not present:
+            why = "; ".join(f"{each.name}: {each.reason}" for each in self.sources)
+            raise MeasurementError(f"{why}: there is nothing to read features from")
+        self.source = present[0]
         self._dmon: dcgm.Dmon | None = None
         self._trouble: dict[str, str] = {}
         self._counters: Any = None
-        self._looks: list[Sample] = []
-        self._start_s: float | None = None
+        self._first: Sample | None = None
 
     def start(self) -> None:
         """Begin to look; what was begun before is forgotten."""
@@ -161,12 +120,8 @@ class FeatureReader:
             except OSError as error:
                 self._dmon = None
                 self._trouble["dcgm"] = f"{self._dcgmi[0]} could not be started: {error}"
-        self._looks = [self.device.sample()]
+        self._first = self.device.sample()
         self._start_s = self.device.clock()
-
-    def look(self) -> None:
-        """One more look at utilisation, power and clocks, for a reader without a recorder."""
-        self._looks.append(self.device.sample())
 
     def read(self) -> Features:
         """The features since `start`; may be called again later, for a longer stretch.
@@ -176,7 +131,7 @@ class FeatureReader:
             MeasurementError: less than 0.1 s after it.
             GpuLost: the GPU is gone.
         """
-        if self._start_s is None:
+        if self._first is None:
             raise UsageError("features are read after start(); nothing was started")
         seconds = self.device.clock() - self._start_s
         if seconds < SHORTEST_S:
@@ -185,19 +140,13 @@ class FeatureReader:
                 "have passed"
             )
         missing = {each.name: each.reason for each in self.sources if not each.present} | self._trouble
-        values, power_w = self._load(seconds)
+        values, power_w = self._load(self._first, seconds)
         counted = self._counted(missing)
         source = self.source if counted or self.source == "nvml" else "nvml"
-        if source != "nvml":
-            missing.update(
-                {
-                    name: f"{source} does not tell it here"
-                    for name in (*COUNTERS, *TRAFFIC)
-                    if name not in counted
-                }
-            )
-        missing.update({name: "NVML does not tell it here" for name in LOAD if name not in values})
-        ordered = {name: both[name] for both in [counted | values] for name in NAMES if name in both}
+        values |= counted
+        for names, teller in ((LOAD, "NVML"), ((*COUNTERS, *TRAFFIC) if source != "nvml" else (), source)):
+            missing.update({name: f"{teller} does not tell it here" for name in names if name not in values})
+        ordered = {name: values[name] for name in NAMES if name in values}
         return Features(ordered, source, seconds, power_w, missing)
 
     def close(self) -> None:
@@ -219,38 +168,27 @@ class FeatureReader:
             except DeviceError as error:
                 missing["gpm"] = str(error)
         if self._dmon is not None:
-            assert self._start_s is not None
             if means := self._dmon.means(self._start_s):
                 return means
             missing["dcgm"] = f"dcgmi gave no values in this time: {self._dmon.said or 'none has come yet'}"
         return {}
 
-    def _load(self, seconds: float) -> tuple[dict[str, float], float | None]:
+    def _load(self, first: Sample, seconds: float) -> tuple[dict[str, float], float | None]:
         """What NVML tells, and mean power in watts."""
-        assert self._start_s is not None
-        self.look()
-        rows: Any = None
+        last, rows = self.device.sample(), None
+        names = ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")
         if self.recorder is not None:
             rows = self.recorder.rows(self.device.uuid, self._start_s, self.device.clock())
         if rows is not None and len(rows) >= 3:
             later = rows[rows["time_s"] >= self._start_s + min(LOOKS_BACK_S, 0.5 * seconds)]
-            means = {
-                name: _mean(later[name].tolist())
-                for name in ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")
-            }
+            means = {name: _mean(later[name].tolist()) for name in names}
             power_w = _by_counter(rows["tick_s"].tolist(), rows["energy_j"].tolist())
             power_w = _mean(rows["power_w"].tolist()) if power_w is None else power_w
-        else:
-            looks = self._looks[1:]  # the first looks back at what was before
-            names = ("utilisation", "memory_utilisation", "sm_clock_mhz", "mem_clock_mhz")
-            means = {name: _mean([getattr(look, name) for look in looks]) for name in names}
-            first, last = self._looks[0], self._looks[-1]
-            power_w = (
-                _by_counter([first.time_s, last.time_s], [first.energy_j, last.energy_j])
-                if seconds >= 1.0
-                else None
-            )
-            power_w = _mean([look.power_w for look in looks]) if power_w is None else power_w
+        else:  # the first looks back at what was before
+            means = {name: _mean([getattr(last, name)]) for name in names}
+            ends = [first.time_s, last.time_s], [first.energy_j, last.energy_j]
+            power_w = _by_counter(*ends) if seconds >= 1.0 else None
+            power_w = _mean([last.power_w]) if power_w is None else power_w
         limits = self.device.limits
         full_w = limits.default_power_limit_w or limits.max_power_limit_w
         top_sm = max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None)

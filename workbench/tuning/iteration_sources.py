@@ -12,7 +12,7 @@ import bisect
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -100,21 +100,12 @@ class IterationSource(Protocol):
 
     name: str
 
-    def sample(self, now_s: float) -> None:
-        """Look, where looking is needed: called whenever the tuner is."""
-
-    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
-        """The most whole iterations in a row between two times.
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+        """All rows of whole iterations between two times.
 
         Args:
             guess: How long one should take at this setting.
         """
-
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        """All rows of whole iterations between two times."""
-
-    def end(self) -> None:
-        """No more is wanted."""
 
 
 class MarkSource(marks.MarkRecorder):
@@ -147,9 +138,6 @@ class MarkSource(marks.MarkRecorder):
         steps = self.steps
         low = bisect.bisect_left(steps, from_s)
         return np.array(steps[low : bisect.bisect_right(steps, to_s, low)])
-
-    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
-        return max(self.runs(from_s, to_s, guess), key=lambda run: run.iterations, default=None)
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         moments = self.since(from_s, to_s)
@@ -205,23 +193,14 @@ class Counter:
         low = bisect.bisect_left(self._times, from_s)
         return np.array(self._times[low : bisect.bisect_right(self._times, to_s, low)])
 
-    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
-        return max(self.runs(from_s, to_s, guess), key=lambda run: run.iterations, default=None)
-
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        low, high = bisect.bisect_left(self._times, from_s), bisect.bisect_right(self._times, to_s)
-        times, values = np.array(self._times[low:high]), np.array(self._values[low:high])
-        found = in_rows(times, np.diff(values), guess.seconds, [])
+        times, values = self.seen
+        low, high = np.searchsorted(times, from_s), np.searchsorted(times, to_s, side="right")
+        found = in_rows(times[low:high], np.diff(values[low:high]), guess.seconds, [])
         looking_s = self._look_s / math.sqrt(6.0)  # either end may be off by half a look
         return [
-            Count(
-                each.iterations, each.start_s, each.end_s, math.hypot(each.sd_s, looking_s / each.iterations)
-            )
-            for each in found
+            replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found
         ]
-
-    def end(self) -> None:
-        return
 
 
 class ToldIterations:
@@ -261,7 +240,6 @@ class Trace:
     def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
         self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
         self._squares, self._seen = PARAMS.guessed_iterations * PARAMS.variation**2, PARAMS.guessed_iterations
-        self.explained = 0.0
 
     @property
     def variation(self) -> float:
@@ -277,33 +255,18 @@ class Trace:
                 self._squares = PARAMS.forget * self._squares + count * min(found, 0.3) ** 2
                 self._seen = PARAMS.forget * self._seen + count
 
-    def sample(self, now_s: float) -> None:
-        return
-
-    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
         if len(time_s) < harmonic_fit.PARAMS.least_readings or time_s[-1] < from_s + 0.6 * (to_s - from_s):
-            return None
+            return []
         found = harmonic_fit.timed(
             time_s, power_w, guess.seconds, low=guess.least_s / guess.seconds,
             high=guess.most_s / guess.seconds, sd=max(guess.sd, 0.02), variation=self.variation,
         )
-        if found is None:
-            return None
-        self.explained = found.explained
-        whole = int((to_s - from_s) / found.seconds)
-        return (
-            Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, PARAMS.trace_common_sd)
-            if whole >= 1
-            else None
-        )
-
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        found = self.count(from_s, to_s, guess)
-        return [found] if found is not None else []
-
-    def end(self) -> None:
-        return
+        whole = 0 if found is None else int((to_s - from_s) / found.seconds)
+        if found is None or whole < 1:
+            return []
+        return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, PARAMS.trace_common_sd)]
 
 
 class Rate:
@@ -341,14 +304,11 @@ class Rate:
         """Whether the rate shows what a lower memory clock costs."""
         return self.busy < PARAMS.mostly_waits and self._mem_clock_mhz > 0
 
-    def sample(self, now_s: float) -> None:
-        return
-
-    def count(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         rows = self._recorder.rows(self._uuid, from_s, to_s)
         busy, clock_mhz = busy_and_clock(rows)
         if not clock_mhz > 0 or to_s - from_s < 5 * PARAMS.unit_s:
-            return None
+            return []
         ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.ratio_sd
         memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
@@ -359,22 +319,12 @@ class Rate:
             if by_waits < ratio:
                 ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.ratio_sd, waits_sd)
         if not math.isfinite(ratio):
-            return None
+            return []
         each_s = PARAMS.unit_s * ratio
         whole = int((to_s - from_s) / each_s)
         # An upper bound was taken; the least is that nothing became slower.
-        return (
-            Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96)
-            if whole
-            else None
-        )
-
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        found = self.count(from_s, to_s, guess)
-        return [found] if found is not None else []
-
-    def end(self) -> None:
-        return
+        run = Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96)
+        return [run] if whole else []
 
 
 def busy_and_clock(rows: Array) -> tuple[float, float]:

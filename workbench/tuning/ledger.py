@@ -9,10 +9,9 @@ from typing import NamedTuple
 from ..measurement.meter import Meter
 from ..records import Setting
 from .accounts import Stretch
-from .interval_energy import energy
 from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
 from .probe import PARAMS as PROBE_PARAMS
-from .probe import Reading
+from .probe import Reading, energy
 
 
 class Piece(NamedTuple):

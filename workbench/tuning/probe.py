@@ -8,9 +8,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..measurement.energy_estimate import EnergyEstimate
 from ..measurement.meter import Meter
 from ..records import Setting
-from .interval_energy import energy
 from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSource
 
 
@@ -34,6 +36,7 @@ class ProbeParams:
     endless: float = 1.6  # times what is too slow for sure: such an iteration need not end
     long: float = 1.3  # times the wanted time, after which what there is will do
     give_up: float = 2.5  # times the wanted time, beside `patience_iterations`
+    still_s: float = 1.0  # for which a counter may stand still while its GPU draws power
 
 
 PARAMS = ProbeParams()
@@ -150,7 +153,8 @@ class Probe:
             if self._source.name in ("marks", "counter")
             else max(PARAMS.least_look_s, PARAMS.look * self.guess.seconds)
         )
-        found = self._source.count(self.from_s, now_s, self.guess)
+        runs = self._source.runs(self.from_s, now_s, self.guess)
+        found = max(runs, key=lambda run: run.iterations, default=None)
         if found is not None:
             enough = found.iterations >= self.iterations and found.time_s >= self.seconds
             if enough and self._source.name == "power":
@@ -198,3 +202,18 @@ class Probe:
             self.setting, count.iterations, count.time_s, found.energy_j, found.uncertainty_j, count.sd_s,
             count.start_s, count.end_s, self.early, count.common_sd,
         )
+
+
+def energy(meter: Meter, start_s: float, end_s: float) -> EnergyEstimate | None:
+    """What all GPUs of a meter drew between two times; None where nothing tells, as where a counter stands
+    still.
+    """
+    found, recorder = meter.energy(start_s, end_s), meter.recorder
+    if found is None or found.energy_j <= 0 or recorder is None:
+        return None
+    for device in meter.devices if end_s - start_s >= PARAMS.still_s else ():
+        joules = recorder.rows(device.uuid, start_s, end_s)["energy_j"]
+        moves = np.isfinite(joules).any() and float(np.nanmax(joules) - np.nanmin(joules)) > 0.0
+        if device.can("energy") and len(joules) >= 4 and not moves:
+            return None
+    return found

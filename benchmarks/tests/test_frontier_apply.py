@@ -1,0 +1,33 @@
+"""Random sequences of changes, faults and kills of `benchmarks.frontier_apply`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from benchmarks.frontier_apply import sequences
+from tests.conftest import _without_nvml
+from workbench.device import lease, watchdog
+from workbench.measurement import session as sessions
+
+
+def test_random_sequences_with_faults_end_restored_or_say_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(sessions, "_current", None)
+    _without_nvml()
+    try:
+        found = sequences(25, seed=5)
+    finally:
+        sessions.current().close()
+        _without_nvml()
+        lease._held.clear()
+        lease._owed.clear()
+        watchdog.stop()
+    assert found["silent"] == []
+    assert sum(found["ends"].values()) == 25
+    assert found["ends"].get("restored", 0) > 5
