@@ -34,9 +34,8 @@ class Ranking:
         self._power, self._end, self._active = (np.zeros(count) for _ in range(3))
         self._speed = np.array([node.speed for node in self.nodes])
         self._hosting = np.zeros(count, dtype=bool)
-        self._kinds: list[
-            tuple[int, np.ndarray, np.ndarray]
-        ] = []  # type, its nodes, its power by utilisation
+        # Type, its nodes, its power by utilisation.
+        self._kinds: list[tuple[int, np.ndarray, np.ndarray]] = []
         for number, (kind, _) in enumerate(cluster.cluster.nodes):
             members = np.array(
                 [node.index for node in self.nodes if node.kind_index == number], dtype=np.int64

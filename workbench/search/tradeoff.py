@@ -406,6 +406,7 @@ class Work:
 
     def factors(self, reference_time_s: float) -> dict[str, float]:
         """Factors on a point for the default's work of an hour, for an epoch, and for a job."""
+        job: float | None
         if self.unit in ("job", "run"):
             job: float | None = 1.0
             epoch = None if self.epochs is None else 1.0 / self.epochs

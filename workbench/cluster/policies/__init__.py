@@ -27,9 +27,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "eaco-3-80": partial(Eaco, max_jobs=3, load_threshold=0.8),
     "eaco-3-100": partial(Eaco, max_jobs=3, load_threshold=1.0),
     "ours": EnergyAwarePolicy,
-    "ours-calm": partial(
-        EnergyAwarePolicy, max_excess=0.05, busy_excess=0.06, quiet_excess=0.05
-    ),  # slows nobody more than EaCO does with two jobs a GPU
+    # Slows nobody more than EaCO does with two jobs a GPU.
+    "ours-calm": partial(EnergyAwarePolicy, max_excess=0.05, busy_excess=0.06, quiet_excess=0.05),
     "ours-capped": partial(EnergyAwarePolicy, capped=True),
 }
 

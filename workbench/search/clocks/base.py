@@ -7,6 +7,7 @@ at the reference sharpens everything that is relative to it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,9 +16,10 @@ import polars as pl
 
 from ...errors import MeasurementError, UsageError
 from ...records import Setting
-from ..objective import Energy, EnergyWithin, Objective, check_measured
+from ..objective import Energy, EnergyWithin, Objective, check_iterations
 from ..space import SettingSpace
 from .power_profile import Done as Done
+from .power_profile import Z, relative_scatter
 
 PROBES = pl.Schema({
     "power_limit_w": pl.Float64,  # null = left to the driver, as in `KNOBS`
@@ -30,7 +32,6 @@ PROBES = pl.Schema({
     "iteration_s": pl.Float64,
     "iteration_j": pl.Float64,
 })
-Z = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +143,10 @@ class Probing:
         rows = []
         for row, iterations, time_s, energy_j, uncertainty_j, _ in self._told:
             each = self.space.settings[row]
-            rows.append(
-                (
-                    each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j,
-                    uncertainty_j, time_s / iterations, energy_j / iterations,
-                )
-            )
+            rows.append((
+                each.power_limit_w, each.sm_clock_mhz, each.mem_clock_mhz, iterations, time_s, energy_j,
+                uncertainty_j, time_s / iterations, energy_j / iterations,
+            ))
         return pl.DataFrame(rows, schema=PROBES, orient="row")
 
     def tell(
@@ -168,25 +167,12 @@ class Probing:
             MeasurementError: numbers that cannot have been measured; nothing is changed.
             UsageError: a setting that is not of this space.
         """
-        check_measured(time_s, energy_j)
-        if iterations < 1 or not time_s > 0 or not energy_j > 0:
-            raise MeasurementError(
-                f"a probe of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure "
-                "one whole iteration or more"
-            )
-        if not energy_uncertainty_j >= 0 or not math.isfinite(energy_uncertainty_j):
-            raise MeasurementError(
-                f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J"
-            )
+        check_iterations("probe", iterations, time_s, energy_j, energy_uncertainty_j)
         if iteration_sd_s is not None and not (iteration_sd_s >= 0 and math.isfinite(iteration_sd_s)):
             raise MeasurementError(f"iterations scatter by 0 s or more, not by {iteration_sd_s:g} s")
         row = self.space.row(setting)
-        self._told.append(
-            (
-                row, int(iterations), float(time_s), float(energy_j), float(energy_uncertainty_j),
-                iteration_sd_s,
-            )
-        )
+        numbers = float(time_s), float(energy_j), float(energy_uncertainty_j)
+        self._told.append((row, int(iterations), *numbers, iteration_sd_s))
         self._changed(row)
 
     def cannot(self, setting: Setting, reason: str) -> None:
@@ -202,10 +188,9 @@ class Probing:
                 has not ended.
         """
         reference = self.pooled(self.space.reference_row)
-        if (
-            self.max_slowdown is None or reference is None
-            or self.space.row(setting) == self.space.reference_row or not time_s > 0
-        ):
+        if self.max_slowdown is None or reference is None or not time_s > 0:
+            return False
+        if self.space.row(setting) == self.space.reference_row:
             return False
         count = max(iterations, 1)
         error = math.hypot(self.scatter / math.sqrt(count), reference.time_error)
@@ -213,39 +198,32 @@ class Probing:
 
     # arithmetic that searches share
 
+    def asked(self, objective: Objective | None, bound: float | None) -> tuple[Objective, float | None]:
+        """An objective and a bound as `bounded`, the search's own where None."""
+        return bounded(objective or self.objective, self.max_slowdown if bound is None else bound)
+
     def _changed(self, row: int) -> None:
         """Called after every probe told."""
 
     @property
     def scatter(self) -> float:
         """Relative scatter of single iterations, from timed ones and what is assumed before any."""
-        count = self.probing.scatter_iterations
-        squares = count * self.probing.scatter**2
-        for _, iterations, time_s, _, _, sd_s in self._told:
-            if sd_s is not None and iterations > 1:
-                count += iterations - 1
-                squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
-        return math.sqrt(squares / count)
+        return relative_scatter(self._told, self.probing.scatter, self.probing.scatter_iterations)
 
     def errors(self) -> np.ndarray:
         """Relative standard errors of every probe's time and energy, (probes, 2)."""
         scatter = self.scatter
         rows = []
         for _, iterations, _, energy_j, uncertainty_j, _ in self._told:
-            time_error = scatter / math.sqrt(iterations)
-            rows.append(
-                (
-                    math.hypot(time_error, self.probing.least_sd),
-                    math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, self.probing.least_sd),
-                )
-            )
+            time_error, least = scatter / math.sqrt(iterations), self.probing.least_sd
+            energy_error = math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, least)
+            rows.append((math.hypot(time_error, least), energy_error))
         return np.array(rows).reshape(len(rows), 2)
 
     def pooled(self, row: int) -> Pooled | None:
         """All probes of a setting as one; None where it was not probed."""
-        mine = [
-            (told, error) for told, error in zip(self._told, self.errors(), strict=True) if told[0] == row
-        ]
+        pairs = zip(self._told, self.errors(), strict=True)
+        mine = [(told, error) for told, error in pairs if told[0] == row]
         if not mine:
             return None
         parts = np.array([(math.log(told[2] / told[1]), math.log(told[3] / told[1])) for told, _ in mine])
@@ -300,15 +278,12 @@ class ProbedSearch(Probing):
     def belief(self) -> pl.DataFrame:
         """One row a setting, null where not probed; ratios and relative deviations are to the reference."""
         counts = np.bincount([told[0] for told in self._told], minlength=len(self.space))
-        choices = {row: self._told_of(row) for row in np.flatnonzero(counts).tolist()}
-        columns = {
-            name: [
-                getattr(choices[row], name) if choices.get(row) else None for row in range(len(self.space))
-            ]
+        choices = [self._told_of(row) if count else None for row, count in enumerate(counts)]
+        columns = [
+            pl.Series(name, [getattr(each, name) if each else None for each in choices], dtype=pl.Float64)
             for name in ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
-        }
-        typed = {name: pl.Series(name, values, dtype=pl.Float64) for name, values in columns.items()}
-        return self.space.frame().with_columns(*typed.values(), probes=pl.Series(counts.astype(np.int64)))
+        ]
+        return self.space.frame().with_columns(*columns, probes=pl.Series(counts.astype(np.int64)))
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
         """The best probe, of any objective and bound; the one with the least slowdown if none keeps it.
@@ -316,9 +291,7 @@ class ProbedSearch(Probing):
         Raises:
             MeasurementError: nothing was probed yet.
         """
-        objective, bound = bounded(
-            objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown
-        )
+        objective, bound = self.asked(objective, max_slowdown)
         here = self.space.reference_row
         if self.pooled(here) is None:
             raise MeasurementError("nothing is known yet; probe the reference first")
@@ -326,13 +299,19 @@ class ProbedSearch(Probing):
             told[0] for told in self._told
             if told[0] == here or self.space.settings[told[0]] not in self.unreachable
         })
+        found = self._told_of(self.best_of(rows, objective, bound), bound)
+        assert found is not None
+        return found
+
+    def best_of(
+        self, rows: Sequence[int], objective: Objective | None = None, bound: float | None = None
+    ) -> int:
+        """The best of some probed rows by `better`; of equals the first."""
         best = rows[0]
         for row in rows[1:]:
             if self.better(row, best, objective, bound):
                 best = row
-        found = self._told_of(best, bound)
-        assert found is not None
-        return found
+        return best
 
     def better(
         self, row: int, other: int, objective: Objective | None = None, bound: float | None = None
@@ -346,21 +325,23 @@ class ProbedSearch(Probing):
             return allowed[0]
         return self.reward(row, objective) < self.reward(other, objective) if allowed[0] else mine < theirs
 
-    def slowdown(self, row: int) -> float:
+    def _both(self, row: int) -> tuple[Pooled, Pooled]:
+        """What is known of a probed row, and of the reference."""
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
         assert here is not None
         assert reference is not None
+        return here, reference
+
+    def slowdown(self, row: int) -> float:
+        """Relative growth of an iteration's time over the reference's, as probed."""
+        here, reference = self._both(row)
         return here.time_s / reference.time_s - 1
 
     def reward(self, row: int, objective: Objective | None = None) -> float:
         """Cost over the reference's, as probed."""
-        objective = objective or self.objective
-        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
-        assert here is not None
-        assert reference is not None
-        return float(
-            objective.cost(here.time_s, here.energy_j) / objective.cost(reference.time_s, reference.energy_j)
-        )
+        cost = (objective or self.objective).cost
+        here, reference = self._both(row)
+        return float(cost(here.time_s, here.energy_j) / cost(reference.time_s, reference.energy_j))
 
     def _told_of(self, row: int, bound: float | None = None) -> Choice | None:
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
@@ -391,9 +372,8 @@ def predicted(search: Probing, rows: np.ndarray | None = None) -> int:
         [each[3] / each[1] for each in told], search.errors(), prior=search.prior,
     )
     scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
-    cost = np.asarray(
-        search.objective.cost(response.time_ratio * scale_s, response.energy_ratio * scale_j), dtype=float
-    )
+    time_s, energy_j = response.time_ratio * scale_s, response.energy_ratio * scale_j
+    cost = np.asarray(search.objective.cost(time_s, energy_j), dtype=float)
     if search.max_slowdown is not None:
         cost = np.where(response.time_ratio <= 1 + search.max_slowdown, cost, np.inf)
     open_ = np.array([each not in search.unreachable for each in search.space.settings])

@@ -12,14 +12,14 @@ no errors.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...errors import MeasurementError
 from ..objective import Objective
-from .base import Choice, Done, ProbedSearch, Trial, bounded, predicted
+from .base import Choice, Done, ProbedSearch, Trial, predicted
 
 LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the gears of NVIDIA's cards
 
@@ -47,8 +47,6 @@ class GpoeoParams:
 
 
 PARAMS = GpoeoParams()
-
-
 Steps = Generator[tuple[int, str], bool, None]  # asks for a row, hears whether it could be probed
 
 
@@ -99,6 +97,13 @@ class Scripted(ProbedSearch):
             return False
         return (yield row, reason)
 
+    def _gears(self, rows: np.ndarray) -> np.ndarray:
+        """Number of each row's gear: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
+        if self.space.max_sm_clock_mhz is None:
+            return np.asarray(120 * self.space.limit[rows])
+        clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
+        return np.asarray((clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ)
+
 
 class Golden(Scripted):
     """GPOEO's search over memory clock, then SM clock (or power limit), one setting a probe."""
@@ -146,7 +151,7 @@ class Golden(Scripted):
                 keep = params.memory_keep * (1 + self.slowdown(row)) - 1
                 if limit is not None and index > at and keep > limit:
                     break
-        return float(self.space.mu[self._best(tried)]) if tried else float(clocks[at])
+        return float(self.space.mu[self.best_of(tried)]) if tried else float(clocks[at])
 
     # SM clock, or power limit where there are no clocks
 
@@ -155,9 +160,9 @@ class Golden(Scripted):
         gears = self._gears(line)
         share = params.radius if self.space.mu[line[0]] >= params.low_memory else params.radius_low_memory
         steps = np.diff(gears)
-        radius = (
-            max(1, round(share * self._all_gears() / max(float(np.median(steps)), 1e-9))) if len(steps) else 1
-        )
+        radius = 1
+        if len(steps):
+            radius = max(1, round(share * self._all_gears() / max(float(np.median(steps)), 1e-9)))
         last = len(line) - 1
         if not (yield from self.visit(int(line[centre]), "the predicted SM clock")):
             return
@@ -227,9 +232,7 @@ class Golden(Scripted):
         plain = super().choice(objective, max_slowdown)
         if self._line is None:
             return plain
-        objective, bound = bounded(
-            objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown
-        )
+        objective, bound = self.asked(objective, max_slowdown)
         places = np.array([place for place, row in enumerate(self._line) if self.known(int(row))])
         reference = self.pooled(self.space.reference_row)
         if reference is None:
@@ -240,35 +243,27 @@ class Golden(Scripted):
         degree = min(3, len(places) - 1)
         unit = max(float(places[-1]), 1.0)
         gears = np.arange(places[0], places[-1] + 1)
-        times = np.polyval(
-            np.polyfit(places / unit, [each.time_s for each in pooled if each], degree), gears / unit
-        )
-        energies = np.polyval(
-            np.polyfit(places / unit, [each.energy_j for each in pooled if each], degree), gears / unit
-        )
+        seen = [[each.time_s for each in pooled if each], [each.energy_j for each in pooled if each]]
+        cubics = [np.polyfit(places / unit, values, degree) for values in seen]
+        times, energies = (np.polyval(cubic, gears / unit) for cubic in cubics)
+        settings = [self.space.settings[int(self._line[gear])] for gear in gears]
         good = (times > 0) & (energies > 0)
-        good &= np.array(
-            [self.space.settings[int(self._line[gear])] not in self.unreachable for gear in gears]
-        )
+        good &= np.array([setting not in self.unreachable for setting in settings])
         if bound is not None:
             good &= times <= (1 + bound) * reference.time_s
         if not good.any():  # no feasible gear: the highest
             return plain if bound is None else self._as_choice(self.space.reference_row, 1.0, 1.0)
         cost = np.where(good, objective.cost(np.abs(times), np.abs(energies)), np.inf)
         best = int(np.argmin(cost))
-        return self._as_choice(
-            int(self._line[int(gears[best])]), float(times[best] / reference.time_s),
-            float(energies[best] / reference.energy_j),
-        )
+        ratios = float(times[best] / reference.time_s), float(energies[best] / reference.energy_j)
+        return self._as_choice(int(self._line[int(gears[best])]), *ratios)
 
     # helpers
 
     def _as_choice(self, row: int, time_ratio: float, energy_ratio: float) -> Choice:
         told = self._told_of(row)
         if told is not None:
-            return Choice(
-                told.setting, time_ratio, energy_ratio, told.time_sd, told.energy_sd, told.p_allowed, True
-            )
+            return replace(told, time_ratio=time_ratio, energy_ratio=energy_ratio)
         errors = np.median(self.errors(), axis=0) * np.sqrt(2)
         kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
         return Choice(
@@ -276,26 +271,12 @@ class Golden(Scripted):
             False,
         )
 
-    def _best(self, rows: list[int]) -> int:
-        best = rows[0]
-        for row in rows[1:]:
-            if self.better(row, best):
-                best = row
-        return best
-
     def _rows_at(self, memory: float) -> np.ndarray:
         rows = np.flatnonzero(self.space.mu == memory)
         return rows[np.argsort(self._gears(rows), kind="stable")]
 
     def _near(self, rows: np.ndarray, start: int) -> int:
         return int(rows[np.argmin(np.abs(self._gears(rows) - self._gears(np.array([start]))[0]))])
-
-    def _gears(self, rows: np.ndarray) -> np.ndarray:
-        """Number of each row's gear: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
-        if self.space.max_sm_clock_mhz is None:
-            return np.asarray(120 * self.space.limit[rows])
-        clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
-        return np.asarray((clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ)
 
     def _all_gears(self) -> float:
         if self.space.max_sm_clock_mhz is None:

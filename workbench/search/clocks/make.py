@@ -111,11 +111,8 @@ def make_search(
     if name == "model-guided":
         from .model_guided import PARAMS, ModelGuided
 
-        options |= {
-            "horizon_s": horizon_s if horizon_s is not None else PARAMS.horizon_s,
-            "wait_share": wait_share,
-            "learns_later": learns_later,
-        }
+        options |= {"wait_share": wait_share, "learns_later": learns_later}
+        options["horizon_s"] = horizon_s if horizon_s is not None else PARAMS.horizon_s
         return ModelGuided(space, objective, max_slowdown, **options)
     if name == "gpoeo":
         from .gpoeo import Golden

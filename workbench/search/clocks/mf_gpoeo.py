@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .gpoeo import GEAR_MHZ, LOWEST_GEAR_MHZ, Scripted, Steps
+from .gpoeo import Scripted, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,8 @@ class Feedback(Scripted):
                 return
             summed += error
             swings = len(seen) >= 3 and (seen[-1] - seen[-2]) * (seen[-2] - seen[-3]) < 0
-            move = (
-                params.gain_p * error + params.gain_i * summed
-                + (params.gain_d * (error - before) if swings else 0.0)
-            )
+            rate = params.gain_d * (error - before) if swings else 0.0
+            move = params.gain_p * error + params.gain_i * summed + rate
             before = error
             if control == 0:
                 move *= params.first_move
@@ -139,7 +137,4 @@ class Feedback(Scripted):
         return int(rows[np.argmin(np.abs(gears - share * gears.max()))])
 
     def _gear_numbers(self, rows: np.ndarray) -> np.ndarray:
-        if self.space.max_sm_clock_mhz is None:
-            return np.asarray(120 * self.space.limit[rows])
-        clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
-        return np.asarray(np.maximum((clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ, 0.0))
+        return np.asarray(np.maximum(self._gears(rows), 0.0))

@@ -25,7 +25,7 @@ from ...errors import MeasurementError, UsageError
 from ..objective import Objective
 from ..space import SettingSpace
 from ..surrogates.response_surface import Response, fit, prepare
-from .base import Choice, Done, Probing, Trial, bounded
+from .base import Choice, Done, Probing, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ class ModelGuided(Probing):
         row = int(candidates[pick])
         if gains[pick] - prices[pick] > 0:
             return self.trial(row, f"it is expected to lower the cost by {gains[pick]:.1%}")
-        limit = (
-            params.unsure_sd if self.learns_later else float(np.median(self.errors()[:, 0])) * params.doubted
-        )
+        limit = float(np.median(self.errors()[:, 0])) * params.doubted
+        if self.learns_later:
+            limit = params.unsure_sd
         doubt = float(response.time_sd[best]) > limit and float(allowed[:, best].mean()) < params.settled
         if self.learns_later:
             doubt = self._apart(best) > (params.near if doubt else params.far)
@@ -169,9 +169,7 @@ class ModelGuided(Probing):
         """
         if not self._told:
             raise MeasurementError("nothing is known yet; probe the reference first")
-        objective, bound = bounded(
-            objective or self.objective, self.max_slowdown if max_slowdown is None else max_slowdown
-        )
+        objective, bound = self.asked(objective, max_slowdown)
         response = self.response
         charged, allowed = self._charged(response, objective, bound)
         row = self._best(charged, allowed, self._open())
@@ -210,10 +208,8 @@ class ModelGuided(Probing):
         over = response.log_times - math.log1p(bound)
         allowed = over <= 1e-12
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
-        return np.where(
-            allowed, cost,
-            np.maximum(share * cost + 1 - share, cost) + params.overshoot * np.maximum(over, 0.0),
-        ), allowed
+        beyond = np.maximum(share * cost + 1 - share, cost) + params.overshoot * np.maximum(over, 0.0)
+        return np.where(allowed, cost, beyond), allowed
 
     def _best(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray) -> int:
         mean = np.where(open_ & (allowed.mean(axis=0) >= self.params.choose), charged.mean(axis=0), np.inf)
@@ -227,16 +223,13 @@ class ModelGuided(Probing):
         kept = allowed.mean(axis=0)
         least = params.sure if self._doubtful(kept) else params.probe
         fit_ = open_ & (kept >= least)
-        wins = (
-            np.bincount(np.argmin(np.where(open_, charged, np.inf), axis=1), minlength=charged.shape[1])
-            * fit_
-        )
+        winners = np.argmin(np.where(open_, charged, np.inf), axis=1)
+        wins = np.bincount(winners, minlength=charged.shape[1]) * fit_
         rows = [row for row in np.argsort(-wins)[: params.candidates - 4].tolist() if wins[row] > 0]
-        spread = np.argsort(np.where(fit_, charged.mean(axis=0), np.inf))[: 8 * params.candidates : 8]
         mean = np.where(fit_, charged.mean(axis=0), np.inf)
-        each_memory = [
-            int(np.argmin(np.where(self.space.mu == mu, mean, np.inf))) for mu in np.unique(self.space.mu)
-        ]
+        spread = np.argsort(mean)[: 8 * params.candidates : 8]
+        clocks = self.space.mu
+        each_memory = [int(np.argmin(np.where(clocks == mu, mean, np.inf))) for mu in np.unique(clocks)]
         rows = [best, self.space.reference_row, *each_memory, *rows, *spread.tolist()]
         return np.array([row for row in dict.fromkeys(rows) if fit_[row]][: params.candidates + 8], dtype=int)
 
@@ -266,11 +259,10 @@ class ModelGuided(Probing):
         noise = np.random.default_rng(1).standard_normal((2, draws))
         here = int(np.flatnonzero(short == best)[0])
         gains = np.empty(len(candidates))
+        shapes = (response.log_times, response.log_time_s), (response.log_energies, response.log_energy_j)
         for number, row in enumerate(candidates):
             apart = np.zeros((draws, draws), np.float32)
-            for which, (values, scale) in enumerate(
-                ((response.log_times, response.log_time_s), (response.log_energies, response.log_energy_j))
-            ):
+            for which, (values, scale) in enumerate(shapes):
                 shown = (values[:, row] + scale) / error[which]
                 shown = (shown - shown.mean()).astype(np.float32)
                 apart += ((shown + noise[which].astype(np.float32))[:, None] - shown[None, :]) ** 2

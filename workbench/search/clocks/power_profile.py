@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 
 from ...errors import MeasurementError, UsageError
-from ..objective import EnergyWithin, Objective, check_measured
+from ..objective import EnergyWithin, Objective, check_iterations
 from ..surrogates.power_limit_curve import PowerLimitCurve, fit
 
 SLICES = pl.Schema({
@@ -68,9 +68,26 @@ class PowerProfileParams:
 
 
 PARAMS = PowerProfileParams()
-
-
 Z = 1.96
+
+
+def relative_scatter(
+    told: Sequence[tuple[float, int, float, float, float, float | None]], guess: float, weight: float
+) -> float:
+    """Relative scatter of iterations, from timed ones and a guess that counts for `weight` iterations.
+
+    Args:
+        told: Row or limit, iterations, seconds, joules, their error, scatter of an iteration (s) or None.
+        guess: The scatter that is assumed before any was timed.
+        weight: How many iterations that guess counts for.
+    """
+    count = weight
+    squares = count * guess**2
+    for _, iterations, time_s, _, _, sd_s in told:
+        if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
+            count += iterations - 1
+            squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
+    return math.sqrt(squares / count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,23 +218,10 @@ class PowerProfile:
             MeasurementError: numbers that cannot have been measured; nothing is changed.
             UsageError: a limit that is not one of this profile's.
         """
-        check_measured(time_s, energy_j)
-        if iterations < 1 or not time_s > 0 or not energy_j > 0:
-            raise MeasurementError(
-                f"a slice of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure "
-                "one whole iteration or more"
-            )
-        if not energy_uncertainty_j >= 0 or not math.isfinite(energy_uncertainty_j):
-            raise MeasurementError(
-                f"an energy is uncertain by 0 J or more, not by {energy_uncertainty_j:g} J"
-            )
+        check_iterations("slice", iterations, time_s, energy_j, energy_uncertainty_j)
         column = self._column(limit_w)
-        self._rows.append(
-            (
-                float(self.limits_w[column]), int(iterations), float(time_s), float(energy_j),
-                float(energy_uncertainty_j), iteration_sd_s,
-            )
-        )
+        numbers = float(time_s), float(energy_j), float(energy_uncertainty_j)
+        self._rows.append((float(self.limits_w[column]), int(iterations), *numbers, iteration_sd_s))
         self._curve = None
 
     def cannot(self, limit_w: float, reason: str) -> None:
@@ -276,13 +280,9 @@ class PowerProfile:
         measured = set(self._measured()[0].tolist())
         last = self._column(self._rows[-1][0])
         spent = self.time_s > self.budget_s
-        if (
-            not spent and self._error_at(last) > params.error_slack * self.error
-            and self._count(last) < params.again
-        ):
-            return self._slice(
-                last, f"its error is {self._error_at(last):.1%}, and {self.error:.1%} is wanted"
-            )
+        error = self._error_at(last)
+        if not spent and error > params.error_slack * self.error and self._count(last) < params.again:
+            return self._slice(last, f"its error is {error:.1%}, and {self.error:.1%} is wanted")
         left = [i for i in open_ if i not in measured]
         if not left:
             return self._once_more(measured, spent) or Done("all limits are measured")
@@ -295,9 +295,9 @@ class PowerProfile:
             if self._cannot_win(last):
                 return Done("a lower limit cannot win: what counts is time, and no lower limit is faster")
             low, high = self.limits_w[left].min(), self.limits_w[list(measured)].max()
-            return self._slice(
-                _nearest(self.limits_w, left, low + params.start * (high - low)), "the middle of the range"
-            )
+            wanted_w = low + params.start * (high - low)
+            middle = min(left, key=lambda i: abs(self.limits_w[i] - wanted_w))
+            return self._slice(middle, "the middle of the range")
         return self._by_gain(left, measured)
 
     def _by_gain(self, left: list[int], measured: set[int]) -> Slice | Done:
@@ -312,9 +312,8 @@ class PowerProfile:
         pick = self._downwards(left[int(np.argmax(gain))], left, tried)
         if len(measured) >= min(params.least_limits, len(measured) + len(left)) and gain.max() < self.worth:
             return self._once_more(measured, False) or Done(self._why(left, best, costs))
-        if (
-            gain.max() < self.worth
-        ):  # the third point is a check of the shape: where it says most about the limits around the best
+        # The third point is a check of the shape: where it says most about the limits around the best.
+        if (gain.max() < self.worth):
             around = [i for i in left if abs(i - best) <= max(2, len(self.limits_w) // 4)] or left
             energies = np.log(curve.times_s * curve.powers_w)
             pick = max(around, key=lambda i: float(np.std(energies[:, i] - energies[:, best])))
@@ -335,15 +334,11 @@ class PowerProfile:
         # At a flat optimum the wrong neighbour costs next to nothing more: less than a slice is worth.
         if spent or gain.max() < self.worth or not np.isfinite(costs[[best, rival]]).all():
             return None
-        pick = max(
-            (i for i in (best, rival) if self._count(i) < params.again), key=lambda i: -self._count(i),
-            default=None,
-        )
-        if pick is None:
+        few = [i for i in (best, rival) if self._count(i) < params.again]
+        if not few:
             return None
-        return self._slice(
-            pick, f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W cost too nearly the same to tell"
-        )
+        both = f"{self.limits_w[best]:g} W and {self.limits_w[rival]:g} W"
+        return self._slice(min(few, key=self._count), f"{both} cost too nearly the same to tell")
 
     def _downwards(self, pick: int, left: list[int], tried: np.ndarray) -> int:
         """Not far below what is measured at once: there the model knows least, and a slice costs most."""
@@ -356,10 +351,9 @@ class PowerProfile:
         best_w = self.limits_w[best]
         if lower and min(self.limits_w[lower]) < self.limits_w[self._measured()[0]].min():
             least = float(np.min(costs[lower]) / costs[best] - 1)
-            more = (
-                f"at least {least:.1%} more" if math.isfinite(least) and least > 0.001 else "no less"
-                if math.isfinite(least) else "too much time"
-            )
+            more = "no less" if math.isfinite(least) else "too much time"
+            if math.isfinite(least) and least > 0.001:
+                more = f"at least {least:.1%} more"
             return f"lower limits cannot win: they would cost {more} than {best_w:g} W"
         return f"no other limit is expected to save {self.worth:.1%} against {best_w:g} W"
 
@@ -373,7 +367,7 @@ class PowerProfile:
 
     def _slice(self, column: int, reason: str, *, warm_up: int = 1) -> Slice:
         params = self.params
-        _, scatter = self._scatter()
+        scatter = self._scatter()
         iterations = math.ceil((Z * scatter / self.error) ** 2)
         edge_s = params.edge_s * self.counter_update_s / 0.1
         if self._rows:  # an edge's error is joules, whatever the length of a window
@@ -400,32 +394,24 @@ class PowerProfile:
     def _count(self, column: int) -> int:
         return sum(row[0] == self.limits_w[column] for row in self._rows)
 
-    def _scatter(self) -> tuple[float, float]:
-        """Number of timed iterations, and their relative scatter with what is assumed before any."""
-        count = self.params.scatter_iterations
-        squares = count * self._prior_scatter**2
-        for _, iterations, time_s, _, _, sd_s in self._rows:
-            if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
-                count += iterations - 1
-                squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
-        return count, math.sqrt(squares / count)
+    def _scatter(self) -> float:
+        return relative_scatter(self._rows, self._prior_scatter, self.params.scatter_iterations)
 
     def _pooled(self, column: int) -> tuple[int, float, float, float]:
         mine = [row for row in self._rows if row[0] == self.limits_w[column]]
-        return (
-            sum(r[1] for r in mine), sum(r[2] for r in mine), sum(r[3] for r in mine),
-            math.sqrt(sum(r[4] ** 2 for r in mine)),
-        )
+        iterations, time_s = sum(row[1] for row in mine), sum(row[2] for row in mine)
+        energy_j, squares = sum(row[3] for row in mine), sum(row[4] ** 2 for row in mine)
+        return iterations, time_s, energy_j, math.sqrt(squares)
 
     def _error_at(self, column: int) -> float:
         """Relative 95 % error at a limit, the larger of time's and energy's."""
         iterations, _, energy_j, uncertainty_j = self._pooled(column)
-        return max(Z * self._scatter()[1] / math.sqrt(iterations), uncertainty_j / energy_j)
+        return max(Z * self._scatter() / math.sqrt(iterations), uncertainty_j / energy_j)
 
     def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Measured columns; an iteration's time, power of all GPUs, their relative standard errors."""
         columns = np.array(sorted({self._column(row[0]) for row in self._rows}))
-        scatter = self._scatter()[1]
+        scatter = self._scatter()
         pooled = [self._pooled(int(column)) for column in columns]
         time_s = np.array([seconds / iterations for iterations, seconds, _, _ in pooled])
         power_w = np.array([energy_j / seconds for _, seconds, energy_j, _ in pooled])
@@ -441,23 +427,14 @@ class PowerProfile:
 
     def _costs(self, curve: PowerLimitCurve, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
         """Of an iteration at each limit; and of every draw, relative to nothing."""
-        costs = np.asarray(
-            objective.cost(curve.time_s, curve.time_s * curve.power_w * self.gpus), dtype=float
-        )
-        drawn = np.asarray(
-            objective.cost(curve.times_s, curve.times_s * curve.powers_w * self.gpus), dtype=float
-        )
+        energy_j = curve.time_s * curve.power_w * self.gpus
+        energies_j = curve.times_s * curve.powers_w * self.gpus
+        costs = np.asarray(objective.cost(curve.time_s, energy_j), dtype=float)
+        drawn = np.asarray(objective.cost(curve.times_s, energies_j), dtype=float)
         out = np.array([float(limit) in self.unreachable for limit in curve.limits_w])
-        if isinstance(
-            objective, EnergyWithin
-        ):  # a bound is kept where it is kept in half of what may be true
-            drawn = np.asarray(objective.cost(
-                curve.times_s / curve.times_s.min(axis=1, keepdims=True) * objective.reference_time_s,
-                curve.times_s * curve.powers_w * self.gpus,
-            ))
+        # A bound is kept where it is kept in half of what may be true.
+        if isinstance(objective, EnergyWithin):
+            slowdowns = curve.times_s / curve.times_s.min(axis=1, keepdims=True)
+            drawn = np.asarray(objective.cost(slowdowns * objective.reference_time_s, energies_j))
             out |= np.isinf(drawn).mean(axis=0) > 0.5
         return np.where(out, np.inf, costs), np.where(out[None, :], np.inf, drawn)
-
-
-def _nearest(limits_w: np.ndarray, among: list[int], wanted_w: float) -> int:
-    return min(among, key=lambda i: abs(limits_w[i] - wanted_w))

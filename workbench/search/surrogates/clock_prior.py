@@ -58,17 +58,14 @@ PARAMS = ClockPriorParams()
 def _numbers(power_share: float | None, wait_share: float | None = None) -> dict[str, np.ndarray]:
     """Sets of numbers from ranges that hold for any card and job, one value a row each."""
     u = qmc.Sobol(20, seed=7).random(PARAMS.sets)
-    u = np.random.default_rng(7).permutation(
-        np.clip(u, 1e-4, 1 - 1e-4)
-    )  # every fourth row of a Sobol sequence is no sample
+    # Every fourth row of a Sobol sequence is no sample.
+    u = np.random.default_rng(7).permutation(np.clip(u, 1e-4, 1 - 1e-4))
     ratio = 0.3 + 1.8 * ndtri(u[:, 0])  # ln of clock-bound over memory-bound work
     overlap = np.exp(np.log(1.3) + u[:, 1] * np.log(8 / 1.3))
     gap = 0.5 * u[:, 2] ** 3
     if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
-        gap = np.where(
-            np.arange(PARAMS.sets) % 2 == 0,
-            np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait), gap,
-        )
+        seen = np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, PARAMS.most_wait)
+        gap = np.where(np.arange(PARAMS.sets) % 2 == 0, seen, gap)
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
     p: dict[str, np.ndarray] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}
@@ -103,10 +100,8 @@ def _curves(p: dict[str, np.ndarray], x: np.ndarray, mu: float) -> tuple[np.ndar
     drive = fast * (x / fast) ** p["asked"]
     part_a, part_b = p["a"] / fast, p["b"] / mu
     busy = (part_a ** p["n"] + part_b ** p["n"]) ** (1 / p["n"])
-    volts = np.where(
-        drive <= p["knee"], p["v_knee"],
-        p["v_knee"] + (1 - p["v_knee"]) * (drive - p["knee"]) / (1 - p["knee"]),
-    )
+    rising = p["v_knee"] + (1 - p["v_knee"]) * (drive - p["knee"]) / (1 - p["knee"])
+    volts = np.where(drive <= p["knee"], p["v_knee"], rising)
     clocked = drive * volts**2
     resting = p["static"] + p["memory_static"] * mu ** p["g"]
     u_a, u_b = part_a / busy, part_b / busy
@@ -124,15 +119,13 @@ def bank(
     lowest = float(min(space.x.min(), 0.15))
     grid = np.exp(np.linspace(np.log(lowest), 0.0, PARAMS.grid_clocks))
     top_time, top_energy, top_busy = _curves(p, np.array([[1.0]]), float(space.mu[space.reference_row]))
-    unit = p["level"] / (
-        top_energy / top_time
-    )  # mean power at the reference, if no limit held it back, is `level` limits
+    # Mean power at the reference, if no limit held it back, is `level` limits.
+    unit = p["level"] / (top_energy / top_time)
     # What a limit acts on lies between mean power (iterations shorter than its averaging) and power while
     # busy.
     rise_to_busy = p["acts"] * np.log(top_busy / (top_energy / top_time))
-    held = np.maximum(np.log(p["level"]) + rise_to_busy, 0.0) * (
-        p["level"] < 1
-    )  # a job that is not held back acts below its limit
+    # A job that is not held back acts below its limit.
+    held = np.maximum(np.log(p["level"]) + rise_to_busy, 0.0) * (p["level"] < 1)
     times, powers = np.empty((PARAMS.sets, len(space))), np.empty((PARAMS.sets, len(space)))
 
     log_step = -float(np.log(lowest)) / (PARAMS.grid_clocks - 1)
@@ -146,25 +139,18 @@ def bank(
             over = log_acting > np.log(limit)
             first = np.where(over.any(axis=1), np.argmax(over, axis=1), PARAMS.grid_clocks)
             line = np.arange(PARAMS.sets)
-            low, high = (
-                np.clip(first - 1, 0, PARAMS.grid_clocks - 1), np.clip(first, 0, PARAMS.grid_clocks - 1),
-            )
+            low, high = (np.clip(each, 0, PARAMS.grid_clocks - 1) for each in (first - 1, first))
             rise = log_acting[line, high] - log_acting[line, low]
-            part = np.where(
-                rise > 1e-9, (np.log(limit) - log_acting[line, low]) / np.maximum(rise, 1e-9), 0.0
-            )
-            cap = np.where(
-                first >= PARAMS.grid_clocks, PARAMS.grid_clocks - 1.0,
-                np.where(first == 0, 0.0, low + np.clip(part, 0, 1)),
-            )
+            above = np.log(limit) - log_acting[line, low]
+            part = np.where(rise > 1e-9, above / np.maximum(rise, 1e-9), 0.0)
+            inside = np.where(first == 0, 0.0, low + np.clip(part, 0, 1))
+            cap = np.where(first >= PARAMS.grid_clocks, PARAMS.grid_clocks - 1.0, inside)
             wanted = (np.log(space.x[here]) - np.log(lowest)) / log_step
             place = np.minimum(wanted[None, :], cap[:, None])
             left = np.clip(place.astype(int), 0, PARAMS.grid_clocks - 2)
             share = place - left
             for table, target in ((log_time, times), (log_power, powers)):
-                target[:, here] = (
-                    np.take_along_axis(table, left, axis=1) * (1 - share)
-                    + np.take_along_axis(table, left + 1, axis=1) * share
-                )
+                low_, high_ = (np.take_along_axis(table, at, axis=1) for at in (left, left + 1))
+                target[:, here] = low_ * (1 - share) + high_ * share
     at = space.reference_row
     return times - times[:, [at]], powers - powers[:, [at]]

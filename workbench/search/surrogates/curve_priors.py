@@ -58,9 +58,8 @@ class Posterior:
         weights = np.exp(self.log_weights - self.log_weights.max()).ravel()
         edges = np.cumsum(weights / weights.sum())
         # Stratified: fewer draws say the same as many independent ones.
-        picked = np.minimum(
-            np.searchsorted(edges, (np.arange(count) + rng.random(count)) / count), len(edges) - 1
-        )
+        places = np.searchsorted(edges, (np.arange(count) + rng.random(count)) / count)
+        picked = np.minimum(places, len(edges) - 1)
         rng.shuffle(picked)
         level, shape = np.divmod(picked, self.log_weights.shape[1])
         arms = self.covariance.shape[-1]
@@ -81,9 +80,8 @@ def smooth_covariance(
 ) -> np.ndarray:
     """Covariance of the deviations from a shape; distances are in octaves of batch size."""
     distance = np.abs(octaves[:, None] - octaves[None, :])
-    return np.asarray(
-        smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2) + single_sd**2 * np.eye(len(octaves))
-    )
+    smooth = smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2)
+    return np.asarray(smooth + single_sd**2 * np.eye(len(octaves)))
 
 
 def condition(
@@ -102,21 +100,18 @@ def condition(
             differ from each other says something.
         scales: How rough the curve is, by level: deviations are so many times those of `shapes`.
     """
-    prior = (np.ones(1) if scales is None else scales**2)[
-        :, None, None
-    ] * shapes.covariance + PARAMS.level_variance
+    squares = np.ones(1) if scales is None else scales**2
+    prior = squares[:, None, None] * shapes.covariance + PARAMS.level_variance
     seen = prior[:, where[:, None], where] + variances[:, :, None] * np.eye(len(where))
     if groups is not None and groups.any():
         seen += PARAMS.level_variance * ((groups[:, None] == groups[None, :]) & (groups[:, None] > 0))
     lower = np.linalg.cholesky(seen)
     residual = values - shapes.table[:, where]
-    inverse = np.linalg.inv(
-        lower
-    )  # of a matrix with as many rows as values, a dozen: no need for anything finer
+    # Of a matrix with as many rows as values, a dozen: no need for anything finer.
+    inverse = np.linalg.inv(lower)
     white = inverse @ residual.T
-    log_likelihood = (
-        -0.5 * (white**2).sum(axis=1) - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)[:, None]
-    )
+    log_roots = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    log_likelihood = -0.5 * (white**2).sum(axis=1) - log_roots[:, None]
     log_joint = shapes.log_prior + log_likelihood
     if log_levels is not None:
         log_joint = log_joint + log_levels[:, None]

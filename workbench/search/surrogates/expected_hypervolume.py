@@ -189,20 +189,14 @@ class FrontierSearch:
     ) -> Array:
         """Worlds whose units and deviations agree with the measurements (Matheron's rule)."""
         # A world's unit is free: a constant that all configurations share, of any size.
-        inside = (
-            size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
-            + PARAMS.unit_variance
-        )
+        known = size**2 * self._kernel[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
+        inside = known + PARAMS.unit_variance
         cross = size**2 * self._kernel[:, rows] + PARAMS.unit_variance
         smooth = size * (rng.standard_normal(worlds.shape) @ self._cholesky.T)
-        imagined = (
-            worlds[:, rows] + smooth[:, rows]
-            + math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
-        )
-        out = (
-            worlds + smooth + PARAMS.rough_sd * rng.standard_normal(worlds.shape)
-            + (seen - imagined) @ np.linalg.solve(inside, cross.T)
-        )
+        noise = math.sqrt(self._noise) * rng.standard_normal((len(worlds), len(rows)))
+        imagined = worlds[:, rows] + smooth[:, rows] + noise
+        rough = PARAMS.rough_sd * rng.standard_normal(worlds.shape)
+        out = worlds + smooth + rough + (seen - imagined) @ np.linalg.solve(inside, cross.T)
         out[:, rows] = seen
         return np.asarray(out)
 

@@ -104,17 +104,14 @@ def fit(
     # Where power stays far below the limit it is the job's, not the limit's: the best first guess of what the
     # card could draw.
     start = PRIOR[:, 0].copy()
-    start[3] = np.clip(
-        np.log(max(seen[:, 1].max(), -2.5) and max(np.exp(seen[:, 1].max()) * 1.1 - start[5], 0.08)), -2.9,
-        0.9,
-    )
+    highest = seen[:, 1].max()
+    busy = max(highest, -2.5) and max(np.exp(highest) * 1.1 - start[5], 0.08)
+    start[3] = np.clip(np.log(busy), -2.9, 0.9)
     # How far single limits lie beside any smooth curve is not known: the roughness that explains the slices
     # best, of a few. Two limits cannot tell.
     levels = PARAMS.rough_sds if len(measured) > 2 else PARAMS.rough_sds[:1]
-    fits = [
-        (*_solve(start, at[measured], seen, np.sqrt(errors**2 + PARAMS.deviation_sd**2 + rough**2)), rough)
-        for rough in levels
-    ]
+    squares = errors**2 + PARAMS.deviation_sd**2
+    fits = [(*_solve(start, at[measured], seen, np.sqrt(squares + rough**2)), rough) for rough in levels]
     found, jacobian, _, rough = max(fits, key=lambda fit: fit[2] + PARAMS.plain_log_odds * (fit[3] == 0))
     deviation = PARAMS.deviation_sd
     for _ in range(2):
@@ -141,16 +138,14 @@ def _solve(
     mean, sd, low, high = PRIOR.T
 
     def rests(parameters: np.ndarray) -> np.ndarray:
-        return np.concatenate(
-            [((np.column_stack(model(parameters, at)) - seen) / sigma).ravel(), (parameters - mean) / sd]
-        )
+        off = (np.column_stack(model(parameters, at)) - seen) / sigma
+        return np.concatenate([off.ravel(), (parameters - mean) / sd])
 
     inside = np.clip(start, low + 1e-6, high - 1e-6)
     inside[0] += float(np.mean(seen[:, 0] - model(inside, at)[0]))
     solution = least_squares(rests, inside, bounds=(low, high), x_scale=sd, max_nfev=20)
-    evidence = (
-        -solution.cost - np.log(sigma).sum() - 0.5 * np.linalg.slogdet(solution.jac.T @ solution.jac)[1]
-    )
+    log_volume = np.linalg.slogdet(solution.jac.T @ solution.jac)[1]
+    evidence = -solution.cost - np.log(sigma).sum() - 0.5 * log_volume
     return solution.x, solution.jac, float(evidence)
 
 
@@ -159,18 +154,15 @@ def _curve(
     rest: np.ndarray, errors: np.ndarray, deviation: float, rough: float, scale_s: float, unit_w: float,
     residual: float, draws: int,
 ) -> PowerLimitCurve:
-    rng = np.random.default_rng(
-        0
-    )  # the same luck for every call: what is compared differs in what was measured
+    # The same luck for every call: what is compared differs in what was measured.
+    rng = np.random.default_rng(0)
     spread = np.linalg.cholesky(np.linalg.pinv(jacobian.T @ jacobian) + 1e-12 * np.eye(len(found)))
-    parameters = np.clip(
-        found + rng.standard_normal((draws, len(found))) @ spread.T, PRIOR[:, 2], PRIOR[:, 3]
-    )
+    parameters = found + rng.standard_normal((draws, len(found))) @ spread.T
+    parameters = np.clip(parameters, PRIOR[:, 2], PRIOR[:, 3])
     shapes = np.array([model(each, at) for each in parameters])  # draws x (time, power) x limits
     best = np.array(model(found, at))
-    kernel = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / PARAMS.reach) ** 2) + (
-        rough**2 + 1e-10
-    ) * np.eye(len(at))
+    smooth = deviation**2 * np.exp(-0.5 * ((at[:, None] - at[None, :]) / PARAMS.reach) ** 2)
+    kernel = smooth + (rough**2 + 1e-10) * np.eye(len(at))
     logs, drawn = np.empty((2, len(at))), np.empty((2, draws, len(at)))
     for which in (0, 1):
         noise = np.diag(errors[:, which] ** 2)

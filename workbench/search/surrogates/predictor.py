@@ -39,11 +39,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 SUFFIX = ".clocks.json.gz"
-FEATURE_SETS = {
-    "nvml": ("gpu_utilisation", "memory_utilisation", "sm_clock_ratio", "mem_clock_ratio", "power_share"),
-    "dcgm": FEATURES,
-    "gpm": FEATURES,
-}
+OF_NVML = ("gpu_utilisation", "memory_utilisation", "sm_clock_ratio", "mem_clock_ratio", "power_share")
+FEATURE_SETS = {"nvml": OF_NVML, "dcgm": FEATURES, "gpm": FEATURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +72,8 @@ class Prediction:
     source: str
     belief: GaussianPosterior = field(repr=False)  # over the settings that can be told
     told: Array = field(repr=False)  # their rows
-    distances: tuple[Array, Array] = field(
-        repr=False
-    )  # from mean to low and high quantile over sd, (2 * told,)
+    # From mean to low and high quantile over sd, (2 * told,).
+    distances: tuple[Array, Array] = field(repr=False)
     probes: int = 0
 
     def after(
@@ -247,10 +243,8 @@ class ClockModel:
         count = len(nodes)
         cover = self.card.residuals * np.sqrt(self.card.alike(row))[:, None]
         variance = np.sum(cover**2, axis=0)
-        factor = np.hstack([
-            np.sqrt(1 - PARAMS.own_share) * cover.T,
-            np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2)),
-        ])
+        own = np.diag(np.sqrt(PARAMS.own_share * variance + PARAMS.own_sd**2))
+        factor = np.hstack([np.sqrt(1 - PARAMS.own_share) * cover.T, own])
         weights, told = surface.weights(
             nodes, space.settings, full_limit_w=space.max_power_limit_w, power_w=drawn_w,
             log_power=mean[count:],
@@ -266,9 +260,8 @@ class ClockModel:
         belief = GaussianPosterior(change @ mean, change @ factor).compact()
         sd = np.maximum(belief.sd, 1e-9)
         pull = np.abs(weights[rows]) @ np.column_stack([down[:count], up[:count], down[count:], up[count:]])
-        distances = (
-            np.concatenate([pull[:, 0], pull[:, 2]]) / sd, np.concatenate([pull[:, 1], pull[:, 3]]) / sd,
-        )
+        low, high = (np.concatenate([pull[:, at], pull[:, at + 2]]) / sd for at in (0, 1))
+        distances = low, high
         words = f"a {self.feature_set} model of the {self.gpu} ({self.workloads} workloads)"
         return _prediction(space, belief, rows, distances, words)
 
@@ -284,9 +277,8 @@ class ClockModel:
                 f"a power of {power_w:g} W at the reference cannot be; give watts above 0, or power_share "
                 "instead"
             )
-        row = np.array(
-            [np.nan if features.get(name) is None else float(features[name]) for name in self.features]
-        )
+        named = [(name, features.get(name)) for name in self.features]
+        row = np.array([np.nan if value is None else float(value) for _, value in named])
         at = self.features.index("power_share")
         if np.isnan(row[at]):
             if power_w is None:
@@ -301,11 +293,8 @@ class ClockModel:
     def save(self, path: Path | str) -> Path:
         """Write the model to one file; an older one is replaced when the new one is whole."""
         about = {
-            "gpu": self.gpu,
-            "feature_set": self.feature_set,
-            "workloads": self.workloads,
-            "dropped": list(self.dropped),
-            "made_by": f"lightgbm {_version('lightgbm')}",
+            "gpu": self.gpu, "feature_set": self.feature_set, "workloads": self.workloads,
+            "dropped": list(self.dropped), "made_by": f"lightgbm {_version('lightgbm')}",
         }
         files.write(Path(path), about, self.card)
         return Path(path)
@@ -322,9 +311,8 @@ class ClockModel:
             UsageError: no such file, a damaged one, one of another version, or a model of another card.
         """
         about, card = files.read(Path(path))
-        model = cls(
-            about["gpu"], about["feature_set"], card, int(about["workloads"]), tuple(about["dropped"])
-        )
+        counts = int(about["workloads"]), tuple(about["dropped"])
+        model = cls(about["gpu"], about["feature_set"], card, *counts)
         if gpu is not None and _plain(gpu) != _plain(model.gpu):
             raise UsageError(
                 f"{path} is a model of the {model.gpu}, this GPU is a {gpu}; `workbench profile-gpu` makes "
@@ -343,15 +331,10 @@ def _prediction(
 ) -> Prediction:
     n, sd = belief.settings, belief.sd
     columns = {"log_time": belief.mean[:n], "log_time_sd": sd[:n]}
-    columns |= {
-        "log_time_low": belief.mean[:n] - sd[:n] * distances[0][:n],
-        "log_time_high": belief.mean[:n] + sd[:n] * distances[1][:n],
-    }
+    low, high = belief.mean - sd * distances[0], belief.mean + sd * distances[1]
+    columns |= {"log_time_low": low[:n], "log_time_high": high[:n]}
     columns |= {"log_energy": belief.mean[n:], "log_energy_sd": sd[n:]}
-    columns |= {
-        "log_energy_low": belief.mean[n:] - sd[n:] * distances[0][n:],
-        "log_energy_high": belief.mean[n:] + sd[n:] * distances[1][n:],
-    }
+    columns |= {"log_energy_low": low[n:], "log_energy_high": high[n:]}
     frame = space.frame()
     whole = {}
     for name, values in columns.items():

@@ -106,17 +106,13 @@ def fit(
             known.
     """
     rows = np.asarray(rows, dtype=int).reshape(-1)
-    seen = np.log(
-        np.column_stack([np.asarray(time_s, float).reshape(-1), np.asarray(energy_j, float).reshape(-1)])
-    )
+    seen = np.log(np.column_stack([np.asarray(each, float).reshape(-1) for each in (time_s, energy_j)]))
     sigma = np.asarray(errors, float).reshape(len(rows), 2).copy()
     waits = None if wait_share is None else round(20 * min(max(wait_share, 0.0), 1.0)) / 20
-    times, powers = bank(
-        space, None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2), waits
-    )
-    if hasattr(
-        prior, "mixtures"
-    ):  # curves of other workloads: as many as of physics, and the probes decide between them
+    share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
+    times, powers = bank(space, share, waits)
+    # Curves of other workloads: as many as of physics, and the probes decide between them.
+    if hasattr(prior, "mixtures"):
         mixed_times, mixed_powers = prior.mixtures(times, powers)
         times, powers = np.concatenate([times, mixed_times]), np.concatenate([powers, mixed_powers])
         prior = None
@@ -127,9 +123,8 @@ def fit(
         worst = fitted[-1]
         if not again or len(rows) < 4 or not np.any(worst > PARAMS.outlier_sds):
             break
-        sigma *= np.maximum(
-            worst / (0.5 * PARAMS.outlier_sds), 1.0
-        )  # such a probe says little more than that something happened
+        # Such a probe says little more than that something happened.
+        sigma *= np.maximum(worst / (0.5 * PARAMS.outlier_sds), 1.0)
     log_times, log_energies, scale, deviation, _ = fitted
     return Response(
         space, log_times, log_energies, scale[:, 0] + middle[0], scale[:, 1] + middle[1], deviation
@@ -154,9 +149,8 @@ def _condition(
     space: SettingSpace, times: np.ndarray, powers: np.ndarray, rows: np.ndarray, seen: np.ndarray,
     sigma: np.ndarray, soft: _Soft | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, np.ndarray]:
-    rng = np.random.default_rng(
-        0
-    )  # the same luck for every call: what is compared differs in what was measured
+    # The same luck for every call: what is compared differs in what was measured.
+    rng = np.random.default_rng(0)
     n, hard = len(space), len(rows)
     at = np.concatenate([rows, soft.rows]).astype(int) if soft is not None else rows
     both = np.concatenate([at, at + n])  # in the state, ln times of all settings come first, then ln energies
@@ -167,22 +161,16 @@ def _condition(
     for which in (0, 1):
         start = which * count
         noise[range(start, start + hard), range(start, start + hard)] = sigma[:, which] ** 2
-        noise[start : start + hard, start : start + hard] += (
-            PARAMS.free_sd**2
-        )  # the reference itself is not known: common to all hard probes
+        # The reference itself is not known: common to all hard probes.
+        noise[start : start + hard, start : start + hard] += PARAMS.free_sd**2
         target[start : start + hard] = seen[:, which]
         if soft is not None:
             noise[start + hard : start + count, start + hard : start + count] = soft.covariances[which]
             target[start + hard : start + count] = soft.values[:, which]
     said = np.concatenate([times[:, at], times[:, at] + powers[:, at]], axis=1)
     inner = kernel[np.ix_(at, at)]
-    unit = np.block([
-        [PARAMS.deviation_time_sd**2 * inner] * 2,
-        [
-            PARAMS.deviation_time_sd**2 * inner,
-            (PARAMS.deviation_time_sd**2 + PARAMS.deviation_power_sd**2) * inner,
-        ],
-    ])
+    own_time, own_power = PARAMS.deviation_time_sd**2, PARAMS.deviation_power_sd**2
+    unit = np.block([[own_time * inner] * 2, [own_time * inner, (own_time + own_power) * inner]])
     scale, likelihood = 1.0, np.zeros(len(times))
     if count:
         best = -np.inf
@@ -214,10 +202,8 @@ def _condition(
             start = which * count
             plain[start : start + hard, start : start + hard] -= PARAMS.free_sd**2
             lift[start : start + hard, which] = 1.0
-        slips = (
-            rng.standard_normal((len(state), 2 * count))
-            @ np.linalg.cholesky(plain + 1e-12 * np.eye(2 * count)).T
-        )
+        triangle = np.linalg.cholesky(plain + 1e-12 * np.eye(2 * count))
+        slips = rng.standard_normal((len(state), 2 * count)) @ triangle.T
         factor = cho_factor(cover)
         answer = cho_solve(factor, (target - slips - state[:, both] - scales @ lift.T).T).T
         block = kernel[:, at] * scale**2
@@ -227,9 +213,8 @@ def _condition(
         state = state + np.concatenate([shift_time, shift_time + shift_power], axis=1)
         scales = scales + PARAMS.free_sd**2 * answer @ lift
         inverse = np.diag(cho_solve(factor, np.eye(2 * count)))
-        left = cho_solve(
-            factor, target - said[chosen].mean(axis=0)
-        )  # what each probe says against all the others
+        # What each probe says against all the others.
+        left = cho_solve(factor, target - said[chosen].mean(axis=0))
         spread = np.var(said[chosen], axis=0)
         odd = np.abs(left) / inverse / np.sqrt(1 / inverse + spread)
         worst = np.column_stack([odd[:hard], odd[count : count + hard]])
@@ -257,9 +242,8 @@ def _tempered(likelihood: np.ndarray) -> tuple[float, np.ndarray]:
         return 1.0, weights(1.0)
     for _ in range(12):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if 1 / np.sum(weights(middle) ** 2) >= PARAMS.least_effective else (low, middle)
-        )
+        enough = 1 / np.sum(weights(middle) ** 2) >= PARAMS.least_effective
+        low, high = (middle, high) if enough else (low, middle)
     return low, weights(low)
 
 
@@ -273,9 +257,8 @@ def _soft(space: SettingSpace, prior: Any) -> _Soft | None:
         return None
     frame = prior.frame
     values = np.column_stack([frame["log_time"].to_numpy(), frame["log_energy"].to_numpy()]).astype(float)
-    spreads = np.column_stack([frame["log_time_sd"].to_numpy(), frame["log_energy_sd"].to_numpy()]).astype(
-        float
-    )
+    spreads = np.column_stack([frame[name].to_numpy() for name in ("log_time_sd", "log_energy_sd")])
+    spreads = spreads.astype(float)
     good = np.isfinite(values).all(axis=1) & np.isfinite(spreads).all(axis=1) & (spreads > 1e-6).all(axis=1)
     good[space.reference_row] = False
     left = np.flatnonzero(good)

@@ -92,9 +92,8 @@ def draw(space: CandidateGrid, count: int, rng: np.random.Generator) -> tuple[Ar
     filled = world.least + (1 - world.least) * filled
     fixed = world.static + (world.memory_static + world.memory_core * world.memory) * memory
     x = np.broadcast_to(clock, filled.shape).copy()
-    cores = {
-        u: world.core * _core(world, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())
-    }  # few memory clocks, many limits
+    # Few memory clocks, many limits.
+    cores = {u: world.core * _core(world, GRID, u) for u in set(memory[np.isfinite(limit)].tolist())}
     for i in np.flatnonzero(np.isfinite(limit)):
         free = _under(limit[i], fixed[:, [i]] + filled[:, [i]] * cores[memory[i]])
         x[:, i] = np.minimum(x[:, i], free)
@@ -151,9 +150,8 @@ def _prior(count: int, b: Array, rng: np.random.Generator) -> _Worlds:
         half_b=half_b,
         half_core_b=half_b * np.exp(rng.normal(0.0, 1.0, (count, 1))),
         least=uniform(0.0, 0.5),
-        crowding=np.maximum(
-            rng.normal(-0.02, 0.06, (count, 1)), 0.0
-        ),  # large batches that cost more a sample, as where caches overflow
+        # Large batches that cost more a sample, as where caches overflow.
+        crowding=np.maximum(rng.normal(-0.02, 0.06, (count, 1)), 0.0),
     )
 
 
@@ -177,7 +175,6 @@ def _under(limit: float, power: Array) -> Array:
     after = np.clip(first, 1, len(GRID) - 1)
     rows = np.arange(len(power))
     low, high = power[rows, after - 1], power[rows, after]
-    between = GRID[after - 1] + (GRID[after] - GRID[after - 1]) * np.clip(
-        (limit - low) / np.maximum(high - low, 1e-12), 0.0, 1.0
-    )
+    share = np.clip((limit - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    between = GRID[after - 1] + (GRID[after] - GRID[after - 1]) * share
     return np.asarray(np.where(first == 0, GRID[0], np.where(first == len(GRID), 1.0, between)))

@@ -52,9 +52,8 @@ class GaussianPosterior:
         sides, sizes, _ = np.linalg.svd(reach.T / np.sqrt(noise), full_matrices=False)
         shrink = 1 / np.sqrt(1 + sizes**2) - 1
         factor = self.factor + (self.factor @ sides) * shrink @ sides.T
-        return GaussianPosterior(
-            self.mean + factor @ (factor[at].T @ ((seen - self.mean[at]) / noise)), factor
-        )
+        gain = factor @ (factor[at].T @ ((seen - self.mean[at]) / noise))
+        return GaussianPosterior(self.mean + gain, factor)
 
     def compact(self) -> GaussianPosterior:
         """The same with no more columns than rows: later steps are faster."""

@@ -22,9 +22,8 @@ PIPES = ("tensor_active", "fp64_active", "fp32_active", "fp16_active")
 PIPE = "pipe_active"  # the busiest of these
 SETTING = ("sm_clock", "memory_clock", "limit")  # relative to the reference
 LEAN = ("dram_active", "memory_utilisation", "gpu_utilisation", "power_share")
-SIGNS = {
-    "dram_active": -1, "memory_utilisation": -1, "power_share": 1, PIPE: 1, **dict.fromkeys(PIPES, 1),
-}  # of time at a lower SM clock
+# Of time at a lower SM clock.
+SIGNS = {"dram_active": -1, "memory_utilisation": -1, "power_share": 1, PIPE: 1, **dict.fromkeys(PIPES, 1)}
 MEANS = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 20,
     "monotone_constraints_method": "intermediate",
@@ -88,9 +87,8 @@ def selected(names: tuple[str, ...], features: Array, wanted: Sequence[str]) -> 
             columns.append(np.max(np.where(np.isfinite(stacked), stacked, -1.0), axis=0))
             columns[-1][~np.isfinite(stacked).any(axis=0)] = np.nan
         else:
-            columns.append(
-                features[:, names.index(name)] if name in names else np.full(len(features), np.nan)
-            )
+            known = name in names
+            columns.append(features[:, names.index(name)] if known else np.full(len(features), np.nan))
     return np.column_stack(columns) if columns else np.empty((len(features), 0))
 
 
@@ -115,9 +113,8 @@ def grow(
     rows, seen = _rows(selected(names, features, wanted), places), told.ravel()
     keep = np.isfinite(seen)
     one_memory_clock = bool(np.all(settings[:, 1] == 1))
-    signs = [-rising * SIGNS.get(name, 0) if one_memory_clock else 0 for name in wanted] + [rising] * len(
-        SETTING
-    )
+    signs = [-rising * SIGNS.get(name, 0) if one_memory_clock else 0 for name in wanted]
+    signs += [rising] * len(SETTING)
     parameters: dict[str, Any] = {**(MEANS if quantile is None else SPREAD), **ALWAYS}
     if quantile is None:
         parameters["monotone_constraints"] = signs

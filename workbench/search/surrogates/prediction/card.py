@@ -96,9 +96,7 @@ def ordered(nodes: Nodes, values: Array) -> Array:
 
 
 def _range(columns: Array) -> tuple[Array, Array]:
-    filled_low, filled_high = (
-        np.where(np.isfinite(columns), columns, np.inf), np.where(np.isfinite(columns), columns, -np.inf),
-    )
+    filled_low, filled_high = (np.where(np.isfinite(columns), columns, end) for end in (np.inf, -np.inf))
     return filled_low.min(axis=0, initial=np.inf), filled_high.max(axis=0, initial=-np.inf)
 
 
@@ -150,9 +148,8 @@ class FittedCard:
         """Share of the gain of the trees by input: input, time, power."""
         time, power = (each.gains() for each in self.means.trees)
         rows = [(name, time[name], power[name]) for name in time]
-        return pl.DataFrame(rows, schema=["input", "time", "power"], orient="row").sort(
-            "time", descending=True
-        )
+        table = pl.DataFrame(rows, schema=["input", "time", "power"], orient="row")
+        return table.sort("time", descending=True)
 
 
 def fit(curves: Curves) -> FittedCard:
@@ -174,10 +171,8 @@ def fit(curves: Curves) -> FittedCard:
     lean, residuals = True, left_over(True)
     if boosting.inputs(curves.names, True) != boosting.inputs(curves.names, False):
         fuller = left_over(False)
-        better = np.array([
-            np.nanmean(np.abs(residuals[folds == out])) - np.nanmean(np.abs(fuller[folds == out]))
-            for out in outs
-        ])
+        errors_of = [[np.nanmean(np.abs(each[folds == out])) for out in outs] for each in (residuals, fuller)]
+        better = np.array(errors_of[0]) - np.array(errors_of[1])
         # More inputs must be better by more than chance between groups.
         if better.mean() > better.std() / np.sqrt(len(outs)):
             lean, residuals = False, fuller
@@ -257,9 +252,8 @@ def _conformal(
     for out in np.unique(folds):
         keep = folds != out
         spreads = _grow_spreads(curves.part(keep), residuals[keep], lean)
-        down[~keep], up[~keep] = _distances(
-            curves.names, curves.features[~keep], curves.nodes, spreads, (1.0, 1.0)
-        )
+        features = curves.features[~keep]
+        down[~keep], up[~keep] = _distances(curves.names, features, curves.nodes, spreads, (1.0, 1.0))
     wrong = _wrong(residuals)
     score = np.where(wrong < 0, -wrong / down, wrong / up)
     halves = np.hsplit(score, 2)
@@ -275,19 +269,13 @@ def _conformal(
 
 def _errors(curves: Curves, residuals: Array, covered: Array) -> pl.DataFrame:
     nodes, count = curves.nodes, len(curves.nodes)
-    wrong = {
-        "time": residuals[:, :count],
-        "power": residuals[:, count:],
-        "energy": residuals[:, :count] + residuals[:, count:],
-    }
+    time, power = residuals[:, :count], residuals[:, count:]
+    wrong = {"time": time, "power": power, "energy": time + power}
     held = dict(zip(BOTH, np.hsplit(covered, 2), strict=True))
-    sm = [
-        None if nodes.max_sm_clock_mhz is None else round(each * nodes.max_sm_clock_mhz) for each in nodes.x
-    ]
-    mem = [
-        None if nodes.max_mem_clock_mhz is None else round(each * nodes.max_mem_clock_mhz)
-        for each in nodes.mu
-    ]
+    highest = nodes.max_sm_clock_mhz
+    sm = [None if highest is None else round(each * highest) for each in nodes.x]
+    memory = nodes.max_mem_clock_mhz
+    mem = [None if memory is None else round(each * memory) for each in nodes.mu]
     columns: dict[str, Any] = {"sm_clock_mhz": sm, "mem_clock_mhz": mem, "power_limit_share": nodes.cap}
     columns |= {f"{name}_error": np.nanmean(np.abs(np.expm1(-each)), axis=0) for name, each in wrong.items()}
     columns |= {

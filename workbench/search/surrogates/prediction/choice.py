@@ -67,18 +67,16 @@ def next_probe(
     # measured
     if not candidates:
         rest = [row for row in range(n) if row != reference and row not in leave_out]
-        return (
-            min(rest, key=lambda row: float((belief.mean[row] - log_bound) / (sd[row] + NUGGET))) if rest
-            else reference
-        )
+        if not rest:
+            return reference
+        return min(rest, key=lambda row: float((belief.mean[row] - log_bound) / (sd[row] + NUGGET)))
     costs = []
     for row in candidates:
         at = [row, row + n]
         told = belief.after([row], belief.mean[[row]], belief.mean[[row + n]], np.full((1, 2), error))
         # Every imagined probe moves the mean along the same two directions.
         gain = (told.factor @ told.factor[at].T) / (error**2 + NUGGET**2)
-        picks = _chosen(
-            belief.mean + (truths[:, at] - belief.mean[at]) @ gain.T, told.factor, reference, log_bound, sure
-        )
+        after = belief.mean + (truths[:, at] - belief.mean[at]) @ gain.T
+        picks = _chosen(after, told.factor, reference, log_bound, sure)
         costs.append(float(paid[np.arange(FANTASIES), picks].mean()))
     return candidates[int(np.argmin(costs))]

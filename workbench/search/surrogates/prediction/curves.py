@@ -19,9 +19,8 @@ FEATURES = (
 )
 NEEDED = ("workload", "iteration_s", "power_w")
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
-CAPS = (
-    0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3,
-)  # power limit over power at the reference: where curves over limits are read
+# Power limit over power at the reference: where curves over limits are read.
+CAPS = 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3
 LEAST_WORKLOADS = 8
 
 
@@ -104,19 +103,16 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str] = FEATURES) -> Curves:
         pl.col("group").first(), pl.col("iteration_s").mean(), pl.col("power_w").mean(),
         *(pl.col(name).mean() for name in numbers),
     )
-    lost = [
-        each for each in rows["workload"].unique(maintain_order=True).to_list()
-        if each not in set(base["workload"].to_list())
-    ]
+    known = set(base["workload"].to_list())
+    lost = [each for each in rows["workload"].unique(maintain_order=True).to_list() if each not in known]
     dropped = tuple(f"{each}: not measured at the reference" for each in lost)
     if base.height < LEAST_WORKLOADS:
         raise UsageError(
             f"a model needs {LEAST_WORKLOADS} workloads measured at the reference and below, this training "
             f"set has {base.height}; `workbench profile-gpu` collects one"
         )
-    others = rows.filter(~pl.col("_reference")).join(
-        base.select("workload", top_s="iteration_s", top_w="power_w"), on="workload"
-    )
+    heads = base.select("workload", top_s="iteration_s", top_w="power_w")
+    others = rows.filter(~pl.col("_reference")).join(heads, on="workload")
     others = others.with_columns(
         lt=(pl.col("iteration_s") / pl.col("top_s")).log(), lp=(pl.col("power_w") / pl.col("top_w")).log()
     )
@@ -156,17 +152,15 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
         raise UsageError(
             f"a training set needs at least one of the columns {', '.join(KNOBS)}; none is there"
         )
-    rows = frame.with_columns(
-        pl.lit(None, pl.Float64).alias(name) for name in KNOBS if name not in frame.columns
-    )
+    absent = [name for name in KNOBS if name not in frame.columns]
+    rows = frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
     if "group" not in rows.columns:
         rows = rows.with_columns(group=pl.col("workload"))
     rows = rows.with_columns(
         pl.col("workload", "group").cast(pl.String), pl.col(*KNOBS, "iteration_s", "power_w").cast(pl.Float64)
     )
-    good = pl.all_horizontal(
-        (pl.col(name) > 0) & pl.col(name).is_finite() for name in ("iteration_s", "power_w")
-    ).fill_null(False)
+    measured = pl.col("iteration_s", "power_w")
+    good = pl.all_horizontal((measured > 0) & measured.is_finite()).fill_null(False)
     bad = rows.filter(~good)
     if bad.height:
         one = bad.row(0, named=True)
@@ -199,31 +193,25 @@ def _by_clock(
         mu=(pl.col("mem_clock_mhz") / max_mem).fill_null(1.0) if max_mem else pl.lit(1.0),
     )
     told = rows.group_by("x", "mu").agg(pl.col("workload").n_unique())
-    keys = (
-        told.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu").sort("mu", "x", descending=True)
-    )
+    keys = told.filter(pl.col("workload") >= LEAST_WORKLOADS).select("x", "mu")
+    keys = keys.sort("mu", "x", descending=True)
     column = {key: at for at, key in enumerate(keys.rows())}
     times, powers = np.full((len(order), keys.height), np.nan), np.full((len(order), keys.height), np.nan)
     means = rows.join(keys, on=["x", "mu"]).group_by("workload", "x", "mu").agg(pl.col("lt", "lp").mean())
     for workload, x, mu, lt, lp in means.select("workload", "x", "mu", "lt", "lp").rows():
         times[order[workload], column[x, mu]], powers[order[workload], column[x, mu]] = lt, lp
-    return (
-        keys["x"].to_numpy().astype(float), keys["mu"].to_numpy().astype(float), np.ones(keys.height), times,
-        powers,
-    )
+    x, mu = (keys[name].to_numpy().astype(float) for name in ("x", "mu"))
+    return x, mu, np.ones(keys.height), times, powers
 
 
 def _by_cap(rows: pl.DataFrame, order: dict[str, int]) -> Columns:
     """Curves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
-    rows = rows.filter(
-        pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
-    )  # a lock and a limit at once tell of neither
+    # A lock and a limit at once tell of neither.
+    rows = rows.filter(pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null())
     caps = np.array(CAPS if rows.height else ())
     times, powers = np.full((len(order), len(caps)), np.nan), np.full((len(order), len(caps)), np.nan)
-    shares = (
-        rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w")).group_by("workload", "c")
-        .agg(pl.col("lt", "lp").mean())
-    )
+    shares = rows.with_columns(c=pl.col("power_limit_w") / pl.col("top_w"))
+    shares = shares.group_by("workload", "c").agg(pl.col("lt", "lp").mean())
     for (workload,), mine in shares.filter(pl.col("c") < 1).sort("c").group_by("workload"):
         at = np.log([*mine["c"].to_list(), 1.0])
         inside = np.log(caps) >= at[0] - 1e-9

@@ -33,9 +33,8 @@ SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
 HOLD = 0.02  # weight of the clocks' ratios against one workload
 ROUNDS = 12
 FULL = 0.999
-STATIC, CLOCKED, MEMORY_POWER = (
-    0.25, 0.65, 0.10,
-)  # where a training set says nothing of a number, watts at the reference go there
+# Where a training set says nothing of a number, watts at the reference go there.
+STATIC, CLOCKED, MEMORY_POWER = 0.25, 0.65, 0.10
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,8 @@ class CardPhysics:
 
     def log_time(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative time, (workloads, nodes)."""
-        return _time(
-            self.edge, self.full, self.gap, *self._inputs(names, features), self.clocked, self.memory
-        )
+        inputs = self._inputs(names, features)
+        return _time(self.edge, self.full, self.gap, *inputs, self.clocked, self.memory)
 
     def log_power(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative power, (workloads, nodes)."""
@@ -67,19 +65,15 @@ class CardPhysics:
         return _inputs(names, features, self.typical_memory)
 
     def stored(self) -> dict[str, Any]:
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()
-        }
+        each = vars(self).items()
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in each}
 
     @classmethod
     def restored(cls, stored: dict[str, Any]) -> CardPhysics:
         numbers = [float(stored[name]) for name in ("edge", "full", "gap")]
         tables = [np.array(stored[name], float) for name in ("clocked", "memory", "watts")]
-        return cls(
-            numbers[0], numbers[1], numbers[2], tables[0], tables[1], tables[2],
-            float(stored["typical_memory"]),
-        )
+        edge, full, gap = numbers
+        return cls(edge, full, gap, *tables, float(stored["typical_memory"]))
 
 
 def fit(curves: Curves) -> CardPhysics:

@@ -33,10 +33,8 @@ def weights(
     """
     rows, told = np.zeros((len(settings), len(nodes))), np.zeros(len(settings), bool)
     for row, each in enumerate(settings):
-        x, mu = (
-            _relative(each.sm_clock_mhz, nodes.max_sm_clock_mhz),
-            _relative(each.mem_clock_mhz, nodes.max_mem_clock_mhz),
-        )
+        x = _relative(each.sm_clock_mhz, nodes.max_sm_clock_mhz)
+        mu = _relative(each.mem_clock_mhz, nodes.max_mem_clock_mhz)
         limit_w = each.power_limit_w
         if x is None or mu is None:
             continue
@@ -81,23 +79,19 @@ def _at_level(nodes: Nodes, mu: float, x: float, row: Array, part: float) -> boo
 def _at_cap(nodes: Nodes, cap: float, log_power: Array, row: Array) -> bool:
     if cap >= 1:
         return True
-    capped, clocked = (
-        np.flatnonzero(nodes.cap < 1), np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1)),
-    )
+    capped = np.flatnonzero(nodes.cap < 1)
+    clocked = np.flatnonzero((nodes.mu == 1) & (nodes.x < 1) & (nodes.cap == 1))
     ways = int(len(capped) > 0) + int(len(clocked) > 0)
     told = False
     if len(capped):
-        told |= _line(
-            sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)]), float(np.log(cap)),
-            row, 1 / ways,
-        )
+        caps = sorted([(float(np.log(nodes.cap[i])), int(i)) for i in capped] + [(0.0, -1)])
+        told |= _line(caps, float(np.log(cap)), row, 1 / ways)
     if len(clocked):
         order = clocked[np.argsort(nodes.x[clocked])]
         clocks = np.append(np.log(nodes.x[order]), 0.0)
         powers = np.maximum.accumulate(np.append(log_power[order], 0.0))
-        told |= _at_level(
-            nodes, 1.0, float(np.exp(np.interp(np.log(cap), powers, clocks))), row, 1 / ways if told else 1.0
-        )
+        level = float(np.exp(np.interp(np.log(cap), powers, clocks)))
+        told |= _at_level(nodes, 1.0, level, row, 1 / ways if told else 1.0)
     return told
 
 
