@@ -16,10 +16,8 @@ class Columns:
     """The columns of a checked log. Rows are numbered by profile: same model, same utilisation."""
 
     def __init__(self, log: pl.DataFrame) -> None:
-        kinds = log.select(
-            pl.col("model").fill_null("?"),
-            (pl.col("utilisation") * UNIT).round().cast(pl.Int64).alias("load"),
-        )
+        load = (pl.col("utilisation") * UNIT).round().cast(pl.Int64)
+        kinds = log.select(pl.col("model").fill_null("?"), load.alias("load"))
         distinct = kinds.unique(maintain_order=True).with_row_index("profile")
         numbered = kinds.join(distinct, on=["model", "load"], how="left", maintain_order="left")
         self.profile = _ints(numbered["profile"])
@@ -32,9 +30,8 @@ class Columns:
         self.memory = _ints(log["memory_bytes"])
         self.num_gpus, self.priority = _ints(log["num_gpus"]), _ints(log["priority"])
         types = log["gpu_type"]
-        self.gpu_type: list[str | None] | _Any = (
-            _Any() if types.null_count() == len(types) else types.to_list()
-        )
+        asked = types.null_count() < len(types)
+        self.gpu_type: list[str | None] | _Any = types.to_list() if asked else _Any()
         self.profiles = [Profile(model, load) for _, model, load in distinct.iter_rows()]
 
     def __len__(self) -> int:
@@ -72,9 +69,8 @@ class Outcomes:
     def write(self, job: Job, now_s: float) -> None:
         """A job is done."""
         index = job.index
-        self.start[index], self.end[index], self.run[index], self.owed[index] = (
-            job.start_s, now_s, job.run_s, job.energy_j,
-        )
+        self.start[index], self.end[index] = job.start_s, now_s
+        self.run[index], self.owed[index] = job.run_s, job.energy_j
         if job.undos:
             self.undos[index] = job.undos
         if job.moves:

@@ -109,9 +109,8 @@ class PolicyComparison:
         log = str(changes.pop("log", choice.log))
         if log not in self.sources:
             raise UsageError(f"there is no log {log!r}; there are {', '.join(self.sources)}")
-        trimmed, keep_valid = (
-            bool(changes.pop(name, getattr(choice, name))) for name in ("trimmed", "keep_valid")
-        )
+        trimmed = bool(changes.pop("trimmed", choice.trimmed))
+        keep_valid = bool(changes.pop("keep_valid", choice.keep_valid))
         part = changes.pop("part", None)
         if isinstance(kind := changes.get("kind"), str):
             if kind not in self.kinds:
@@ -175,9 +174,8 @@ class PolicyComparison:
                 if at.slack not in drawn:
                     drawn[at.slack] = prepared(jobs, at, scenario.seed)
                 if (at.slack, at.nodes) not in checked:
-                    checked[at.slack, at.nodes] = check(
-                        drawn[at.slack], at.cluster, keep_valid=choice.keep_valid
-                    )
+                    log = drawn[at.slack]
+                    checked[at.slack, at.nodes] = check(log, at.cluster, keep_valid=choice.keep_valid)
             self.cancel()
             runs = Runs(jobs, todo, self._where(), keep_valid=choice.keep_valid)
             self._log, self.ran_jobs, self.ran = next(iter(checked.values())), jobs, choice
@@ -200,10 +198,9 @@ class PolicyComparison:
         runs = self.runs
         if runs is None:
             return "idle"
-        return (
-            "running" if runs.running else "failed" if runs.errors else "cancelled" if runs.cancelled
-            else "done"
-        )
+        if runs.running:
+            return "running"
+        return "failed" if runs.errors else "cancelled" if runs.cancelled else "done"
 
     @property
     def stale(self) -> bool:
@@ -232,10 +229,8 @@ class PolicyComparison:
             if each.task.policy == policy and each.record is not None:
                 return each.record
         large = self.ran_jobs is not None and self.ran_jobs.height > MOST_WATCHED
-        why = (
-            f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part" if large
-            else "run it first"
-        )
+        sums = f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part"
+        why = sums if large else "run it first"
         raise UsageError(f"there is no run of {policy!r} to look into: {why}")
 
     @property

@@ -46,9 +46,8 @@ def node_kind(record: RunRecord, node: int) -> NodeType:
 def residents(record: RunRecord, node: int) -> pl.DataFrame:
     """Who was on which GPU of a node from when to when, by GPU and coming."""
     node_kind(record, node)
-    return record.result.stays.filter((pl.col("node") == node) & (pl.col("to_s") > pl.col("from_s"))).sort(
-        "gpu", "from_s", "job_id"
-    )
+    there = record.result.stays.filter((pl.col("node") == node) & (pl.col("to_s") > pl.col("from_s")))
+    return there.sort("gpu", "from_s", "job_id")
 
 
 def node_history(record: RunRecord, log: pl.DataFrame, node: int) -> pl.DataFrame:
@@ -115,13 +114,10 @@ def job_history(
     nodes = mine["node"].unique().to_list()
     all_there = record.result.stays.filter(pl.col("node").is_in(nodes) & (pl.col("to_s") > pl.col("from_s")))
     profiles = _profiles(log, all_there["job_id"])
-    states = {
-        node: _States(
-            record, node, node_kind(record, node),
-            all_there.filter(pl.col("node") == node)["from_s"].unique().sort().to_list(),
-        )
-        for node in nodes
-    }
+    states = {}
+    for node in nodes:
+        comings_s = all_there.filter(pl.col("node") == node)["from_s"].unique().sort().to_list()
+        states[node] = _States(record, node, node_kind(record, node), comings_s)
     made: list[tuple[Any, ...]] = []
     at_s = job["submit_s"]
     stays = mine.partition_by("from_s", "to_s", maintain_order=True) if mine.height else []
@@ -162,14 +158,10 @@ def job_history(
 
 def companions(history: pl.DataFrame) -> pl.DataFrame:
     """With whom a job has shared a GPU and for how long, longest first: `job_id`, `seconds`."""
-    together = (
-        history.select("from_s", "to_s", pl.col("beside").alias("job_id")).explode("job_id")
-        .drop_nulls("job_id")
-    )
-    return (
-        together.group_by("job_id").agg((pl.col("to_s") - pl.col("from_s")).sum().alias("seconds"))
-        .sort("seconds", "job_id", descending=[True, False])
-    )
+    shared = history.select("from_s", "to_s", pl.col("beside").alias("job_id")).explode("job_id")
+    seconds = (pl.col("to_s") - pl.col("from_s")).sum().alias("seconds")
+    sums = shared.drop_nulls("job_id").group_by("job_id").agg(seconds)
+    return sums.sort("seconds", "job_id", descending=[True, False])
 
 
 def facts(record: RunRecord, job_id: str) -> dict[str, Any]:
@@ -205,16 +197,12 @@ class _States:
                 state = "standby"
                 self._changes.append((time_s, "standby"))
         self._times = [time_s for time_s, _ in self._changes]
-        self._limits = [
-            (start_s, None),
-            *((time_s, kind.caps[index] if index >= 0 else None)
-              for time_s, index in limits.select("time_s", "cap").iter_rows()),
-        ]
+        caps: list[CapLevel | None] = [*kind.caps, None]  # -1 is no limit
+        set_at = limits.select("time_s", "cap").iter_rows()
+        self._limits = [(start_s, None), *((time_s, caps[index]) for time_s, index in set_at)]
         self._limit_times = [time_s for time_s, _ in self._limits]
-        self.times = sorted(
-            time_s for time_s in {*self._times, *self._limit_times}
-            if start_s <= time_s <= record.result.end_s
-        )
+        times, end_s = {*self._times, *self._limit_times}, record.result.end_s
+        self.times = sorted(time_s for time_s in times if start_s <= time_s <= end_s)
 
     def at(self, time_s: float) -> tuple[str, CapLevel | None]:
         """State and limit from a moment on."""

@@ -62,9 +62,9 @@ class Engine:
             node = gpu.node
             mix = gpu.mix
             kind = node.kind
-            if gpu.memory + job.memory > kind.memory_bytes or not (
-                job.gpu_type is None or job.gpu_type == kind.gpu_type
-            ):
+            if gpu.memory + job.memory > kind.memory_bytes:
+                self._refuse(job, gpus)
+            if job.gpu_type is not None and job.gpu_type != kind.gpu_type:
                 self._refuse(job, gpus)
             now = self.now_s
             node.advance(now)
@@ -101,10 +101,8 @@ class Engine:
                 excess = after.excess
                 job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
                 job.version += 1
-                heapq.heappush(
-                    self._heap,
-                    (now + (job.left_s - job.target_s) / rate, job.index, job.version, TARGET, job),
-                )
+                due_s = now + (job.left_s - job.target_s) / rate
+                heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
                 if mix.size:
                     for other in gpu.jobs:
                         if other is not job:
@@ -218,9 +216,8 @@ class Engine:
         job.version += 1
         if job.rate > 0:
             due_s = job.since_s + max(job.left_s - job.target_s, 0.0) / job.rate
-            heapq.heappush(
-                self._heap, (due_s if due_s > self.now_s else self.now_s, job.index, job.version, TARGET, job)
-            )
+            due_s = due_s if due_s > self.now_s else self.now_s
+            heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
 
     def _push(self, time_s: float, what: int, subject: object, version: int) -> None:
         self._seq += 1

@@ -43,9 +43,8 @@ def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.D
     if {"JobID", "Submit"} <= names:
         return readers.sacct(frame.select(pl.all().cast(pl.String)))
     if any(known <= names for known in _ALIBABA):
-        return readers.alibaba(
-            _numbers(frame, _ALIBABA_NUMBERS, "name" if "name" in names else "job_name", keep_valid)
-        )
+        name = "name" if "name" in names else "job_name"
+        return readers.alibaba(_numbers(frame, _ALIBABA_NUMBERS, name, keep_valid))
     if set(NEEDED) <= names:
         if "vc" in names and "user" not in names:
             frame = frame.rename({"vc": "user"})
@@ -127,10 +126,8 @@ def trim(
     kept = jobs.filter(pl.col("num_gpus").is_between(1, widest) & (pl.col("duration_s") >= shortest_s))
     long = int((kept["duration_s"] > longest_s).sum())
     times = pl.col("submit_s", "duration_s").cast(pl.Float64)
-    whole = (
-        kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
-        .sort("submit_s", maintain_order=True)
-    )
+    whole = kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=longest_s))
+    whole = whole.sort("submit_s", maintain_order=True)
     said = []
     if left := jobs.height - kept.height:
         said.append(

@@ -37,9 +37,8 @@ class Ranking:
         # Type, its nodes, its power by utilisation.
         self._kinds: list[tuple[int, np.ndarray, np.ndarray]] = []
         for number, (kind, _) in enumerate(cluster.cluster.nodes):
-            members = np.array(
-                [node.index for node in self.nodes if node.kind_index == number], dtype=np.int64
-            )
+            mine = [node.index for node in self.nodes if node.kind_index == number]
+            members = np.array(mine, dtype=np.int64)
             shares = np.arange(kind.gpus * UNIT + 1) / (kind.gpus * UNIT)
             self._kinds.append((number, members, kind.span_w * (2 * shares - shares**kind.exponent)))
 
@@ -85,19 +84,16 @@ class Ranking:
             time_s = left_s / self._speed[at]
             shared_s = np.minimum(np.maximum(self._end[at] - now_s, 0.0), time_s)
             adds = job.num_gpus * job.load
-            more_w = (
-                kind.idle_w
-                + self._active[at] * active_w[np.minimum(self._used[at] + adds, len(active_w) - 1)]
-                - self._power[at]
-            )
+            used = np.minimum(self._used[at] + adds, len(active_w) - 1)
+            more_w = kind.idle_w + self._active[at] * active_w[used] - self._power[at]
             alone_w = kind.idle_w - kind.standby_w + self._active[at] * active_w[adds]
             bounds.append(more_w * shared_s + alone_w * (time_s - shared_s))
             which.append(at)
         if not bounds:
             return
-        bound, index = (
-            (bounds[0], which[0]) if len(bounds) == 1 else (np.concatenate(bounds), np.concatenate(which))
-        )
+        bound, index = bounds[0], which[0]
+        if len(bounds) > 1:
+            bound, index = np.concatenate(bounds), np.concatenate(which)
         order = bound.argsort(kind="stable")
         nodes = self.nodes
         for joules, at in zip(bound[order].tolist(), index[order].tolist(), strict=True):

@@ -36,9 +36,8 @@ class RecordingSimulator(Simulator):
     def record(self) -> RunRecord:
         """The result and what drilling into it needs. Raises SimulationError while jobs are left."""
         table = np.frombuffer(self._marked).reshape(-1, 3) if self._marked else np.zeros((0, 3))
-        marks = pl.DataFrame(table, schema=["time_s", "node", "cap"], orient="row").with_columns(
-            pl.col("node", "cap").cast(pl.Int64)
-        )
+        marks = pl.DataFrame(table, schema=["time_s", "node", "cap"], orient="row")
+        marks = marks.with_columns(pl.col("node", "cap").cast(pl.Int64))
         return RunRecord(self.result(), marks, self.policy.sleep_after_s is not None, self.checkpoint_s)
 
 

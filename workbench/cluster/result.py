@@ -71,13 +71,11 @@ def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
 
 def stay_frame(log: pl.DataFrame, stays: Sequence[tuple[int, int, int, float, float]]) -> pl.DataFrame:
     """Who was on which GPU from when to when, checkpoints and waking included; empty if not recorded."""
-    frame = pl.DataFrame(
-        stays, orient="row",
-        schema={"row": pl.Int64, "node": pl.Int64, "gpu": pl.Int64, "from_s": pl.Float64, "to_s": pl.Float64},
-    )
-    return frame.with_columns(log["job_id"].gather(frame["row"]).alias("job_id")).select(
-        "job_id", "node", "gpu", "from_s", "to_s"
-    )
+    whole, moment = pl.Int64, pl.Float64
+    schema = {"row": whole, "node": whole, "gpu": whole, "from_s": moment, "to_s": moment}
+    frame = pl.DataFrame(stays, orient="row", schema=schema)
+    jobs = log["job_id"].gather(frame["row"])
+    return frame.select(jobs.alias("job_id"), "node", "gpu", "from_s", "to_s")
 
 
 def timeline_frame(timeline: array[float]) -> pl.DataFrame:

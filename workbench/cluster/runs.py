@@ -105,9 +105,8 @@ def timeline_step_s(log: pl.DataFrame, gpus: int) -> float:
         log: The jobs.
         gpus: Of the cluster; one that is too small for them works on when the last has long come.
     """
-    known = log.select(pl.col("submit_s", "duration_s").cast(pl.Float64), "num_gpus").filter(
-        pl.col("submit_s").is_finite() & pl.col("duration_s").is_finite()
-    )
+    known = log.select(pl.col("submit_s", "duration_s").cast(pl.Float64), "num_gpus")
+    known = known.filter(pl.col("submit_s").is_finite() & pl.col("duration_s").is_finite())
     came_s, takes_s = known["submit_s"].to_numpy(), known["duration_s"].to_numpy()
     busy_s = float((known["duration_s"] * known["num_gpus"]).sum()) / max(gpus, 1)
     span_s = max(float((came_s + takes_s).max() - came_s.min()), busy_s) if known.height else 0.0

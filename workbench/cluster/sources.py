@@ -160,9 +160,8 @@ def of_path(path: str | Path) -> list[LogSource]:
 
 def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) -> pl.DataFrame:
     """Arrivals, durations and GPU counts only: what a log does not tell is drawn for each draw anew."""
-    return generate(count, gpus=gpus, seed=0, load=load).select(
-        "job_id", "submit_s", "duration_s", "num_gpus"
-    )
+    jobs = generate(count, gpus=gpus, seed=0, load=load)
+    return jobs.select("job_id", "submit_s", "duration_s", "num_gpus")
 
 
 def data_directory() -> Path:
@@ -175,7 +174,5 @@ def data_directory() -> Path:
 
 def _directory(where: Path) -> list[LogSource]:
     files = sorted(where.glob("*")) if where.is_dir() else []
-    return [
-        LogSource(path.stem, partial(read, path)) for path in files
-        if path.suffix in (".parquet", ".csv", ".txt")
-    ]
+    known = [path for path in files if path.suffix in (".parquet", ".csv", ".txt")]
+    return [LogSource(path.stem, partial(read, path)) for path in known]

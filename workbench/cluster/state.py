@@ -112,9 +112,8 @@ class Node:
     def __init__(
         self, index: int, kind: NodeType, kind_index: int, empty: Mix, tables: tuple[PowerTable, ...]
     ) -> None:
-        self.index, self.kind, self.kind_index, self.tables, self.table = (
-            index, kind, kind_index, tables, tables[0],
-        )
+        self.index, self.kind, self.kind_index = index, kind, kind_index
+        self.tables, self.table = tables, tables[0]
         self.gpus = tuple(Gpu(self, i, empty) for i in range(kind.gpus))
         self.state, self.free, self.seats, self.demand, self.used, self.stamp = STANDBY, kind.gpus, 0, 0, 0, 0
         self.cap: CapLevel | None = None
@@ -154,14 +153,10 @@ class Node:
 
     def snapshot(self) -> tuple[object, ...]:
         """All that an undo must put back: places, mixes, loads, memory, power and limit."""
-        places = tuple(
-            (gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus
-        )
+        who = [(gpu.mix.key, gpu.memory, frozenset(job.index for job in gpu.jobs)) for gpu in self.gpus]
         rates = tuple(sorted((job.index, job.rate) for job in self.jobs()))
-        return (
-            self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index, places,
-            rates,
-        )
+        sums = (self.state, self.free, self.seats, self.demand, self.used, self.power_w, self.cap_index)
+        return (*sums, tuple(who), rates)
 
 
 def build(cluster: Cluster, empty: Mix) -> list[Node]:

@@ -224,7 +224,6 @@ def rounded(value: float, digits: int = 3) -> float:
     >>> rounded(12345.678), rounded(0.0)
     (12300.0, 0.0)
     """
-    return (
-        0.0 if value == 0 or not math.isfinite(value)
-        else round(value, digits - 1 - math.floor(math.log10(abs(value))))
-    )
+    if value == 0 or not math.isfinite(value):
+        return 0.0
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))

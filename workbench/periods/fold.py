@@ -30,7 +30,7 @@ FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """How much of an iteration the GPU waits.
+    """Share of an iteration in which the GPU waits, and its longest wait (s).
 
     Attributes:
         share: Of the iterations' time, 0..1.
@@ -187,7 +187,7 @@ def refresh_s(trace: pl.DataFrame) -> float | None:
 def idle_share(
     trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None, *, idle_w: float | None = None
 ) -> Idle | None:
-    """How much of each iteration the GPU waits; None where this sensor is too slow to show it.
+    """Share of each iteration in which the GPU waits; None where the sensor is too slow to show it.
 
     A wait is where the power falls below half way from the busy level to the level of the iterations' lowest
     readings. Crossings at half height stay where they are when a sensor averages over a window shorter than
@@ -270,7 +270,7 @@ def _folded(number: Array, phase: Array, since_s: Array, power: Array) -> pl.Dat
 
 
 def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
-    """Of each of `points` equal stretches of log period the highest amplitude."""
+    """The row of highest amplitude in each of `points` equal stretches of log period."""
     if frame.height <= points:
         return frame
     period = frame["period_s"].log()

@@ -121,7 +121,7 @@ def iterations(
 
 
 def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
-    """By the power, or by a utilisation where that has the clearer shape."""
+    """Iterations aligned by the power, or by a utilisation that has the clearer shape."""
     times = known["time_s"].to_numpy()
     best: Alignment | None = None
     for name in ("power_w", "utilisation", "memory_utilisation"):
@@ -255,7 +255,7 @@ def per_iteration(
     frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None,
     own_error_j: float | None = None,
 ) -> IterationSummary:
-    """What one iteration takes and costs: means over the iterations of a frame, with 95 % intervals.
+    """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals.
 
     The interval of a mean is Student's over the iterations; neighbours that share a misplaced border err in
     opposite directions, which their correlation tells (the variance of a mean of correlated values, Box,
@@ -312,7 +312,7 @@ def _mean(values: Array) -> tuple[float, float | None]:
 
 
 def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...]:
-    """What each kind of row cost, and the levels that cut across them."""
+    """Time and energy of each kind of row, and of the levels that cut across rows."""
     total = frame.filter(pl.col("iteration").is_not_null())["iteration"].n_unique()
     number, energy = pl.col("iteration"), pl.col("energy_j")
     numbered = pl.when(number.is_null()).then(pl.int_range(pl.len())).otherwise(number)
@@ -342,7 +342,7 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
 
 
 def _every(frame: pl.DataFrame, kind: str) -> float | None:
-    """How many iterations usually lie between two of a kind; None for what came once."""
+    """Usual number of iterations between two rows of a kind; None for a kind that came once."""
     number = pl.col("iteration")
     before = frame.select((number.is_first_distinct() & number.is_not_null()).cum_sum())["iteration"]
     apart = before.filter(frame["kind"] == kind).diff().drop_nulls().to_numpy()

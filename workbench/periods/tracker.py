@@ -123,14 +123,14 @@ class PeriodTracker:
 
     @property
     def since_s(self) -> float:
-        """Where what is being followed begins: the start, or the last change of workload or setting."""
+        """Time (s) at which the followed work began: the start, or the last change."""
         if self._locked is not None:
             return self._locked.from_s
         return self._search.from_s if self._search is not None else -math.inf
 
     @property
     def words(self) -> str:
-        """One sentence: what is known, or how much longer it takes."""
+        """One sentence: the known period (s), or how much longer the search takes."""
         level, now_s = main(self.periods), self._memory.newest_s
         if not math.isnan(self._paused_s):
             rest = f"; before, one {level.name} took {_seconds(level)}" if level and self._locked else ""
@@ -217,7 +217,7 @@ class PeriodTracker:
     def _begin(
         self, from_s: float, before: Before | None = None, first_s: float = SEARCH_PARAMS.first_s
     ) -> None:
-        """Forget what came before a time, and look for a rhythm in what comes after it."""
+        """Begin the search for a rhythm in what comes after `from_s`, forgetting all before."""
         self._search = Search(from_s, self._detect, guarded=self._guarded, before=before, first_s=first_s)
         self._locked = None
         self._returned, self._returned_s = 0, -math.inf
@@ -240,7 +240,7 @@ class PeriodTracker:
         self._say(found)
 
     def _is_back(self, search: Search, before: Before, now_s: float) -> bool:
-        """Whether the rhythm from before the change is there again: then it was no change."""
+        """Whether the rhythm from before a change is there again, so that nothing has changed."""
         length_s = phase_lock.stretch_s(before.lock.seconds, before.step_s)
         if now_s - before.left_s > PARAMS.before_s:
             search.before = None
@@ -322,7 +322,7 @@ class PeriodTracker:
         self._publish(locked)
 
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
-        """The rhythm is not to be seen: is it away, or over?"""
+        """Decide whether a rhythm that is not in the readings is away for a while, or over."""
         away_s = now_s - doubt.since_s
         lately = self._memory.since(doubt.since_s - 20.0)
         doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)

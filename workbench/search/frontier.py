@@ -154,7 +154,7 @@ def verdict(chance: float) -> str:
 def _far_beaten(
     time_s: np.ndarray, energy_j: np.ndarray, time_sd: np.ndarray, energy_sd: np.ndarray
 ) -> np.ndarray:
-    """Whether some point is surely better: its worst end below this one's best end in both."""
+    """Mask of points whose best end is above another point's worst end in both axes."""
     high_time, high_energy = time_s + FAR * time_sd, energy_j + FAR * energy_sd
     corners = on_frontier(high_time, high_energy)
     step_time, step_energy = high_time[corners], high_energy[corners]
@@ -285,7 +285,7 @@ class Distance:
 
 
 def distance(front: pl.DataFrame, time_s: float, energy_j: float) -> Distance:
-    """What a point leaves on the table against measured configurations (no mixing of two)."""
+    """Joules and seconds that a point lies above the measured configurations (no mixing of two)."""
     times, energies = _axes(front)
     slower, hungrier = times <= time_s, energies <= energy_j
     return Distance(

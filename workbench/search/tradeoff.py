@@ -108,7 +108,7 @@ def _usable(frame: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
-    """With all columns of `POINTS`, null where the frame has none."""
+    """A frame with all columns of `POINTS`, null where it has none."""
     columns = []
     for name, kind in POINTS.items():
         if name == "measurements" and name not in frame.columns and "measurement" in frame.columns:
@@ -140,7 +140,7 @@ def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class FrontierAnalysis:
-    """Points of one piece of work, their frontier, and what they are compared with.
+    """Points of one piece of work, their frontier, and the default to compare with.
 
     Attributes:
         points: Rows of `POINTS`.
@@ -164,7 +164,7 @@ class FrontierAnalysis:
 
     @property
     def knee(self) -> int:
-        """Of the frontier's rows, where it bends most."""
+        """Row of the frontier where the frontier bends most."""
         return pareto.knee(self.frontier)
 
     def allowed(self, max_slowdown: float | None) -> int:
@@ -202,7 +202,7 @@ class FrontierAnalysis:
         return np.maximum.accumulate(np.where(lower, np.arange(costs.shape[1]), 0), axis=1)
 
     def place(self, row: int) -> int | None:
-        """Row of a point on the frontier; None where it is beaten."""
+        """Row on the frontier of a row of points; None for a dominated point."""
         found = np.flatnonzero(self.front == row)
         return int(found[0]) if len(found) else None
 
@@ -283,7 +283,7 @@ def find(points: pl.DataFrame, wanted: Configuration) -> int | None:
 
 
 def words(chosen: Configuration) -> str:
-    """A configuration as a person says it.
+    """A configuration in words: power limit (W), clocks (MHz), batch size.
 
     >>> words(Configuration(Setting(power_limit_w=150.0, sm_clock_mhz=1200), 64))
     '150 W, SM 1200 MHz, batch size 64'
@@ -350,7 +350,7 @@ def python(chosen: Configuration, rule: str = "") -> str:
 
 
 class CarriedChoice(NamedTuple):
-    """Where a choice is among new points, and a sentence where it had to move."""
+    """Row of a choice among new points, and a sentence where the choice had to move."""
 
     row: int
     said: str = ""
@@ -381,7 +381,7 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> Carri
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What `time_s` and `energy_j` of a point are for, and how much of it an epoch and a job are.
+    """The unit of work of a point's `time_s` and `energy_j`, and how many units epochs and jobs have.
 
     Attributes:
         unit: "sample", "iteration", "epoch", "job" or "run" (a job as well).
@@ -419,7 +419,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a choice saves against the default for the same work; below 0 it costs more.
+    """Joules, seconds and money that a choice saves against the default; below 0 it costs more.
 
     Attributes:
         per: "hour" (the work that the default does in an hour), "epoch" or "job".
@@ -441,7 +441,7 @@ class Saving:
 
 
 def savings(seen: FrontierAnalysis, row: int, work: Work, tariff: Tariff) -> list[Saving]:
-    """What a point saves against the default; nothing without a default."""
+    """Savings of a point against the default, per hour, epoch and job; none without a default."""
     if seen.reference is None:
         return []
     one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))

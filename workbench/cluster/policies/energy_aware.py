@@ -359,10 +359,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 self.ends.pop(node.index, None)
                 self.draining.discard(node.index)
             else:
-                self.ends[node.index] = max([
-                    now + each.expected_left_s(now) / (each.rate or node.speed) for gpu in node.gpus
-                    for each in gpu.jobs
-                ])
+                here = [each for gpu in node.gpus for each in gpu.jobs]
+                left_s = [each.expected_left_s(now) / (each.rate or node.speed) for each in here]
+                self.ends[node.index] = max([now + each_s for each_s in left_s])
                 if self.capped:
                     self._limit(node)
             self._changed(node)
@@ -491,10 +490,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 heads = sorted([(queue[0], key) for key, queue in self.waiting.items()])
                 for (_, _, job), key in heads:
                     whole = not node.seats or job.num_gpus > node.kind.gpus
-                    found = (
-                        self.free.find(job) if whole
-                        else self._on_node(job, node, job.expected_left_s(now), now, {})[1]
-                    )
+                    found: Sequence[Gpu] | None = self.free.find(job) if whole else None
+                    if not whole:
+                        found = self._on_node(job, node, job.expected_left_s(now), now, {})[1]
                     if found is not None:
                         heapq.heappop(self.waiting[key])
                         if not self.waiting[key]:

@@ -92,9 +92,8 @@ class Srtf(Sjf):
         """Whether `victim` may be stopped for `job`."""
         now = self.cluster.now_s
         cost_s = self.cluster.checkpoint_s + self.cluster.restart_s
-        return victim.priority <= job.priority and victim.expected_left_s(now) > max(
-            self.gain * job.expected_left_s(now), 10 * cost_s
-        )
+        least_s = max(self.gain * job.expected_left_s(now), 10 * cost_s)
+        return victim.priority <= job.priority and victim.expected_left_s(now) > least_s
 
     def worth(self, victim: Job) -> float:
         """Higher is stopped first."""

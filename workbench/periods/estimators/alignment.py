@@ -148,7 +148,7 @@ def _together(times_s: Array, values: Array, seconds: float) -> int:
 
 
 def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
-    """As much of it as the shape is looked for in."""
+    """The part of a grid around the phase in which the shape is looked for."""
     most = PARAMS.periods * BINS
     if len(grid.values) <= most:
         return grid

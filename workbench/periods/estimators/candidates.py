@@ -34,7 +34,7 @@ PARAMS = CandidateParams()
 
 @dataclass(frozen=True, slots=True)
 class SignalView:
-    """A signal with what was worked out of it."""
+    """A signal with its correlations and spectra."""
 
     signal: Signal
     levels: tuple[CorrelationLevel, ...]  # longest window first
@@ -65,7 +65,7 @@ def signal_view(signal: Signal, step_s: float) -> SignalView:
 
 
 def look_between(signal: Signal, step_s: float, found: Pauses) -> SignalView:
-    """The same between the pauses only."""
+    """The view of a signal between its pauses only."""
     inside = np.concatenate([signal.values[piece] for piece in found.pieces])
     part = replace(signal, name="between_pauses", values=inside - inside.mean(), weights=np.ones(len(inside)))
     return _view(part, (between(signal.values, signal.weights, step_s, found.pieces),), step_s)

@@ -72,7 +72,7 @@ def describe(grid: SignalGrid) -> tuple[Array, Array, list[SignalView]]:
 
 
 def _refined(views: list[SignalView], period_s: float) -> float:
-    """By the signal that shows this period best."""
+    """A period (s) refined by the signal that shows it best."""
     best, height = None, -1.0
     for view in views:
         if view.signal.sd > 0 and period_s >= 0.95 * view.signal.shortest_s and view.levels:
@@ -93,7 +93,7 @@ def _distinct(periods: Array) -> list[int]:
 def _proposals(
     views: list[SignalView], grid: SignalGrid, candidates: list[Candidate], periods: Array
 ) -> Array:
-    """What the proposing estimators say, and what the trace is like."""
+    """Columns of the proposing estimators and of the whole trace, (candidates, 12)."""
     by_name = {view.signal.name: view for view in views}
     power = views[0]
     votes = np.array([one.votes for one in candidates])
@@ -193,7 +193,7 @@ def _shapes(views: list[SignalView], grid: SignalGrid, period_s: float) -> list[
 
 
 def _rests(resting: Pauses | None, period_s: float) -> list[float]:
-    """How long a pause, the work between two, and both together are, in periods."""
+    """Lengths of a pause, of the work between two, and of both together, in periods."""
     if resting is None:
         return [np.nan] * 3
     lengths = (resting.pause_s, resting.piece_s, resting.pause_s + resting.piece_s)
@@ -201,7 +201,7 @@ def _rests(resting: Pauses | None, period_s: float) -> list[float]:
 
 
 def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Array:
-    """How each candidate stands to the others."""
+    """Columns of each candidate against the others, (candidates, 14)."""
     column = {name: k for k, name in enumerate(NAMES)}
     own = rows[:, [column[f"{name}:x1"] for name in SIGNALS]]
     with np.errstate(invalid="ignore"):

@@ -53,7 +53,7 @@ class Precise:
     moves: float
 
     def doubts(self, step_s: float, seconds: float) -> list[float]:
-        """What the error of `period_s` depends on, as ratios: for the model that foretells it."""
+        """Ratios on which the error of `period_s` depends, for the model that predicts it."""
         periods = max(1.0, seconds / self.period_s)
         least = step_s / seconds  # a grid step over all that was seen: what clockwork leaves
         return [

@@ -51,7 +51,7 @@ NEIGHBOUR = float(np.log(PARAMS.neighbour))
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """Five boosters and the tables that calibrate them."""
+    """Five boosters, and the tables that turn their scores into probabilities."""
 
     boosters: dict[str, Any]
     tables: dict[str, tuple[Array, Array]]

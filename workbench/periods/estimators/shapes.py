@@ -94,7 +94,7 @@ def shape_of(signal: Signal, step_s: float, period_s: float) -> list[float]:
 
 
 def _runs(mask: Array) -> tuple[Array, int, int]:
-    """Around the circle: where runs of True end, the longest of them, and the longest run of False."""
+    """Around a circular mask: ends of runs of True, the longest run, the longest run of False."""
     turns = np.flatnonzero(mask != np.roll(mask, 1))
     if len(turns) == 0:
         return np.empty(0), len(mask) * int(mask[0]), len(mask) * int(not mask[0])

@@ -46,14 +46,14 @@ class Memory:
         self.newest_s = float(rows["time_s"][-1])
 
     def next(self, until_s: float) -> Array:
-        """What was not looked at yet, up to a time; the first such row where none is as old."""
+        """Rows not taken yet, up to a time (s); the first such row where none is as old."""
         waiting = self._rows["time_s"][self._seen : self._high]
         upto = self._seen + max(1, int(np.searchsorted(waiting, until_s, side="right")))
         fresh, self._seen = self._rows[self._seen : upto], upto
         return fresh
 
     def since(self, from_s: float) -> Array:
-        """What was looked at and has a power reading, from a time on."""
+        """Rows taken already that have a power reading, from a time (s) on."""
         rows = self._rows[max(0, self._seen - CAPACITY) : self._seen]
         rows = rows[int(np.searchsorted(rows["time_s"], from_s)) :]
         known = np.isfinite(rows["power_w"])
@@ -76,7 +76,7 @@ def frame(rows: Array) -> pl.DataFrame:
 
 
 def busy(rows: Array) -> Array:
-    """Rows during which the GPU worked, as far as it tells."""
+    """Rows in which the utilisation is above 0 or unknown."""
     return rows[~(rows["utilisation"] <= 0)]
 
 
@@ -87,7 +87,7 @@ def clock_mhz(rows: Array) -> float:
 
 
 def other_clock(rows: Array, at_s: float) -> str:
-    """In words, if the SM clock gave way to another steady one about then: somebody has locked it."""
+    """A sentence where a steady SM clock (MHz) gave way to another at about `at_s`; else empty."""
     rows = busy(rows)
     # When the change was is known to a stretch or two only.
     late_s = 0.5 * (at_s + rows["time_s"][-1]) if len(rows) else at_s

@@ -46,7 +46,7 @@ _RECENT = 0.5 ** (np.arange(PARAMS.beats)[::-1] / PARAMS.half_life_beats)
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How a stretch of power lies over the shape.
+    """Match of a stretch of power with the shape of an iteration.
 
     Attributes:
         likeness: Correlation with the shape at the best shift, -1..1.
@@ -96,12 +96,12 @@ class PhaseLock:
 
 
 def stretch_s(seconds: float, step_s: float) -> float:
-    """How long a stretch is compared at once: a period, and enough readings to mean something."""
+    """Seconds of a stretch that is compared at once: a period, and enough readings."""
     return max(seconds, PARAMS.least_readings * step_s)
 
 
 def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
-    """The rhythm in readings that hold it, with its shape over the last iterations."""
+    """A phase lock learned from readings (s, W) that hold the rhythm."""
     keep = time_s >= time_s[-1] - max(10 * seconds, 6 * stretch_s(seconds, step_s))
     time_s, power_w = time_s[keep], power_w[keep]
     phase_s = boundary_s + math.floor((time_s[-1] - boundary_s) / seconds) * seconds
@@ -171,13 +171,13 @@ def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match
 
 
 def compare(lock: PhaseLock, rows: Array, *, anywhere: bool = False) -> Match:
-    """How a recorder's new rows match: near the expected phase, or at whatever phase matches best."""
+    """Match of a recorder's new rows: near the expected phase, or at whatever phase fits best."""
     phase = ((rows["time_s"] - lock.phase_s) / lock.seconds) % 1.0
     return match(lock, phase, rows["power_w"].astype(np.float64), ANYWHERE if anywhere else NEAR)
 
 
 def oddness(lock: PhaseLock, found: Match) -> float:
-    """How unlike the rhythm a stretch is: about 1 is the edge of what is usual, far above is something else.
+    """Deviation of a stretch from the rhythm: about 1 is the edge of what is usual.
 
     The largest of the power level's and the likeness' deviations in units of four times their own usual ones,
     and of the swing's, where twice or half is the edge.
@@ -193,7 +193,7 @@ def oddness(lock: PhaseLock, found: Match) -> float:
 
 
 def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
-    """The rhythm after a stretch that belongs to it."""
+    """The phase lock after a stretch that belongs to the rhythm."""
     late_s = found.late * lock.seconds
     beats = (*lock.beats[-PARAMS.beats + 1 :], (lock.number, lock.phase_s + late_s))
     if len(beats) < PARAMS.least_beats:

@@ -109,7 +109,7 @@ class Search:
         self._beats = False
 
     def step(self, kept: Memory, now_s: float) -> Periods | None:
-        """What is known now, sure or with the reason why not; None where there is nothing new."""
+        """Periods known now, sure or with the reason why not; None where there is nothing new."""
         if now_s < self.due_s:
             return None
         if self._trial is not None:
@@ -189,7 +189,7 @@ class Search:
         return replace(found, sure=False, reason=why, longer_s=0.0)
 
     def _try(self, trial: _Trial, kept: Memory, now_s: float) -> Periods | None:
-        """Look again, at another polling interval; what stays is no beat of it."""
+        """Look at a rhythm again at another polling interval; what stays is no beat of the sampling."""
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds

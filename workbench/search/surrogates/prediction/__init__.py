@@ -1,4 +1,4 @@
-"""What a model of one GPU's clocks is made of; the door is `surrogates.predictor`.
+"""The parts of a model of one GPU's clocks; the door is `surrogates.predictor`.
 
     curves      a training frame as relative curves: one row a workload, one column a setting
     physics     the card's share of the answer: a roofline for time, static and dynamic and memory power

@@ -36,7 +36,7 @@ class GaussianPosterior:
     def after(
         self, rows: Sequence[int], log_time: Array, log_energy: Array, errors: Array
     ) -> GaussianPosterior:
-        """What is believed once these were measured.
+        """The posterior after measured ln times and ln energies of some settings.
 
         Args:
             rows: Setting of each probe.
@@ -56,7 +56,7 @@ class GaussianPosterior:
         return GaussianPosterior(self.mean + gain, factor)
 
     def compact(self) -> GaussianPosterior:
-        """The same with no more columns than rows: later steps are faster."""
+        """The posterior with a factor of no more columns than rows: later steps are faster."""
         if self.factor.shape[1] <= self.factor.shape[0]:
             return self
         left, sizes, _ = np.linalg.svd(self.factor, full_matrices=False)

@@ -36,7 +36,7 @@ ALWAYS = {"num_threads": 1, "deterministic": True, "force_row_wise": True, "verb
 
 @dataclass(frozen=True)
 class Trees:
-    """One booster and the names of its inputs."""
+    """One LightGBM booster and the names of its inputs."""
 
     booster: Any
     inputs: tuple[str, ...]

@@ -53,7 +53,7 @@ class Means:
         return np.hstack([-ordered(nodes, -time), ordered(nodes, power)])
 
     def part(self, names: tuple[str, ...], features: Array) -> Array:
-        """How much of the mean is the trees', by workload."""
+        """Share of the trees in the mean, by workload (workloads,), 0..1."""
         columns = boosting.selected(names, features, self.trees[0].inputs)
         span = np.maximum(self.high - self.low, 1e-6)
         beyond = np.maximum(np.maximum(columns - self.high, self.low - columns), 0) / span
@@ -135,7 +135,7 @@ class FittedCard:
         return mean, down[0], up[0]
 
     def alike(self, features: Array) -> Array:
-        """How much the errors made on each training workload say of this one's, (workloads,), in sum 1."""
+        """Weights of the training workloads' errors for another workload, (workloads,), in sum 1."""
         wanted = self.means.trees[0].inputs
         mine = boosting.selected(self.names, features[None, :], wanted)[0]
         theirs = self.seen
@@ -153,7 +153,7 @@ class FittedCard:
 
 
 def fit(curves: Curves) -> FittedCard:
-    """Learn a card from its training set."""
+    """A card's model, fitted to the curves of its training set."""
     folds = folds_of(curves.groups)
     outs = np.unique(folds)
     laws = {int(out): physics.fit(curves.part(folds != out)) for out in outs}
@@ -188,7 +188,7 @@ def fit(curves: Curves) -> FittedCard:
 
 
 def folds_of(groups: tuple[str, ...]) -> Array:
-    """Which fold each workload is in: its group; with too few groups to leave one out, four folds."""
+    """Fold of each workload, (workloads,): its group, or one of four where groups are too few."""
     names = sorted(set(groups))
     if len(names) < LEAST_GROUPS:
         return np.arange(len(groups)) % 4

@@ -87,7 +87,7 @@ def write(path: Path, about: dict[str, Any], card: FittedCard) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
-    """What a file says of itself, and its card.
+    """The header and the card's model of a file.
 
     Raises:
         UsageError: there is no such file, it is damaged, it is something else, or it is of another version.
@@ -125,7 +125,7 @@ def read(path: Path) -> tuple[dict[str, Any], FittedCard]:
 
 
 def _try_out(card: FittedCard) -> None:
-    """Foretell once: what is wrong with a file is to be said when it is read, not in the middle of a job."""
+    """Predict once, so that a wrong file is refused when it is read, not in the middle of a job."""
     nodes, about = card.nodes, ("time_error", "power_error")
     settings = np.concatenate([nodes.x, nodes.mu, nodes.cap])
     tops = [each for each in (nodes.max_sm_clock_mhz, nodes.max_mem_clock_mhz) if each is not None]

@@ -24,7 +24,7 @@ def weights(
     nodes: Nodes, settings: Sequence[Setting], *, full_limit_w: float | None, power_w: float | None,
     log_power: Array,
 ) -> tuple[Array, Array]:
-    """Weights (settings, nodes) of the training settings, and whether each setting can be told.
+    """Weights (settings, nodes) of the training settings, and a mask of settings that have any.
 
     Args:
         full_limit_w: A limit as high as this changes nothing.
