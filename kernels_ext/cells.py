@@ -117,6 +117,13 @@ def add_log(options: argparse.ArgumentParser) -> None:
                          help="two by label or id: the ratio of their energies, with its 95 %% interval")
 
 
+def log_parser() -> LineParser:
+    """The options of `%energy_log`."""
+    options = LineParser(prog="%energy_log", add_help=False)
+    add_log(options)
+    return options
+
+
 def parser() -> LineParser:
     """The options of `%%energy`, also the source of its help and completion."""
     options = LineParser(prog=MAGIC, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter)

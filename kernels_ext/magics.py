@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from .cells import BadOptions, LineParser, add_log, parse, parser
+from .cells import BadOptions, log_parser, parse, parser
 from .running import Running
 from .state import KernelState
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from workbench.measurement.recorder import Recorder
     from workbench.records import Measurement
     from workbench.tariff import Tariff
-
-_LOG_OPTIONS = ("--export", "--compare", "--last", "--label")
 
 
 @magics_class
@@ -127,10 +125,8 @@ class EnergyMagics(Magics):
         from workbench.cli import select_log
         from workbench.errors import WorkbenchError
 
-        options = LineParser(prog="%energy_log", add_help=False)
-        add_log(options)
         try:
-            log, done = select_log(self.state.store, options.parse_line(line))
+            log, done = select_log(self.state.store, log_parser().parse_line(line))
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
         for sentence in (*filter(None, [done]), *self.state.store.messages()):
@@ -275,13 +271,12 @@ class EnergyMagics(Magics):
     def complete(self, _shell: Any, event: Any) -> list[str]:
         """Options of the magic on the line that is being typed."""
         name = event.line.split()[0] if event.line.split() else ""
-        if name == "%energy_log":
-            return list(_LOG_OPTIONS)
         if name == "%gpu":
             from workbench.simulation.catalogue import CARDS
 
             return list(CARDS) if "simulate" in event.line else ["simulate", "restore"]
-        return [word for action in parser()._actions for word in action.option_strings]
+        options = log_parser() if name == "%energy_log" else parser()
+        return [word for action in options._actions for word in action.option_strings]
 
 
 EnergyMagics.energy_cell.__doc__ = f"""Measure the time and GPU energy of the cell.

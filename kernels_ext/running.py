@@ -92,6 +92,7 @@ class Running:
             magics.say(message)
         self._session.messages.clear()
         self._uuids = magics.chosen(self._options.gpus)
+        self._meter = self._session.meter  # a new one where a simulated GPU was named first here
         live = magics.live if self._options.live is None else self._options.live
         if (
             self._cell

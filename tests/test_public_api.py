@@ -30,14 +30,14 @@ SIGNATURES = {
     "choose": "(frame: 'pl.DataFrame', *, eta: 'float | None' = None, max_slowdown: 'float | None' = None, "
     "default: 'Configuration | None' = None, max_power_w: 'float | None' = None) -> 'Configuration'",
     "control": "(gpus: 'Gpus' = None) -> 'ManualControl'",
-    "devices": "(gpus: 'Gpus' = None) -> 'list[NvmlDevice]'",
+    "devices": "(gpus: 'Gpus' = None) -> 'list[OpenGpu]'",
     "example_training": "(workload: 'str' = 'imagenet', *, iterations: 'int' = 40, batch_size: 'int | None' "
     "= None) -> 'Iterator[int]'",
     "find_periods": "(trace: 'pl.DataFrame') -> 'Periods'",
     "frontier": "(points: 'Any', *, by: 'str | Sequence[str]' = ()) -> 'pl.DataFrame'",
     "iterations_of": "(measurement: 'Measurement | str') -> 'SegmentedIterations'",
     "measure": "(label: 'str | Callable[..., Any]' = '', *, gpus: 'Gpus' = None) -> 'Any'",
-    "open_device": "(which: 'int | str' = 0) -> 'NvmlDevice'",
+    "open_device": "(which: 'int | str' = 0) -> 'OpenGpu'",
     "phase": "(kind: 'str') -> 'Iterator[None]'",
     "read_log": "(path: 'str | Path', *, every_s: 'float | None' = None) -> 'dict[str, pl.DataFrame]'",
     "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, seconds: "
@@ -190,7 +190,7 @@ def test_a_setting_is_applied_to_those_that_are_named_and_put_back(two: Any) -> 
     with workbench.applied(workbench.Setting(200.0)):
         assert [device.setting().power_limit_w for device in two.devices] == [200.0, 200.0]
     assert [device.setting() for device in two.devices] == before
-    with pytest.raises(UsageError, match="one setting"), workbench.applied():
+    with pytest.raises(UsageError, match="name what to set"), workbench.applied():
         pass
 
 
@@ -262,8 +262,8 @@ def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one
         assert "simulated" in results[name]._repr_html_(), name
 
     kinds = {
-        "block": "Picture", "measurement": "Report", "measurements": "FrontierPanel", "job": "RecurringPanel",
-        "run": "RecurringPanel", "history": "RecurringPanel", "tuning": "ClocksPanel", "trace": "Picture",
+        "block": "PeriodPanel", "measurement": "Report", "measurements": "FrontierPanel", "job": "RecurringPanel",
+        "run": "RecurringPanel", "history": "RecurringPanel", "tuning": "ClocksPanel", "trace": "PeriodPanel",
         "sweep": "FrontierPanel", "setting": "ApplyPanel", "configuration": "ApplyPanel",
         "device": "ApplyPanel", "frontier": "FrontierPanel", "tuned": "TuningResult",
         "periods": "Periods", "iterations": "SegmentedIterations",
@@ -274,7 +274,7 @@ def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one
         assert workbench.show(panel) is panel
         if hasattr(panel, "end"):
             panel.end()
-    files = {"trace.parquet": "Picture", "points.csv": "FrontierPanel", "history.csv": "RecurringPanel"}
+    files = {"trace.parquet": "PeriodPanel", "points.csv": "FrontierPanel", "history.csv": "RecurringPanel"}
     results["trace"].write_parquet(tmp_path / "trace.parquet")
     results["frontier"].select("time_s", "energy_j", "power_limit_w").write_csv(tmp_path / "points.csv")
     results["job"].export_csv(tmp_path / "history.csv")
@@ -287,7 +287,7 @@ def test_a_log_of_another_tool_and_a_job_log_are_told_apart(tmp_path: Path) -> N
     smi = tmp_path / "smi.csv"
     smi.write_text("\n".join(["timestamp, index, power.draw [W]", *rows]), encoding="utf-8")
     assert list(workbench.read_log(smi)) == ["0"]
-    assert type(workbench.show(str(smi))).__name__ == "Picture"
+    assert type(workbench.show(str(smi))).__name__ == "PeriodPanel"
     jobs = pl.DataFrame({"job_id": ["a"], "submit_s": [0.0], "duration_s": [600.0], "num_gpus": [1]})
     jobs.write_csv(tmp_path / "jobs.csv")
     for given in (jobs, tmp_path / "jobs.csv"):

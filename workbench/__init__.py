@@ -17,8 +17,14 @@ The rooms, from the ground up; a room imports only rooms above it in this list:
     panels                   Bokeh views in JupyterLab
     cli                      `workbench run -- python train.py`
 
-In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script: `with
-workbench.measure("epoch") as m:`.
+In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script:
+
+    with workbench.applied(power_limit_w=250, gpus=0), workbench.measure("epoch") as result:
+        train()
+    workbench.show(result)                   # the panel for whatever is given
+
+What needs GPUs takes `gpus=` (index, UUID, PCI id, "sim:V100", an open device, or several); what bounds a
+slowdown takes `max_slowdown=` (0.05 is 5 %).
 """
 
 from __future__ import annotations

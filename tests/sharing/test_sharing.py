@@ -446,12 +446,13 @@ def test_jobs_are_called_by_their_scripts_and_functions() -> None:
     [
         (["true"], {}, "1 jobs were given; 2 to 4 can share a GPU"),
         (["true"] * 5, {}, "5 jobs were given"),
-        (["true"] * 2, {"bound": 1.0}, "bound 1: give how much longer"),
-        (["true"] * 2, {"bound": float("nan")}, "bound nan"),
+        (["true"] * 2, {"max_slowdown": 0.0}, "max_slowdown=0: give how much longer"),
+        (["true"] * 2, {"max_slowdown": 20}, "did you mean 0.2?"),
+        (["true"] * 2, {"max_slowdown": float("nan")}, "max_slowdown=nan"),
         (["true"] * 2, {"seconds": 0.0}, "seconds=0: give a positive number"),
         (["true"] * 2, {"rounds": 0}, "rounds=0"),
         (["true"] * 2, {"rounds": 1.5}, "rounds=1.5: give a whole number"),
-        (["true"] * 2, {"bound": "x"}, "bound='x': give a number"),
+        (["true"] * 2, {"max_slowdown": "x"}, "max_slowdown='x': give a number"),
         (["true"] * 2, {"watch_s": None}, "watch_s=None: give a number"),
         (["true"] * 2, {"labels": [1, 2]}, r"labels=\[1, 2\]: give a list of words"),
         (["true"] * 2, {"labels": "ab"}, "labels='ab': give a list of words"),
@@ -594,7 +595,7 @@ def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
         python("train('cifar100', 1024)"),
         python("train('squad', 8)"),
         labels=["cifar", "squad"],
-        bound=1.6,
+        max_slowdown=0.6,
         until="verdict",
         say=said.append,
         **options,
@@ -779,7 +780,7 @@ def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
     """Two trainings that fill the card: each takes nearly twice as long beside the other."""
     done = tmp_path / "done"
     first, second = (python(f"train('imagenet', {size}, done={str(done)!r})") for size in (360, 192))
-    options = {**FAST, "on_break": on_break, "bound": 1.05}
+    options = {**FAST, "on_break": on_break, "max_slowdown": 0.05}
     shared = workbench.share(
         first,
         second,
@@ -814,7 +815,7 @@ def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
 
     old = python(f"train('imagenet', 192, done={str(done)!r})")
     shared = workbench.share(
-        old, python(changing), labels=["old", "new"], bound=1.45, say=say, **{**FAST, "watch_s": 1000.0}
+        old, python(changing), labels=["old", "new"], max_slowdown=0.45, say=say, **{**FAST, "watch_s": 1000.0}
     )
     assert "longer than alone in the first epoch, beyond 45 %" in shared.watched
     assert "new was asked to end at the end of" in shared.watched
@@ -832,7 +833,7 @@ def test_a_callers_function_may_decide_about_a_broken_bound(lab: Machine, tmp_pa
         done.touch()
 
     first, second = (python(f"train('imagenet', {size}, done={str(done)!r})") for size in (360, 192))
-    options = {**FAST, "on_break": decides, "bound": 1.05}
+    options = {**FAST, "on_break": decides, "max_slowdown": 0.05}
     shared = workbench.share(
         first, second, labels=["first", "second"], say=until("bound held|no comparison", done), **options
     )

@@ -37,7 +37,7 @@ class OpenGpu(NvmlDevice):
             DeviceHeld: another process is changing this GPU.
             OutOfRange, NotSupported, NotPermitted: nothing was changed.
         """
-        return lease.applied(self, _setting(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
+        return lease.applied(self, setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
 
     def apply(
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
@@ -50,7 +50,7 @@ class OpenGpu(NvmlDevice):
             OutOfRange, NotSupported, NotPermitted: nothing was changed.
         """
         change = lease.Lease([self])
-        shown = change.apply(_setting(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
+        shown = change.apply(setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
         self._changes.append(change)
         return shown[0]
 
@@ -69,9 +69,10 @@ class OpenGpu(NvmlDevice):
         return "; ".join(left) or f"undone: {self.setting()} is active again"
 
 
-def _setting(
+def setting_of(
     setting: Setting | None, power_limit_w: float | None, sm_clock_mhz: int | None, mem_clock_mhz: int | None
 ) -> Setting:
+    """The setting that is meant. Raises UsageError where none is, or two."""
     named = Setting(power_limit_w, sm_clock_mhz, mem_clock_mhz)
     if (setting is None) == (named == Setting()):
         raise UsageError("name what to set: a Setting, or power_limit_w=, sm_clock_mhz= or mem_clock_mhz=")

@@ -9,12 +9,13 @@ any case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ..device import discovery, lease
-from ..device.discovery import Gpus
-from ..errors import MeasurementError, NoDriver, UsageError
+from ..device.discovery import Gpus, why_no_gpu
+from ..device.gpu import setting_of
+from ..device.lease import Lease
+from ..errors import MeasurementError, NoDriver
 from ..records import Setting
 from . import session
 from .meter import BlockResult, Track
@@ -119,17 +120,15 @@ def applied(
         DeviceHeld, OutOfRange, NotSupported, NotPermitted: nothing was changed.
         UsageError: no setting, or two.
     """
-    knobs = Setting(power_limit_w, sm_clock_mhz, mem_clock_mhz)
-    if (setting is None) == (knobs == Setting()):
-        raise UsageError("give one setting, as in applied(power_limit_w=250) or applied(Setting(250))")
+    wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
     found = session.devices_of(gpus)
     if not found:
         raise NoDriver(
-            f"there is no GPU to set ({discovery.why_no_gpu()}); choose a simulated one with "
+            f"there is no GPU to set ({why_no_gpu()}); choose a simulated one with "
             "workbench.simulate('A100')"
         )
-    with ExitStack() as stack:
-        yield tuple(stack.enter_context(lease.applied(each, setting or knobs)) for each in found)
+    with Lease(found) as lease:
+        yield lease.apply(wanted)
 
 
 def trace_of(measurement: Measurement | str) -> pl.DataFrame:

@@ -401,13 +401,10 @@ class BlockResult:
     @property
     def traces(self) -> dict[str, pl.DataFrame]:
         """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
-        recorder, window = self._meter.recorder, self._training.closed
-        if recorder is None or window is None or window.end_s is None:
-            return {}
-        first_s, last_s = window.start_s - 0.5, window.end_s + 0.5
+        window, devices = self._training.closed, self._meter.devices
+        seen = {} if window is None else self._meter.traces(window)
         return {
-            f"GPU {number}, {device.name}": recorder.trace(device.uuid, first_s, last_s)
-            for number, device in enumerate(self._meter.devices)
+            f"GPU {number}, {each.name}": seen[each.uuid] for number, each in enumerate(devices) if seen
         }
 
     @property

@@ -44,6 +44,7 @@ from .run import SharingRun, interruptible
 from .stages import OnBreak, Say, SharingPlan
 
 FEWEST, MOST = 2, 4
+PERCENT = 5.0  # a slowdown from here on is no share: four jobs that take turns slow each other by 3
 last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
 
 
@@ -222,10 +223,11 @@ def _check(
             raise UsageError(f"{name}={value!r}: give a number")
     if not isinstance(rounds, numbers.Integral) or isinstance(rounds, bool):
         raise UsageError(f"rounds={rounds!r}: give a whole number")
-    if not 0.0 < max_slowdown < float("inf"):
+    if not 0.0 < max_slowdown < PERCENT:
+        hint = f"; did you mean {max_slowdown / 100:g}?" if PERCENT <= max_slowdown <= 100 else ""
         raise UsageError(
             f"max_slowdown={max_slowdown:g}: give how much longer an iteration may take, above 0; 0.2 allows "
-            "20 % more"
+            f"20 % more{hint}"
         )
     for name, value in (
         ("seconds", seconds), ("watch_s", watch_s), ("start_s", start_s), ("grace_s", grace_s),
