@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.batch_size.history import Evidence, Space
+from workbench.search.batch_size.history import Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
 from workbench.search.batch_size.policy import BatchSizePolicy
 from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
@@ -218,35 +218,28 @@ def _common(a: Job, b: Job) -> tuple[Job, Job]:
 
 
 def decision_time(runs: int = 10_000) -> dict[str, float]:
-    """Seconds per decision with so many recorded recurrences: frames counted first, the same frames asked
-    again, and kept evidence.
+    """Seconds per decision with so many recorded recurrences: of a frame that nobody has counted, and of kept
+    evidence.
     """
-    import polars as pl
-
-    from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, RunHistory
-    from workbench.search.batch_size.policy import ask
+    from workbench.experiments.history.attempts import Attempt
+    from workbench.experiments.history.csv import as_frame
+    from workbench.experiments.history.replay import Recorded
 
     rng = np.random.default_rng(0)
     sizes = (8, 16, 32, 64, 128, 256, 512, 1024)
     space = Space(sizes, 256, (100.0, 150.0, 200.0, 250.0))
-    b = rng.choice(sizes, runs)
-    frame = pl.DataFrame(
-        {"run": np.arange(runs), "recurrence": np.arange(runs), "batch_size": b, "state": ["reached"] * runs}
-    )
-    frame = frame.with_columns(
-        epochs=pl.Series(rng.integers(18, 25, runs).astype(float)), time_s=pl.lit(100.0), energy_j=pl.lit(2e4)
-    )
-    frame = pl.concat([pl.DataFrame(schema=RUNS), frame], how="diagonal_relaxed")
-    profiles = [
-        (None, int(size), limit, 5 + 200 / size, 0.9 * limit, None)
-        for size in sizes
-        for limit in space.power_limits_w
+    profile = {b: tuple((w, 5 + 200 / b, 0.9 * w) for w in space.power_limits_w) for b in sizes}
+    made = [Attempt(n, b, purpose="slice", state="stopped", profile=profile[b]) for n, b in enumerate(sizes)]
+    made += [
+        Attempt(
+            number, int(rng.choice(sizes)), number, state="reached", epochs=float(rng.integers(18, 25)),
+            time_s=100.0, energy_j=2e4,
+        )
+        for number in range(len(made), len(made) + runs)
     ]
-    history = RunHistory(
-        frame, pl.DataFrame(profiles, schema=PROFILES, orient="row"), pl.DataFrame(schema=MILESTONES)
-    )
+    frame = as_frame(made)
+    evidence = Recorded(frame, space).ledger.evidence()
     objective, policy = ZeusCost(0.5, 250), KnowledgeGradient()
-    evidence = Evidence.of(history, space)
 
     def middle(decide: Callable[[], object], many: int = 15) -> tuple[float, float]:
         """Medians of wall and processor time: what else runs on the machine shows in the first."""
@@ -260,10 +253,7 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
 
     out: dict[str, float] = {}
     for name, decide in {
-        "from_frames": lambda: ask(
-            policy, replace(history), space, objective, rng
-        ),  # a history nobody has counted
-        "again": lambda: ask(policy, history, space, objective, rng),
+        "from_frame": lambda: policy.ask(Recorded(frame, space).ledger.evidence(), objective, rng),
         "kept": lambda: policy.ask(evidence, objective, rng),
     }.items():
         out[f"{name}_s"], out[f"{name}_cpu_s"] = middle(decide)

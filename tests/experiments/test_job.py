@@ -93,7 +93,7 @@ def test_a_job_learns_its_batch_size_and_power_limit(machine: Machine) -> None:
     assert last.batch_size == 256
     assert last.power_limit_w is not None
     assert last.power_limit_w < 250.0
-    frame = nightly.frame().filter(nightly.frame()["purpose"] == "run")
+    frame = nightly.history().filter(nightly.history()["purpose"] == "run")
     assert frame["cost"][-1] < 0.75 * frame["cost"][0]
     assert sum(run.profile is not None for run in runs[-2:]) == 0  # what is known is not profiled again
 
@@ -347,7 +347,7 @@ def test_runs_of_two_handles_are_one_history(machine: Machine) -> None:
         with second.recurrence() as two:  # begun before the other has ended
             assert two.batch_size == 1024
             train(two, machine)
-    assert len(first.history().runs) == len(second.history().runs) == 2
+    assert len(first.history()) == len(second.history()) == 2
     assert first.study.evidence().in_flight.sum() == 0
 
 
@@ -379,7 +379,7 @@ def test_any_objective_runs_and_scores_history_anew(machine: Machine, objective:
     costs = []
     for each in (Energy(), Time(), 0.5):
         nightly.objective = each
-        costs.append(nightly.frame()["cost"][-1])  # of the run; slices came before it
+        costs.append(nightly.history()["cost"][-1])  # of the run; slices came before it
     assert run.measurement is not None
     assert costs == pytest.approx(
         [

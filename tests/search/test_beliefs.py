@@ -14,8 +14,8 @@ import pytest
 
 from workbench.errors import UsageError
 from workbench.experiments.history import outlook as beliefs
-from workbench.experiments.history.attempts import Attempt, history
-from workbench.experiments.history.csv import write_csv
+from workbench.experiments.history.attempts import Attempt
+from workbench.experiments.history.csv import as_frame, write_csv
 from workbench.experiments.history.outlook import attempts_paid, break_even, look, recurrences
 from workbench.experiments.history.replay import Recorded, space_of
 from workbench.search.batch_size.history import Space
@@ -245,7 +245,7 @@ def test_a_record_is_played_again_recurrence_by_recurrence() -> None:
     assert not made.play()
 
 
-def test_a_file_and_frames_say_what_the_attempts_said(tmp_path: Path) -> None:
+def test_a_file_and_a_frame_say_what_the_attempts_said(tmp_path: Path) -> None:
     attempts = [
         ran(0, 128),
         ran(1, 64, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0),
@@ -254,8 +254,8 @@ def test_a_file_and_frames_say_what_the_attempts_said(tmp_path: Path) -> None:
     write_csv(attempts, tmp_path / "history.csv")
     of_file = Recorded(tmp_path / "history.csv")
     assert of_file.space == Space((64, 128), 128, LIMITS, 14, 0.6, "V100")
-    of_frames = Recorded(history(attempts))
-    for made in (of_file, of_frames):
+    of_frame = Recorded(as_frame(attempts))
+    for made in (of_file, of_frame):
         evidence = made.ledger.evidence()
         assert [(run.arm, run.epochs) for run in evidence.runs] == [(1, 14.0), (0, 10.0)]
         assert evidence.epoch_time_s.tolist() == [[132.0, 110.0], [120.0, 100.0]]

@@ -5,17 +5,18 @@ the history.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pytest
 
 from workbench.errors import UsageError
+from workbench.experiments.history.attempts import Attempt, count
 from workbench.search.batch_size.epochs import EpochPrior, believe, forecast
-from workbench.search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
+from workbench.search.batch_size.history import Evidence, Run, Space
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient, KnowledgeGradientParams
 from workbench.search.batch_size.make import make_policy
-from workbench.search.batch_size.policy import Progress, Proposal, ask
+from workbench.search.batch_size.policy import Progress, Proposal
 from workbench.search.objective import EnergyDelay, EnergyWithin, Objective, ZeusCost
 
 SIZES = (16, 32, 64, 128, 256, 512)
@@ -266,55 +267,50 @@ def test_safe_mode_still_finds_what_pays() -> None:
     assert set(machine.chosen[-5:]) <= {64, 128}
 
 
-def frames(evidence: Evidence) -> RunHistory:
-    """The history that a store would hold."""
-    runs = [
-        (
-            n,
-            r.recurrence,
-            SIZES[r.arm],
-            r.power_limit_w,
-            r.state,
-            r.epochs,
-            r.time_s - r.profile_time_s,
-            r.energy_j - r.profile_energy_j,
-            r.profile_time_s,
-            r.profile_energy_j,
-            None,
-            None,
+def attempts(evidence: Evidence) -> list[Attempt]:
+    """The attempts that a store would hold: what was profiled as slices, then the runs."""
+    slices = [
+        Attempt(
+            0, SIZES[arm], purpose="slice", state="stopped",
+            profile=((LIMITS[c], evidence.epoch_time_s[arm, c], evidence.power_w[arm, c]),),
         )
-        for n, r in enumerate(evidence.runs)
-    ]
-    profiles = [
-        (None, SIZES[arm], LIMITS[c], evidence.epoch_time_s[arm, c], evidence.power_w[arm, c], None)
         for arm in range(len(SIZES)) for c in range(3) if not np.isnan(evidence.epoch_time_s[arm, c])
     ]
-    milestones = [
-        (n, level, epoch) for n, r in enumerate(evidence.runs) for level, epoch in r.milestones.items()
+    runs = [
+        Attempt(
+            0, SIZES[r.arm], r.recurrence, state=r.state, power_limit_w=r.power_limit_w, epochs=r.epochs,
+            time_s=r.time_s - r.profile_time_s, energy_j=r.energy_j - r.profile_energy_j,
+            profile_time_s=r.profile_time_s, profile_energy_j=r.profile_energy_j,
+            milestones=tuple(r.milestones.items()),
+        )
+        for r in evidence.runs
     ]
-    return RunHistory(
-        pl.DataFrame(runs, schema=RUNS, orient="row"),
-        pl.DataFrame(profiles, schema=PROFILES, orient="row"),
-        pl.DataFrame(milestones, schema=MILESTONES, orient="row"),
-    )
+    return [replace(each, number=number) for number, each in enumerate([*slices, *runs])]
+
+
+def counted(history: list[Attempt], space: Space = SPACE) -> Evidence:
+    evidence = Evidence(space)
+    for each in history:
+        count(evidence, each)
+    return evidence
 
 
 def test_a_decision_is_a_function_of_the_history_alone() -> None:
     machine = Machine()
     machine.recur(KnowledgeGradient(), 9)
     kept = KnowledgeGradient().ask(machine.evidence, COST, np.random.default_rng(3))
-    counted = ask(KnowledgeGradient(), frames(machine.evidence), SPACE, COST, np.random.default_rng(3))
-    assert kept == counted
+    again = counted(attempts(machine.evidence))
+    assert KnowledgeGradient().ask(again, COST, np.random.default_rng(3)) == kept
 
 
 def test_history_is_scored_anew_at_another_eta() -> None:
     machine = Machine()
     machine.recur(KnowledgeGradient(), 20)
-    history = frames(machine.evidence)
+    history = attempts(machine.evidence)
     limits = {
-        eta: ask(
-            KnowledgeGradient(), history, SPACE, ZeusCost(eta, 250), np.random.default_rng(0)
-        ).power_limit_w
+        eta: KnowledgeGradient()
+        .ask(counted(history), ZeusCost(eta, 250), np.random.default_rng(0))
+        .power_limit_w
         for eta in (0.0, 1.0)
     }
     # Time alone wants the highest limit; energy alone the lowest: 1.08 x 135 W < 1.02 x 170 W < 200 W.
@@ -325,13 +321,8 @@ def test_epochs_seen_on_another_card_are_evidence_and_its_times_are_not() -> Non
     space = Space(SIZES, 512, LIMITS, gpu="A")
     machine = Machine()
     machine.recur(KnowledgeGradient(), 30)
-    there = frames(machine.evidence)
-    other = RunHistory(
-        there.runs.with_columns(gpu=pl.lit("B")),
-        there.profiles.with_columns(gpu=pl.lit("B")),
-        there.milestones,
-    )
-    evidence = Evidence.of(other, space)
+    there = [replace(each, gpu="B") for each in attempts(machine.evidence)]
+    evidence = counted(there, space)
     assert evidence.count.sum() == 30
     assert not evidence.in_profile.any()
     assert evidence.spent_time_s == 0

@@ -29,8 +29,9 @@ from workbench.experiments.history import owners
 from workbench.experiments.history.attempts import Attempt, Bars, without
 from workbench.experiments.history.csv import missing, read_csv, write_csv
 from workbench.experiments.history.optuna_bridge import KEY, AttemptLedger, propose, record, samplers
+from workbench.experiments.history.replay import Recorded
 from workbench.experiments.history.study import JobStudy
-from workbench.search.batch_size.history import Evidence, Space
+from workbench.search.batch_size.history import Space
 from workbench.search.batch_size.policy import Progress
 from workbench.search.objective import Energy, Objective, Time, ZeusCost
 
@@ -133,14 +134,13 @@ def test_it_converges_and_reads_its_own_history(make: Callable[..., JobStudy]) -
     again = make()
     assert again.attempts == study.attempts
     assert again.ask().batch_size == 64
-    runs = again.history().runs
-    assert runs.filter(runs["state"] == "reached").height == 15
+    assert again.history()["state"].to_list().count("reached") == 15
 
 
-def test_evidence_of_the_ledger_is_that_of_the_frames(make: Callable[..., JobStudy]) -> None:
+def test_evidence_of_the_ledger_is_that_of_the_frame(make: Callable[..., JobStudy]) -> None:
     study = make()
     recur(study, 8)
-    kept, counted = study.evidence(), Evidence.of(study.history(), SPACE)
+    kept, counted = study.evidence(), Recorded(study.history(), SPACE).ledger.evidence()
     assert [run.epochs for run in kept.runs] == [run.epochs for run in counted.runs]
     np.testing.assert_allclose(kept.epoch_time_s, counted.epoch_time_s)
     np.testing.assert_allclose(kept.power_w, counted.power_w)
@@ -158,7 +158,7 @@ def test_a_retry_is_for_the_same_recurrence_and_a_success_ends_it(make: Callable
 def test_profiling_is_booked_apart_and_counted_in_the_total(make: Callable[..., JobStudy]) -> None:
     study = make()
     finish(study, study.ask(slices=False), profile_time_s=10.0, profile_energy_j=2000.0)
-    run = study.history().runs.row(0, named=True)
+    run = study.history().row(0, named=True)
     assert (run["time_s"], run["profile_time_s"]) == (pytest.approx(14 * 1000 * 1.0625 * 1.2), 10.0)
     evidence = study.evidence()
     assert evidence.spent_time_s == pytest.approx(run["time_s"] + 10.0)
@@ -635,4 +635,4 @@ def test_postgresql_serves_many_machines(make: Callable[..., JobStudy], postgres
     ended = [a.number for a in again.attempts if a.state == "reached"]
     assert set(numbers) <= set(ended)
     assert len(set(numbers)) == 2
-    assert again.history().runs.height == study.history().runs.height
+    assert again.history().height == study.history().height

@@ -27,7 +27,7 @@ from ..errors import MeasurementError, NoDriver, UsageError
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration
-from ..search.batch_size.history import RunHistory, Space
+from ..search.batch_size.history import Space
 from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, ZeusCost
 from .history.attempts import Attempt
@@ -207,23 +207,16 @@ class RecurringJob:
 
     # history
 
-    def history(self) -> RunHistory:
-        """All attempts as frames."""
+    def history(self) -> pl.DataFrame:
+        """All attempts, a row each, those that run and those of others included.
+
+        Columns: number, recurrence (number of its first attempt), purpose ("run" or "slice"), batch_size,
+        power_limit_w, state, epochs, time_s and energy_j (without profiling), profile_time_s,
+        profile_energy_j, metric, target, gpu, oom, iterations_per_epoch, reason, seen_unix_s, profile (list
+        of power_limit_w, epoch_time_s, power_w), milestones (list of level, epoch), late_for, and the cost
+        under today's objective.
+        """
         return self.study.history()
-
-    def frame(self) -> pl.DataFrame:
-        """All attempts, a row each, with their cost under today's objective."""
-        import polars as pl
-
-        from .history.csv import as_frame
-
-        frame = as_frame(self.study.attempts)
-        time_s, energy_j = (
-            frame["time_s"] + frame["profile_time_s"], frame["energy_j"] + frame["profile_energy_j"],
-        )
-        return frame.with_columns(
-            pl.Series("cost", self.objective.cost(time_s.to_numpy(), energy_j.to_numpy()), dtype=pl.Float64)
-        )
 
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""

@@ -5,14 +5,11 @@ policy may see.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-import polars as pl
-
 from ...errors import UsageError
-from ...search.batch_size.history import MILESTONES, PROFILES, RUNS, Evidence, Run, RunHistory, Space
+from ...search.batch_size.history import Evidence, Run, Space
 from ...search.objective import Objective
 
 CRASHES = 2  # in a row, before a batch size is not tried again
@@ -231,26 +228,3 @@ def without(space: Space, out: dict[int, str]) -> Space:
         return space if len(left) == len(space.batch_sizes) else replace(space, batch_sizes=left)
     default = max((b for b in left if b < space.default), default=left[0])
     return replace(space, batch_sizes=left, default=default)
-
-
-def history(attempts: Iterable[Attempt]) -> RunHistory:
-    """Attempts as frames. Slices are runs of state "stopped" without epochs but for their profile, and are
-    left out of `runs`.
-    """
-    runs, profiles, milestones = [], [], []
-    for each in attempts:
-        profiles += [(each.number, each.batch_size, *row, each.gpu) for row in each.profile]
-        if each.purpose == "slice" or each.state not in (*ENDED, "running"):
-            continue
-        runs.append(
-            (
-                each.number, each.recurrence, each.batch_size, each.power_limit_w, each.state,
-                float(each.epochs), float(each.time_s), float(each.energy_j), float(each.profile_time_s),
-                float(each.profile_energy_j), each.target, each.gpu,
-            )
-        )
-        milestones += [(each.number, float(level), float(epoch)) for level, epoch in each.milestones]
-    return RunHistory(
-        pl.DataFrame(runs, schema=RUNS, orient="row"), pl.DataFrame(profiles, schema=PROFILES, orient="row"),
-        pl.DataFrame(milestones, schema=MILESTONES, orient="row"),
-    )

@@ -1,4 +1,4 @@
-"""Histories of recurring jobs as CSV: a row per attempt, what has many values as JSON."""
+"""Histories of recurring jobs as one frame, a row per attempt, and as CSV, what has many values as JSON."""
 
 from __future__ import annotations
 
@@ -33,15 +33,55 @@ COLUMNS = {
     "reason": pl.String,
     "seen_unix_s": pl.Float64,
 }
-LISTS = ("profile", "milestones")
+LISTS = {  # columns of rows: (limit, time, power) of each profiled epoch, (level, epoch) of the metric
+    "profile": ("power_limit_w", "epoch_time_s", "power_w"),
+    "milestones": ("level", "epoch"),
+}
+HISTORY = pl.Schema(
+    {
+        **COLUMNS,
+        **{
+            name: pl.List(pl.Struct(dict.fromkeys(fields, pl.Float64))) for name, fields in LISTS.items()
+        },
+        "late_for": pl.Int64,
+    }
+)
 NEEDED = ("batch_size", "state", "epochs", "time_s", "energy_j")
 STATES = (*ENDED, "killed", "interrupted", "withdrawn")
 
 
 def as_frame(attempts: Iterable[Attempt]) -> pl.DataFrame:
-    """Attempts as a frame, those that run included."""
-    rows = [{name: getattr(each, name) for name in COLUMNS} for each in attempts]
-    return pl.DataFrame(rows, schema=COLUMNS)
+    """Attempts as a frame `HISTORY`, those that run included."""
+    rows = []
+    for each in attempts:
+        row = {name: getattr(each, name) for name in HISTORY}
+        for name, fields in LISTS.items():
+            row[name] = [dict(zip(fields, values, strict=True)) for values in row[name]]
+        rows.append(row)
+    return pl.DataFrame(rows, schema=HISTORY)
+
+
+def of_frame(frame: pl.DataFrame) -> list[Attempt]:
+    """Attempts of a frame `HISTORY`, whose columns beyond the needed ones may be missing or null.
+
+    Raises:
+        UsageError: a needed column is missing, or a row that cannot be.
+    """
+    if absent := [name for name in NEEDED if name not in frame.columns]:
+        raise UsageError(f"this frame is no history of a recurring job: no column {', '.join(absent)}")
+    found = []
+    known = [name for name in HISTORY if name in frame.columns]
+    for number, row in enumerate(frame.select(known).to_dicts()):
+        values = {name: value for name, value in row.items() if value is not None}
+        for name in LISTS:
+            values[name] = tuple(tuple(each.values()) for each in values.get(name, ()))
+        try:
+            if unknown := [name for name in NEEDED if name not in values]:
+                raise ValueError(f"its {', '.join(unknown)} is null")
+            found.append(_checked(Attempt(**{"number": number, **values})))
+        except (ValueError, TypeError, MeasurementError) as error:
+            raise UsageError(f"row {number} of this frame is no attempt: {error}") from error
+    return found
 
 
 def write_csv(attempts: Iterable[Attempt], path: Path) -> int:
@@ -51,7 +91,7 @@ def write_csv(attempts: Iterable[Attempt], path: Path) -> int:
         pl.Series(name, [json.dumps(getattr(each, name)) for each in ended], dtype=pl.String)
         for name in LISTS
     ]
-    as_frame(ended).with_columns(lists).write_csv(path)
+    as_frame(ended).select(*COLUMNS).with_columns(lists).write_csv(path)
     return len(ended)
 
 
@@ -96,7 +136,13 @@ def _attempt(row: dict[str, str | None], line: int) -> Attempt:
             tuple(float(value) for value in each) for each in json.loads(row.get(name) or "[]")
         )
     attempt = Attempt(**{"number": line, **values})  # type: ignore[arg-type]
-    if attempt.state not in STATES:
+    if not attempt.ended:
+        raise ValueError("'running' is no state of an attempt that has ended")
+    return _checked(attempt)
+
+
+def _checked(attempt: Attempt) -> Attempt:
+    if attempt.ended and attempt.state not in STATES:
         raise ValueError(f"'{attempt.state}' is no state of an attempt that has ended ({', '.join(STATES)})")
     if attempt.batch_size < 1:
         raise ValueError(f"batch size {attempt.batch_size} is below 1")

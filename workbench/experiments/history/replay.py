@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from ...errors import UsageError
-from ...search.batch_size.history import RunHistory, Space
+from ...search.batch_size.history import Space
 from ...search.batch_size.make import make_policy
 from ...search.batch_size.policy import BatchSizePolicy
 from ...search.objective import Energy, Objective
 from .attempts import Attempt
-from .csv import missing, read_csv
+from .csv import missing, of_frame, read_csv
 from .optuna_bridge import AttemptLedger
 
 
@@ -22,7 +23,7 @@ class Recorded:
     """Attempts that were made elsewhere.
 
     Args:
-        what: The CSV file of an exported history, its frames, or attempts.
+        what: The CSV file of an exported history, its frame, or attempts.
         space: What could be chosen; what the history shows where None, with the batch size of its first run
             as the default.
         objective: To score it by.
@@ -33,7 +34,7 @@ class Recorded:
     """
 
     def __init__(
-        self, what: str | Path | RunHistory | Sequence[Attempt], space: Space | None = None,
+        self, what: str | Path | pl.DataFrame | Sequence[Attempt], space: Space | None = None,
         objective: Objective | None = None, policy: BatchSizePolicy | str = "knowledge-gradient",
     ) -> None:
         self._all = _attempts(what)
@@ -94,35 +95,10 @@ def space_of(attempts: Sequence[Attempt]) -> Space:
     )
 
 
-def _attempts(what: str | Path | RunHistory | Sequence[Attempt]) -> list[Attempt]:
+def _attempts(what: str | Path | pl.DataFrame | Sequence[Attempt]) -> list[Attempt]:
     if isinstance(what, (str, Path)):
         return _numbered(read_csv(Path(what)))
-    if not isinstance(what, RunHistory):
-        return _numbered(list(what))
-    profiles: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
-    for run, b, limit_w, time_s, power_w, _ in what.profiles.iter_rows():
-        profiles.setdefault((-1 if run is None else run, b), []).append((limit_w or 0.0, time_s, power_w))
-    milestones: dict[int, list[tuple[float, float]]] = {}
-    for run, level, epoch in what.milestones.iter_rows():
-        milestones.setdefault(run, []).append((level, epoch))
-    found = []
-    for row in what.runs.filter(what.runs["state"] != "running").sort("run").iter_rows(named=True):
-        number = row.pop("run")
-        row |= {
-            "profile_time_s": row["profile_time_s"] or 0.0,
-            "profile_energy_j": row["profile_energy_j"] or 0.0,
-        }
-        # Profiles that no run of that batch size made come from slices, whose cost the frames do not tell.
-        for run, b in [key for key in profiles if key[0] <= number and key != (number, row["batch_size"])]:
-            rows = tuple(profiles.pop((run, b)))
-            found.append(
-                Attempt(
-                    run, b, row["recurrence"], purpose="slice", state="stopped", profile=rows, gpu=row["gpu"]
-                )
-            )
-        own = tuple(profiles.pop((number, row["batch_size"]), ()))
-        found.append(Attempt(number, profile=own, milestones=tuple(milestones.get(number, ())), **row))
-    return _numbered(found)
+    return _numbered(of_frame(what) if isinstance(what, pl.DataFrame) else list(what))
 
 
 def _numbered(attempts: list[Attempt]) -> list[Attempt]:

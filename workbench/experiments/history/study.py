@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from ...errors import StoreError, UsageError
-from ...search.batch_size.history import Evidence, RunHistory, Space
+from ...search.batch_size.history import Evidence, Space
 from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from ...search.objective import Objective, check_measured
 from . import owners
-from .attempts import Attempt, history, without
+from .attempts import Attempt, without
+from .csv import as_frame
 from .optuna_bridge import KEY, PARAMETER, AttemptLedger, best_limit_w, samplers
 from .storage import LOCK_S, open_study, storage_url, translate_storage_errors
 
@@ -100,9 +102,11 @@ class JobStudy:
         self.refresh()
         return self.sampler.ledger.attempts  # type: ignore[no-any-return]
 
-    def history(self) -> RunHistory:
-        """All attempts as frames."""
-        return history(self.attempts)
+    def history(self) -> pl.DataFrame:
+        """All attempts, a row each (`csv.HISTORY`), with their `cost` under today's objective."""
+        attempts = self.attempts
+        cost = pl.Series("cost", [each.cost(self.objective) for each in attempts], dtype=pl.Float64)
+        return as_frame(attempts).with_columns(cost)
 
     def evidence(self) -> Evidence:
         """What a policy sees of them."""

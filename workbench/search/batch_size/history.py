@@ -1,11 +1,5 @@
-"""What a policy may see: runs, profiled epochs and milestones as frames, and `Evidence`, the same counted per
-batch size.
-
-Three frames make a history. Rows are never changed but for a run that ends.
-
-    RUNS         one row per attempt: state, epochs done, time and energy; profiling booked apart
-    PROFILES     time and power of an epoch at a batch size and power limit
-    MILESTONES   the epoch in which a run first reached a level of its validation metric below the target
+"""What a policy may choose from and what it may see: `Space`, and `Evidence`, runs and profiled epochs
+counted per batch size.
 
 States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all
 epochs done, target not reached), "crashed" (out of memory, an error).
@@ -18,42 +12,15 @@ from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
-import polars as pl
 
 from ...errors import UsageError
 from ..objective import Objective
-
-RUNS = pl.Schema({
-    "run": pl.Int64,  # number of the attempt, growing
-    "recurrence": pl.Int64,  # which recurrence it was for; retries share it
-    "batch_size": pl.Int64,
-    "power_limit_w": pl.Float64,  # after profiling; null where the driver decided
-    "state": pl.String,
-    "epochs": pl.Float64,  # epochs done
-    "time_s": pl.Float64,  # without profiling
-    "energy_j": pl.Float64,
-    "profile_time_s": pl.Float64,
-    "profile_energy_j": pl.Float64,
-    "target": pl.Float64,  # the metric to reach; null where there is only one
-    "gpu": pl.String,  # the card's name; null where there is only one
-})
-PROFILES = pl.Schema({
-    # the run it was measured in; for a slice the run that came next; null counts as before all runs
-    "run": pl.Int64,
-    "batch_size": pl.Int64,
-    "power_limit_w": pl.Float64,
-    "epoch_time_s": pl.Float64,
-    "power_w": pl.Float64,
-    "gpu": pl.String,
-})
-MILESTONES = pl.Schema({"run": pl.Int64, "level": pl.Float64, "epoch": pl.Float64})
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceParams:
     """Tuned constants of `Evidence`; set by hand, `benchmarks.recurring` scores the policies with them."""
 
-    milestone_runs: int = 200  # newest runs whose milestones are read
     # an epoch that takes so many times more or less than it was profiled is another job's
     drift_time: float = 1.15
     follow: float = 0.5  # weight of a new whole run against what an epoch was taken to cost
@@ -106,22 +73,6 @@ class Space:
     def octaves(self) -> np.ndarray:
         """log2 of the batch sizes."""
         return np.asarray(np.log2(np.asarray(self.batch_sizes, dtype=float)))
-
-
-@dataclass(frozen=True)
-class RunHistory:
-    """Three frames; see the module."""
-
-    runs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RUNS))
-    profiles: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROFILES))
-    milestones: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MILESTONES))
-    _counted: dict[Space, Evidence] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def evidence(self, space: Space) -> Evidence:
-        """The frames' evidence, kept for every space; read only (`Evidence.of` makes one of your own)."""
-        if space not in self._counted:
-            self._counted[space] = Evidence.of(self, space)
-        return self._counted[space]
 
 
 @dataclass(slots=True)
@@ -314,47 +265,3 @@ class Evidence:
     def recurrences(self) -> int:
         """Recurrences that reached their target."""
         return sum(run.state == "reached" for run in self.runs)
-
-    @classmethod
-    def of(cls, history: RunHistory, space: Space) -> Evidence:
-        """Count the frames of a history; rows of batch sizes that the space does not allow are left out."""
-        evidence = cls(space)
-        known = pl.Series(space.batch_sizes)
-        runs = history.runs.filter(pl.col("batch_size").is_in(known.implode())).sort("run")
-        levels: dict[int, dict[float, float]] = {}
-        if history.milestones.height:
-            # Only the newest runs' milestones are used: thousands of older ones would cost time for nothing.
-            ended = runs.filter(pl.col("state") != "running")["run"]
-            newest = set(ended.tail(PARAMS.milestone_runs).to_list())
-            late = history.milestones.filter(pl.col("run") > min(newest, default=0) - 1)
-            for number, level, epoch in late.iter_rows():
-                if number in newest:
-                    levels.setdefault(number, {})[level] = epoch
-        profiles = history.profiles.filter(pl.col("batch_size").is_in(known.implode()))
-        rows = profiles.sort("run", nulls_last=False).iter_rows()
-        measured = [row for row in rows if row[5] is None or space.gpu is None or row[5] == space.gpu]
-        at = 0
-        # Columns as lists: a tuple of Python objects for every row takes longer than counting it.
-        for number, recurrence, b, limit_w, state, *spent, target, gpu in zip(
-            *(runs[name].to_list() for name in RUNS), strict=True
-        ):
-            while at < len(measured) and (measured[at][0] is None or measured[at][0] <= number):
-                evidence.add_profile(evidence.index[measured[at][1]], *measured[at][2:5])
-                at += 1
-            arm = evidence.index[b]
-            if state == "running":
-                evidence.in_flight[arm] += 1
-            elif target is not None and space.target is not None and target != space.target:
-                if state == "reached":
-                    evidence.others.setdefault(target, []).append((arm, spent[0]))
-            else:
-                epochs, time_s, energy_j, *profile = spent
-                own_s, own_j = profile[0] or 0.0, profile[1] or 0.0
-                run = Run(
-                    arm, state, epochs, time_s + own_s, energy_j + own_j, own_s, own_j, recurrence, limit_w,
-                    levels.get(number, {}),
-                )
-                evidence.add(run, local=gpu is None or space.gpu is None or gpu == space.gpu)
-        for row in measured[at:]:
-            evidence.add_profile(evidence.index[row[1]], *row[2:5])
-        return evidence

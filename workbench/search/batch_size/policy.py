@@ -1,7 +1,7 @@
 """The one interface of the policies that choose a batch size for every recurrence of a job.
 
     policy = make.make_policy("knowledge-gradient")
-    evidence = Evidence.of(history, space)                 # or kept, and told with `evidence.add(...)`
+    evidence.add(run)                                      # for each that has ended
     proposal = policy.ask(evidence, objective, rng)        # what to run now
     # inside the run, after each epoch: None, or why to stop
     reason = policy.watch(evidence, objective, proposal, progress)
@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from ..objective import Objective
-from .history import Evidence, RunHistory, Space
+from .history import Evidence, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,4 @@ class BatchSizePolicy(Protocol):
         ...
 
 
-def ask(
-    policy: BatchSizePolicy, history: RunHistory, space: Space, objective: Objective, rng: np.random.Generator
-) -> Proposal:
-    """`policy.ask` over frames; later calls on one history are as fast as on kept evidence."""
-    return policy.ask(history.evidence(space), objective, rng)
-
-
-__all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "RunHistory", "Space", "ask"]
+__all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "Space"]

@@ -21,7 +21,6 @@ from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
 from ....measurement.store import SCHEMA, as_frame
 from ....records import Measurement, Observation
-from ....search.batch_size.history import RunHistory
 from ....search.frontier import KNOBS
 from ....search.tradeoff import Collected, collect
 
@@ -146,14 +145,15 @@ def source(
         return SweepPoints(what, name, simulated)
     if isinstance(what, (RecurringJob, JobStudy)):
         return Recurred(what, simulated)
+    if isinstance(what, pl.DataFrame) and {"recurrence", "state"} <= set(what.columns):
+        what = Recorded(what)
     if isinstance(what, pl.DataFrame):
         samples = "samples" in what.columns and len(what) and what["samples"].is_not_null().all()
         return GivenPoints(what, name, unit or ("sample" if samples else "run"), simulated)
     if isinstance(what, (str, Path)):
         return _file(Path(what), name, unit, simulated)
-    if isinstance(what, (Recorded, RunHistory)):
-        recorded = what if isinstance(what, Recorded) else Recorded(what)
-        return GivenPoints(of_attempts(recorded.ledger.attempts), name, unit or "job", simulated)
+    if isinstance(what, Recorded):
+        return GivenPoints(of_attempts(what.ledger.attempts), name, unit or "job", simulated)
     if isinstance(what, Iterable):
         each = list(what)
         if each and all(isinstance(one, Measurement) for one in each):

@@ -17,13 +17,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from ....errors import UsageError, WorkbenchError
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Outlook, attempts_paid, look
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
-from ....search.batch_size.history import RunHistory, Space
+from ....search.batch_size.history import Space
 from ....search.objective import Objective
 from ..._core import theme
 from ..._core.live import LivePanel, Message, module
@@ -225,14 +227,14 @@ class RecurringPanel(LivePanel):
 
 
 def recurring(
-    job: RecurringJob | JobStudy | Recorded | RunHistory | Sequence[Attempt] | str | Path,
+    job: RecurringJob | JobStudy | Recorded | pl.DataFrame | Sequence[Attempt] | str | Path,
     run: Callable[[Any], object] | None = None, *, space: Space | None = None,
     objective: Objective | None = None, live: bool | None = None, simulated: bool | None = None,
 ) -> RecurringPanel:
     """Look at a recurring job, and run it.
 
     Args:
-        job: A job or its study; or a history: its CSV file, its frames, its attempts.
+        job: A job or its study; or a history: its CSV file, its frame, its attempts.
         run: What the buttons run: for a job the training, as `RecurringJob.run` takes it; for a study a
             function of the study that runs one recurrence. It is called on a thread of its own.
         space, objective: For a history, what could be chosen and what is to be small; a file does not tell.
@@ -247,7 +249,7 @@ def recurring(
     if run is not None:
         raise UsageError("a history has nothing to run; give the job or its study, or leave out run=")
     if not isinstance(job, Recorded):
-        if not isinstance(job, (str, Path, RunHistory, Sequence)):
+        if not isinstance(job, (str, Path, pl.DataFrame, Sequence)):
             raise UsageError(
                 f"a recurring job, its study or its history can be looked at, not {type(job).__name__}"
             )
