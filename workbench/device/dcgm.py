@@ -21,16 +21,10 @@ from ..clock import Clock
 from .protocol import Device
 
 FIELDS = {
-    "SMACT": (1002, "sm_active"),
-    "SMOCC": (1003, "sm_occupancy"),
-    "TENSO": (1004, "tensor_active"),
-    "DRAMA": (1005, "dram_active"),
-    "FP64A": (1006, "fp64_active"),
-    "FP32A": (1007, "fp32_active"),
-    "FP16A": (1008, "fp16_active"),
-    "PCITX": (1009, "pcie_tx_bytes_per_s"),
-    "PCIRX": (1010, "pcie_rx_bytes_per_s"),
-    "NVLTX": (1011, "nvlink_tx_bytes_per_s"),
+    "SMACT": (1002, "sm_active"), "SMOCC": (1003, "sm_occupancy"), "TENSO": (1004, "tensor_active"),
+    "DRAMA": (1005, "dram_active"), "FP64A": (1006, "fp64_active"), "FP32A": (1007, "fp32_active"),
+    "FP16A": (1008, "fp16_active"), "PCITX": (1009, "pcie_tx_bytes_per_s"),
+    "PCIRX": (1010, "pcie_rx_bytes_per_s"), "NVLTX": (1011, "nvlink_tx_bytes_per_s"),
     "NVLRX": (1012, "nvlink_rx_bytes_per_s"),
 }
 EVERY_S = 0.1

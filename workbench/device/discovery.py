@@ -162,7 +162,7 @@ def _simulated(card: str) -> OpenGpu:
         present = machine.simulate([key])
     if key not in present.cards:
         raise UnknownGpu(
-            f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; "
-            f"choose all cards at once: simulate({key!r}, ...) or %gpu simulate {key},..."
+            f"the simulated machine of this process has {', '.join(present.cards)} and no {key}; choose all "
+            f"cards at once: simulate({key!r}, ...) or %gpu simulate {key},..."
         )
     return nvml.open_index(present.cards.index(key), OpenGpu)

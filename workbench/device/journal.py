@@ -102,14 +102,10 @@ class Journal:
         """Whether every field is of its type: the file may have been damaged, or made by somebody."""
         texts = (self.uuid, self.name, self.started, self.simulated, self.host, self.boot_id, self.namespace)
         return (
-            all(isinstance(text, str) and "\0" not in text for text in texts)
-            and type(self.pid) is int
-            and 0 < self.pid < 2**31
-            and (self.before_w is None or _is_power(self.before_w))
-            and isinstance(self.touched, list)
-            and all(knob in KNOBS for knob in self.touched)
-            and isinstance(self.limits_w, list)
-            and all(_is_power(limit_w) for limit_w in self.limits_w)
+            all(isinstance(text, str) and "\0" not in text for text in texts) and type(self.pid) is int
+            and 0 < self.pid < 2**31 and (self.before_w is None or _is_power(self.before_w))
+            and isinstance(self.touched, list) and all(knob in KNOBS for knob in self.touched)
+            and isinstance(self.limits_w, list) and all(_is_power(limit_w) for limit_w in self.limits_w)
         )
 
 

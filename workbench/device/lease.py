@@ -336,8 +336,8 @@ def _hold(device: Device) -> _Holding:
     lock = locks.take(device.uuid, device.name)
     if lock is None:
         raise DeviceHeld(
-            f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
-            "wait until it has finished, or stop it there"
+            f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; wait until it "
+            "has finished, or stop it there"
         )
     try:
         stale, settled = journals.of(device.uuid), True
@@ -345,8 +345,8 @@ def _hold(device: Device) -> _Holding:
             stale = None
         if stale is not None and not stale.of_this_process and stale.writer_runs:
             raise DeviceHeld(
-                f"{device.name} is being changed by process {stale.pid}, whose locks are elsewhere; "
-                f"wait until it has finished, or stop it there ({stale.path})"
+                f"{device.name} is being changed by process {stale.pid}, whose locks are elsewhere; wait "
+                f"until it has finished, or stop it there ({stale.path})"
             )
         if stale is not None and _paths.is_ours(stale.path):
             settled = put_back(device, stale).settled

@@ -157,8 +157,8 @@ def _open(uuid: str, name: str) -> int:
         problem = error
     assert problem is not None
     raise NotPermitted(
-        f"{name} cannot be locked against other processes: {problem.strerror} ({problem.filename}); "
-        "its owner or root can remove that file, or set TMPDIR to a directory of your own"
+        f"{name} cannot be locked against other processes: {problem.strerror} ({problem.filename}); its "
+        "owner or root can remove that file, or set TMPDIR to a directory of your own"
     ) from problem
 
 

@@ -41,31 +41,16 @@ T = TypeVar("T")
 NAN = float("nan")
 
 ARCHITECTURES = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada",
-    9: "Hopper",
-    10: "Blackwell",
-    13: "Rubin",
+    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
+    10: "Blackwell", 13: "Rubin",
 }
 THROTTLE_REASONS = {
-    0x2: "clocks set by user",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "thermal (software)",
-    0x40: "thermal (hardware)",
-    0x80: "power brake",
-    0x100: "display clocks",
+    0x2: "clocks set by user", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
 }
 _RIGHTS = (
     "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
-    "(ZEUSD_SOCK_PATH); "
-    "a simulated GPU can be had with `%gpu simulate A100`"
+    "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`"
 )
 
 # NVML code -> our error and the sentence that follows what was being done. By number, which is ABI: bindings
@@ -73,8 +58,7 @@ _RIGHTS = (
 ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     1: (Transient, "NVML was shut down (after a fork?); open the device again"),
     2: (OutOfRange, "the driver does not take that value"),
-    3: (NotSupported, "this GPU, driver or virtual machine does not support it"),
-    4: (NotPermitted, _RIGHTS),
+    3: (NotSupported, "this GPU, driver or virtual machine does not support it"), 4: (NotPermitted, _RIGHTS),
     5: (DriverError, "NVML was initialised already"),
     6: (UnknownGpu, "the driver does not know it; `nvidia-smi -L` lists what there is"),
     7: (DriverError, "the answer was longer than expected"),
@@ -90,16 +74,12 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
     17: (NotPermitted, "the operating system (a cgroup?) keeps the GPU from this process"),
     18: (NoDriver, "the driver was upgraded and is not loaded yet; reboot"),
     19: (Transient, "the GPU is in use by somebody who excludes others"),
-    20: (Transient, "the driver ran out of memory"),
-    21: (Transient, "the driver has no data yet"),
-    22: (NotSupported, "not with ECC in a virtual GPU"),
-    23: (Transient, "the driver is out of resources"),
+    20: (Transient, "the driver ran out of memory"), 21: (Transient, "the driver has no data yet"),
+    22: (NotSupported, "not with ECC in a virtual GPU"), 23: (Transient, "the driver is out of resources"),
     24: (OutOfRange, "the card has no such clock"),
     25: (NotSupported, "the installed driver is too old for this pynvml"),
-    26: (NotSupported, "the driver no longer has it"),
-    27: (Transient, "the GPU is not ready yet"),
-    28: (NoDriver, "the driver finds no GPU"),
-    29: (DriverError, "the GPU is in the wrong state for it"),
+    26: (NotSupported, "the driver no longer has it"), 27: (Transient, "the GPU is not ready yet"),
+    28: (NoDriver, "the driver finds no GPU"), 29: (DriverError, "the GPU is in the wrong state for it"),
     30: (NotSupported, "this GPU cannot be reset that way"),
     999: (DriverError, "the driver reports an unknown error"),
 }
@@ -112,16 +92,9 @@ _LOCKED_CLOCKS = {"sm_clock_mhz": "GpuLockedClocks", "mem_clock_mhz": "MemoryLoc
 _MIB = 1 << 20
 # GPM metrics, by number too: what DCGM calls the same, and what makes SI of percent and MiB/s
 _COUNTED = {
-    2: ("sm_active", 0.01),
-    3: ("sm_occupancy", 0.01),
-    5: ("tensor_active", 0.01),
-    11: ("fp64_active", 0.01),
-    12: ("fp32_active", 0.01),
-    13: ("fp16_active", 0.01),
-    10: ("dram_active", 0.01),
-    20: ("pcie_tx_bytes_per_s", _MIB),
-    21: ("pcie_rx_bytes_per_s", _MIB),
-    61: ("nvlink_tx_bytes_per_s", _MIB),
+    2: ("sm_active", 0.01), 3: ("sm_occupancy", 0.01), 5: ("tensor_active", 0.01), 11: ("fp64_active", 0.01),
+    12: ("fp32_active", 0.01), 13: ("fp16_active", 0.01), 10: ("dram_active", 0.01),
+    20: ("pcie_tx_bytes_per_s", _MIB), 21: ("pcie_rx_bytes_per_s", _MIB), 61: ("nvlink_tx_bytes_per_s", _MIB),
     60: ("nvlink_rx_bytes_per_s", _MIB),
 }
 _SHARES = 7  # of them come first and every GPU with counters has them
@@ -455,13 +428,10 @@ class NvmlDevice:
             known = busy is not None and not isinstance(busy, float)
             reasons = self._try(self._read_reasons) if self._read_reasons else 0
             return Sample(
-                at_s,
-                energy_j,
+                at_s, energy_j,
                 power_w or NAN,  # 0 mW is what some drivers answer when asked too fast
-                limit_w,
-                self._try(self._read_sm) if self._read_sm else NAN,
-                self._try(self._read_mem) if self._read_mem else NAN,
-                busy.gpu / 100 if known else NAN,
+                limit_w, self._try(self._read_sm) if self._read_sm else NAN,
+                self._try(self._read_mem) if self._read_mem else NAN, busy.gpu / 100 if known else NAN,
                 busy.memory / 100 if known else NAN,
                 self._try(self._read_temperature) if self._read_temperature else NAN,
                 0 if isinstance(reasons, float) else int(reasons),
@@ -531,8 +501,7 @@ class NvmlDevice:
                 self._refused(error)
                 rows = self._compared(first, last, list(_COUNTED)[:_SHARES])
         return {
-            name: factor * rows[metric]
-            for metric, (name, factor) in _COUNTED.items()
+            name: factor * rows[metric] for metric, (name, factor) in _COUNTED.items()
             if math.isfinite(rows.get(metric, NAN))
         }
 
@@ -545,8 +514,7 @@ class NvmlDevice:
             asked.metrics[place].metricId = metric
         nvml.nvmlGpmMetricsGet(asked)
         return {
-            row.metricId: row.value
-            for row in asked.metrics[: len(metrics)]
+            row.metricId: row.value for row in asked.metrics[: len(metrics)]
             if row.nvmlReturn == nvml.NVML_SUCCESS
         }
 
@@ -602,8 +570,8 @@ class NvmlDevice:
         asked_w = setting.power_limit_w
         if asked_w is not None and after.power_limit_w is not None and abs(after.power_limit_w - asked_w) > 1:
             raise DriverError(
-                f"the driver took {asked_w:g} W for {self.name} and shows {after.power_limit_w:g} W: "
-                "another program is changing the limit too"
+                f"the driver took {asked_w:g} W for {self.name} and shows {after.power_limit_w:g} W: another "
+                "program is changing the limit too"
             )
         return after
 

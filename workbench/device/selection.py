@@ -61,8 +61,8 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
         return known
     models = ", ".join(sorted({name for _, _, name in identities}))
     raise UnknownGpu(
-        f"GPUs of several models are here ({models}) and CUDA's numbering of them is not known; "
-        "set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID"
+        f"GPUs of several models are here ({models}) and CUDA's numbering of them is not known; set "
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID"
     )
 
 
@@ -87,8 +87,7 @@ def resolve(
         raise UnknownGpu(f"there is no GPU {text} here; there is {span}{hidden}")
     if _PCI.match(text):
         matches = [
-            uuid
-            for uuid, pci, _ in identities
+            uuid for uuid, pci, _ in identities
             if pci.lower().split(".")[0].endswith(text.lower().split(".")[0])
         ]
     elif text.startswith("MIG-"):

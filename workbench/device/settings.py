@@ -21,13 +21,10 @@ from .protocol import Device
 from .restore import SAME_W
 
 ORIGINS = {
-    "default": "the driver's default",
-    "applied": "applied from this workbench",
-    "tuner": "a tuner of this process",
-    "slider": "the limit slider of a live view",
+    "default": "the driver's default", "applied": "applied from this workbench",
+    "tuner": "a tuner of this process", "slider": "the limit slider of a live view",
     "run": "a run of this process, which puts it back at its end",
-    "process": "another process, which holds the GPU",
-    "program": "another program, or an administrator",
+    "process": "another process, which holds the GPU", "program": "another program, or an administrator",
     "lost": "nobody knows: the GPU does not answer",
 }
 WORDS = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
@@ -152,8 +149,7 @@ def check(setting: Setting, device: NvmlDevice) -> None:
     """Raises OutOfRange or NotSupported where a GPU does not take a setting, before anything is changed."""
     limit_w = setting.power_limit_w
     if (
-        limit_w is not None
-        and device.limits.default_power_limit_w == limit_w
+        limit_w is not None and device.limits.default_power_limit_w == limit_w
         and not device.can("set_power_limit")
     ):
         raise NotSupported(
@@ -178,8 +174,7 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     if not len(earlier) or not len(later):
         what = (
             "no reading of the power since the change yet"
-            if len(earlier)
-            else "the power before the change was not recorded"
+            if len(earlier) else "the power before the change was not recorded"
         )
         return StepResponse(t, p, float(earlier.mean()) if len(earlier) else None, None, None, what)
     before_w, after_w = float(earlier.mean()), float(later.mean())

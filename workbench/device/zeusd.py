@@ -50,8 +50,8 @@ def gpu_id(position: int, names: Sequence[str]) -> int:
         numbers = [part.strip() for part in given.split(",")]
         if len(numbers) != len(names) or not all(number.isascii() and number.isdigit() for number in numbers):
             raise NotPermitted(
-                f"ZEUSD_GPU_ID={given} has to be {len(names)} number(s) with commas between them, "
-                f"one for each GPU that this process can use; {_ID}"
+                f"ZEUSD_GPU_ID={given} has to be {len(names)} number(s) with commas between them, one for "
+                f"each GPU that this process can use; {_ID}"
             )
         return int(numbers[position])
     numbered = _discover()
@@ -134,8 +134,8 @@ def lock_clock(
             raise DriverError(
                 f"GPU {gpu} of the Zeus daemon at {_path()} was locked at {mhz} MHz and this GPU shows "
                 f"{shown_mhz:g} MHz after {FOLLOW_S:g} s, so the lock does not count; "
-                f"{_given_back(gpu, knob, mhz)}. Either it is another GPU ({_ID}), or this one is idle, "
-                "or slowed by its power limit or heat (lock the clock while it works)"
+                f"{_given_back(gpu, knob, mhz)}. Either it is another GPU ({_ID}), or this one is idle, or "
+                "slowed by its power limit or heat (lock the clock while it works)"
             )
 
 

@@ -81,8 +81,7 @@ class LocalExecutor(Executor):
     def pids(self) -> dict[str, int]:
         """Process of each GPU that runs now."""
         return {
-            uuid: process.pid
-            for uuid, process in list(self._processes.items())
+            uuid: process.pid for uuid, process in list(self._processes.items())
             if process.is_alive() and process.pid
         }
 
@@ -225,8 +224,8 @@ class DaskExecutor(Executor):
         if not offered:
             raise UsageError(
                 f"none of the {len(workers)} Dask workers offers a GPU; start one worker per GPU with "
-                "--resources 'GPU=1' --nthreads 1 "
-                "and CUDA_VISIBLE_DEVICES set, or use workbench.experiments.executors.dask_client()"
+                "--resources 'GPU=1' --nthreads 1 and CUDA_VISIBLE_DEVICES set, or use "
+                "workbench.experiments.executors.dask_client()"
             )
         self.gpus = tuple(str(worker.get("name", "")) for worker in offered)
 
@@ -266,10 +265,7 @@ def dask_client(gpus: Sequence[str]) -> Client:
             "Dask is not installed; pip install 'gpu-energy-workbench[cluster]', or leave out executor="
         ) from error
     common = {
-        "nthreads": 1,
-        "resources": {"GPU": 1},
-        "host": "127.0.0.1",
-        "dashboard": False,
+        "nthreads": 1, "resources": {"GPU": 1}, "host": "127.0.0.1", "dashboard": False,
         "silence_logs": logging.ERROR,
     }
     workers = {

@@ -266,9 +266,7 @@ class RecurringJob:
             if gpus and not able:
                 why = next(
                     (
-                        c.reason
-                        for gpu in gpus
-                        for c in gpu.capabilities
+                        c.reason for gpu in gpus for c in gpu.capabilities
                         if c.name == "set_power_limit" and not c.present
                     ),
                     "",

@@ -139,8 +139,7 @@ class OnlinePowerProfiler:
             settled = self._passed > self._slice.warm_up and now_s - self._since_s >= self._slice.settle_s
             # A whole epoch is not thrown away for half a second of it.
             if settled or (
-                self.by_epoch
-                and self._epoch_s is not None
+                self.by_epoch and self._epoch_s is not None
                 and self._epoch_s[1] > LONG_EPOCH * self._slice.settle_s
             ):
                 self._window, self._count, self._moments = (

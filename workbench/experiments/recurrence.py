@@ -305,8 +305,7 @@ class Recurrence:
             time_s=max(time_s - p_time_s, 0.0), energy_j=max(energy_j - p_energy_j, 0.0),
             profile_time_s=p_time_s, profile_energy_j=p_energy_j,
             profile=self._profiled(epochs, time_s - p_time_s, energy_j - p_energy_j)
-            if state != "crashed" or profiled
-            else (),
+            if state != "crashed" or profiled else (),
             milestones=tuple(self._milestones.items()), iterations_per_epoch=self._iterations_per_epoch(),
             metric=_finite(self.metric), oom=error is not None and out_of_memory(error),
             reason=self.stop_reason
@@ -319,8 +318,7 @@ class Recurrence:
         if error is not None:
             return (
                 "crashed"
-                if isinstance(error, Exception) and not isinstance(error, GeneratorExit)
-                else "interrupted"
+                if isinstance(error, Exception) and not isinstance(error, GeneratorExit) else "interrupted"
             )
         if self.purpose == "slice":
             return "stopped"
@@ -336,8 +334,7 @@ class Recurrence:
         if self._profiling is not None and not self._profiling.by_epoch:
             # Of a run that saw no epoch: samples of an epoch are the same at every batch size.
             known = [
-                a.iterations_per_epoch * a.batch_size
-                for a in self.job.study.attempts
+                a.iterations_per_epoch * a.batch_size for a in self.job.study.attempts
                 if a.iterations_per_epoch
             ]
             return sorted(known)[len(known) // 2] / self.batch_size if known else None
@@ -351,8 +348,7 @@ class Recurrence:
         limit_w = self._limiter.limit_w
         if profiling is None or not len(profiling.profile.slices):
             if (
-                self.epochs < 1
-                or time_s <= 0
+                self.epochs < 1 or time_s <= 0
                 or (self._limiter.refused == "" and self.job.space.power_limits_w)
             ):
                 return ()
@@ -403,9 +399,7 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
     words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
     return (
-        isinstance(error, MemoryError)
-        or "outofmemory" in words
-        or "out of memory" in words
+        isinstance(error, MemoryError) or "outofmemory" in words or "out of memory" in words
         or "resource exhausted" in words
     )
 

@@ -156,8 +156,7 @@ class Sweep:
         if self._began is None or not self._run_here:
             return None
         return (
-            (time.monotonic() - self._began)
-            / self._run_here
+            (time.monotonic() - self._began) / self._run_here
             * max(self.budget - len(self._search.measured), 0)
         )
 
@@ -228,8 +227,7 @@ class Sweep:
             told = future.result()
         except Exception as error:  # the process died each time, or the cluster has gone
             told = trial.blank(self._configuration(row), len(self._rows)) | {
-                "outcome": "lost",
-                "reason": str(error),
+                "outcome": "lost", "reason": str(error),
             }
         self._run_here += 1
         self._take(told)
@@ -334,8 +332,7 @@ class Sweep:
         except (pl.exceptions.PolarsError, OSError) as error:
             raise UsageError(
                 f"the sweep {self.name!r} is kept in {path}, which cannot be read "
-                f"({str(error).splitlines()[0]}); "
-                "move the file away to begin anew, or take another name"
+                f"({str(error).splitlines()[0]}); move the file away to begin anew, or take another name"
             ) from error
 
     def _store(self) -> None:
@@ -416,8 +413,7 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
         raise UsageError(f"{rule}: {str(error).splitlines()[0]}") from error
     for name in frame.columns:  # a cast to whole numbers cuts what is behind the point off, and says nothing
         wrong = numbers[name].filter(
-            ~(numbers[name] > 0)
-            | ~numbers[name].is_finite()
+            ~(numbers[name] > 0) | ~numbers[name].is_finite()
             | (typed[name].cast(pl.Float64) != numbers[name])
         )
         if len(wrong):

@@ -30,35 +30,24 @@ Keep = Callable[[Measurement, Window], object]
 """What stores a measurement and the trace of its window."""
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
-TRIALS = pl.Schema(
-    {
-        "trial": pl.Int64,
-        "batch_size": pl.Int64,
-        "power_limit_w": pl.Float64,  # asked for; null leaves it to the driver
-        "sm_clock_mhz": pl.Int64,
-        "mem_clock_mhz": pl.Int64,
-        "applied_w": pl.Float64,  # read back before the work began
-        "restored_w": pl.Float64,  # read back after the GPU was put back
-        # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
-        "outcome": pl.String,
-        "reason": pl.String,
-        "raised_at": pl.String,  # "file:line" of the work where it failed
-        "time_s": pl.Float64,  # a sample, or the whole piece where samples are not told
-        "energy_j": pl.Float64,
-        "time_sd_s": pl.Float64,  # standard errors
-        "energy_sd_j": pl.Float64,
-        "samples": pl.Float64,
-        "run_s": pl.Float64,  # the piece as it ran
-        "run_j": pl.Float64,
-        "gpu": pl.String,
-        "uuid": pl.String,
-        "simulated": pl.Boolean,
-        "measurement": pl.String,  # its id in the log
-        "worker": pl.String,
-        "began_unix_s": pl.Float64,
-        "ended_unix_s": pl.Float64,
-    }
-)
+TRIALS = pl.Schema({
+    "trial": pl.Int64, "batch_size": pl.Int64,
+    "power_limit_w": pl.Float64,  # asked for; null leaves it to the driver
+    "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
+    "applied_w": pl.Float64,  # read back before the work began
+    "restored_w": pl.Float64,  # read back after the GPU was put back
+    # "ok", "not permitted", "not supported", "out of range", "held", "out of memory", "error", "lost"
+    "outcome": pl.String, "reason": pl.String,
+    "raised_at": pl.String,  # "file:line" of the work where it failed
+    "time_s": pl.Float64,  # a sample, or the whole piece where samples are not told
+    "energy_j": pl.Float64,
+    "time_sd_s": pl.Float64,  # standard errors
+    "energy_sd_j": pl.Float64, "samples": pl.Float64,
+    "run_s": pl.Float64,  # the piece as it ran
+    "run_j": pl.Float64, "gpu": pl.String, "uuid": pl.String, "simulated": pl.Boolean,
+    "measurement": pl.String,  # its id in the log
+    "worker": pl.String, "began_unix_s": pl.Float64, "ended_unix_s": pl.Float64,
+})
 REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
     (NotPermitted, "not permitted"), (NotSupported, "not supported"), (OutOfRange, "out of range"),
     (DeviceHeld, "held"),
@@ -147,9 +136,7 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     """Time and energy for a row, per sample where samples are told."""
     energy_j, uncertainty_j = measurement.energy_j, measurement.energy_uncertainty_j
     simulated = {
-        "simulated": measurement.simulated,
-        "measurement": measurement.id,
-        "run_s": measurement.time_s,
+        "simulated": measurement.simulated, "measurement": measurement.id, "run_s": measurement.time_s,
         "run_j": energy_j,
     }
     try:
@@ -170,11 +157,8 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
         return simulated | {"outcome": "error", "reason": f"its energy could not be measured: {why}"}
     unit = samples or 1.0
     return simulated | {
-        "samples": samples,
-        "time_s": measurement.time_s / unit,
-        "energy_j": energy_j / unit,
-        "time_sd_s": 0.0,
-        "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / unit,
+        "samples": samples, "time_s": measurement.time_s / unit, "energy_j": energy_j / unit,
+        "time_sd_s": 0.0, "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / unit,
     }
 
 

@@ -64,8 +64,7 @@ class Attempt:
     def as_json(self) -> dict[str, Any]:
         """For a study; infinite numbers are no JSON and are left out."""
         return {
-            key: value
-            for key, value in asdict(self).items()
+            key: value for key, value in asdict(self).items()
             if key != "number" and not (isinstance(value, float) and not math.isfinite(value))
         }
 
@@ -106,8 +105,7 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
         if attempt.state == "reached":
             evidence.others.setdefault(attempt.target, []).append((arm, attempt.epochs))
     elif (
-        attempt.purpose == "slice"
-        or attempt.state not in ENDED
+        attempt.purpose == "slice" or attempt.state not in ENDED
         or (attempt.state == "crashed" and not attempt.oom)
     ):
         # Who was killed, interrupted or stumbled over an error says nothing about the batch size; of repeated
@@ -196,8 +194,7 @@ class Bars:
         """
         space = self.space
         if (
-            self._reached
-            or self._exhausted.get(space.default, 0) < 2
+            self._reached or self._exhausted.get(space.default, 0) < 2
             or not all(b in self._exhausted for b in space.batch_sizes)
         ):
             return
@@ -205,8 +202,7 @@ class Bars:
         last = f" (last seen: {self._last:g})" if self._last is not None else ""
         raise UsageError(
             f"no batch size has reached {what} within {space.max_epochs} epochs, in {self._runs} runs{last}; "
-            "choose a target that training "
-            "reaches, or allow more epochs. The history is kept"
+            "choose a target that training reaches, or allow more epochs. The history is kept"
         )
 
 
@@ -221,8 +217,7 @@ def without(space: Space, out: dict[int, str]) -> Space:
     if not left:
         raise UsageError(
             f"no batch size is left to try: {'; '.join(dict.fromkeys(out.values()))}. Allow smaller ones, or "
-            "`pardon()` "
-            "them when the cause is gone; the history is kept"
+            "`pardon()` them when the cause is gone; the history is kept"
         )
     if space.default in left:
         return space if len(left) == len(space.batch_sizes) else replace(space, batch_sizes=left)

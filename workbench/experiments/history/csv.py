@@ -14,38 +14,17 @@ from ...search.objective import check_measured
 from .attempts import ENDED, Attempt
 
 COLUMNS = {
-    "number": pl.Int64,
-    "recurrence": pl.Int64,
-    "purpose": pl.String,
-    "batch_size": pl.Int64,
-    "power_limit_w": pl.Float64,
-    "state": pl.String,
-    "epochs": pl.Float64,
-    "time_s": pl.Float64,
-    "energy_j": pl.Float64,
-    "profile_time_s": pl.Float64,
-    "profile_energy_j": pl.Float64,
-    "metric": pl.Float64,
-    "target": pl.Float64,
-    "gpu": pl.String,
-    "oom": pl.Boolean,
-    "iterations_per_epoch": pl.Float64,
-    "reason": pl.String,
-    "seen_unix_s": pl.Float64,
+    "number": pl.Int64, "recurrence": pl.Int64, "purpose": pl.String, "batch_size": pl.Int64,
+    "power_limit_w": pl.Float64, "state": pl.String, "epochs": pl.Float64, "time_s": pl.Float64,
+    "energy_j": pl.Float64, "profile_time_s": pl.Float64, "profile_energy_j": pl.Float64,
+    "metric": pl.Float64, "target": pl.Float64, "gpu": pl.String, "oom": pl.Boolean,
+    "iterations_per_epoch": pl.Float64, "reason": pl.String, "seen_unix_s": pl.Float64,
 }
 LISTS = {  # columns of rows: (limit, time, power) of each profiled epoch, (level, epoch) of the metric
-    "profile": ("power_limit_w", "epoch_time_s", "power_w"),
-    "milestones": ("level", "epoch"),
+    "profile": ("power_limit_w", "epoch_time_s", "power_w"), "milestones": ("level", "epoch"),
 }
-HISTORY = pl.Schema(
-    {
-        **COLUMNS,
-        **{
-            name: pl.List(pl.Struct(dict.fromkeys(fields, pl.Float64))) for name, fields in LISTS.items()
-        },
-        "late_for": pl.Int64,
-    }
-)
+_ROWS = {name: pl.List(pl.Struct({each: pl.Float64() for each in fields})) for name, fields in LISTS.items()}
+HISTORY = pl.Schema([*COLUMNS.items(), *_ROWS.items(), ("late_for", pl.Int64)])
 NEEDED = ("batch_size", "state", "epochs", "time_s", "energy_j")
 STATES = (*ENDED, "killed", "interrupted", "withdrawn")
 
@@ -123,13 +102,8 @@ def _attempt(row: dict[str, str | None], line: int) -> Attempt:
         if text is None or text == "":
             continue
         values[name] = (
-            text
-            if kind == pl.String
-            else text == "true"
-            if kind == pl.Boolean
-            else int(text)
-            if kind == pl.Int64
-            else float(text)
+            text if kind == pl.String else text == "true" if kind == pl.Boolean else int(text)
+            if kind == pl.Int64 else float(text)
         )
     for name in LISTS:
         values[name] = tuple(

@@ -62,10 +62,7 @@ class AttemptLedger:
                 if finished and not attempt.ended:
                     attempt = replace(attempt, state="killed")
             elif (
-                finished
-                and self._plain
-                and PARAMETER in trial.params
-                and trial.value is not None
+                finished and self._plain and PARAMETER in trial.params and trial.value is not None
                 and trial.state.name == "COMPLETE"
             ):
                 # A cost is so many epochs that cost 1 each: what is not known about it is like what is not
@@ -251,8 +248,7 @@ def samplers() -> tuple[type, type]:
             }
             for attempt in self.ledger.ended[-RESCORED:]:
                 if (
-                    attempt.purpose == "run"
-                    and attempt.state in states
+                    attempt.purpose == "run" and attempt.state in states
                     and attempt.batch_size in space.batch_sizes
                 ):
                     shadow.add_trial(

@@ -26,30 +26,23 @@ from .optuna_bridge import AttemptLedger, propose
 
 DRAWS = 1024
 INTERVAL = (0.05, 0.95)
-BELIEVED = pl.Schema(
-    {
-        "batch_size": pl.Int64,
-        # of a recurrence at its best power limit: the middle of what is believed; null where nothing is
-        "cost": pl.Float64,
-        "low": pl.Float64,  # 90 % lie between these two
-        "high": pl.Float64,
-        "best": pl.Float64,  # probability that no other batch size costs less
-        "reached": pl.Int64,  # runs that reached the target
-        "other": pl.Int64,  # runs that did not
-        "barred": pl.String,  # why it is not tried any more; empty where it may be
-    }
-)
-PAID = pl.Schema(
-    {
-        "number": pl.Int64,
-        "recurrence": pl.Int64,
-        "batch_size": pl.Int64,
-        "power_limit_w": pl.Float64,
-        "state": pl.String,
-        "time_s": pl.Float64,  # profiling included
-        "energy_j": pl.Float64,
-    }
-)
+BELIEVED = pl.Schema({
+    "batch_size": pl.Int64,
+    # of a recurrence at its best power limit: the middle of what is believed; null where nothing is
+    "cost": pl.Float64,
+    "low": pl.Float64,  # 90 % lie between these two
+    "high": pl.Float64,
+    "best": pl.Float64,  # probability that no other batch size costs less
+    "reached": pl.Int64,  # runs that reached the target
+    "other": pl.Int64,  # runs that did not
+    "barred": pl.String,  # why it is not tried any more; empty where it may be
+})
+PAID = pl.Schema({
+    "number": pl.Int64, "recurrence": pl.Int64, "batch_size": pl.Int64, "power_limit_w": pl.Float64,
+    "state": pl.String,
+    "time_s": pl.Float64,  # profiling included
+    "energy_j": pl.Float64,
+})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +134,7 @@ def look(
         arm = int(np.argmax(believed["best"].fill_null(-1.0).to_numpy()))
     default = (
         default_cost(evidence, belief, objective)
-        if belief is not None and ledger.space.default == space.default
-        else None
+        if belief is not None and ledger.space.default == space.default else None
     )
     rows = recurrences(paid, objective, default)
     for profile_of in (
@@ -243,9 +235,7 @@ def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
             a.number, a.recurrence, a.batch_size, a.power_limit_w, a.state, a.time_s + a.profile_time_s,
             a.energy_j + a.profile_energy_j,
         )
-        for a in kept
-        if a.number not in late
-        and a.state != "withdrawn"
+        for a in kept if a.number not in late and a.state != "withdrawn"
         and (a.target is None or space.target is None or a.target == space.target)
         and (a.gpu is None or space.gpu is None or a.gpu == space.gpu)
     ]
@@ -271,15 +261,10 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
     sums = [np.bincount(row, weights=values, minlength=count) for values in (time_s, energy_j, cost)]
     spent = np.cumsum(sums[2])
     columns: dict[str, object] = {
-        "recurrence": np.arange(1, count + 1),
-        "batch_size": paid["batch_size"].to_numpy()[last],
-        "power_limit_w": paid["power_limit_w"].to_numpy()[last],
-        "reached": reached,
-        "attempts": np.bincount(row, minlength=count),
-        "time_s": sums[0],
-        "energy_j": sums[1],
-        "cost": sums[2],
-        "spent": spent,
+        "recurrence": np.arange(1, count + 1), "batch_size": paid["batch_size"].to_numpy()[last],
+        "power_limit_w": paid["power_limit_w"].to_numpy()[last], "reached": reached,
+        "attempts": np.bincount(row, minlength=count), "time_s": sums[0], "energy_j": sums[1],
+        "cost": sums[2], "spent": spent,
     }
     if default is not None:
         # What has not reached the target has not done the work of a recurrence: the default is charged for

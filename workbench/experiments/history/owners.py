@@ -19,9 +19,7 @@ def current_owner() -> dict[str, Any]:
     """This process, so that another one can tell whether it still runs."""
     pid = os.getpid()
     return {
-        "host": socket.gethostname(),
-        "boot": _processes.boot_id(),
-        "pid": pid,
+        "host": socket.gethostname(), "boot": _processes.boot_id(), "pid": pid,
         "started": _processes.started_at(pid),
     }
 
@@ -43,6 +41,5 @@ def is_abandoned(
     silent_s = (time.time() if now_unix_s is None else now_unix_s) - seen_unix_s
     return (
         f"nothing was heard from {owner.get('host', 'its machine')} for {silent_s / 3600:.0f} hours"
-        if silent_s > patience_s
-        else ""
+        if silent_s > patience_s else ""
     )

@@ -352,8 +352,7 @@ class JobStudy:
         """
         ledger: AttemptLedger = self.sampler.ledger
         near = [
-            a
-            for a in (*ledger.open.values(), *ledger.ended[-NEAR:])
+            a for a in (*ledger.open.values(), *ledger.ended[-NEAR:])
             if a.number < number and a.state != "withdrawn"
         ]
         newest = max((a.recurrence for a in near), default=-1)
@@ -415,8 +414,7 @@ class JobStudy:
                         f"the study '{self.name}' was made with the batch sizes {kept['batch_sizes']}, and "
                         "now they "
                         f"are {now['batch_sizes']}; go on with accept_changes=True (runs at others stay in "
-                        "the history and are not used), "
-                        "or choose another name. Nothing was changed"
+                        "the history and are not used), or choose another name. Nothing was changed"
                     )
                 self.study.set_user_attr(KEY, now)
 
@@ -427,9 +425,7 @@ def _states() -> dict[str, Any]:
 
     failed = ("failed", "crashed", "killed", "interrupted", "withdrawn")
     return {
-        "running": TrialState.RUNNING,
-        "reached": TrialState.COMPLETE,
-        "stopped": TrialState.PRUNED,
+        "running": TrialState.RUNNING, "reached": TrialState.COMPLETE, "stopped": TrialState.PRUNED,
         **dict.fromkeys(failed, TrialState.FAIL),
     }
 
