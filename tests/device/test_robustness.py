@@ -25,7 +25,7 @@ from workbench.device.journal import Journal
 from workbench.errors import DeviceError, DeviceHeld, NotPermitted
 from workbench.measurement import session as sessions
 from workbench.measurement.recorder import Recorder
-from workbench.measurement.sampler import Ring
+from workbench.measurement.ring import Ring
 from workbench.records import Setting
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine

@@ -77,6 +77,8 @@ def test_the_side_that_other_processes_load_needs_the_standard_library_only() ->
     heavy = {"numpy", "polars", "scipy", "bokeh", "IPython", "psutil", "platformdirs"}
     light = (
         "workbench/measurement/sampler.py",
+        "workbench/measurement/ring.py",
+        "workbench/measurement/edges.py",
         "workbench/measurement/__init__.py",
         "workbench/device/",
         "workbench/_paths.py",

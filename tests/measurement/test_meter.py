@@ -478,7 +478,7 @@ def test_settling_waits_for_the_refresh_after_the_window(simulated: Simulated) -
     found = [open_device()]
     recorder = Recorder(found)
     try:
-        assert recorder.calibrated()
+        assert recorder.calibrated(60.0)
         meter = Meter(found, recorder, zones=())
         window = meter.open()
         time.sleep(0.3)

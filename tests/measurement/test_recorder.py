@@ -48,8 +48,8 @@ def test_a_call_that_keeps_the_interpreter_does_not_blind_the_recorder(simulated
     device = open_device()
     recorder = Recorder([device])
     try:
-        assert recorder.ready()
-        assert recorder.calibrated()
+        assert recorder.ready(60.0)
+        assert recorder.calibrated(60.0)
         assert wait_until(lambda: recorder.update_s(device.uuid) == pytest.approx(0.101, rel=0.01))
         period_s = recorder.update_s(device.uuid)
         begin_s = machine.clock()
@@ -72,7 +72,7 @@ def test_the_process_is_small(simulated: Simulated) -> None:
     simulated("A100,V100,H100,P100")
     recorder = Recorder(devices())
     try:
-        assert recorder.calibrated()
+        assert recorder.calibrated(60.0)
         status = Path(f"/proc/{recorder.pid}/status").read_text()
         kilobytes = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
         assert kilobytes < 30_000
@@ -86,12 +86,16 @@ from workbench.device.discovery import devices
 from workbench.measurement.recorder import Recorder
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 recorder = Recorder(devices())
-assert recorder.ready()
+assert recorder.ready(60.0)
 if "fork" in sys.argv and os.fork() == 0:
     time.sleep(60)
 print(recorder.pid, flush=True)
 sys.stdin.readline()
-print(len(recorder.rows(recorder.devices[0].uuid, 0.0, 1e9)), recorder.running, flush=True)
+rows = lambda: len(recorder.rows(recorder.devices[0].uuid, 0.0, 1e9))
+before, until_s = rows(), time.monotonic() + 60
+while rows() <= before + 5 and time.monotonic() < until_s:
+    time.sleep(0.01)
+print(rows() - before, recorder.running, flush=True)
 sys.stdin.readline()
 """
 
@@ -129,13 +133,12 @@ def test_the_sampling_ends_when_its_parent_is_killed(parent, arguments: tuple[st
 def test_the_interrupt_that_stops_a_cell_does_not_stop_the_sampling(parent) -> None:  # type: ignore[no-untyped-def]
     process, sampler = parent()
     os.killpg(process.pid, signal.SIGINT)
-    time.sleep(0.3)
-    assert alive(sampler)
     process.stdin.write("\n")
     process.stdin.flush()
     rows, running = process.stdout.readline().split()
-    assert int(rows) > 10
+    assert int(rows) > 5  # those that came after the interrupt
     assert running == "True"
+    assert alive(sampler)
     process.stdin.write("\n")
     process.stdin.flush()
     assert process.wait(timeout=60) == 0
@@ -148,7 +151,7 @@ def test_a_sampling_process_that_dies_is_told(simulated: Simulated) -> None:
     device = open_device()
     recorder = Recorder([device])
     try:
-        assert recorder.ready()
+        assert recorder.ready(60.0)
         assert (recorder.failure(), recorder.error(device.uuid)) == ("", "")
         os.kill(recorder.pid or 0, signal.SIGKILL)
         assert wait_until(lambda: not recorder.running)
@@ -163,7 +166,7 @@ def test_what_was_recorded_can_be_read_after_the_stop(simulated: Simulated) -> N
     simulated("V100")
     device = open_device()
     recorder = Recorder([device])
-    assert recorder.ready()
+    assert recorder.ready(60.0)
     recorder.stop()
     recorder.stop()
     assert not recorder.running
@@ -188,8 +191,8 @@ def test_a_thread_serves_where_no_process_is_wanted(simulated: Simulated) -> Non
     device = open_device()
     recorder = Recorder([device], in_process=True)
     assert recorder.pid is None
-    assert recorder.ready()
-    assert recorder.calibrated()
+    assert recorder.ready(60.0)
+    assert recorder.calibrated(60.0)
     (thread,) = (each for each in threading.enumerate() if each.name == "energy-sampler")
     recorder.stop()
     assert not recorder.running
@@ -296,7 +299,7 @@ def test_a_recorder_that_was_stopped_maps_no_file_and_still_tells_what_it_saw(si
     kept = [Recorder([device]) for _ in range(3)]
     seen = []
     for recorder in kept:
-        assert recorder.ready()
+        assert recorder.ready(60.0)
         recorder.stop()
         seen.append(len(recorder.rows(device.uuid, 0.0, 1e9)))
     assert min(seen) > 0

@@ -19,8 +19,9 @@ import pytest
 
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError, SimulationError, UsageError
+from workbench.measurement.edges import EdgeTracker
 from workbench.measurement.recorder import KEEP_S, Recorder
-from workbench.measurement.sampler import EdgeTracker, Ring
+from workbench.measurement.ring import Ring
 from workbench.records import Sample
 from workbench.simulation import machine as machines
 from workbench.simulation.machine import Machine, shared_directory

@@ -1,6 +1,7 @@
 """From samples of a GPU to the joules of a cell. Importing it loads neither numpy nor polars.
 
-    sampler, recorder                 the sampling process and its ring; from samples to traces
+    sampler, ring, edges, recorder    the sampling process, its file, the sensors' refreshes; from samples to
+                                      traces
     energy_estimate                   the energy between two moments, with its error
     meter, session, synchronise       windows; one process's GPUs, meter and store; waiting for queued work
     marks, callbacks, iterations,     iterations that the training marks, or the trace shows; followed live

@@ -25,7 +25,8 @@ from .. import _processes, _shared_memory
 from ..device.protocol import Device
 from ..errors import MeasurementError, UsageError
 from ..samples import ROWS
-from .sampler import LOST, RUNNING, Ring, Sampler
+from .ring import LOST, RUNNING, Ring
+from .sampler import Sampler
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,195 +13,21 @@ only, but for the driver's door: the process starts in some 50 ms and holds some
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-import mmap
 import os
-import struct
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from .. import _processes, _shared_memory
 from ..clock import Clock
 from ..device.protocol import Device
-from ..errors import DeviceError, GpuLost, MeasurementError, NoDriver, Transient
+from ..errors import DeviceError, GpuLost, NoDriver, Transient
 from ..records import Sample
+from .edges import EdgeTracker
+from .ring import LOST, RUNNING, Ring
 
-MAGIC, VERSION = b"WBRING\0\0", 2
-HEADER = struct.Struct("<8sIIIId")  # magic, version, devices, capacity, pid, started
-HEADER_BYTES = 64
-DEVICE = struct.Struct(
-    "<QIIddd64s192s"
-)  # rows written, state, edges seen, update period, power update, phase error, uuid, error
-DEVICE_BYTES = 320
-# time, tick, energy, tick of the power reading, tick error, power, limit, SM MHz, memory MHz, utilisation,
-# memory utilisation, temperature, throttle
-ROW = struct.Struct("<ddddffffffffQ")
-ROW_BYTES = ROW.size
-CAPACITY = 16384
 STATUS_EVERY_S = 0.2
-_WHOLE = struct.Struct(
-    "@Q"
-)  # native: copied whole, where "<Q" goes byte by byte and a reader could see half of it
-_ASKED, ASKED_AT = (
-    struct.Struct("@d"), DEVICE.size,
-)  # the one number that readers write: between a device's state and its rows
 FASTEST_S = 0.005
-STARTING, RUNNING, LOST = 0, 1, 2
-
-
-class Ring:
-    """The shared file: one ring of rows per device. One writer, any number of readers, no locks."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        with open(path, "r+b") as file:
-            _processes.hold(file)
-            self.map: mmap.mmap | bytearray = mmap.mmap(file.fileno(), 0)
-        magic, version, count, capacity, _, _ = HEADER.unpack_from(self.map, 0)
-        self.count, self.capacity = int(count), int(capacity)
-        if magic != MAGIC or version != VERSION:
-            raise ValueError(f"{self.path} is no ring of samples of version {VERSION}")
-
-    @classmethod
-    def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
-        """A new ring at `path`, or in the temporary directory where that is full; `Ring.path` tells.
-
-        Raises:
-            MeasurementError: it fits in neither.
-        """
-        size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
-        try:
-            made = _shared_memory.create(
-                path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0)
-            )
-        except OSError as error:
-            raise MeasurementError(
-                f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}"
-            ) from error
-        ring = cls(made)
-        for device, uuid in enumerate(uuids):
-            ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")
-        return ring
-
-    def base(self, device: int) -> int:
-        return HEADER_BYTES + device * (DEVICE_BYTES + self.capacity * ROW_BYTES)
-
-    def rows_at(self, device: int) -> int:
-        """Offset of a device's rows in the map."""
-        return self.base(device) + DEVICE_BYTES
-
-    def head(self, device: int) -> int:
-        """How many rows were ever written for a device."""
-        return int(_WHOLE.unpack_from(self.map, self.base(device))[0])
-
-    def append(
-        self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float
-    ) -> None:
-        at, head = self.base(device), self.head(device)
-        s = sample
-        ROW.pack_into(
-            self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, s.time_s, tick_s, s.energy_j,
-            power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
-            s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
-        )
-        _WHOLE.pack_into(self.map, at, head + 1)
-
-    def write_state(
-        self, device: int, state: int, edges: int, update_s: float, power_update_s: float, error_s: float,
-        uuid: str, why: str,
-    ) -> None:
-        text = why.encode()[:191]
-        DEVICE.pack_into(
-            self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
-            uuid.encode(), text,
-        )
-
-    def state(self, device: int) -> tuple[int, int, float, float, float, str]:
-        """(state, edges seen, update period, power update period, phase error, what is wrong)."""
-        _, state, edges, update_s, power_s, error_s, _, why = DEVICE.unpack_from(self.map, self.base(device))
-        return state, edges, update_s, power_s, error_s, why.split(b"\0", 1)[0].decode(errors="replace")
-
-    def asked_s(self, device: int) -> float | None:
-        """The time between two looks that somebody asks for; None where the sampler decides."""
-        (seconds,) = _ASKED.unpack_from(self.map, self.base(device) + ASKED_AT)
-        return float(seconds) if seconds > 0 else None
-
-    def ask(self, device: int, seconds: float | None) -> None:
-        """Ask for another time between two looks; None leaves it to the sampler again."""
-        _ASKED.pack_into(self.map, self.base(device) + ASKED_AT, seconds or 0.0)
-
-
-class EdgeTracker:
-    """When a sensor refreshes: a straight line through the moments at which its value was seen to change.
-
-    Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a
-    least-squares fit over the last edges; `error_s` is how far a predicted edge may be off.
-    """
-
-    KEEP = 32
-
-    def __init__(self) -> None:
-        self.edges: list[tuple[float, float]] = []  # midpoint, half width
-        self.period_s = math.nan
-        self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
-
-    def add(self, before_s: float, after_s: float) -> None:
-        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is
-        dropped.
-        """
-        middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
-        if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
-            return
-        self.edges = [*self.edges[-self.KEEP + 1 :], (middle_s, half_s)]
-        if len(self.edges) >= 3:
-            self._fit()
-
-    def _fit(self) -> None:
-        times = [middle for middle, _ in self.edges]
-        gaps = sorted(b - a for a, b in itertools.pairwise(times))
-        period_s = gaps[0] if math.isnan(self.period_s) else self.period_s
-        for _ in range(3):  # numbering by the period, then the period by the numbers
-            numbers = [round((t - times[-1]) / period_s) for t in times]
-            n = len(times)
-            mean_k, mean_t = sum(numbers) / n, sum(times) / n
-            spread = sum((k - mean_k) ** 2 for k in numbers)
-            if not spread:
-                return
-            period_s = sum((k - mean_k) * (t - mean_t) for k, t in zip(numbers, times, strict=True)) / spread
-            if not period_s > 0:
-                return
-        residual = [t - mean_t - (k - mean_k) * period_s for k, t in zip(numbers, times, strict=True)]
-        looks_s = max(half for _, half in self.edges) / math.sqrt(3)
-        rms_s = math.sqrt(sum(r * r for r in residual) / max(1, n - 2))
-        self.period_s = period_s
-        self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
-        sd_s = max(rms_s, looks_s)
-        self._spread_s = sd_s
-        self._slope_error = sd_s / math.sqrt(spread)
-        self._mean_error_s = sd_s / math.sqrt(n)
-
-    def forget(self) -> None:
-        """Begin anew: the sensor has left its line."""
-        self.edges, self.period_s, self._origin_s = [], math.nan, math.nan
-
-    @property
-    def locked(self) -> bool:
-        """Whether edges can be predicted: enough were seen and they lie on one line."""
-        return (
-            len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
-        )
-
-    def edge_before(self, at_s: float) -> float:
-        """The last edge at or before a time."""
-        return self._origin_s + math.floor((at_s - self._origin_s) / self.period_s) * self.period_s
-
-    def error_s(self, at_s: float) -> float:
-        """Standard error of a predicted edge near a time."""
-        ahead = (at_s - self._origin_s) / self.period_s - self._middle  # the line is surest amid its edges
-        return math.hypot(self._mean_error_s, self._slope_error * ahead)
 
 
 class _Watched:
@@ -261,9 +87,8 @@ class Sampler:
         self._patience = 0.3 if len(devices) <= 2 else 0.8
         numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
         self._all = [_Watched(number, device) for number, device in numbered.items()]
-        self.horizon_s = (
-            math.inf
-        )  # until when a burst may go on; a stepped clock goes no further than it is stepped
+        # until when a burst may go on; a stepped clock goes no further than it is stepped
+        self.horizon_s = math.inf
 
     def start(self) -> None:
         """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow
@@ -303,8 +128,8 @@ class Sampler:
         if stale:
             watched.status = sample
         after_s = self._clock()
-        tick_s, error_s = _tick(watched.edges, sample.time_s, after_s)
-        power_tick_s = _tick(watched.power_edges, sample.time_s, after_s)[0]
+        tick_s, error_s = watched.edges.tick(sample.time_s, after_s)
+        power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
         watched.due_s, watched.open_s = sample.time_s + self._slowest_s, math.inf
         if watched.edges.locked:
@@ -342,9 +167,7 @@ class Sampler:
             return None
         if watched.error:
             watched.error, watched.lost = "", False
-            watched.refine_s, watched.refine_gap_s = (
-                sample.time_s, 0.25,
-            )  # its steps were not followed meanwhile
+            watched.refine_s, watched.refine_gap_s = sample.time_s, 0.25  # its steps went unfollowed
             self._report(watched)
         return sample
 
@@ -430,32 +253,13 @@ class Sampler:
         found = all(edges.locked for edges, _ in watched.followed())
         if found:
             watched.search_gap_s = 0.5
-        elif (
-            watched.missing
-        ):  # it moves, and not in steps; what stands still is looked at again as soon as it moves
+        elif watched.missing:  # it moves, and not in steps; what stands still is seen when it moves
             watched.search_gap_s = min(2 * watched.search_gap_s, 60.0)
             watched.search_s = self._clock() + watched.search_gap_s
         watched.missing = False
         watched.refine_gap_s = 0.25 if watched.edges.locked else min(2 * watched.refine_gap_s, 60.0)
         watched.refine_s = self._clock() + watched.refine_gap_s
         self._report(watched)
-
-
-def _tick(edges: EdgeTracker, before_s: float, after_s: float) -> tuple[float, float]:
-    """The refresh that a reading between two moments shows, and its error; NaN where it may be either of
-    two.
-    """
-    if not edges.locked:
-        return math.nan, math.nan
-    error_s = edges.error_s(after_s)
-    tick_s = edges.edge_before(before_s - 2 * error_s)
-    # Half a period apart would be another refresh; computed twice, one and the same differs in its last
-    # digits.
-    return (
-        (tick_s, error_s)
-        if edges.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * edges.period_s
-        else (math.nan, math.nan)
-    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -475,7 +279,7 @@ def main(argv: Sequence[str]) -> int:
         time.sleep(0.002 if stepped else max(0.0, seconds) / scale)
 
     sampler = Sampler(devices, ring, clock, pause=pause)
-    HEADER.pack_into(ring.map, 0, MAGIC, VERSION, ring.count, ring.capacity, os.getpid(), clock())
+    ring.begun(clock())
     sampler.start()
     while True:
         wait_s = sampler.due_s() - clock()

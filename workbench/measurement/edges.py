@@ -1,0 +1,90 @@
+"""When a sensor refreshes, from the moments between which its value changed. Standard library only."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+
+class EdgeTracker:
+    """When a sensor refreshes: a straight line through the moments at which its value was seen to change.
+
+    Each edge is a bracket (last look at the old value, first look at the new one). Period and phase are a
+    least-squares fit over the last edges; `error_s` is how far a predicted edge may be off.
+    """
+
+    KEEP = 32
+
+    def __init__(self) -> None:
+        self.edges: list[tuple[float, float]] = []  # midpoint, half width
+        self.period_s = math.nan
+        self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
+
+    def add(self, before_s: float, after_s: float) -> None:
+        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is
+        dropped.
+        """
+        middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
+        if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
+            return
+        self.edges = [*self.edges[-self.KEEP + 1 :], (middle_s, half_s)]
+        if len(self.edges) >= 3:
+            self._fit()
+
+    def _fit(self) -> None:
+        times = [middle for middle, _ in self.edges]
+        gaps = sorted(b - a for a, b in itertools.pairwise(times))
+        period_s = gaps[0] if math.isnan(self.period_s) else self.period_s
+        for _ in range(3):  # numbering by the period, then the period by the numbers
+            numbers = [round((t - times[-1]) / period_s) for t in times]
+            n = len(times)
+            mean_k, mean_t = sum(numbers) / n, sum(times) / n
+            spread = sum((k - mean_k) ** 2 for k in numbers)
+            if not spread:
+                return
+            period_s = sum((k - mean_k) * (t - mean_t) for k, t in zip(numbers, times, strict=True)) / spread
+            if not period_s > 0:
+                return
+        residual = [t - mean_t - (k - mean_k) * period_s for k, t in zip(numbers, times, strict=True)]
+        looks_s = max(half for _, half in self.edges) / math.sqrt(3)
+        rms_s = math.sqrt(sum(r * r for r in residual) / max(1, n - 2))
+        self.period_s = period_s
+        self._origin_s, self._middle = mean_t - mean_k * period_s, mean_k
+        sd_s = max(rms_s, looks_s)
+        self._spread_s = sd_s
+        self._slope_error = sd_s / math.sqrt(spread)
+        self._mean_error_s = sd_s / math.sqrt(n)
+
+    def forget(self) -> None:
+        """Begin anew: the sensor has left its line."""
+        self.edges, self.period_s, self._origin_s = [], math.nan, math.nan
+
+    @property
+    def locked(self) -> bool:
+        """Whether edges can be predicted: enough were seen and they lie on one line."""
+        return (
+            len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
+        )
+
+    def edge_before(self, at_s: float) -> float:
+        """The last edge at or before a time."""
+        return self._origin_s + math.floor((at_s - self._origin_s) / self.period_s) * self.period_s
+
+    def error_s(self, at_s: float) -> float:
+        """Standard error of a predicted edge near a time."""
+        ahead = (at_s - self._origin_s) / self.period_s - self._middle  # the line is surest amid its edges
+        return math.hypot(self._mean_error_s, self._slope_error * ahead)
+
+    def tick(self, before_s: float, after_s: float) -> tuple[float, float]:
+        """The refresh that a reading between two moments shows, and its error; NaN where it may be either of
+        two.
+        """
+        if not self.locked:
+            return math.nan, math.nan
+        error_s = self.error_s(after_s)
+        tick_s = self.edge_before(before_s - 2 * error_s)
+        # Half a period apart would be another refresh; computed twice, one and the same differs in its last
+        # digits.
+        if self.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * self.period_s:
+            return tick_s, error_s
+        return math.nan, math.nan
