@@ -79,10 +79,3 @@ def test_resampling_gives_means_of_bins_and_leaves_gaps() -> None:
 def test_resampling_needs_a_positive_step(every_s: float) -> None:
     with pytest.raises(UsageError, match=f"a positive number of seconds, not {every_s:g}"):
         trace.resample(RAMP, every_s)
-
-
-def test_gaps_are_where_nothing_was_seen_for_too_long() -> None:
-    frame = a_trace([0.0, 0.5, 1.0, 5.0, 5.5, 7.0], [1.0] * 6)
-    assert trace.gaps(frame, 1.0).rows() == [(1.0, 5.0), (5.5, 7.0)]
-    assert trace.gaps(frame, 4.0).is_empty()
-    assert trace.gaps(frame.clear(), 1.0).is_empty()

@@ -13,22 +13,20 @@ import polars as pl
 from .errors import UsageError
 from .records import Window
 
-SCHEMA = pl.Schema(
-    {
-        "time_s": pl.Float64,
-        "tick_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "power_w": pl.Float64,
-        "power_tick_s": pl.Float64,
-        "power_limit_w": pl.Float64,
-        "sm_clock_mhz": pl.Float64,
-        "mem_clock_mhz": pl.Float64,
-        "utilisation": pl.Float64,
-        "memory_utilisation": pl.Float64,
-        "temperature_c": pl.Float64,
-        "throttle": pl.UInt64,
-    }
-)
+SCHEMA = pl.Schema({
+    "time_s": pl.Float64,
+    "tick_s": pl.Float64,
+    "energy_j": pl.Float64,
+    "power_w": pl.Float64,
+    "power_tick_s": pl.Float64,
+    "power_limit_w": pl.Float64,
+    "sm_clock_mhz": pl.Float64,
+    "mem_clock_mhz": pl.Float64,
+    "utilisation": pl.Float64,
+    "memory_utilisation": pl.Float64,
+    "temperature_c": pl.Float64,
+    "throttle": pl.UInt64,
+})
 
 
 def duration_s(trace: pl.DataFrame) -> float:
@@ -45,8 +43,7 @@ def energy_j(trace: pl.DataFrame) -> float:
     """
     known = trace.select("time_s", "power_w").drop_nulls()
     steps = known.select(
-        (pl.col("time_s").diff() * (pl.col("power_w") + pl.col("power_w").shift(1)) / 2)
-        .sum()
+        (pl.col("time_s").diff() * (pl.col("power_w") + pl.col("power_w").shift(1)) / 2).sum()
         .alias("energy_j")
     )
     return float(steps.item() or 0.0)
@@ -96,20 +93,11 @@ def resample(trace: pl.DataFrame, every_s: float) -> pl.DataFrame:
         raise UsageError(f"the step must be a positive number of seconds, not {every_s:g}")
     numbers = (pl.col("time_s") / every_s).floor().alias("bin")
     means = [
-        pl.col(name).mean()
-        for name in trace.columns
+        pl.col(name).mean() for name in trace.columns
         if name not in ("time_s", "tick_s", "power_tick_s", "throttle")
     ]
     return (
-        trace.group_by(numbers, maintain_order=True)
-        .agg(*means)
+        trace.group_by(numbers, maintain_order=True).agg(*means)
         .with_columns(((pl.col("bin") + 0.5) * every_s).alias("time_s"))
         .select("time_s", pl.exclude("time_s", "bin"))
-    )
-
-
-def gaps(trace: pl.DataFrame, longest_s: float) -> pl.DataFrame:
-    """Stretches without samples that are longer than `longest_s`: columns start_s, end_s."""
-    return trace.select(pl.col("time_s").shift(1).alias("start_s"), pl.col("time_s").alias("end_s")).filter(
-        pl.col("end_s") - pl.col("start_s") > longest_s
     )

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.tracking import time_to_sure
 from workbench.device.discovery import open_device
-from workbench.measurement.follow import Following, follow
+from workbench.measurement.follow import Following
 from workbench.measurement.recorder import Recorder, as_rows
 from workbench.periods.detect import find_periods
 from workbench.periods.tracker import PeriodTracker
@@ -666,7 +666,7 @@ def test_following_asks_the_recorder_and_leaves_it_as_it_was(
     device = open_device()
     recorder = Recorder([device])
     tracker = PeriodTracker(plain)
-    following = follow(recorder, device.uuid, tracker)
+    following = Following(recorder, device.uuid, make=lambda: tracker)
     monkeypatch.setattr(PeriodTracker, "wanted_interval_s", 0.037)
     machine.step(1.0)
     assert following.update() is tracker

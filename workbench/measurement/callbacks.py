@@ -8,8 +8,7 @@ Each calls `workbench.step()` after an optimizer step and tells evaluations (and
 framework says when they end) apart. In a recurring job each also reports epochs, with a metric, and ends the
 training when the recurrence is to stop:
 
-    def train(run):
-        Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
+    def train(run): Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
     job.run(train)
 
 A framework is imported when its class is first asked for, never before.

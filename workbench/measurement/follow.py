@@ -51,8 +51,3 @@ class Following:
         if self._give_back is not None:
             self._give_back()
         self._asked_s = self._give_back = None
-
-
-def follow(recorder: Recorder, uuid: str, tracker: PeriodTracker) -> Following:
-    """A tracker that was made already, fed by a recorder from now on."""
-    return Following(recorder, uuid, make=lambda: tracker)

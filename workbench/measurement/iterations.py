@@ -98,8 +98,7 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
     except WorkbenchError as error:
         return Periods(reason=str(error))
     if (
-        found.sure
-        and found.iteration is not None
+        found.sure and found.iteration is not None
         and {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
     ):
         beat = aliasing.check_aliasing(as_rows(part), found.iteration.seconds, guarded=False)
@@ -164,9 +163,8 @@ def _found(
     frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None
 ) -> SegmentedIterations:
     summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j)
-    if (
-        not summary.sure and summary.count
-    ):  # a guess may be looked at in the frame; it is nothing to compare costs by
+    # a guess may be looked at in the frame; it is nothing to compare costs by
+    if not summary.sure and summary.count:
         summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.seconds)
     if source == "marks" and periods is not None:
         level = periods.iteration

@@ -142,9 +142,8 @@ def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl
     ):
         raise UsageError(
             f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the output of "
-            "`dcgmi dmon -e 155,203 -d 100` "
-            "(a line '#Entity POWER ...' first) nor a CSV with the columns timestamp, gpu and "
-            "DCGM_FI_DEV_POWER_USAGE"
+            "`dcgmi dmon -e 155,203 -d 100` (a line '#Entity POWER ...' first) nor a CSV with the columns "
+            "timestamp, gpu and DCGM_FI_DEV_POWER_USAGE"
         )
     gpu = next((name for name in ("uuid", "gpu", "gpu_id", "device") if name in table), None)
     return _by_gpu(_frame(table, EXPORTER, _civil(table[when], path), table[gpu] if gpu else None), path)
@@ -167,9 +166,8 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
         entity = next(
             (place for place, word in enumerate(words) if re.fullmatch(r"v?GPU(-I|-CI)?", word)), None
         )
-        if entity is None or len(words) != entity + 2 + len(
-            names
-        ):  # units, other entities, a line that was cut off
+        # units, other entities, a line that was cut off
+        if entity is None or len(words) != entity + 2 + len(names):
             continue
         rows.append(
             [" ".join(words[:entity]) or None, " ".join(words[entity : entity + 2]), *words[entity + 2 :]]
@@ -213,9 +211,8 @@ def _lines(path: str | Path) -> list[str]:
     """Lines that were written to their end."""
     text = _text(path).replace("\r\n", "\n").replace("\0", "")
     lines = text.split("\n")
-    if (
-        lines and lines[-1] and len(lines) > 2
-    ):  # no end of line: it may have been cut off in the middle of a number
+    # no end of line: it may have been cut off in the middle of a number
+    if lines and lines[-1] and len(lines) > 2:
         lines.pop()
     return [line.strip() for line in lines if line.strip()]
 
@@ -228,8 +225,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Table
 def _wide(table: Table, metric: str) -> Table:
     """A row per moment and GPU from a row per metric."""
     keys = [
-        name
-        for name in table
+        name for name in table
         if name in ("timestamp", "time", "ts", "datetime", "uuid", "gpu", "gpu_id", "device")
     ]
     frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String)).with_columns(
@@ -255,8 +251,7 @@ def _civil(written: list[str | None], path: str | Path) -> pl.Series:
     if texts.len() and seconds.null_count() == seconds.len():
         raise UsageError(
             f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, "
-            "2026-11-20T10:11:12.123 "
-            "and seconds since 1970"
+            "2026-11-20T10:11:12.123 and seconds since 1970"
         )
     return seconds / 1000.0 if (seconds.max() or 0) > 1e11 else seconds  # type: ignore[operator]
 
@@ -271,8 +266,7 @@ def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | No
             if name not in table:
                 continue
             values = (
-                pl.Series(column, table[name], dtype=pl.String)
-                .str.extract(NUMBER)
+                pl.Series(column, table[name], dtype=pl.String).str.extract(NUMBER)
                 .cast(pl.Float64, strict=False)
             )
             values = values.zip_with(
@@ -303,8 +297,7 @@ def _by_gpu(frame: pl.DataFrame, path: str | Path) -> dict[str, pl.DataFrame]:
 
 
 def _interleaved(times: pl.Series) -> bool:
-    """Whether rows come in bunches: several GPUs are written within a few milliseconds, then comes a
-    pause.
+    """Whether rows come in bunches: several GPUs are written within a few milliseconds, then comes a pause.
     """
     apart = times.sort().diff().drop_nulls().to_list()
     if not apart:

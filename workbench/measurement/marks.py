@@ -29,12 +29,10 @@ from ..records import Marks, Phase
 ENVIRONMENT_VARIABLE = (
     "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
 )
-TOLD = struct.Struct(
-    "<IIdd"
-)  # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
-KINDS = (
-    "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase",
-)  # the second: a step that was seen, not told
+# pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
+TOLD = struct.Struct("<IIdd")
+# the second: a step that was seen, not told
+KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
 BEGUN = len(KINDS)  # is told when a phase begins, of which it is not known yet when it ends
 MOST = 1_000_000  # marks of one window, 8 MB; whoever trains for longer than that is told nothing new by more
 ENOUGH = 3  # marks that outweigh a tracked loop around them
@@ -82,12 +80,10 @@ class MarkRecorder:
         """What was noted between two moments. Explicit steps count more than loops, inner loops more than
         the loops around them.
         """
-        phases = tuple(
-            sorted(
-                (each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s),
-                key=lambda p: p.start_s,
-            )
-        )
+        phases = tuple(sorted(
+            (each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s),
+            key=lambda p: p.start_s,
+        ))
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
         if len(steps) >= ENOUGH:
             return Marks((steps,), phases, edges=True)
@@ -104,8 +100,7 @@ class MarkRecorder:
 def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
     """Whether one loop ran inside one iteration of another, and had more than one itself."""
     return (
-        outer is not inner
-        and len(inner) > 2
+        outer is not inner and len(inner) > 2
         and any(a <= inner[0] and inner[-1] <= b for a, b in itertools.pairwise(outer))
     )
 

@@ -66,9 +66,8 @@ class Meter:
         self.zones = rapl.zones() if zones is None else zones
         self._counted = tuple(device.can("energy") for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        self._starts: dict[
-            int, float
-        ] = {}  # of windows that are not measured yet, so that their traces are kept
+        # of windows that are not measured yet, so that their traces are kept
+        self._starts: dict[int, float] = {}
         self._notebooks: dict[int, marks.MarkRecorder] = {}  # of windows that are open
         weakref.finalize(self, marks.detach_all, self._notebooks)
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored

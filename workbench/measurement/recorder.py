@@ -225,17 +225,12 @@ class Recorder:
         with self._lock:
             for number, view in enumerate(self._views):
                 head, capacity = self._ring.head(number), self._ring.capacity
-                first = max(
-                    self._read[number], head - capacity + 64
-                )  # the writer may be inside the oldest ones
+                # the writer may be inside the oldest ones
+                first = max(self._read[number], head - capacity + 64)
                 self._missed[number] += first - self._read[number]
                 if first >= head:
                     continue
-                rows = (
-                    np.take(view, range(first, head), mode="wrap")
-                    if head - first < 64
-                    else _slice(view, first, head)
-                )
+                rows = _slice(view, first, head)
                 late = max(0, self._ring.head(number) - capacity - first)
                 self._kept[number].append(rows[late:])
                 self._read[number] = head

@@ -56,8 +56,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
         why = (
-            m.notes[0]
-            if m.notes
+            m.notes[0] if m.notes
             else "; ".join(note for gpu in m.gpus for note in gpu.notes[-1:]) or "no GPU was measured"
         )
         return f"{label}{format_duration(m.time_s)}, no energy: {why}"
@@ -106,10 +105,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
     plural = "s" if found.count > 1 else ""
     others = [
         f"every {_count(level.every)} a {level.name} of {format_duration(level.each_s)}"
-        for level in found.levels
-        if level.name not in ("iteration", "micro-step", "cycle")
-        and level.count > 1
-        and level.every is not None
+        for level in found.levels if level.name not in ("iteration", "micro-step", "cycle")
+        and level.count > 1 and level.every is not None
     ]
     words = (
         f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
@@ -152,8 +149,7 @@ def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
     host = [
         f"{name} {significant(value)} J"
-        for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j))
-        if value is not None
+        for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)) if value is not None
     ]
     if host:
         notes.append(", ".join(host) + " (RAPL)")
@@ -237,8 +233,7 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     """
     names = f"{b.label or b.id} / {a.label or a.id}"
     times = (
-        f"time {b.time_s / a.time_s:.3f}"
-        if a.time_s > 0
+        f"time {b.time_s / a.time_s:.3f}" if a.time_s > 0
         else "times cannot be compared (one of them is zero)"
     )
     if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from .. import _processes
 from ..clock import Clock
 from ..device.protocol import Device
 from ..errors import DeviceError, GpuLost, NoDriver, Transient
@@ -146,8 +147,7 @@ class Sampler:
         watched.last = sample
 
     def _obey(self, watched: _Watched, at_s: float, asked_s: float) -> None:
-        """Look again after the time that was asked for, at the latest when the next step is due to be
-        seen.
+        """Look again after the time that was asked for, at the latest when the next step is due to be seen.
         """
         # A reader that doubts a rhythm wants looks that keep no step with the sensor; energy wants one look
         # after every step. A pace clearly faster than the steps gives both.

@@ -276,8 +276,7 @@ def simulate(cards: str | Sequence[str], *, scale: float = 1.0, stepped: bool = 
     if real_library_loaded():
         raise SimulationError(
             "this process measures real GPUs already, and one process has the real ones or simulated ones, "
-            "never both; "
-            "restart the kernel and choose the simulated GPUs first"
+            "never both; restart the kernel and choose the simulated GPUs first"
         )
     session = current()
     session.close()

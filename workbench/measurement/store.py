@@ -32,41 +32,35 @@ SCHEMA_VERSION = 2
 QUOTA_BYTES = 512 * 1024**2
 COMPACT_AT = 400
 
-_GPU = pl.Struct(
-    {
-        "name": pl.String,
-        "uuid": pl.String,
-        "energy_j": pl.Float64,
-        "energy_uncertainty_j": pl.Float64,
-        "source": pl.String,
-        "simulated": pl.Boolean,
-        "mean_power_w": pl.Float64,
-        "peak_power_w": pl.Float64,
-        "idle_share": pl.Float64,
-        "mean_utilisation": pl.Float64,
-        "setting": pl.Struct(
-            {"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}
-        ),
-        "power_limit_w": pl.Float64,
-        "sm_clock_mhz": pl.Float64,
-        "throttle_reasons": pl.List(pl.String),
-        "other_processes": pl.List(pl.Struct({"pid": pl.Int64, "name": pl.String, "memory_bytes": pl.Int64})),
-        "samples": pl.Int64,
-        "gaps": pl.Int64,
-        "notes": pl.List(pl.String),
-    }
-)
-_LEVEL = pl.Struct(
-    {
-        "name": pl.String,
-        "count": pl.Int64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "each_s": pl.Float64,
-        "each_j": pl.Float64,
-        "every": pl.Float64,
-    }
-)
+_GPU = pl.Struct({
+    "name": pl.String,
+    "uuid": pl.String,
+    "energy_j": pl.Float64,
+    "energy_uncertainty_j": pl.Float64,
+    "source": pl.String,
+    "simulated": pl.Boolean,
+    "mean_power_w": pl.Float64,
+    "peak_power_w": pl.Float64,
+    "idle_share": pl.Float64,
+    "mean_utilisation": pl.Float64,
+    "setting": pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64}),
+    "power_limit_w": pl.Float64,
+    "sm_clock_mhz": pl.Float64,
+    "throttle_reasons": pl.List(pl.String),
+    "other_processes": pl.List(pl.Struct({"pid": pl.Int64, "name": pl.String, "memory_bytes": pl.Int64})),
+    "samples": pl.Int64,
+    "gaps": pl.Int64,
+    "notes": pl.List(pl.String),
+})
+_LEVEL = pl.Struct({
+    "name": pl.String,
+    "count": pl.Int64,
+    "time_s": pl.Float64,
+    "energy_j": pl.Float64,
+    "each_s": pl.Float64,
+    "each_j": pl.Float64,
+    "every": pl.Float64,
+})
 _COLUMNS: dict[str, Any] = {
     "id": pl.String,
     "label": pl.String,
@@ -123,9 +117,8 @@ _GPU_NEEDED = (
 )
 _COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
 _LATEST_UNIX_S = 1e11  # the year 5138
-_FAILURES = (
-    Exception, pl.exceptions.PanicException,
-)  # Polars panics on some damaged files, and a panic is no Exception
+# Polars panics on some damaged files, and a panic is no Exception
+_FAILURES = Exception, pl.exceptions.PanicException
 _TRACE = {**trace.SCHEMA, "uuid": pl.String()}
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 
@@ -157,8 +150,7 @@ def from_row(row: dict[str, Any]) -> Measurement:
         for gpu in row["gpus"]
     )
     plain = {
-        name: row[name]
-        for name in row
+        name: row[name] for name in row
         if name not in (*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes")
     }
     return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
@@ -216,9 +208,8 @@ class Store:
 
     def log(self) -> pl.DataFrame:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` says which."""
-        for _ in range(
-            5
-        ):  # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
+        # a file that is gone was made one with others meanwhile: its rows are in a file not listed yet
+        for _ in range(5):
             self._gone = False
             frames = self._sound(self._files(self._measurements))
             if not self._gone:
@@ -277,13 +268,11 @@ class Store:
         if not frames:
             return frames
         try:
-            _check_values(
-                pl.concat(frames.values())
-            )  # all at once: one by one it takes longer than reading them
+            # all at once: one by one it takes longer than reading them
+            _check_values(pl.concat(frames.values()))
         except _FAILURES:
             return {
-                path: frame
-                for path in frames
+                path: frame for path in frames
                 if (frame := self._read(path, lambda frame: _check_values(_columns(frame)))) is not None
             }
         return frames
@@ -323,9 +312,8 @@ class Store:
         with contextlib.suppress(OSError):
             files = [(path, path.stat().st_size) for path in self._files(self._traces)]
             total = sum(size for _, size in files)
-            for path, size in sorted(
-                files, key=lambda file: file[0].name[2:]
-            ):  # by time, whether a trace or its iterations
+            # by time, whether a trace or its iterations
+            for path, size in sorted(files, key=lambda file: file[0].name[2:]):
                 if total <= self.quota_bytes:
                     break
                 path.unlink(missing_ok=True)
@@ -359,8 +347,7 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
         ValueError, PolarsError: a column is missing, or holds something else.
     """
     versions = (
-        frame["schema_version"].cast(pl.Int64)
-        if "schema_version" in frame.columns
+        frame["schema_version"].cast(pl.Int64) if "schema_version" in frame.columns
         else pl.Series([SCHEMA_VERSION])
     )
     if (versions.max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
@@ -396,18 +383,16 @@ def _cast(frame: pl.DataFrame, schema: Mapping[str, Any], *, needed: Sequence[st
     if any(have[name] != kind for name, kind in kinds.items()):
         frame = frame.cast(kinds)  # type: ignore[arg-type]
         have = frame.schema
-    if other := [
-        name for name, kind in kinds.items() if have[name] != kind
-    ]:  # a struct's fields are cast, not the struct
+    # a struct's fields are cast, not the struct
+    if other := [name for name, kind in kinds.items() if have[name] != kind]:
         raise ValueError(f"column {', '.join(other)} holds {have[other[0]]}")
     return frame
 
 
 def _items(lists: pl.Series) -> pl.Series:
     """What is in the lists of a column, all in one."""
-    return lists.filter(
-        lists.list.len() > 0
-    ).explode()  # some versions of Polars make a null of an empty list
+    # some versions of Polars make a null of an empty list
+    return lists.filter(lists.list.len() > 0).explode()
 
 
 def _check_told(frame: pl.DataFrame, names: Sequence[str], lists: Sequence[str] = ()) -> None:

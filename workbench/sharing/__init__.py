@@ -174,8 +174,7 @@ def _works(jobs: Sequence[Any]) -> list[Work]:
         )
     for each in found:
         if not (
-            isinstance(each, str)
-            or callable(each)
+            isinstance(each, str) or callable(each)
             or (isinstance(each, Sequence) and not isinstance(each, bytes | bytearray))
         ):
             raise _no_job(each)
@@ -196,8 +195,7 @@ def _labels(works: Sequence[Work], labels: Sequence[str] | None) -> list[str]:
         if long := [label for label in labels if len(label.encode(errors="replace")) > LONGEST_LABEL]:
             raise UsageError(
                 f"the label {long[0][:30] + '...'!r} has {len(long[0].encode(errors='replace'))} bytes, "
-                f"{LONGEST_LABEL} "
-                "at most name a file"
+                f"{LONGEST_LABEL} at most name a file"
             )
     if labels is not None and (len(labels) != len(works) or len(set(labels)) != len(labels)):
         raise UsageError(f"{len(labels)} labels for {len(works)} jobs; give each a name of its own")
@@ -270,8 +268,7 @@ def _meter(gpu: Gpu) -> tuple[Any, Meter]:
         if getattr(meter.clock, "stepped", False):
             raise UsageError(
                 "jobs of several processes need a clock that runs by itself; this simulated machine's is "
-                "stepped. "
-                f"workbench.simulate({meter.devices[0].name!r}, scale=10) makes a fast one"
+                f"stepped. workbench.simulate({meter.devices[0].name!r}, scale=10) makes a fast one"
             )
     except BaseException:
         session.close()

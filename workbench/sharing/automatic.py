@@ -65,9 +65,8 @@ class OptimizerFinder:
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            with contextlib.suppress(
-                Exception
-            ):  # a PyTorch before 2.0: its iterations are looked for in the power
+            # a PyTorch before 2.0: its iterations are looked for in the power
+            with contextlib.suppress(Exception):
                 module.register_optimizer_step_post_hook(self._steps)
 
         with contextlib.suppress(AttributeError):

@@ -115,9 +115,8 @@ class JobProcess:
         self._mark = mark_of(str(self._told)) + b"\0"
         self._guardian, self._writer = guardian, writer
         self._read, self._rest = 0, b""
-        self._steps: tuple[dict[int, array[float]], ...] = (
-            {}, {},
-        )  # ends of iterations by process: told, and seen in an optimizer
+        # ends of iterations by process: told, and seen in an optimizer
+        self._steps: tuple[dict[int, array[float]], ...] = {}, {}
         self._phases: list[tuple[str, float, float]] = []
         self._begun: set[tuple[int, float]] = set()  # phases that have not ended: whose, since when
         paths = [str(_hook(directory)), *filter(None, [environment.get("PYTHONPATH")])]
@@ -147,8 +146,7 @@ class JobProcess:
         except Exception as error:
             raise UsageError(
                 f"{self.label} cannot be sent to a process of its own ({type(error).__name__}: {error}); "
-                "give a command, or a "
-                "function that makes what it needs itself"
+                "give a command, or a function that makes what it needs itself"
             ) from error
         path = directory / f"{self.label}.function"
         path.write_bytes(content)
@@ -215,8 +213,7 @@ class JobProcess:
                 self.resume()
                 raise CannotPause(
                     f"{self.label} cannot be paused: process {min(moving)} goes on {PAUSE_S:g} s after being "
-                    "told to stop; "
-                    "it must be of the same user and not wait for a disk"
+                    "told to stop; it must be of the same user and not wait for a disk"
                 )
             if _processes.members(self._mark, {self.pid}) - reached:  # begun by one that had not stopped yet
                 continue

@@ -160,8 +160,7 @@ def compare(
         attributed_j=each(lambda job, s: _part(s, job, idle_w) / s[-1].count[:, job].sum()),
         saving=ask(
             lambda s: (
-                1.0
-                - s[-1].energy_j.sum()
+                1.0 - s[-1].energy_j.sum()
                 / sum(s[-1].count[:, job].sum() * _iteration_j(s[job], job) for job in jobs)
             )
         ),

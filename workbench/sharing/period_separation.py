@@ -60,8 +60,7 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
 
 
 def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:
-    """The same job's iteration while others run. Raises MeasurementError where it cannot be told from
-    theirs.
+    """The same job's iteration while others run. Raises MeasurementError where it cannot be told from theirs.
     """
     time_s, power_w = _readings(trace)
     if len(time_s) < 20:

@@ -42,16 +42,13 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
     def y(watts: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * watts / high_w
 
-    out = [
-        _words(
-            LEFT, 12, "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
-            "start",
-        )
-    ]
+    out = [_words(
+        LEFT, 12, "Power (W) over seconds; coloured: one job alone, grey: all together; thick: means",
+        "start",
+    )]
     for members, from_s, to_s in spans:
         colour = (
-            TOGETHER
-            if len(members) > 1 or members[0] not in labels
+            TOGETHER if len(members) > 1 or members[0] not in labels
             else COLOURS[list(labels).index(members[0]) % len(COLOURS)]
         )
         left, wide = x(from_s), x(to_s) - x(from_s)
@@ -96,8 +93,7 @@ def picture(trace: Any, spans: Sequence[Span], labels: Sequence[str], idle_w: fl
 
 
 def _thin(time_s: Any, power_w: Any) -> tuple[Any, Any]:
-    """The least and the most of each stretch, so that a line of few points swings as far as all of them
-    did.
+    """The least and the most of each stretch, so that a line of few points swings as far as all of them did.
     """
     size = -(-len(time_s) // (POINTS // 2))
     if size < 3:

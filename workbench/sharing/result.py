@@ -16,8 +16,7 @@ from .picture import picture
 MIME = "application/vnd.gpu-energy-workbench.sharing+json"
 RULE = (
     "attributed: the idle power in equal parts; what the board draws over it by each job's progress, an "
-    "iteration weighing what it drew "
-    "over idle when it ran alone"
+    "iteration weighing what it drew over idle when it ran alone"
 )
 FULL = 0.9  # of the memory, above which a peak that was not seen may not fit
 
@@ -131,8 +130,7 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
         return "do not share", f"{facts}; run them one after the other"
     unsure = [
         (label, abs(each.value - bound), each.error)
-        for label, each in zip(labels, found.slowdown, strict=True)
-        if each.high > bound
+        for label, each in zip(labels, found.slowdown, strict=True) if each.high > bound
     ]
     slowdowns = ", ".join(label + "'s slowdown" for label, _, _ in unsure)
     open_ = [f"{slowdowns} cannot be told from the bound"] if unsure else []
@@ -198,13 +196,11 @@ def _lines(shared: Shared) -> list[str]:
     if (found := shared.comparison) is not None:
         out.append(
             f"watched together: {format_energy(found.board_j, None)} of the board at "
-            f"{found.together_w.value:.0f} W; the jobs' parts add up "
-            f"to it ({RULE})"
+            f"{found.together_w.value:.0f} W; the jobs' parts add up to it ({RULE})"
         )
         out.append(
             f"the set makes {found.progress.value:.2f} ± {found.progress.error:.2f} times the progress of "
-            "one job at a time; times and "
-            "energies are of one iteration, errors of 95 % intervals"
+            "one job at a time; times and energies are of one iteration, errors of 95 % intervals"
         )
     if shared.board is not None and shared.board.energy_j is not None:
         total = format_energy(shared.board.energy_j, shared.board.energy_uncertainty_j)
@@ -215,14 +211,12 @@ def _lines(shared: Shared) -> list[str]:
     if shared.memory_bytes and shared.memory_used_bytes is not None:
         free = shared.memory_bytes - shared.memory_used_bytes
         warn = (
-            "; a peak that was not seen may not fit"
-            if shared.memory_used_bytes > FULL * shared.memory_bytes
+            "; a peak that was not seen may not fit" if shared.memory_used_bytes > FULL * shared.memory_bytes
             else ""
         )
         out.append(
             f"memory: {shared.memory_used_bytes / 2**30:.1f} of {shared.memory_bytes / 2**30:.0f} GiB used "
-            "together, "
-            f"{free / 2**30:.1f} GiB left{warn}"
+            f"together, {free / 2**30:.1f} GiB left{warn}"
         )
     if shared.watched:
         out.append(shared.watched)

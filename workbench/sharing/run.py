@@ -82,9 +82,8 @@ class SharingRun(Stages):
             (tuple(self.labels[job] for job in each.members), each.from_s, each.to_s)
             for each in self.intervals
         )
-        shown_s = (
-            min(last_s or 0.0, self.intervals[-1].to_s + 2.0) if self.intervals else last_s
-        )  # not the hours that may come after
+        # not the hours that may come after
+        shown_s = min(last_s or 0.0, self.intervals[-1].to_s + 2.0) if self.intervals else last_s
         trace = self.watcher.trace(self.board.start_s - 1.0, shown_s) if shown_s is not None else None
         return Shared(
             self.device.name,
@@ -126,9 +125,8 @@ class SharingRun(Stages):
                 late = self._too_slow()
                 if late:
                     self._judge(last=True)
-                    if (
-                        self.decision != "do not share"
-                    ):  # all that was watched together may hide what has changed lately
+                    # all that was watched together may hide what has changed lately
+                    if self.decision != "do not share":
                         self.decision, self.verdict = "do not share", f"{late}; run them one after the other"
                     self._break(late)
                     return
@@ -227,8 +225,7 @@ class SharingRun(Stages):
                 return "at the end of an iteration"
             time.sleep(TICK_S)
         return (
-            f"after {SAFE_S:g} s without the end of an epoch or a checkpoint"
-            if have
+            f"after {SAFE_S:g} s without the end of an epoch or a checkpoint" if have
             else "at once: it makes no marks"
         )
 
@@ -245,9 +242,7 @@ class SharingRun(Stages):
                 elif child.running and child.stopped_by_us and time.monotonic() - asked > self.plan.grace_s:
                     self.notes += stop_all([child], grace_s=self.plan.grace_s / 4)
                 elif (
-                    child.running
-                    and not child.paused
-                    and job not in self.silent
+                    child.running and not child.paused and job not in self.silent
                     and (silent_s := self._silent_s(job)) is not None
                 ):
                     self._leave_alone(job, silent_s)
@@ -282,9 +277,8 @@ def interruptible() -> contextlib.ExitStack:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         before = signal.getsignal(number)
-        if before is None or (
-            number == signal.SIGHUP and before == signal.SIG_IGN
-        ):  # another library's, or `nohup`
+        # another library's, or `nohup`
+        if before is None or (number == signal.SIGHUP and before == signal.SIG_IGN):
             continue
         with contextlib.suppress(ValueError):
             signal.signal(number, interrupt)

@@ -131,9 +131,8 @@ class Stages:
             self._settle([job])
             self._alone(job)
             self.children[job].pause()
-        for _ in range(
-            self.plan.rounds - 1
-        ):  # there and back, so that what drifts with time (heat) does not count for either side
+        # there and back, so that what drifts with time (heat) does not count for either side
+        for _ in range(self.plan.rounds - 1):
             self._together()
             for job in reversed(jobs):
                 self._only(job)
@@ -163,8 +162,7 @@ class Stages:
                 self._give_up(
                     job,
                     f"{child.label} did not iterate within {self.plan.start_s:g} s of its start and was "
-                    "stopped; "
-                    "start_s=... gives it longer",
+                    "stopped; start_s=... gives it longer",
                 )
 
     def _busy(self, lately_s: float) -> bool | None:
@@ -206,8 +204,7 @@ class Stages:
         off what it has queued.
         """
         paused_s = [
-            self.watcher.step_s(job) or 0.0
-            for job in range(len(self.children))
+            self.watcher.step_s(job) or 0.0 for job in range(len(self.children))
             if job not in jobs and self.children[job].paused
         ]
         self._pause(max(0.2, *(min(DRAIN_S, 1.5 * each) for each in (*paused_s, 0.0))), jobs)
@@ -294,8 +291,7 @@ class Stages:
             seen = self.device.processes()
             for job, child in enumerate(self.children):
                 mine = [
-                    process.memory_bytes
-                    for process in seen
+                    process.memory_bytes for process in seen
                     if process.memory_bytes is not None and child.has(process.pid)
                 ]
                 if mine:
@@ -304,8 +300,7 @@ class Stages:
                 with contextlib.suppress(DeviceError):
                     self.memory_used = max(self.memory_used or 0, self.device.memory_bytes()[0])
             strangers = [
-                each
-                for each in seen
+                each for each in seen
                 if not any(child.has(each.pid) for child in self.children) and each.name != "?"
             ]
             if together and strangers and not any("other processes use" in note for note in self.notes):
@@ -323,13 +318,11 @@ class Stages:
             self.told.add(job)
             self.left_out.add(job)
         others = ", ".join(
-            label
-            for number, label in enumerate(self.labels)
+            label for number, label in enumerate(self.labels)
             if number != job and self.children[number].running
         )
         go_on = (
-            f"; {others} {'goes' if others.count(',') == 0 else 'go'} on"
-            if others and self.plan.until_end
+            f"; {others} {'goes' if others.count(',') == 0 else 'go'} on" if others and self.plan.until_end
             else ""
         )
         if job in self.silent:
@@ -338,8 +331,7 @@ class Stages:
             return f"{child.label} hung and could not be compared{go_on}"
         if outcome == "out of memory":
             held = [
-                f"{self.labels[other]} holds {self.memory[other] / 2**30:.1f} GiB"
-                for other in self.memory
+                f"{self.labels[other]} holds {self.memory[other] / 2**30:.1f} GiB" for other in self.memory
                 if other != job
             ]
             beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""

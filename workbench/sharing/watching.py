@@ -105,13 +105,11 @@ class Watcher:
         """Wait until the sensors have seen what has just ended."""
         if getattr(self.clock, "stepped", False):
             return
-        time.sleep(
-            min(
-                0.5,
-                3.0 * (self.recorder.update_s(self.uuid) or 0.1) / float(getattr(self.clock, "scale", 1.0))
-                + 0.1,
-            )
-        )
+        time.sleep(min(
+            0.5,
+            3.0 * (self.recorder.update_s(self.uuid) or 0.1) / float(getattr(self.clock, "scale", 1.0))
+            + 0.1,
+        ))
 
     # stages
 
@@ -128,8 +126,7 @@ class Watcher:
         if not len(borders):
             raise MeasurementError(
                 f"{self._names(interval)}: too few iterations in {interval.to_s - interval.from_s:.3g} s; "
-                "measure "
-                "for longer (seconds=...)"
+                "measure for longer (seconds=...)"
             )
         use = ~disturbed(
             borders, [tuple(self.at(list(span))) for job in interval.members for span in self._breaks(job)]
@@ -147,8 +144,7 @@ class Watcher:
         for job in marked:
             count[:, job] = counts(steps[job], borders)
         found = {
-            job: float(np.diff(borders).sum() / count[:, job].sum())
-            for job in marked
+            job: float(np.diff(borders).sum() / count[:, job].sum()) for job in marked
             if count[:, job].sum() > 0
         }
         for job in unmarked:
