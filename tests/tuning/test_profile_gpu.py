@@ -54,10 +54,7 @@ def bench(simulated: Callable[..., Machine]) -> Iterator[Callable[..., Collector
     sessions: list[Session] = []
 
     def collector(
-        path: Path,
-        workloads: int = 2,
-        card: str = "A100",
-        settings: tuple[Setting, ...] = (SLOW, CAPPED),
+        path: Path, workloads: int = 2, card: str = "A100", settings: tuple[Setting, ...] = (SLOW, CAPPED),
         **plan: object,
     ) -> Collector:
         if attached() is None:
@@ -493,16 +490,11 @@ def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model()
                 else {"feature_set": "nvml"}
             )
             about = {
-                "workload": f"w{number}",
-                "group": f"g{number % 3}",
-                "gpu": "A card",
-                "sm_clock_mhz": clock,
+                "workload": f"w{number}", "group": f"g{number % 3}", "gpu": "A card", "sm_clock_mhz": clock,
                 "power_share": 0.6,
             }
             seen = {
-                "iteration_s": ratio,
-                "power_w": 200.0 / ratio,
-                "memory_utilisation": 0.05 * number,
+                "iteration_s": ratio, "power_w": 200.0 / ratio, "memory_utilisation": 0.05 * number,
                 "dram_active": None,
             }
             rows.append({**about, **seen, **told})

@@ -501,8 +501,7 @@ def rights(machine: Machine) -> None:
 
 
 FAULTS: dict[str, Callable[[Machine], None]] = {
-    "lost GPU": lambda machine: machine.lose(0),
-    "lost rights": rights,
+    "lost GPU": lambda machine: machine.lose(0), "lost rights": rights,
     "counter stuck": lambda machine: machine.state.set_card(0, "counter_update_s", 1e6),
     "driver busy": lambda machine: machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=3),
 }

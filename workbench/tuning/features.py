@@ -194,10 +194,8 @@ class FeatureReader:
         top_sm = max((max(each) for each in limits.sm_clocks_mhz.values() if each), default=None)
         top_mem = max(limits.sm_clocks_mhz, default=None)
         found = {
-            "gpu_utilisation": means["utilisation"],
-            "memory_utilisation": means["memory_utilisation"],
-            "power_share": _ratio(power_w, full_w),
-            "sm_clock_ratio": _ratio(means["sm_clock_mhz"], top_sm),
+            "gpu_utilisation": means["utilisation"], "memory_utilisation": means["memory_utilisation"],
+            "power_share": _ratio(power_w, full_w), "sm_clock_ratio": _ratio(means["sm_clock_mhz"], top_sm),
             "mem_clock_ratio": _ratio(means["mem_clock_mhz"], top_mem),
         }
         return {name: value for name, value in found.items() if value is not None}, power_w

@@ -40,8 +40,11 @@ CLOCKS = journal.KNOBS[1:]
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting(HtmlFacts):
-    """What a GPU is put to now: `origin` of `device.settings.ORIGINS`; `holder` who may change it, empty
-    where nobody does.
+    """Setting of a GPU now; None where it does not answer.
+
+    Attributes:
+        origin: Whose it is, a key of `device.settings.ORIGINS`.
+        holder: Who may change it; empty where nobody does.
     """
 
     setting: Setting | None
@@ -53,8 +56,8 @@ class EffectiveSetting(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Applied(HtmlFacts):
-    """One change: from what to what, read back, when (the device's clock, and the wall's), and what there
-    is to say of it.
+    """Change of a GPU's setting by hand: both settings as read back, when (`at_s` on the device's clock in
+    seconds, `at` on the wall's), and what there is to say of it.
     """
 
     wanted: Configuration
@@ -68,7 +71,7 @@ class Applied(HtmlFacts):
 
 
 class ManualControl:
-    """What changes one GPU by hand, and takes it back. Every call may come from any thread.
+    """Hand on one GPU: changes its setting, and takes that back. Every call may come from any thread.
 
     Args:
         device: The GPU.
@@ -79,7 +82,7 @@ class ManualControl:
         self.refused = ""  # why the last change was not permitted
         self.left = ""  # what could not be put back
         self._lock = threading.RLock()
-        self._way = lease.Lease([device])
+        self._lease = lease.Lease([device])
         self._done: list[Applied] = []
         self._found: Setting | None = None  # before the first of the changes that were undone last
 
@@ -87,14 +90,14 @@ class ManualControl:
 
     @property
     def history(self) -> tuple[Applied, ...]:
-        """The changes that can be undone, oldest first."""
+        """Changes that can be undone, oldest first."""
         with self._lock:
             if self._done and not self._ours():
                 self._done = []  # everything this process held was restored, and ours with it
             return tuple(self._done)
 
     def active(self) -> EffectiveSetting:
-        """What is in force, and whose it is. Never raises: a GPU that does not answer is said to be lost."""
+        """Setting in force, and whose it is. Never raises: a GPU that does not answer is said to be lost."""
         device, words = self.device, settings.ORIGINS
         holder = lease.holder(device.uuid)
         try:
@@ -103,13 +106,12 @@ class ManualControl:
         except DeviceError as error:
             return EffectiveSetting(None, "lost", f"{words['lost']} ({error})", holder)
         origin, more = self._origin(now, holder), ""
-        last = self.history[-1] if self.history else None
-        if origin == "applied" and last is not None:
-            more = f" at {last.at}"
-        elif origin == "process":
+        for last in self.history[-1:]:
+            more = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}.get(
+                origin, ""
+            )
+        if origin == "process":
             more = f": {holder}"
-        elif origin == "program" and last is not None:
-            more = f" (this workbench had set {last.after})"
         return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
 
     def _origin(self, now: Setting, holder: str) -> str:
@@ -127,38 +129,33 @@ class ManualControl:
             return "run"
         default_w = self.device.limits.default_power_limit_w
         usual = Setting(default_w if now.power_limit_w is not None else None)
-        return (
-            "default"
-            if default_w is not None and settings.same(now, usual)
-            else "default"
-            if now == Setting()
-            else "program"
-        )
+        at_default = now == Setting() or (default_w is not None and settings.same(now, usual))
+        return "default" if at_default else "program"
 
     def _repr_html_(self) -> str:
         return self.active()._repr_html_()
 
     def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
-        """What `apply` would change, in words; empty where nothing would."""
+        """Knobs that `apply` would change, in words; empty where it would change none."""
         configuration = _configuration(wanted)
         now = self.active().setting
         return () if now is None else settings.difference(now, configuration.setting, self.device)
 
     def rights(self, wanted: Configuration | Setting) -> Rights:
-        """What rights `apply` takes, and the command for who has them."""
+        """Rights that `apply` takes, and the command for who has them."""
         configuration = _configuration(wanted)
         now = self.active().setting or Setting()
         return settings.rights(now, configuration.setting, self.device, refused=self.refused)
 
     def follow(self, change: Applied | None = None) -> StepResponse | None:
-        """How the power has followed a change, the last one where None; None where nothing was changed or
+        """Recorded power (W) around a change, the last one where None; None where nothing was changed or
         nothing is recorded.
         """
         change = change or (self.history[-1] if self.history else None)
         return self.power_around(change.at_s) if change is not None else None
 
     def power_around(self, at_s: float) -> StepResponse | None:
-        """The recorded power around a moment of the device's clock; None where nothing is recorded."""
+        """Recorded power (W) around a moment of the device's clock (s); None where nothing is recorded."""
         recorder = session.current().recorder
         if recorder is None or self.device.uuid not in {each.uuid for each in session.current().devices}:
             return None
@@ -194,7 +191,7 @@ class ManualControl:
             raise UsageError(f"a batch size of {size} is none; it is 1 or more")
         with self._lock:
             if not self.history:
-                self._way = lease.Lease([self.device])
+                self._lease = lease.Lease([self.device])
             target = settings.whole(configuration.setting, self.device)
             settings.check(target, self.device)
             for job in jobs:
@@ -203,7 +200,7 @@ class ManualControl:
                     raise UsageError(
                         f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
                     )
-            words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
+            words = (self._settle(),) if lease.owes(self.device.uuid) else ()
             words += self._take_over()
             before = self.device.setting()
             try:
@@ -212,7 +209,7 @@ class ManualControl:
                 if isinstance(error, NotPermitted):
                     self.refused = str(error)
                 if not self._done:  # what was held for this change is held for nothing
-                    self._found, self.left = before, self._let_go() or self.left
+                    self._found, self.left = before, "; ".join(self._lease.restore()) or self.left
                 raise
             self.refused = self.left = ""
             words += settings.difference(before, configuration.setting, self.device) or (
@@ -242,24 +239,15 @@ class ManualControl:
                 raise UsageError(
                     "there is nothing to undo: nothing was applied from here, or it was put back since"
                 )
-            last = self._done[-1]
-            others = (
-                "power_limit_w" in settings.changed(self.device.setting(), last.after)
-                if len(self._done) > 1
-                else False
-            )
+            last, left = self._done[-1], ""
             if len(self._done) == 1:
-                self.left = self._back()
-            elif others:
-                now = self.device.setting()
-                self.left = (
-                    f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was "
-                    f"{last.after} before)"
-                )
-                self._to(replace(last.before, power_limit_w=now.power_limit_w), now)
+                left = self._back()
             else:
-                self._to(last.before, self.device.setting())
-                self.left = ""
+                now, wanted = self.device.setting(), last.before
+                if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
+                    wanted = replace(wanted, power_limit_w=now.power_limit_w)
+                self._to(wanted, now)
+            self.left = left
             self._done.pop()
             self._unchoose(last)
             return self.left or f"undone: {self.device.setting()} is in force again"
@@ -285,7 +273,7 @@ class ManualControl:
     # how
 
     def _ours(self) -> bool:
-        return bool(self._done) and self._way.holds
+        return bool(self._done) and self._lease.holds
 
     def _take_over(self) -> tuple[str, ...]:
         """Nobody else of this process at this GPU any more; sentences on who was."""
@@ -293,11 +281,8 @@ class ManualControl:
         for tuner in _tuners():
             if tuner.works_on(self.device.uuid):
                 tuner.stop()
-                words += (
-                    f"the tuner of '{tuner.label}' was told to stop"
-                    if tuner.label
-                    else "the tuner was told to stop",
-                )
+                named = f"the tuner of '{tuner.label}'" if tuner.label else "the tuner"
+                words += (f"{named} was told to stop",)
         over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
         if over is not None:
             words += ("the limit slider of the live view handed over" + (f"; {over}" if over else ""),)
@@ -312,7 +297,7 @@ class ManualControl:
         freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
         try:
             # Even where nothing is new the GPU is held, so that what is in force is ours to undo.
-            self._way.apply(new)
+            self._lease.apply(new)
             if freed:
                 self.device.reset(freed)
         except DeviceError:
@@ -348,60 +333,30 @@ class ManualControl:
 
     def _back(self) -> str:
         """The way back to before the first change."""
-        left = self._let_go()
+        left = "; ".join(self._lease.restore())
         first = self._found = self._done[0].before
         lost = {knob: getattr(first, knob) for knob in CLOCKS if getattr(first, knob) is not None}
-        if (
-            not left
-            and lost
-            and lease.holder(self.device.uuid) == "this process"
-            and self.device.locked() != first
-        ):
-            lease.change(
-                self.device, Setting(**lost)
-            )  # a run's own lock, which we had given back to the driver
+        mine = lease.holder(self.device.uuid) == "this process"
+        if not left and lost and mine and self.device.locked() != first:
+            # A run's own lock, which we had given back to the driver.
+            lease.change(self.device, Setting(**lost))
         try:
-            now_w, first_w = self.device.setting().power_limit_w if not left else None, first.power_limit_w
+            return left or _left_alone(self.device.setting().power_limit_w, first.power_limit_w)
         except DeviceError as error:
             return f"nothing that was set from here is left; what is in force cannot be told: {error}"
-        if now_w is not None and first_w is not None and abs(now_w - first_w) > restore.SAME_W:
-            left = (
-                f"left alone at {now_w:g} W: another program has set it meanwhile (it was {first_w:g} W "
-                "before)"
-            )
-        return left
-
-    def _let_go(self) -> str:
-        """What was changed put back, and the GPU let go, also where nothing was new; a sentence if
-        something is left.
-        """
-        return "; ".join(self._way.restore())
 
     def _settle(self) -> str:
         """Try again to put back what could not be, which the journal knows."""
-        found = journal.of(self.device.uuid)
-        owed_w = (
-            self._found.power_limit_w
-            if self._found is not None
-            else found.before_w
-            if found is not None
-            else None
-        )
+        journalled = journal.of(self.device.uuid)
+        owed_w = journalled.before_w if journalled is not None else None
+        if self._found is not None:
+            owed_w = self._found.power_limit_w
         self.device.setting()  # raises while the GPU does not answer
-        way = lease.Lease([self.device])
-        way.apply(Setting())  # takes the journal up
-        self.left = "; ".join(way.restore())
+        again = lease.Lease([self.device])
+        again.apply(Setting())  # takes the journal up
+        self.left = "; ".join(again.restore())
         now = self.device.setting()
-        if (
-            not self.left
-            and owed_w is not None
-            and now.power_limit_w is not None
-            and abs(now.power_limit_w - owed_w) > restore.SAME_W
-        ):
-            self.left = (
-                f"left alone at {now.power_limit_w:g} W: another program has set it meanwhile (it was "
-                f"{owed_w:g} W before)"
-            )
+        self.left = self.left or _left_alone(now.power_limit_w, owed_w)
         self._found = None
         return self.left or f"put back: {now} is in force again"
 
@@ -426,6 +381,13 @@ class ManualControl:
         selection.choose(last.chosen_before)
         for job in last.jobs:
             job.choose(None)
+
+
+def _left_alone(now_w: float | None, before_w: float | None) -> str:
+    """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
+    if now_w is None or before_w is None or abs(now_w - before_w) <= restore.SAME_W:
+        return ""
+    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
 
 
 def _configuration(wanted: Configuration | Setting) -> Configuration:

@@ -71,10 +71,7 @@ def check_objective(value: str | Objective) -> Objective:
     if value not in OBJECTIVES:
         raise UsageError(f"there is no objective named {value!r}; choose {', '.join(OBJECTIVES)}")
     known: dict[str, Objective] = {
-        "energy": Energy(),
-        "edp": EnergyDelay(1),
-        "ed2p": EnergyDelay(2),
-        "time": Time(),
+        "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(),
         "zeus": ZeusCost(0.5, 1.0),
     }
     return known[value]

@@ -47,11 +47,7 @@ class SettingPosterior:
             )
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
         self._options: dict[str, Any] = {
-            "prior": prior,
-            "gpus": gpus,
-            "update_s": update_s,
-            "wait_share": wait_share,
-            "seed": seed,
+            "prior": prior, "gpus": gpus, "update_s": update_s, "wait_share": wait_share, "seed": seed,
         }
         self.search: ClockSearch = make_search(
             name, space, objective, max_slowdown, prior=prior, counter_update_s=update_s, gpus=gpus,

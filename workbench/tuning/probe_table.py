@@ -48,15 +48,9 @@ class ProbeTable:
         reading = probe.reading
         row: dict[str, Any] = dict.fromkeys(PROBES.names())
         row |= {
-            "power_limit_w": named.power_limit_w,
-            "sm_clock_mhz": named.sm_clock_mhz,
-            "mem_clock_mhz": named.mem_clock_mhz,
-            "kind": probe.kind,
-            "outcome": outcome,
-            "reason": reason,
-            "at_s": at_s,
-            "cost_s": cost_s,
-            "iterations": 0,
+            "power_limit_w": named.power_limit_w, "sm_clock_mhz": named.sm_clock_mhz,
+            "mem_clock_mhz": named.mem_clock_mhz, "kind": probe.kind, "outcome": outcome, "reason": reason,
+            "at_s": at_s, "cost_s": cost_s, "iterations": 0,
         }
         if reading is not None:
             time_s, _, energy_j, _ = (
@@ -65,14 +59,10 @@ class ProbeTable:
                 else (reading.iteration_s, 0.0, reading.iteration_j, 0.0)
             )
             row |= {
-                "iterations": reading.iterations,
-                "time_s": reading.time_s,
-                "energy_j": reading.energy_j,
+                "iterations": reading.iterations, "time_s": reading.time_s, "energy_j": reading.energy_j,
                 "energy_uncertainty_j": reading.energy_uncertainty_j,
-                "time_sd": reading.sd_s / reading.iteration_s,
-                "energy_sd": reading.energy_sd,
-                "cost_j": reading.power_w * cost_s,
-                "time_ratio": reading.iteration_s / time_s,
+                "time_sd": reading.sd_s / reading.iteration_s, "energy_sd": reading.energy_sd,
+                "cost_j": reading.power_w * cost_s, "time_ratio": reading.iteration_s / time_s,
                 "energy_ratio": reading.iteration_j / energy_j,
             }
         if outcome == "failed":

@@ -20,31 +20,18 @@ STATES = (
     "refused",
 )
 OBJECTIVES: Mapping[str, str] = {
-    "energy": "the least energy within the allowed slowdown",
-    "edp": "energy x time (EDP)",
+    "energy": "the least energy within the allowed slowdown", "edp": "energy x time (EDP)",
     "ed2p": "energy x time squared (ED2P)",
     "zeus": "half energy, half time at the highest power limit (Zeus' cost with eta 0.5)",
     "time": "the least time",
 }
 PROBES = pl.Schema(
     {
-        "power_limit_w": pl.Float64,
-        "sm_clock_mhz": pl.Int64,
-        "mem_clock_mhz": pl.Int64,
-        "iterations": pl.Int64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "energy_uncertainty_j": pl.Float64,
-        "time_ratio": pl.Float64,
-        "energy_ratio": pl.Float64,
-        "time_sd": pl.Float64,
-        "energy_sd": pl.Float64,
-        "kind": pl.String,
-        "outcome": pl.String,
-        "reason": pl.String,
-        "at_s": pl.Float64,
-        "cost_s": pl.Float64,
-        "cost_j": pl.Float64,
+        "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
+        "iterations": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64,
+        "energy_uncertainty_j": pl.Float64, "time_ratio": pl.Float64, "energy_ratio": pl.Float64,
+        "time_sd": pl.Float64, "energy_sd": pl.Float64, "kind": pl.String, "outcome": pl.String,
+        "reason": pl.String, "at_s": pl.Float64, "cost_s": pl.Float64, "cost_j": pl.Float64,
     }
 )
 

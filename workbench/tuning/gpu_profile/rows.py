@@ -22,24 +22,11 @@ from ..features import NAMES
 
 SCHEMA = pl.Schema(
     {
-        "run": pl.Int64,
-        "gpu": pl.String,
-        "workload": pl.String,
-        "group": pl.String,
-        "reference": pl.Boolean,
-        "sm_clock_mhz": pl.Int64,
-        "mem_clock_mhz": pl.Int64,
-        "power_limit_w": pl.Float64,
-        "iteration_s": pl.Float64,
-        "power_w": pl.Float64,
-        "iteration_j": pl.Float64,
-        "iterations": pl.Int64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
-        "energy_uncertainty_j": pl.Float64,
-        "feature_set": pl.String,
-        **dict.fromkeys(NAMES, pl.Float64),
-        "note": pl.String,
+        "run": pl.Int64, "gpu": pl.String, "workload": pl.String, "group": pl.String, "reference": pl.Boolean,
+        "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "power_limit_w": pl.Float64,
+        "iteration_s": pl.Float64, "power_w": pl.Float64, "iteration_j": pl.Float64, "iterations": pl.Int64,
+        "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
+        "feature_set": pl.String, **dict.fromkeys(NAMES, pl.Float64), "note": pl.String,
     }
 )
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
@@ -77,13 +64,8 @@ class Rows:
         """Append a measurement at a setting, None for the reference, and wait until the disk has it."""
         knobs = {knob: getattr(setting, knob) for knob in KNOBS} if setting else {}
         row = {
-            "run": run,
-            "gpu": self.gpu,
-            "workload": workload,
-            "group": group,
-            "reference": setting is None,
-            **knobs,
-            **values,
+            "run": run, "gpu": self.gpu, "workload": workload, "group": group, "reference": setting is None,
+            **knobs, **values,
         }
         line = [_written(row.get(name)) for name in SCHEMA]
         try:
