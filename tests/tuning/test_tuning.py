@@ -5,8 +5,6 @@ from every fault.
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -462,20 +460,14 @@ def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> N
     here = lab()
     tuner = here.tuner()
     here.until(tuner, "watch")
-    with subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
-    ) as other:
-        real = type(here.device).processes
-        try:
-            stranger = workbench.records.Process(1, "init")
-            here.device.processes = lambda: (stranger,)
-            here.train(tuner, 60)
-            assert "other processes use this GPU (init (1))" in tuner.words
-            assert here.as_found  # the neighbour is not slowed down
-            here.device.processes = lambda: real(here.device)
-            here.train(tuner, 150)
-        finally:
-            other.kill()
+    real = type(here.device).processes
+    stranger = workbench.records.Process(1, "init")
+    here.device.processes = lambda: (stranger,)
+    here.train(tuner, 60)
+    assert "other processes use this GPU (init (1))" in tuner.words
+    assert here.as_found  # the neighbour is not slowed down
+    here.device.processes = lambda: real(here.device)
+    here.train(tuner, 150)
     assert tuner.state in ("hold", "watch")
     assert any("alone again" in words for _, words in tuner.events)
     tuner.end()

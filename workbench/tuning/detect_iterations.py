@@ -11,20 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..device.protocol import Device
+from ..errors import NotSupported
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
 from ..periods.online.search import main
-from .iteration_sources import (
-    PARAMS as SOURCE_PARAMS,
-)
-from .iteration_sources import (
-    Counter,
-    IterationSource,
-    MarkSource,
-    Rate,
-    Trace,
-    busy_and_clock,
-)
+from . import iteration_sources
+from .iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +74,7 @@ class DetectedIterations:
     def iterations(self) -> int:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
-            return round(PARAMS.rate_baseline_s / SOURCE_PARAMS.unit_s)
+            return round(PARAMS.rate_baseline_s / iteration_sources.PARAMS.unit_s)
         # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
         # worth no half per cent.
         wanted = math.ceil((self.variation / PARAMS.precision) ** 2)
@@ -109,16 +101,14 @@ class IterationDetector:
         self, recorder: Recorder, devices: Sequence[Device], marks: MarkSource, counter: Counter | None,
         from_s: float,
     ) -> None:
-        self._recorder, self._devices, self._marks, self._counter, self.from_s = (
-            recorder, tuple(devices), marks, counter, from_s,
-        )
+        self._recorder, self._devices, self.from_s = recorder, tuple(devices), from_s
+        self._marks, self._counter = marks, counter
         self._following: Following | None = None
         self._uuid = devices[0].uuid
         self.only_rate = False
         self.no_doubtful = False
-        self._answers: list[
-            tuple[float, float, float]
-        ] = []  # when, seconds, confidence: of rhythms that the tracker does not believe
+        # When, seconds, confidence: of rhythms that the tracker does not believe.
+        self._answers: list[tuple[float, float, float]] = []
         self._version = -1
         self.words = "none was told yet"
 
@@ -222,8 +212,6 @@ class IterationDetector:
         if now_s - from_s < PARAMS.rate_s:
             self.words = "no iterations are seen; looking at the rate instead"
             return None
-        from ..errors import NotSupported
-
         rows = self._recorder.rows(self._uuid, from_s, now_s)
         busy, clock_mhz = busy_and_clock(rows)
         memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
@@ -231,19 +219,17 @@ class IterationDetector:
             what = "utilisation" if not busy > 0 else "SM clock"
             raise NotSupported(
                 f"the job has no iterations that are seen ({why or 'nothing repeats'}), and the GPU does not "
-                f"tell its {what}, by which "
-                "a rate could be told; workbench.step() in the training's loop, or a counter, tells "
-                "iterations"
+                f"tell its {what}, by which a rate could be told; workbench.step() in the training's loop, "
+                "or a counter, tells iterations"
             )
         source = Rate(
             self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan
         )
         words = (
             f"no iterations are seen ({why or 'nothing repeats'}): a rate is used, by which a slowdown is "
-            "told too high rather than too "
-            "low; workbench.step() in the training's loop would tell more"
+            "told too high rather than too low; workbench.step() in the training's loop would tell more"
         )
-        return DetectedIterations(source, SOURCE_PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, words)
+        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - PARAMS.rate_s, words)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

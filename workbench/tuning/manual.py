@@ -200,7 +200,7 @@ class ManualControl:
                     raise UsageError(
                         f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
                     )
-            words = (self._settle(),) if lease.owes(self.device.uuid) else ()
+            words: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
             words += self._take_over()
             before = self.device.setting()
             try:

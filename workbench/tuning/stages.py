@@ -48,8 +48,6 @@ class Waiting:
 
     def step(self, now_s: float) -> Waiting | AtWork:
         """Take the GPUs that work, once they do."""
-        if failed := self._told.sample(now_s):
-            self.log.remark(failed)
         uuids, recorder = self._request.uuids, self._meter.recorder
         if recorder is None:
             raise UsageError("the GPU's power is not recorded")
@@ -95,7 +93,7 @@ class AtWork:
         self, request: TuningRequest, log: Logbook, told: ToldIterations, gpus: TunedGpus
     ) -> None:
         uuids = [device.uuid for device in gpus.devices]
-        self._request, self.log, self._told, self.gpus = request, log, told, gpus
+        self._request, self.log, self.gpus = request, log, gpus
         self._work = Workplace(request, log, told, gpus, PowerLevelDetector(gpus.recorder, uuids))
         self._company = ForeignProcessMonitor(gpus.devices)
         self._vitals = IdleMonitor(gpus.recorder, uuids)
@@ -126,8 +124,6 @@ class AtWork:
 
     def step(self, now_s: float) -> AtWork:
         """Do the next short thing, if nothing keeps it from it."""
-        if failed := self._told.sample(now_s):
-            self.log.remark(failed)
         if problem := self.gpus.lost():
             raise GpuLost(problem)
         self.gpus.settle()

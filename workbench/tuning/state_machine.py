@@ -194,7 +194,10 @@ class Tuner:
             if isinstance(self.phase, Finished):
                 return self.state
             try:
-                self.phase = self.phase.step(self.clock())
+                now_s = self.clock()
+                if failed := self._told.sample(now_s):
+                    self.log.remark(failed)
+                self.phase = self.phase.step(now_s)
                 self._refusals = 0
             except Transient as error:
                 self._refusals += 1
