@@ -24,8 +24,9 @@ from workbench.measurement.session import keep
 from workbench.measurement.store import Store
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
+from workbench.panels._core.words import period as period_words
 from workbench.panels._views.period.follower import PACE_S, WINDOW_S, PeriodFollower
-from workbench.panels._views.period.model import look, seconds_words
+from workbench.panels._views.period.model import look
 from workbench.panels._views.period.panel import PeriodPanel, period
 from workbench.panels._views.period.svg import rhythm
 from workbench.panels._views.power.panel import PowerView
@@ -226,7 +227,7 @@ def test_marks_beat_what_the_power_says() -> None:
 def test_a_period_is_written_to_the_digit_that_its_error_has(
     seconds: float, error: float | None, words: str
 ) -> None:
-    assert seconds_words(seconds, error) == words
+    assert period_words(seconds, error) == words
 
 
 # live

@@ -27,7 +27,8 @@ from workbench.experiments.history.study import JobStudy
 from workbench.experiments.job import RecurringJob
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
-from workbench.panels._views.recurring.model import amount, prefixed, view
+from workbench.panels._core.words import prefixed
+from workbench.panels._views.recurring.model import amount, view
 from workbench.panels._views.recurring.panel import RecurringPanel, recurring
 from workbench.search.batch_size.history import Space
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost
@@ -171,7 +172,7 @@ def test_other_objectives_have_their_words_and_units(objective: Any, words: str,
 
 def test_amounts_have_three_digits_and_a_unit() -> None:
     assert [amount(v, "J") for v in (0.5, 999.0, 52_300.0, 4.98e6)] == [
-        "0.5 J",
+        "500 mJ",
         "999 J",
         "52.3 kJ",
         "4.98 MJ",

@@ -4,12 +4,12 @@ now.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....measurement.report import format_duration, format_energy
+from ..._core.words import percent, period
 from .surface import SURE
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def details(tuning: TuningView) -> list[str]:
         found = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}.get(
             tuning.period_source, ""
         )
-        error = "" if not tuning.period_uncertainty_s else f" ± {_precision(tuning.period_uncertainty_s)}"
-        said.append(f"an iteration takes {_seconds(tuning.period_s)}{error}{found}")
+        takes = period(tuning.period_s, tuning.period_uncertainty_s or None)
+        said.append(f"an iteration takes {takes}{found}")
     elif tuning.period_source == "rate":
         said.append("no iterations were found; settings are compared by the rate of work")
     return said
@@ -135,11 +135,9 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
 
 
 def _change(choice: Choice) -> str:
-    energy, time = 100 * (choice.energy_ratio - 1), 100 * (choice.time_ratio - 1)
-    error_e, error_t = (
-        100 * SURE * choice.energy_ratio * choice.energy_sd, 100 * SURE * choice.time_ratio * choice.time_sd,
-    )
-    return f"energy {signed(energy, error_e)}, time {signed(time, error_t)}"
+    energy, time = choice.energy_ratio, choice.time_ratio
+    energy_error, time_error = SURE * energy * choice.energy_sd, SURE * time * choice.time_sd
+    return f"energy {percent(energy - 1, energy_error or None)}, time {percent(time - 1, time_error or None)}"
 
 
 def saved_words(tuning: TuningView) -> str:
@@ -159,27 +157,3 @@ def saved_words(tuning: TuningView) -> str:
     return f"{joules} {'saved' if tuning.saved_j >= 0 else 'spent more'}{share}{slower}, tuning included"
 
 
-def signed(value: float, error: float = 0.0) -> str:
-    """Per cent with a sign, and with an error where there is one.
-
-    >>> signed(-18.34, 0.72)
-    '−18.3 % ± 0.7'
-    """
-    number = f"{value:+.1f} %".replace("-", "\N{MINUS SIGN}")
-    return f"{number} ± {error:.1f}" if error and math.isfinite(error) else number
-
-
-def _seconds(value: float) -> str:
-    return (
-        f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
-    )
-
-
-def _precision(value: float) -> str:
-    return (
-        f"{1000 * value:.1g} ms"
-        if value < 0.0095
-        else f"{1000 * value:.0f} ms"
-        if value < 0.9995
-        else f"{value:.1f} s"
-    )

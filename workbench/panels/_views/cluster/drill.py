@@ -16,7 +16,8 @@ from ....cluster.recording import RunRecord
 from ....measurement.report import format_duration, format_energy
 from ..._core.svg import INK, Frame, Pen, Picture, Span
 from ..._core.theme import colour
-from .model import hours, signed
+from ..._core.words import percent
+from .model import hours
 
 LANE = 18  # pixels of a GPU
 MOST_BOXES = 800  # residents of a node that are drawn; of more, the ones that stayed longest
@@ -48,46 +49,30 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     origin_s = record.result.start_s
     title = f"Job {job_id} under {words} (simulated)"
     own = log.filter(pl.col("job_id") == job_id).row(0, named=True)
-    alone = (
-        f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)} for {format_duration(about['duration_s'])} "
-        "alone"
-    )
-    what = (
-        f"{own['model']}, utilisation {100 * own['utilisation']:.0f} %, {own['memory_bytes'] / 2**30:.1f} GiB"
-    )
-    came = f"{_since(about['submit_s'] - origin_s)} after the first job" + (
-        f", from {about['user']}" if about["user"] else ""
-    )
-    first = f"first on a GPU {_after(about['start_s'] - about['submit_s'])}"
-    ended = (
-        f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its "
-        "duration"
-    )
+    gpus = f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)}"
+    load = f"utilisation {100 * own['utilisation']:.0f} %, {own['memory_bytes'] / 2**30:.1f} GiB"
+    waited = "not at all"
+    if about["wait_h"] > 0:
+        first = f"first on a GPU {_after(about['start_s'] - about['submit_s'])}"
+        waited = f"{format_duration(3600 * about['wait_h'])}, {first}"
+    ended = f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its"
     company = "nobody: its GPUs were its own"
     if beside.height:
-        company = (
-            f"{beside.height} other job{'s' * (beside.height != 1)}, {format_duration(beside['seconds'][0])} "
-            "with one at the longest"
-        )
+        others = f"{beside.height} other job{'s' * (beside.height != 1)}"
+        company = f"{others}, {format_duration(beside['seconds'][0])} with one at the longest"
     shared = f"{format_energy(about['shared_energy_j'], None)} of it are its share of nodes without a job"
-    stops = (
-        f"{about['undos']} placements put back, {about['moves']} moves"
-        if about["undos"] or about["moves"]
-        else "never"
-    )
+    stops = f"{about['undos']} placements put back, {about['moves']} moves"
     facts = [
-        ("asks for", f"{alone}; {what}"), ("came", came),
-        (
-            "waited",
-            f"{format_duration(3600 * about['wait_h'])}, {first}" if about["wait_h"] > 0 else "not at all",
-        ),
-        (
-            "ran",
-            f"{format_duration(about['run_s'])} on GPUs, {signed(about['inflation'])} against alone; {ended}",
-        ),
+        ("asks for", f"{gpus} for {format_duration(about['duration_s'])} alone; {own['model']}, {load}"),
+        ("came", f"{_since(about['submit_s'] - origin_s)} after the first job"
+                 + (f", from {about['user']}" if about["user"] else "")),
+        ("waited", waited),
+        ("ran", f"{format_duration(about['run_s'])} on GPUs, {percent(about['inflation'])} against alone; "
+                f"{ended} duration"),
         ("where", _nodes(nodes)), ("beside", company),
-        ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"), ("deadline", _deadline(about)),
-        ("stopped", stops),
+        ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"),
+        ("deadline", _deadline(about)),
+        ("stopped", stops if about["undos"] or about["moves"] else "never"),
     ]
     more = tuple((name, format_duration(seconds)) for name, seconds in beside.head(MOST_NAMES).iter_rows())
     return Drilled(
@@ -111,40 +96,24 @@ def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: 
     hosting = float(length.filter(told["jobs"] > 0).sum()) / span_s if span_s else 0.0
     wakes = int(record.result.nodes.filter(pl.col("node") == number)["wakes"][0])
     once = there.unique(["job_id", "from_s", "to_s"])  # a job on several GPUs of it was there once
-    stays = (
-        once.group_by("job_id")
-        .agg((pl.col("to_s") - pl.col("from_s")).sum().alias("seconds"))
-        .sort("seconds", "job_id", descending=[True, False])
-    )
-    woken = f"woken {wakes} time{'s' * (wakes != 1)}"
-    awake = (
-        f"{100 * (shares['awake'] + shares['waking']):.0f} % of the time, in standby "
-        f"{100 * shares['standby']:.0f} %; {woken}"
-    )
+    seconds = (pl.col("to_s") - pl.col("from_s")).sum().alias("seconds")
+    stays = once.group_by("job_id").agg(seconds).sort("seconds", "job_id", descending=[True, False])
+    awake, standby = 100 * (shares["awake"] + shares["waking"]), 100 * shares["standby"]
+    kinds = f"{kind.standby_w:g} W in standby, {kind.idle_w:g} W idle, {kind.idle_w + kind.span_w:g} W full"
     facts = [
-        (
-            "is",
-            f"{kind.name}, {kind.standby_w:g} W in standby, {kind.idle_w:g} W idle, "
-            f"{kind.idle_w + kind.span_w:g} W full",
-        ),
+        ("is", f"{kind.name}, {kinds}"),
         ("hosted", f"{stays.height} jobs; {100 * hosting:.0f} % of the time it had at least one"),
-        ("was awake", awake),
+        ("was awake", f"{awake:.0f} % of the time, in standby {standby:.0f} %; "
+                      f"woken {wakes} time{'s' * (wakes != 1)}"),
         ("energy", f"{energy_j / 3.6e6:.4g} kWh, {energy_j / span_s if span_s else 0:.0f} W on average"),
     ]
     if limits_w := told["power_limit_w"].drop_nulls().to_list():
-        facts.append(
-            (
-                "limits",
-                f"its GPUs were under a power limit, {min(limits_w):g} to {max(limits_w):g} W, for part of "
-                "the time",
-            )
-        )
+        limits = f"{min(limits_w):g} to {max(limits_w):g} W"
+        facts.append(("limits", f"its GPUs were under a power limit, {limits}, for part of the time"))
     if there.height > MOST_BOXES:
         facts.append(("drawn", f"the {MOST_BOXES:,} longest of {there.height:,} stays"))
     more = tuple((name, format_duration(seconds)) for name, seconds in stays.head(MOST_NAMES).iter_rows())
-    drawn = (
-        there.top_k(MOST_BOXES, by=pl.col("to_s") - pl.col("from_s")) if there.height > MOST_BOXES else there
-    )
+    drawn = there.top_k(MOST_BOXES, by=pl.col("to_s") - pl.col("from_s"))
     picture = _node_picture(title, told, drawn, kind.gpus, record.result.start_s)
     return Drilled("node", policy, str(number), title, picture, tuple(facts), more, ())
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....cluster.scenario import LABELS, UNITS, Scenario, label
 from ....cluster.views import DISTRIBUTIONS, PolicyRow, RunOutcome, Spread, rounded, rows
+from ..._core.words import percent
 
 HEADS: tuple[tuple[str, str], ...] = (
     ("policy", "who decides"),
@@ -185,11 +186,12 @@ def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
     name = label(row.policy, at)
     if scenario.sweep is not None and row.value is not None:
         name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
+    ratio = row.energy_ratio
     return (
-        name, energy_words(f["energy_kwh"]),
-        "" if row.energy_ratio is None else ratio_words(row.energy_ratio), f"{f['active_nodes'].mean:.1f}",
+        name, energy_words(f["energy_kwh"]), "" if ratio is None else percent(ratio.mean - 1, ratio.sd),
+        f"{f['active_nodes'].mean:.1f}",
         f"{hours(f['wait_h'].mean)}, {hours(f['wait_p95_h'].mean)}",
-        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", signed(f["runtime_inflation"].mean),
+        f"{hours(f['jct_h'].mean)}, {hours(f['jct_p95_h'].mean)}", percent(f["runtime_inflation"].mean),
         f"{f['misses'].mean:,.0f}" if row.deadlines else "no deadlines",
         f"{f['undos'].mean:,.0f}, {f['moves'].mean:,.0f}",
     )
@@ -234,7 +236,7 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
             f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; waiting and "
             "running "
             f"{hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; runtime "
-            f"{signed(b['runtime_inflation'].mean)}; "
+            f"{percent(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
     others = [row for row in table if row is not best and row is not base]
@@ -280,25 +282,6 @@ def energy_words(energy_kwh: Spread) -> str:
         error = energy_kwh.sd / scale
         words += f" ({error:,.0f})" if mean >= 100 else f" ({rounded(error, 2):g})"
     return f"{words} {unit}"
-
-
-def ratio_words(ratio: Spread) -> str:
-    """A ratio as a change.
-
-    >>> ratio_words(Spread(0.6, 0.012))
-    '−40.0 % ± 1.2'
-    """
-    words = signed(ratio.mean - 1)
-    return words if ratio.sd is None else f"{words} ± {100 * ratio.sd:.1f}"
-
-
-def signed(share: float) -> str:
-    """Per cent with a sign.
-
-    >>> signed(-0.05), signed(0.0)
-    ('−5.0 %', '+0.0 %')
-    """
-    return f"{100 * share + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def hours(value: float) -> str:

@@ -26,6 +26,7 @@ from ....search.tradeoff import (
     words,
 )
 from ....tariff import J_PER_KWH, Tariff
+from ..._core.words import percent
 
 COLUMNS = (
     "time", "energy", "time_sd", "energy_sd", "limit", "sm", "mem", "batch", "gpu", "chance", "measured",
@@ -38,7 +39,6 @@ HOURS = (
     (1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"),
 )  # from how many kWh on, by what, and the unit
 PADDING = 0.06
-MINUS = "\N{MINUS SIGN}"
 Span = tuple[float, float]
 
 
@@ -195,12 +195,8 @@ def against(seen: FrontierAnalysis, row: int) -> str:
     if row == seen.reference:
         return f"; it is the default ({seen.why})"
     one, other = (seen.points.row(number, named=True) for number in (row, seen.reference))
-    time, energy = (_signed(one[name] / other[name] - 1) for name in ("time_s", "energy_j"))
+    time, energy = (percent(one[name] / other[name] - 1) for name in ("time_s", "energy_j"))
     return f"; time {time}, energy {energy} against the default ({name}: {seen.why})"
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %".replace("-", MINUS)
 
 
 def saving_words(saved: Saving, tariff: Tariff) -> str:

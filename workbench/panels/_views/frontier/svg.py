@@ -14,13 +14,13 @@ from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis
 from ..._core.svg import GUTTER, Pen, Picture, page
 from ..._core.theme import colour
+from ..._core.words import prefixed
 from .model import FrontierChoice, ranges
 
 HEIGHT = 300
 MOST = 1500  # beaten points that are drawn: more would not be seen
 ONE, CHOSEN, SAVED = colour(0), colour(1), colour(2)
 LEGEND = "; hollow: predicted, pale: beaten, dashed: equal cost at eta, bars: 95 %"
-PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def draw(
@@ -37,19 +37,6 @@ def draw(
     _Plane(picture, seen, choice, relative=relative and seen.reference is not None).draw()
     picture.down(HEIGHT)
     return picture.svg()
-
-
-def prefixed(value: float, unit: str) -> tuple[float, str]:
-    """The power of 1000 that a value is best told in, and the unit with its prefix; whole seconds stay
-    seconds.
-
-    >>> prefixed(52_000.0, "J"), prefixed(0.02, "s"), prefixed(5000.0, "s")
-    ((1000.0, 'kJ'), (0.001, 'ms'), (1.0, 's'))
-    """
-    for scale, prefix in PREFIXES:
-        if value >= scale and not (unit == "s" and scale > 1):
-            return scale, prefix + unit
-    return PREFIXES[-1][0], PREFIXES[-1][1] + unit
 
 
 class _Plane:

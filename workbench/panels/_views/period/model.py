@@ -16,6 +16,7 @@ import numpy as np
 from ....measurement.report import format_energy
 from ....records import IterationSummary, Level, Periods
 from ..._core.svg import ShadedSpan
+from ..._core.words import period
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,7 +107,7 @@ def look(
     slow = (
         ""
         if idle or turns.height < 2
-        else f"this sensor is too slow to show where in {_seconds(chosen.seconds)} the GPU waits"
+        else f"this sensor is too slow to show where in {period(chosen.seconds)} the GPU waits"
     )
     details = [_counts(summary), idle.words if idle else slow, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
@@ -152,26 +153,8 @@ def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
 # words
 
 
-def seconds_words(seconds: float, uncertainty_s: float | None) -> str:
-    """A period with its uncertainty.
-
-    >>> seconds_words(0.4123, 0.0031), seconds_words(12.34, 0.21), seconds_words(0.5, None)
-    ('412.3 ± 3.1 ms', '12.34 ± 0.21 s', '500 ms')
-    """
-    unit, scale = ("ms", 1000.0) if seconds < 0.9995 else ("s", 1.0)
-    if uncertainty_s is None:
-        return f"{seconds * scale:.3g} {unit}"
-    error = max(uncertainty_s * scale, 1e-3)
-    digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 3))
-    return f"{seconds * scale:.{digits}f} ± {error:.{digits}f} {unit}"
-
-
 def level_words(level: Level) -> str:
-    return f"{level.name} {_seconds(level.seconds)}"
-
-
-def _seconds(value: float) -> str:
-    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.3g} s"
+    return f"{level.name} {period(level.seconds)}"
 
 
 def _headline(periods: Periods, level: Level, summary: IterationSummary, looking: bool) -> str:
@@ -186,14 +169,14 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
             if summary.energy_j is None
             else f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
         )
-        says = f"One {level.name} takes {seconds_words(seconds, error_s)}{joules}"
+        says = f"One {level.name} takes {period(seconds, error_s)}{joules}"
         return (
             f"{says}, {sure}"
             if marked or level in periods.levels
-            else f"Folded at {_seconds(level.seconds)}, a period of your own"
+            else f"Folded at {period(level.seconds)}, a period of your own"
         )
     why = _looking(periods) if looking else _why(periods)
-    return f"Perhaps one {level.name} takes {_seconds(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
+    return f"Perhaps one {level.name} takes {period(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
 
 
 def _no(periods: Periods, looking: bool) -> tuple[str, tuple[str, ...]]:
@@ -218,9 +201,9 @@ def _counts(summary: IterationSummary) -> str:
     if summary.count < 2:
         return ""
     between = [
-        f"{each.count} {each.name}s of {_seconds(each.each_s)}"
+        f"{each.count} {each.name}s of {period(each.each_s)}"
         if each.count > 1
-        else f"a {each.name} of {_seconds(each.each_s)}"
+        else f"a {each.name} of {period(each.each_s)}"
         for each in summary.levels
         if each.name not in ("iteration", "micro-step", "cycle", "other")
     ]

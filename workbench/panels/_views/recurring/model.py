@@ -13,6 +13,7 @@ import numpy as np
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Default, Outlook
 from ....search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
+from ..._core.words import percent, prefixed
 
 MOST_ROWS = 600  # of recurrences that are drawn: more would not be seen
 TALLEST = 3.0  # times the least believed cost; what lies above is marked at the edge
@@ -157,13 +158,11 @@ def _against(outlook: Outlook, default: Default) -> str:
     what = f"batch size {default.batch_size}{_at(default.power_limit_w)}"
     parts = []
     if default.energy_j > 0:  # else it is not measured
-        parts.append(f"energy {_signed(float(rows['energy_j'].sum()) / (done * default.energy_j) - 1)}")
-    parts.append(f"time {_signed(float(rows['time_s'].sum()) / (done * default.time_s) - 1)}")
+        energy = float(rows["energy_j"].sum()) / (done * default.energy_j)
+        parts.append(f"energy {percent(energy - 1, digits=0)}")
+    time = float(rows["time_s"].sum()) / (done * default.time_s)
+    parts.append(f"time {percent(time - 1, digits=0)}")
     return f"{_less(least, most)} than the default ({what}) would have ({', '.join(parts)})"
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.0f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def _less(least: float, most: float) -> str:
@@ -222,20 +221,6 @@ def unit_of(objective: Objective) -> str:
     if isinstance(objective, EnergyDelay):
         return "J·s" if objective.delay == 1 else f"J·s^{objective.delay}"
     return "s" if isinstance(objective, Time) else "J"
-
-
-def prefixed(value: float, unit: str) -> tuple[float, str]:
-    """The power of 1000 that a value is best told in, and the unit with its prefix.
-
-    >>> prefixed(52_000.0, "J")
-    (1000.0, 'kJ')
-    """
-    power = (
-        0
-        if not value > 0 or not math.isfinite(value) or unit == "s"
-        else min(max(int(math.log10(value) // 3), 0), 4)
-    )
-    return 1000.0**power, ("", "k", "M", "G", "T")[power] + unit
 
 
 def amount(value: float, unit: str) -> str:
