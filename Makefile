@@ -12,16 +12,27 @@ PYTEST ?=
 RUN_PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: lab test lint house benchmarks benchmark-tests lock clean
+# Node lints, tests and bundles the views' JavaScript; where it is missing all else goes on without.
+NPM := $(shell PATH="$(CURDIR)/$(BIN):$$PATH" command -v npm)
+IN_JS = cd tools/js && PATH="$(CURDIR)/$(BIN):$$PATH"
+NO_NODE = @echo "JavaScript is left out: Node and npm are not here"
+
+.PHONY: lab test lint bundle house benchmarks benchmark-tests lock clean
 lab: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/workbench lab
 
 test: $(VENV)/.installed-$(EXTRAS)
+	$(if $(NPM),$(IN_JS) npm test --silent,$(NO_NODE))
 	$(RUN_PYTEST) -m "not slow" $(PYTEST)
 
-lint: $(VENV)/.installed-$(EXTRAS)
+lint: $(VENV)/.installed-$(EXTRAS) $(if $(NPM),tools/js/node_modules)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(if $(NPM),$(IN_JS) npm run --silent lint && npm run --silent check,$(NO_NODE))
+
+# The views as a wheel carries them, in build/js.
+bundle: tools/js/node_modules
+	$(IN_JS) npm run --silent bundle -- $(CURDIR)/build/js
 
 # The structure of the package in numbers; fails where one is beyond its limit.
 house:
@@ -38,6 +49,10 @@ $(VENV)/.installed-$(EXTRAS): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip==26.3
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[$(EXTRAS)]'
+	touch $@
+
+tools/js/node_modules: tools/js/package-lock.json
+	$(IN_JS) npm ci --ignore-scripts --no-audit --no-fund
 	touch $@
 
 # The versions that a fresh environment gets tomorrow; run it to move on.

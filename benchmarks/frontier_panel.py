@@ -38,7 +38,7 @@ while time.monotonic() < end and panel.chosen_point["energy_j"] > -1:
 STEP = """async (count) => {
   const root = [...document.querySelectorAll('.workbench-frontier')].at(-1);
   const { plot, model } = root.workbench;
-  const view = [...await plot.views][0];
+  const view = [...await plot.figure.views][0];
   const slider = root.querySelector('.workbench-step-slider');
   const frame = () => new Promise(requestAnimationFrame);
   const drawn = [], heard = [];

@@ -34,7 +34,7 @@ SEE = """() => {
     further: [...root.querySelectorAll('.workbench-drill-further button')].map((each) => each.textContent),
     most: of('.workbench-set-max_jobs').getAttribute('aria-valuetext'),
     pressed: root.querySelectorAll('.workbench-policies [aria-pressed=true]').length,
-    ink: plots.nodes.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+    ink: plots.nodes.frame.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
     named: [...root.querySelectorAll('input,select')].every((each) => each.getAttribute('aria-label')),
     wide: [...root.querySelectorAll('.workbench-table-box')].every((each) => each.scrollWidth <= each.clientWidth + 1),
   };

@@ -22,16 +22,16 @@ SEE = """() => {
   const of = (selector) => root.querySelector(selector);
   return {
     row: choice.row, rule: choice.rule, eta: choice.eta, slowdown: choice.slowdown, heard: heard(), place: model.place[choice.row],
-    front: model.front, count: model.count, limit: model.limit[choice.row], best: plot.best.data.x[0], at: plot.chosen.data.x[0],
-    iso: [...plot.iso.data.y], bound: [...plot.bound.data.high], hollow: plot.guessed.get_length() + plot.frontGuessed.get_length(),
-    title: plot.plot.title.text, below: plot.below.axis_label, end: plot.x.end,
+    front: model.front, count: model.count, limit: model.limit[choice.row], best: plot.moving.best.data.x[0], at: plot.moving.chosen.data.x[0],
+    iso: [...plot.moving.iso.data.y], bound: [...plot.moving.bound.source.data.high], hollow: plot.standing.guessed.get_length() + plot.standing.frontGuessed.get_length(),
+    title: plot.plane.frame.plot.title.text, below: plot.plane.frame.below.axis_label, end: plot.plane.x.end,
     headline: of('.workbench-headline').textContent, details: of('.workbench-details').textContent, note: of('.workbench-note').textContent,
     saved: of('.workbench-savings').textContent, code: of('.workbench-code').textContent, waits: of('.workbench-waits').textContent,
     selected: of('tr[aria-selected="true"]')?.textContent ?? '', listed: table.rows.length,
     painted: root.querySelectorAll('tr[data-row]').length,
     first: of('tr[data-row]')?.textContent ?? '', sorted: of('th[aria-sort=ascending],th[aria-sort=descending]')?.textContent,
     trace: root.querySelectorAll('.workbench-trace svg').length, badge: !of('.workbench-badge').hidden,
-    ink: plot.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
+    ink: plot.plane.frame.left.major_label_text_color, problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };
 }"""
 SET_UP = """

@@ -26,8 +26,8 @@ SEE = """() => {
     headline: period.headline.textContent, details: period.details.textContent, sure: period.about.sure,
     level: period.about.level, levels: period.about.levels.map((one) => one.name), gpu: period.about.gpu,
     spans: all.length, begin: all[0]?.[0], strips: strips.count(),
-    folded: period.plots ? of(period.plots.folded) : 0, shape: period.plots ? of(period.plots.shape) : 0,
-    spectrum: period.plots ? of(period.plots.amplitude) : 0,
+    folded: period.plots ? of(period.plots.fold.folded) : 0, shape: period.plots ? of(period.plots.fold.shape) : 0,
+    spectrum: period.plots ? of(period.plots.spectrum.amplitude) : 0,
     chips: [...root.querySelectorAll('.workbench-levels .workbench-chip')].map((chip) => chip.textContent),
     problem: root.parentElement.querySelector('.workbench-problem').textContent,
   };

@@ -16,7 +16,7 @@ from ..errors import StoreError
 from ..measurement.report import format_duration, format_energy
 from ..measurement.store import Store
 from ..search.tradeoff import Collected, collect
-from ._core.live import LivePanel, Message, module
+from ._core.live import LivePanel, Message, script
 from ._views.frontier.sources import _of_log
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class HtmlPanel(LivePanel):
     """
 
     poll_s = 1.0
-    _esm = module("base.js", "sheet.js")
+    _esm = script("sheet")
 
     def __init__(
         self, name: str, read: Callable[[], str], seen: Callable[[], Hashable], words: Callable[[], str],

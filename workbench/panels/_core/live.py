@@ -15,6 +15,7 @@ import functools
 import gzip
 import html
 import importlib.util
+import json
 import math
 import re
 import threading
@@ -37,13 +38,42 @@ GREET_AGAIN_S = 0.25
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
+LINK = r"""const addresses = {};
+for (const [name, text] of Object.entries(FILES)) {
+  const link = (_, what, file) => `${what}"${addresses[file]}";`;
+  const linked = text.replace(/^(import .* from )"\.\/(.+)";$/gm, link);
+  const parts = [linked, `\n//# sourceURL=workbench/${name}`];
+  addresses[name] = URL.createObjectURL(new Blob(parts, { type: "text/javascript" }));
+}
+const { default: view } = await import(Object.values(addresses).at(-1));
+export default view;
+"""
+
 Message = tuple[dict[str, Any], list[bytes]]
 
 
-def module(*names: str) -> str:
-    """One ES module of several files of `static`, the imported before the importing."""
-    text = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
-    return re.sub(r"^import .* from \"\./[\w.]+\";\n", "", text, flags=re.MULTILINE)
+@functools.cache
+def script(name: str) -> str:
+    """The ES module of a view: the bundle that a wheel carries, else the files of `static` with a few lines
+    that let the browser link them.
+
+    A browser finds what a file imports by its address, and in a notebook files have none. So each becomes an
+    object of the page, after those that it imports and with their addresses in place of their names.
+    """
+    bundle = STATIC / "dist" / f"{name}.js"
+    if bundle.is_file():
+        return bundle.read_text(encoding="utf-8")
+    texts: dict[str, str] = {}
+
+    def collect(file: str) -> None:
+        if file not in texts:
+            text = (STATIC / file).read_text(encoding="utf-8")
+            for imported in re.findall(r'^import .* from "\./([\w.]+)";$', text, flags=re.MULTILINE):
+                collect(imported)
+            texts[file] = text
+
+    collect(f"{name}.js")
+    return LINK.replace("FILES", json.dumps(texts))
 
 
 @functools.cache

@@ -1,5 +1,6 @@
+// @ts-check
 // A table that can be sorted, of which only the rows in sight are there: ten thousand scroll as ten do.
-import { element } from "./base.js";
+import { element } from "./controls.js";
 
 const ROW = 24; // pixels
 const SEEN = 9; // rows
@@ -29,7 +30,7 @@ export class FrontierTable {
       this.choose(this.rows[Math.max(0, Math.min(this.rows.length - 1, at + by))]);
     });
     this.body.addEventListener("click", (event) => {
-      const row = event.target.closest("tr[data-row]");
+      const row = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("tr[data-row]"));
       if (row) this.choose(Number(row.dataset.row));
     });
     this.root = this.box;
@@ -59,7 +60,7 @@ export class FrontierTable {
     const missing = (key) => key === null || key === undefined || Number.isNaN(key);
     this.rows.sort((a, b) => {
       const [one, other] = [keys.get(a), keys.get(b)];
-      if (missing(one) || missing(other)) return missing(one) - missing(other) || a - b; // at the end either way
+      if (missing(one) || missing(other)) return Number(missing(one)) - Number(missing(other)) || a - b; // at the end either way
       return direction * (one < other ? -1 : one > other ? 1 : 0) || a - b;
     });
     this.places = new Map(this.rows.map((row, place) => [row, place]));
@@ -87,9 +88,10 @@ export class FrontierTable {
     const shown = this.rows.slice(first, first + SEEN + 5);
     if (this.painted !== first) {
       const space = (rows) => {
-        const made = element("tr", "", Object.assign(element("td", "workbench-space-cell"), { colSpan: this.columns.length }));
+        const cell = Object.assign(element("td", "workbench-space-cell"), { colSpan: this.columns.length });
+        const made = element("tr", "", cell);
         made.setAttribute("aria-hidden", "true");
-        made.firstChild.style.height = `${rows * ROW}px`;
+        cell.style.height = `${rows * ROW}px`;
         return made;
       };
       this.body.replaceChildren(space(first), ...shown.map((row) => {
@@ -99,7 +101,7 @@ export class FrontierTable {
       }), space(Math.max(0, this.rows.length - first - shown.length)));
       this.painted = first;
     }
-    for (const made of this.body.querySelectorAll("tr[data-row]")) {
+    for (const made of /** @type {NodeListOf<HTMLElement>} */ (this.body.querySelectorAll("tr[data-row]"))) {
       made.setAttribute("aria-selected", String(Number(made.dataset.row) === this.chosen));
     }
   }

@@ -22,7 +22,7 @@ from ....experiments.job import RecurringJob
 from ....measurement import session
 from ....records import Configuration, Setting
 from ....tuning import manual
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from .model import ApplyView, view
 from .svg import apply_page, power
@@ -32,7 +32,7 @@ class ApplyPanel(LivePanel):
     """What applies a configuration to a GPU, and takes it back. `apply` says what the arguments are."""
 
     poll_s = 0.5
-    _esm = module("base.js", "apply.js")
+    _esm = script("apply")
 
     def __init__(
         self, wanted: Any = None, *, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (),

@@ -19,7 +19,7 @@ import numpy as np
 from ....errors import UsageError
 from ..._core import theme
 from ..._core.jupyter import kernel
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from .model import Drawing, drawing
 from .sources import LatestTuner, Tunable, TunerSource, objectives, source
@@ -48,7 +48,7 @@ class ClocksPanel(LivePanel):
     """
 
     poll_s = 0.25
-    _esm = module("base.js", "clocks.js")
+    _esm = script("clocks")
 
     def __init__(self, tuner: Any = None, *, live: bool | None = None) -> None:
         self.source: TunerSource = source(tuner)

@@ -27,7 +27,7 @@ from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError
 from ..._core import theme
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from . import drill
 from . import messages as told
 from .drill import Drilled
@@ -39,7 +39,7 @@ class ClusterPanel(LivePanel):
     """Policies over a job log. `cluster` says what the arguments are."""
 
     poll_s = 0.2
-    _esm = module("base.js", "cluster_plots.js", "cluster.js")
+    _esm = script("cluster")
 
     def __init__(self, comparison: PolicyComparison, *, live: bool | None = None) -> None:
         self.comparison = comparison

@@ -27,7 +27,7 @@ from ....search.tradeoff import Collected, FrontierAnalysis, Work, words
 from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
 from ..._core.jupyter import kernel
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from . import model
 from .export import table_file
@@ -48,7 +48,7 @@ class FrontierPanel(LivePanel):
 
     poll_s = 0.5
     keeps_error = ("traces",)
-    _esm = module("base.js", "frontier_plot.js", "frontier_table.js", "frontier.js")
+    _esm = script("frontier")
 
     def __init__(
         self, given: PointSource, *, default: Configuration | None = None, max_power_w: float | None = None,

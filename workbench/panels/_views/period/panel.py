@@ -20,7 +20,7 @@ from ....errors import MeasurementError, UsageError
 from ....measurement.iterations import from_stored
 from ....records import Level, Measurement, Periods
 from ..._core import theme
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..power.series import COLUMNS, Rows, Series, thin
 from ..power.svg import TraceLine, trace_picture
@@ -50,7 +50,7 @@ class PeriodPanel(LivePanel):
 
     keeps_error = ("follow", "level", "seconds")
 
-    _esm = module("base.js", "period.js", "inspect.js")
+    _esm = script("inspect")
 
     def __init__(
         self, frames: Mapping[str, pl.DataFrame], *, title: str = "",

@@ -21,7 +21,7 @@ from ....device.protocol import Device
 from ....errors import UsageError
 from ....measurement.recorder import Hold, Recorder
 from ..._core import theme
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
@@ -52,7 +52,7 @@ class PowerView(LivePanel):
 
     keeps_picture = False
     keeps_error = ("stop", "follow", "level", "limit")
-    _esm = module("base.js", "period.js", "power.js")
+    _esm = script("power")
 
     def __init__(
         self, recorder: Recorder, devices: Sequence[Device], *, label: str = "", start_s: float | None = None,

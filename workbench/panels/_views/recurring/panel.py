@@ -28,7 +28,7 @@ from ....experiments.job import RecurringJob
 from ....search.batch_size.history import Space
 from ....search.objective import Objective
 from ..._core import theme
-from ..._core.live import LivePanel, Message, module
+from ..._core.live import LivePanel, Message, script
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
 from .svg import draw
@@ -46,7 +46,7 @@ class RecurringPanel(LivePanel):
 
     poll_s = 0.5
     keeps_error = ("stop",)
-    _esm = module("base.js", "recurring.js")
+    _esm = script("recurring")
 
     def __init__(self, source: JobSource, *, live: bool | None = None) -> None:
         self.source = source

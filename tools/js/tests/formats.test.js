@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import * as formats from "../../../workbench/panels/static/formats.js";
+
+test("energies and times of a cell", () => {
+  assert.deepEqual([9_999.4, 12_340, 2.5e6, NaN, null].map(formats.joules), ["9999 J", "12.3 kJ", "2.50 MJ", "energy not told", "energy not told"]);
+  assert.deepEqual([9.96, 99.9, 754, 3_725].map(formats.elapsed), ["10.0 s", "99.9 s", "12:34 min", "1:02:05 h"]);
+  assert.deepEqual([249.6, NaN].map(formats.watts), ["250 W", "– W"]);
+  assert.equal(formats.minutes(125.9), "2:05");
+});
+
+test("digits that matter, and no exponent", () => {
+  assert.deepEqual([0, 0.0012345, 1.2345, 123.45, 12_345, -0.5].map((value) => formats.digits(value)), ["0", "0.00123", "1.23", "123", "12345", "\u22120.500"]);
+  assert.equal(formats.digits(2 / 3, 2), "0.67");
+  assert.deepEqual([-3.14, 0].map(formats.signed), ["\u22123.1 %", "+0.0 %"]);
+  assert.equal(formats.percent(0.667), "67 %");
+});
+
+test("the unit with the prefix that a value is best told in", () => {
+  assert.deepEqual(formats.prefixed(0.02, "s"), [1e-3, "ms"]);
+  assert.deepEqual(formats.prefixed(7_200, "s"), [1, "s"]); // not kiloseconds
+  assert.deepEqual(formats.prefixed(7_200, "J"), [1e3, "kJ"]);
+  assert.deepEqual(formats.prefixed(1e-9, "J"), [1e-6, "µJ"]);
+  assert.equal(formats.amount(12_345, "J"), "12.35 kJ");
+});
+
+test("an error has two digits and its value as many decimals", () => {
+  assert.equal(formats.withError(12_345, 678, "J"), "12.35 ± 0.68 kJ");
+  assert.equal(formats.withError(0.0123, 0.0004, "s"), "12.30 ± 0.40 ms");
+});
+
+test("durations and savings", () => {
+  assert.deepEqual([0.05, 1.5, 119, 754, 7_260].map(formats.duration), ["50.0 ms", "1.50 s", "119 s", "12 min 34 s", "2 h 1 min"]);
+  assert.deepEqual([[0.5, 0.01], [0.0005, 0], [2e-6, 1e-7]].map(([kwh, error]) => formats.hours(kwh, error)), ["0.500 ± 0.010 kWh", "0.500 Wh", "2.00 ± 0.10 mWh"]);
+  assert.deepEqual([12, 1_234].map(formats.mass), ["12.0 g", "1.23 kg"]);
+});
+
+test("columns of a message", () => {
+  assert.deepEqual(formats.numbers([1, null]), [1, NaN]);
+  const whole = new Float32Array([9, 1, 2]);
+  const view = new DataView(whole.buffer, 4, 8);
+  assert.deepEqual([...formats.floats([view])], [1, 2]);
+  assert.deepEqual(formats.pick({ a: [1, 2, 3], b: [4, 5, 6] }, [2, 0], { x: "b" }), { x: [6, 4] });
+});
+
+test("ticks at powers of ten, and lines of steps", () => {
+  assert.deepEqual(formats.decades(-1.2, 2), [-1, 0, 1, 2]);
+  assert.deepEqual(formats.decades(0.2, 0.8), []);
+  const [xs, ys] = formats.steps(new Float32Array([2, 4]), new Float32Array([5, 6]), 2);
+  assert.deepEqual([[...xs], [...ys]], [[0, 1, 1, 2], [5, 5, 6, 6]]);
+});

@@ -1,0 +1,47 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { POWER, Series, Spans, TIME, axisEnd, lowerBound, periodTables, roomFor } from "../../../workbench/panels/static/series.js";
+
+const rows = (count, power) => Float32Array.from({ length: 5 * count }, (_, at) => [Math.floor(at / 5) / 10, power(Math.floor(at / 5)), 300, 1000, 0.5][at % 5]);
+
+test("what is old is kept as extremes, what is recent whole", () => {
+  const series = new Series();
+  const table = rows(20_000, (row) => (row === 777 ? 999 : 100));
+  series.append(table, 0, 20_000);
+  assert.ok(series.length < 7_000);
+  assert.ok(series.columns[POWER].includes(999));
+  assert.equal(series.columns[TIME].filter((time) => time >= series.last(TIME) - 75).length, 751);
+  assert.equal(series.last(4), 50); // in per cent
+});
+
+test("columns from a time on begin one row before it", () => {
+  const series = new Series();
+  series.append(rows(100, () => 100), 0, 100);
+  assert.ok(Math.abs(series.since(5).time_s[0] - 4.9) < 1e-5);
+  assert.equal(series.since(0).time_s.length, 100);
+  assert.deepEqual([0, 1, 2, 9].map((least) => lowerBound([1, 2, 2, 3], least)), [0, 0, 1, 4]);
+});
+
+test("iterations that come anew take the place of those known", () => {
+  const spans = new Spans();
+  const table = (...starts) => [Float64Array.from(starts), Float64Array.from(starts, (start) => start + 1), new Float64Array(starts.length)];
+  spans.take(null, table(0, 1, 2));
+  spans.take(2, table(2.1, 3.1));
+  assert.deepEqual(spans.rows.map(([start]) => start), [0, 1, 2.1, 3.1]);
+  assert.deepEqual(spans.strips(0, 5, 500).turns.map(([start]) => start), [1, 3.1]); // every other one
+  assert.deepEqual(spans.strips(0, 5, 5).turns, []); // too narrow to be seen
+});
+
+test("the tables behind the samples of a message", () => {
+  const numbers = Float32Array.from([9, 1, 2, 0, 5, 6]);
+  const [spans, folded, shape, spectrum] = periodTables([1, 1, 0, 0], numbers, 1);
+  assert.deepEqual([spans.map(([value]) => value), folded.map(([value]) => value)], [[1, 2, 0], [5, 6]]);
+  assert.deepEqual([shape.length, spectrum.length], [4, 2]);
+});
+
+test("an axis grows in steps, and words have room", () => {
+  assert.deepEqual([3, 12, 50, 70].map((end) => axisEnd(end, 60)), [10, 20, 60, 70]);
+  assert.deepEqual(roomFor(["epoch 1", "epoch 2"], [10, 40], 400), ["", "epoch 2"]);
+  assert.deepEqual(roomFor(["epoch 1", "epoch 2"], [10, 390], 400), ["epoch 1", ""]);
+});

@@ -1,0 +1,157 @@
+// @ts-check
+// What is chosen of a comparison of policies: the log, the cluster, what varies, the policies and their knobs.
+/** @import { ClusterChosen, ClusterGreeting } from "./messages" */
+import { button, chip, element, field, mark, offer, picker, put, range, row, space, toggle } from "./controls.js";
+import { percent } from "./formats.js";
+
+const SOON_MS = 150; // a slider that moves on is not asked about
+const OWN = "policy's own";
+const NEVER = "never";
+const SLACK = "deadlines are drawn between 1.05 and so many times the duration after the submission";
+const seconds = (value) => (value === NEVER ? NEVER : value < 120 ? `${value} s` : value < 7200 ? `${value / 60} min` : `${value / 3600} h`);
+const number = (word) => (word === NEVER ? word : Number(word));
+/** @type {Record<string, [string, any[], (value: any) => string, string]>} */
+const SLIDERS = {
+  load_threshold: ["utilisation threshold", [null, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5], percent,
+    "highest sum of the utilisations that jobs on one GPU have alone"],
+  max_jobs: ["jobs per GPU", [null, 1, 2, 3, 4, 5, 6], String, "most jobs on one GPU"],
+  slack: ["deadlines' slack", [null, 1.1, 1.2, 1.35, 1.5, 2, 3, 5, 10], (value) => `1.05 to ${value} × duration`, SLACK],
+  sleep_after_s: ["sleep after", [null, 0, 60, 300, 900, 3600, NEVER], seconds, "when an empty node goes to standby; policies that are always on stay so"],
+};
+const SWEEPS = { nodes: "16 28 64", load_threshold: "0.6 0.8 1 1.2", max_jobs: "1 2 3 4", slack: "1.2 1.5 2 3", sleep_after_s: "0 60 300 900" };
+
+/** A slider over a list of values, the first of which leaves it to the policies. */
+class Setting {
+  constructor(name, set) {
+    const [label, values, words, hint] = SLIDERS[name];
+    this.name = name;
+    this.values = [...values];
+    this.told = words;
+    this.hint = hint;
+    this.slider = range(`workbench-set-${name}`, label, { min: 0, max: values.length - 1, step: 1, value: 0, title: hint });
+    this.words = element("span", "workbench-faint");
+    this.root = element("label", "workbench-cluster-slider", element("span", "", label), this.slider, this.words);
+    this.slider.addEventListener("input", () => {
+      this.say();
+      clearTimeout(this.soon);
+      this.soon = setTimeout(() => {
+        this.soon = undefined;
+        set({ [name]: this.value });
+      }, SOON_MS);
+    });
+  }
+  get value() {
+    return this.values[Number(this.slider.value)];
+  }
+  /** Whether it moves anything: a policy that is chosen takes it, and it is not what varies. */
+  enable(taken, varies) {
+    const title = varies ? "this varies: its values are above" : taken ? this.hint : "none of the chosen policies takes it";
+    put(this.slider, { disabled: !taken || varies, title });
+  }
+  say() {
+    const words = this.value === null ? OWN : this.told(this.value);
+    put(this.words, { textContent: words });
+    mark(this.slider, "aria-valuetext", words);
+  }
+  show(value) {
+    if (this.soon) return; // it moves
+    if (!this.values.includes(value)) {
+      const at = this.values.findIndex((each) => each !== null && (each === NEVER || each > value));
+      this.values.splice(at < 0 ? this.values.length : at, 0, value);
+      this.slider.max = String(this.values.length - 1);
+    }
+    this.slider.value = String(this.values.indexOf(value));
+    this.say();
+  }
+}
+
+export class ClusterSettings {
+  /** `send` asks the kernel. */
+  constructor(send) {
+    const set = (settings) => send({ kind: "set", settings });
+    this.set = set;
+    const choose = (name, label, changed) => picker(`workbench-select workbench-set-${name}`, label, changed);
+    const count = (name, label, most) => {
+      const made = field(`workbench-count workbench-set-${name}`, label, { type: "number", min: 1, max: most });
+      made.addEventListener("change", () => set({ [name]: Number(made.value) }));
+      return made;
+    };
+    this.log = choose("log", "job log", (log) => set({ log }));
+    this.part = choose("part", "part of the log", (part) => set({ part }));
+    this.jobs = element("span", "workbench-faint workbench-jobs");
+    const trimmed = "leave out other jobs and cut longer ones, as the tables of the docs do";
+    this.trimmed = toggle("trimmed", "1 to 8 GPUs, 60 s to 3 days", trimmed, (on) => set({ trimmed: on }));
+    const valid = "leave out rows that are wrong or too large for the cluster, instead of saying so";
+    this.valid = toggle("valid", "only valid rows", valid, (on) => set({ keep_valid: on }));
+    const path = field("workbench-select workbench-path", "path of another log", { type: "text", placeholder: "path of another log", size: 24 });
+    const open = () => path.value.trim() && send({ kind: "open", path: path.value.trim() });
+    path.addEventListener("keydown", (event) => event.key === "Enter" && open());
+    this.nodes = count("nodes", "number of nodes", 10000);
+    this.kind = choose("kind", "node type", (kind) => set({ kind }));
+    this.gpus = element("span", "workbench-faint");
+    this.draws = count("draws", "draws of what the log does not tell", 50);
+    this.base = choose("base", "compared with", (value) => set({ policies: [value, ...this.given.chosen.filter((name) => name !== value)] }));
+    this.sweep = choose("sweep", "parameter to vary", (value) => set({ sweep: value || null, values: value ? SWEEPS[value].split(" ").map(number) : [] }));
+    this.values = field("workbench-select workbench-set-values", "values of the parameter that varies", { type: "text", size: 16 });
+    this.values.addEventListener("change", () => set({ values: this.values.value.split(/[\s,;]+/).filter(Boolean).map(number) }));
+    this.policies = element("div", "workbench-controls workbench-policies");
+    this.policies.setAttribute("role", "group");
+    this.policies.setAttribute("aria-label", "policies");
+    this.sliders = Object.keys(SLIDERS).map((name) => new Setting(name, set));
+    const words = (text) => element("span", "", text);
+    this.parts = [
+      row(words("log"), this.log, this.part, this.jobs, this.trimmed, this.valid, space(), path, button("do-open", "Open", "", open)),
+      row(words("on"), this.nodes, this.kind, this.gpus, words("draws"), this.draws, words("vary"), this.sweep, this.values), this.policies,
+      element("div", "workbench-cluster-sliders", ...this.sliders.map((each) => each.root)),
+    ];
+  }
+  /** What the kernel has; `forced` where it answers what was asked. */
+  show(/** @type {ClusterChosen} */ given, forced, /** @type {ClusterGreeting} */ about) {
+    this.given = given;
+    const options = (select, names, value, words = {}) => {
+      offer(select, names.map((name) => [name, words[name] ?? name]));
+      select.value = value;
+    };
+    const fill = (input, value, now = false) => {
+      if (now || document.activeElement !== input) input.value = value;
+    };
+    options(this.log, given.logs, given.log);
+    options(this.part, given.parts, given.part);
+    put(this.jobs, { textContent: given.wrong || `${given.jobs.toLocaleString("en")} jobs` });
+    this.jobs.classList.toggle("workbench-stale", Boolean(given.wrong));
+    mark(this.trimmed, "aria-pressed", given.trimmed);
+    mark(this.valid, "aria-pressed", given.keep_valid);
+    options(this.kind, given.kinds, given.kind);
+    put(this.gpus, { textContent: `${given.gpus.toLocaleString("en")} GPUs` });
+    fill(this.nodes, given.nodes, forced);
+    fill(this.draws, given.draws, forced);
+    options(this.sweep, ["", ...about.swept], given.sweep ?? "", { "": "nothing", ...about.units });
+    put(this.values, { hidden: !given.sweep });
+    fill(this.values, given.values.map((value) => value ?? NEVER).join(" "));
+    options(this.base, given.chosen, given.chosen[0], Object.fromEntries(given.policies.map(({ name, words }) => [name, words])));
+    const taken = new Set(["slack", ...given.policies.filter(({ name }) => given.chosen.includes(name)).flatMap(({ takes }) => takes)]);
+    for (const each of this.sliders) {
+      each.show(given[each.name]);
+      each.enable(taken.has(each.name), given.sweep === each.name);
+    }
+    put(this.nodes, { disabled: given.sweep === "nodes" });
+    this.showPolicies(given);
+  }
+  showPolicies(/** @type {ClusterChosen} */ { policies, chosen }) {
+    if (this.policies.children.length !== policies.length) {
+      this.policies.replaceChildren(...policies.map(({ name, words }) => {
+        const made = chip(words, false, () => {
+          const without = this.given.chosen.filter((other) => other !== name);
+          this.set({ policies: without.length < this.given.chosen.length ? without : [...this.given.chosen, name] });
+        });
+        made.dataset.policy = name;
+        return made;
+      }));
+    }
+    policies.forEach(({ name, words, takes }, n) => {
+      const sliders = takes.map((each) => SLIDERS[each][0]).join(", ");
+      put(this.policies.children[n], { textContent: words, title: sliders ? `takes the sliders: ${sliders}` : "takes none of the sliders but the slack" });
+      mark(this.policies.children[n], "aria-pressed", chosen.includes(name));
+    });
+  }
+}

@@ -1,0 +1,106 @@
+// @ts-check
+// Numbers as words, and numbers as plots want them. Nothing in here knows the page.
+
+const MINUS = "\u2212";
+const PREFIXES = /** @type {[number, string][]} */ ([[1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]]);
+const HOURS = /** @type {[number, number, string][]} */ ([[1e-2, 1, "kWh"], [1e-5, 1e3, "Wh"], [0, 1e6, "mWh"]]); // from how many kWh on, by what
+
+/** A column of a message: what is missing is NaN. */
+export const numbers = (values) => values.map((value) => value ?? NaN);
+
+/** The numbers of a message's first buffer, in memory of their own. */
+export function floats([view]) {
+  return new Float32Array(/** @type {ArrayBuffer} */ (view.buffer).slice(view.byteOffset, view.byteOffset + view.byteLength));
+}
+
+/** A title without what a badge says. */
+export const plainTitle = (title) => title.replace(/ ?\(simulated\)/g, "");
+
+export const watts = (value) => (Number.isFinite(value) ? `${value.toFixed(0)} W` : "– W");
+
+/** Energy since the start of a cell. */
+export function joules(value) {
+  if (value === null || !Number.isFinite(value)) return "energy not told";
+  if (value >= 1e6) return `${(value / 1e6).toFixed(2)} MJ`;
+  return value >= 1e4 ? `${(value / 1e3).toFixed(1)} kJ` : `${value.toFixed(0)} J`;
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** Time since the start of a cell. */
+export function elapsed(seconds) {
+  if (seconds < 100) return `${seconds.toFixed(1)} s`;
+  const whole = Math.floor(seconds);
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  return hours ? `${hours}:${two(minutes)}:${two(rest)} h` : `${minutes}:${two(rest)} min`;
+}
+
+/** Minutes and seconds of an event. */
+export const minutes = (seconds) => `${Math.floor(seconds / 60)}:${two(Math.floor(seconds % 60))}`;
+
+/** A share. */
+export const percent = (value) => `${Math.round(100 * value)} %`;
+
+/** So many significant digits, without an exponent. */
+export function digits(value, count = 3) {
+  if (!value || !Number.isFinite(value)) return String(value || 0);
+  return value.toFixed(Math.min(12, Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(value)))))).replace("-", MINUS);
+}
+
+/** A change in per cent. */
+export const signed = (value) => `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(1)} %`;
+
+/** How long an epoch, a job or the like takes. */
+export function duration(seconds) {
+  if (seconds < 120) return seconds < 0.1 ? `${digits(1000 * seconds)} ms` : `${digits(seconds)} s`;
+  const whole = Math.floor(seconds / 60);
+  return whole < 100 ? `${whole} min ${Math.floor(seconds % 60)} s` : `${Math.floor(whole / 60)} h ${whole % 60} min`;
+}
+
+/** The power of 1000 that a value is best told in, and the unit with its prefix; seconds have none above. @returns {[number, string]} */
+export function prefixed(value, unit) {
+  const [scale, prefix] = PREFIXES.find(([least]) => value >= least && !(unit === "s" && least > 1)) ?? PREFIXES[PREFIXES.length - 1];
+  return [scale, prefix + unit];
+}
+
+export function amount(value, unit) {
+  const [scale, words] = prefixed(Math.abs(value), unit);
+  return `${digits(value / scale, 4)} ${words}`;
+}
+
+/** A value with its error, to two digits of that. */
+export function withError(value, error, unit) {
+  const [scale, words] = prefixed(Math.abs(value), unit);
+  const decimals = Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(error / scale))));
+  return `${(value / scale).toFixed(decimals)} ± ${(error / scale).toFixed(decimals)} ${words}`;
+}
+
+/** Energy as who pays for it counts it. */
+export function hours(kwh, error) {
+  const [, scale, unit] = /** @type {[number, number, string]} */ (HOURS.find(([least]) => Math.abs(kwh) >= least));
+  return `${digits(scale * kwh)}${error > 0 ? ` ± ${digits(scale * error, 2)}` : ""} ${unit}`;
+}
+
+export const mass = (grams) => (Math.abs(grams) >= 1000 ? `${digits(grams / 1000)} kg` : `${digits(grams)} g`);
+
+/** Some rows of a table of columns, under names of their own: {to: from}. */
+export function pick(table, rows, names) {
+  return Object.fromEntries(Object.entries(names).map(([to, from]) => [to, rows.map((row) => table[from][row])]));
+}
+
+/** Whole powers of ten within a range of logarithms. */
+export function decades(low, high) {
+  const first = Math.ceil(low - 1e-9);
+  return Array.from({ length: Math.max(0, Math.floor(high + 1e-9) - first + 1) }, (_, n) => first + n);
+}
+
+/** Values up to times as a line of steps. @returns {[Float64Array, Float64Array]} xs and ys */
+export function steps(hours, values, scale) {
+  const [xs, ys] = [new Float64Array(2 * hours.length), new Float64Array(2 * hours.length)];
+  for (let n = 0; n < hours.length; n += 1) {
+    xs[2 * n] = (n ? hours[n - 1] : 0) / scale;
+    xs[2 * n + 1] = hours[n] / scale;
+    ys[2 * n] = ys[2 * n + 1] = values[n];
+  }
+  return [xs, ys];
+}

@@ -1,0 +1,116 @@
+// @ts-check
+// What a view remembers of a trace of power, and of the iterations in it. Nothing in here knows the page.
+
+export const COLUMNS = ["time_s", "power_w", "power_limit_w", "sm_clock_mhz", "utilisation"];
+export const [TIME, POWER, LIMIT, CLOCK, BUSY] = [0, 1, 2, 3, 4];
+const RECENT_S = 75;
+const MOST_ROWS = 7000;
+const BINS = 1000;
+const NARROW = 3; // pixels that an iteration must have to be drawn on the power
+const SIZES = [3, 2, 4, 2]; // columns of spans, folded, shape, spectrum
+
+/** What is remembered of one GPU: the last minute whole, what is older as the extremes of short stretches. As in series.py. */
+export class Series {
+  constructor() {
+    this.columns = /** @type {number[][]} */ (COLUMNS.map(() => []));
+  }
+  get length() {
+    return this.columns[TIME].length;
+  }
+  last(column) {
+    return this.columns[column][this.length - 1];
+  }
+  /** Rows of a table that holds them one after another. */
+  append(table, from, count) {
+    for (let row = from; row < from + count; row += 1) {
+      this.columns.forEach((values, column) => {
+        const value = table[row * COLUMNS.length + column];
+        values.push(column === BUSY ? 100 * value : value);
+      });
+    }
+    if (this.length > MOST_ROWS) this.shorten();
+  }
+  shorten() {
+    const times = this.columns[TIME];
+    const recent = times.findIndex((time) => time >= this.last(TIME) - RECENT_S);
+    const [start, span] = [times[0], Math.max(times[recent] - times[0], 1e-9)];
+    const keep = new Set();
+    let extremes = /** @type {any} */ (null);
+    for (let row = 0; row < recent; row += 1) {
+      const [power, limit] = [this.columns[POWER][row], this.columns[LIMIT][row]];
+      const gap = [POWER, LIMIT, CLOCK, BUSY].every((column) => Number.isNaN(this.columns[column][row]));
+      if (gap || (row > 0 && Math.abs(limit - this.columns[LIMIT][row - 1]) > 0.5)) keep.add(row);
+      if (gap) continue;
+      const bin = Math.floor(((times[row] - start) / span) * BINS);
+      if (extremes?.bin !== bin) {
+        if (extremes) keep.add(extremes.low).add(extremes.high);
+        extremes = { bin, low: row, high: row };
+      }
+      if (power < this.columns[POWER][extremes.low]) extremes.low = row;
+      if (power > this.columns[POWER][extremes.high]) extremes.high = row;
+    }
+    if (extremes) keep.add(extremes.low).add(extremes.high);
+    this.columns = this.columns.map((values) => values.filter((_, row) => row >= recent || keep.has(row)));
+  }
+  /** Columns from a time on (and one row before it, where the line comes from). */
+  since(time) {
+    const first = time > 0 ? Math.max(0, lowerBound(this.columns[TIME], time) - 1) : 0;
+    return Object.fromEntries(COLUMNS.map((name, column) => [name, Float64Array.from(this.columns[column].slice(first))]));
+  }
+}
+
+/** The first row of rising values that is not below one. */
+export function lowerBound(values, least) {
+  let [low, high] = [0, values.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] < least) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The four tables that follow `from` in a message's numbers. */
+export function periodTables(sizes, numbers, from) {
+  let at = from;
+  return SIZES.map((columns, which) => {
+    const table = Array.from({ length: columns }, () => new Float64Array(sizes[which]));
+    for (let row = 0; row < sizes[which]; row += 1) for (let column = 0; column < columns; column += 1) table[column][row] = numbers[at++];
+    return table;
+  });
+}
+
+/** Iterations and pauses as they are known: new ones take the place of what came after the first of them. */
+export class Spans {
+  constructor() {
+    this.rows = /** @type {[number, number, boolean][]} */ ([]);
+  }
+  take(since, /** @type {Float64Array[]} */ [starts, ends, pauses]) {
+    const fresh = /** @type {[number, number, boolean][]} */ ([...starts].map((start, row) => [start, ends[row], pauses[row] > 0]));
+    const slack = fresh.length ? 0.5 * (fresh[0][1] - fresh[0][0]) : 0;
+    const kept = since === null ? [] : this.rows.filter(([start, end]) => start < since - 1e-4 && end <= since + slack);
+    this.rows = [...kept, ...fresh];
+  }
+  /** Strips for a stretch of time that is `width` pixels wide: every other iteration, and the pauses. */
+  strips(from, to, width) {
+    const seen = this.rows.filter(([start, end]) => end > from && start < to);
+    const turns = this.rows.filter(([, , pause]) => !pause);
+    const lengths = seen.filter(([, , pause]) => !pause).map(([start, end]) => end - start).sort((a, b) => a - b);
+    const narrow = lengths.length > 0 && (lengths[lengths.length >> 1] / (to - from)) * width < NARROW;
+    const every = narrow ? [] : turns.filter(([start, end], number) => number % 2 === 1 && end > from && start < to);
+    return { turns: every, pauses: seen.filter(([, , pause]) => pause) };
+  }
+}
+
+/** The end of the time axis of a view that is `window` seconds wide at most, for what is known up to `end`. */
+export const axisEnd = (end, window) => (end > window ? end : [10, 20, 30, 45, window].find((step) => step >= end) ?? window);
+
+/** Words at rising places on an axis of `width` pixels: those that would run into the next one are left out. */
+export function roomFor(words, places, width) {
+  let free = Infinity;
+  return words.map((_, n) => words.length - 1 - n).map((number) => {
+    const room = Math.min(free, width) - places[number];
+    free = places[number];
+    return room < 7 * words[number].length + 6 ? "" : words[number];
+  }).reverse();
+}
