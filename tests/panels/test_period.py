@@ -461,6 +461,7 @@ def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., 
     shown: Any = PowerView(recorder, devices(), period=False)
     machine.step(3.0)
     assert not shown.snapshot()[0]["follows"]
+    machine.step(1.0)
     assert "period" not in shown.changes()[0]
     assert "Spectrum of the power" not in texts(shown.svg())
     shown.end()

@@ -114,7 +114,7 @@ def test_news_are_what_came_since_in_one_message_however_long_ago(make: Make) ->
     first, second = np.split(table(message), [message[0]["counts"][0]])
     assert first[0, 0] > before[: len(before) // 2, 0].max()
     assert abs(first[-1, 0] - second[-1, 0]) < 0.1
-    assert view.changes()[0]["counts"] == [0, 0]  # type: ignore[index]
+    assert view.changes() is None  # nothing has come
 
 
 def test_a_page_that_comes_back_is_told_everything_again(make: Make) -> None:
@@ -185,7 +185,12 @@ def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> Non
     view, sent = make()
     view.start()
     hello(view)
-    until(lambda: kinds(sent).count("news") >= 3)
+
+    def some() -> bool:
+        view.machine.step(0.1)
+        return kinds(sent).count("news") >= 3
+
+    until(some)
     began, so_far = time.monotonic(), len(sent)
     time.sleep(0.5)
     assert len(sent) - so_far <= (time.monotonic() - began) / 0.1 + 1

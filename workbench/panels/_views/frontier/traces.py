@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from ....measurement.store import Store
 from ....trace import duration_s
-from ..power.series import COLUMNS, Series
+from ..power.series import Rows, Series, rows_of
 from ..power.svg import TraceLine, trace_picture
 
 MOST = 4  # repeats in one picture, the newest
@@ -43,17 +42,8 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
     return picture.svg(), f"measurement {', '.join(told)}{more}"
 
 
-def _rows(frame: pl.DataFrame, length_s: float) -> np.ndarray:
-    sorted_frame = frame.sort("time_s")
-    start_s = sorted_frame["time_s"][0]
-    columns = [
-        sorted_frame[name].cast(pl.Float64) - (start_s if name == "time_s" else 0.0)
-        if name in frame.columns else pl.Series([None] * len(frame), dtype=pl.Float64)
-        for name in COLUMNS
-    ]
-    rows = np.stack([column.fill_null(float("nan")).to_numpy() for column in columns], axis=1).astype(
-        np.float32
-    )
+def _rows(frame: pl.DataFrame, length_s: float) -> Rows:
+    frame = frame.sort("time_s")
     series = Series(gap_s=max(1.0, length_s / 20))
-    series.append(rows)
+    series.append(rows_of(frame, frame["time_s"][0]))
     return series.rows

@@ -22,7 +22,7 @@ from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
-from ..power.series import COLUMNS, Rows, Series, thin
+from ..power.series import Rows, Series, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .follower import told
 from .model import PeriodView, look
@@ -177,12 +177,7 @@ class PeriodPanel(LivePanel):
 
     def _rows(self, number: int) -> Rows:
         """The trace as the plots' rows, seconds since its start, gaps marked."""
-        frame = self._frames[number]
-        table = np.full((frame.height, len(COLUMNS)), np.nan, np.float32)
-        for column, name in enumerate(COLUMNS):
-            if name in frame.columns:
-                values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-                table[:, column] = values - self._start_s() if name == "time_s" else values
+        table = rows_of(self._frames[number], self._start_s())
         steps = np.diff(table[:, 0])
         series = Series(max(0.5, 6 * float(np.median(steps)) if len(steps) else 0.5))
         series.rows = thin(series.append(table), MOST_ROWS // 2)

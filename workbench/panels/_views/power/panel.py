@@ -25,7 +25,7 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
-from .series import COLUMNS, Rows, Series
+from .series import Rows, Series, rows_of
 from .svg import TraceLine, VerticalMark, trace_picture
 
 if TYPE_CHECKING:
@@ -170,9 +170,8 @@ class PowerView(LivePanel):
             "window": WINDOW_S, "stop": self._stop is not None, "slider": self._set_power_limit is not None,
             "marks": self._mark_rows(self._dropped), "follows": self._rhythm is not None, **self._numbers(),
         }
-        told = None
-        if self._rhythm is not None and self._rhythm.number is not None:
-            told = self._rhythm.told(whole=True)
+        known = self._rhythm is not None and self._rhythm.number is not None
+        told = self._rhythm.told(whole=True) if self._rhythm is not None and known else None
         return self._packed(words, [series.rows for series in self._series], told)
 
     def changes(self) -> Message | None:
@@ -183,9 +182,10 @@ class PowerView(LivePanel):
         told = None
         if self._rhythm is not None and self._followed():
             told = self._rhythm.told(whole=self._end_s is not None)
-        return self._packed(
-            {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}, new, told
-        )
+        if self._end_s is None and not marks and told is None and not any(map(len, new)):
+            return None
+        words = {"kind": "news", **({"marks": marks} if marks else {}), **self._numbers()}
+        return self._packed(words, new, told)
 
     def drain(self) -> None:
         self._gather()
@@ -215,10 +215,7 @@ class PowerView(LivePanel):
             if len(rows):
                 self._last_s[number] = math.nextafter(float(rows["time_s"][-1]), math.inf)
                 self._count(number, rows["energy_j"])
-            table = np.empty((len(rows), len(COLUMNS)), np.float32)
-            for column, name in enumerate(COLUMNS):
-                table[:, column] = rows[name] - self.start_s if name == "time_s" else rows[name]
-            found.append(self._series[number].append(table))
+            found.append(self._series[number].append(rows_of(rows, self.start_s)))
         return found
 
     def _followed(self) -> bool:
@@ -284,12 +281,8 @@ class PowerView(LivePanel):
 
     def _watch_recorder(self) -> None:
         """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
-        problems = [
-            f"GPU {device.index}: {error}"
-            for device in self.devices
-            if (error := self.recorder.error(device.uuid))
-        ]
-        problem = "; ".join(problems)
+        errors = [(device.index, self.recorder.error(device.uuid)) for device in self.devices]
+        problem = "; ".join(f"GPU {index}: {error}" for index, error in errors if error)
         if problem != self._recorder_problem:
             self._recorder_problem = problem
             self.report_error(problem)
@@ -302,10 +295,8 @@ class PowerView(LivePanel):
         try:
             with self._setting:
                 if not self._accepting:
-                    raise UsageError(
-                        f"{asked_w:g} W was not set: the cell has ended, and the limit that it began with is "
-                        "back"
-                    )
+                    why = "the cell has ended, and the limit that it began with is back"
+                    raise UsageError(f"{asked_w:g} W was not set: {why}")
                 for uuid in content["uuids"]:
                     applied[uuid] = self._set_power_limit(uuid, asked_w)
             self.report_error("")
@@ -323,13 +314,8 @@ class PowerView(LivePanel):
         now_s = self.recorder.clock()
         with self._lock:
             last = self._last_limit
-            if (
-                last
-                and last[0] == who
-                and now_s - last[1] < SAME_DRAG_S
-                and self._marks
-                and self._marks[-1].text.startswith(who)
-            ):
+            recent = last is not None and last[0] == who and now_s - last[1] < SAME_DRAG_S
+            if recent and self._marks and self._marks[-1].text.startswith(who):
                 del self._marks[-1]
                 self._unsaid = min(self._unsaid, self._dropped + len(self._marks))
             self._last_limit = (who, now_s)

@@ -54,6 +54,19 @@ class Series:
         self.rows = np.concatenate([thin(self.rows[:recent], BINS), self.rows[recent:]])
 
 
+def rows_of(trace: Any, start_s: float) -> Rows:
+    """A frame's or a structured array's readings as rows of `COLUMNS`, seconds since `start_s`; what it does
+    not have is NaN.
+    """
+    has = getattr(trace, "columns", None) or trace.dtype.names
+    table = np.full((len(trace), len(COLUMNS)), np.nan, np.float32)
+    for number, name in enumerate(COLUMNS):
+        if name in has:
+            values = np.asarray(trace[name], np.float64)  # null becomes NaN
+            table[:, number] = values - start_s if name == "time_s" else values
+    return table
+
+
 def is_gap(rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows are gaps."""
     return np.asarray(np.isnan(rows[:, 1:]).all(axis=1))
