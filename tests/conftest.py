@@ -149,6 +149,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of real GPUs and browsers are skipped, with the reason, where there is none."""
+    for item in items:
+        if item.get_closest_marker("browser"):  # their waits have limits of their own, which tell more
+            item.add_marker(pytest.mark.timeout(1200))
     if any(item.get_closest_marker("gpu") for item in items):
         _mark(items, "gpu", "" if _real_nvml() else "there is no NVIDIA driver here (libnvidia-ml.so.1)")
     if (

@@ -167,7 +167,7 @@ def test_policies_are_chosen_run_compared_and_looked_into(opened: Notebook) -> N
     assert three["cells"][2][1] in "".join(opened.outputs(1)[0]["data"]["text/html"])
     opened.execute(4, 5)
     opened.wait(
-        "() => document.querySelectorAll('.jp-OutputArea-output svg[role=img] title').length >= 3", 30
+        "() => document.querySelectorAll('.jp-OutputArea-output svg[role=img] title').length >= 3"
     )
     left = opened.outputs(4)[0]["data"]
     assert "application/vnd.jupyter.widget-view+json" not in left

@@ -138,7 +138,7 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
         assert path.read_bytes().startswith(begins)
     page.locator(".workbench-traces summary").last.click()
     opened.wait(
-        "() => document.querySelector('.workbench-traces').textContent.includes('names no measurement')", 10
+        "() => document.querySelector('.workbench-traces').textContent.includes('names no measurement')"
     )
     opened.theme("JupyterLab Dark")
     assert seen(opened, f"it.ink !== '{first['ink']}'")["ink"] != first["ink"]

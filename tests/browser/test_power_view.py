@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 import pytest
-from lab import Notebook
+from lab import LOOK, Notebook
 
 pytestmark = pytest.mark.browser
 
@@ -77,7 +77,7 @@ def test_a_blocking_cell_is_seen_stopped_and_left_as_a_picture(notebook: Make) -
     assert "<svg" in "".join(display["data"]["text/html"])
     assert "application/vnd.jupyter.widget-view+json" not in display["data"]
     made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null")
-    assert made.look() is None
+    made.wait(f"() => ({LOOK})() === null")
 
 
 def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -> None:
