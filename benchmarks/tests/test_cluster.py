@@ -4,6 +4,9 @@ is said to hold.
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,11 @@ import pytest
 from benchmarks.cluster import EACO, verdict
 from benchmarks.cluster_caps import clock_curves, levels, limit_curves
 from benchmarks.cluster_logs import job_logs, usable, weeks
+from benchmarks.fixtures.cluster_compare import compare, runs
+from workbench.cluster.generator import generate
+from workbench.cluster.joblogs import BUSIEST, MEDIAN, WHOLE, parts, read, trim
+from workbench.cluster.policies import Eaco, EnergyAwarePolicy, Fifo
+from workbench.cluster.power import Cluster
 from workbench.errors import UsageError
 
 DAY_S = 86400.0
@@ -154,3 +162,27 @@ def test_logs_of_other_systems_and_in_other_folders_are_found_and_wrong_rows_lef
     assert usable(found["slurm"])["num_gpus"].to_list() == [2]
     with pytest.raises(UsageError, match="none of the log's 1 jobs"):
         usable(found["own"].head(1).with_columns(pl.lit(1.0).alias("duration_s")))
+
+
+def test_weeks_of_recorded_logs_are_those_of_the_tables(data_dir: Path) -> None:
+    logs = job_logs(data_dir)
+    assert logs
+    for log in logs.values():
+        of_tables = list(weeks(usable(log)).values())
+        found = parts(trim(read(log)).jobs)
+        of_panel = [found[name]() for name in (BUSIEST, MEDIAN) if name in found] or [found[WHOLE]()]
+        assert [week["job_id"].to_list() for week in of_panel] == [
+            week["job_id"].cast(pl.String).to_list() for week in of_tables
+        ]
+
+
+def test_policies_are_compared_here_and_on_an_executor_alike() -> None:
+    frame = generate(100, gpus=16, seed=2, load=1.0, mean_s=1000.0)
+    chosen = {"fifo": Fifo, "eaco": partial(Eaco, max_jobs=2), "ours": EnergyAwarePolicy}
+    here = compare(frame, Cluster.of(2), chosen)
+    assert here["run"].to_list() == ["fifo", "eaco", "ours"]
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn")
+    ) as pool:  # a fork would copy the locks of running threads
+        assert compare(frame, Cluster.of(2), chosen, executor=pool).equals(here)
+    assert next(runs(frame, Cluster.of(2), chosen))[0] == "fifo"

@@ -5,10 +5,8 @@ each is for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import polars as pl
@@ -18,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_laws import jobs
 
-from benchmarks.fixtures.cluster_compare import compare, runs
 from workbench.cluster.colocation import Colocation
 from workbench.cluster.generator import draw, generate
 from workbench.cluster.policies import (
@@ -155,18 +152,6 @@ def test_ours_empties_a_node_that_one_long_job_keeps_awake() -> None:
     _, kept = run(frame, 2, EnergyAwarePolicy(review_s=None))
     assert moved.jobs["moves"].sum() <= 2
     assert moved.energy_j <= kept.energy_j
-
-
-def test_policies_are_compared_here_and_on_an_executor_alike() -> None:
-    frame = generate(100, gpus=16, seed=2, load=1.0, mean_s=1000.0)
-    chosen = {"fifo": Fifo, "eaco": partial(Eaco, max_jobs=2), "ours": EnergyAwarePolicy}
-    here = compare(frame, Cluster.of(2), chosen)
-    assert here["run"].to_list() == ["fifo", "eaco", "ours"]
-    with ProcessPoolExecutor(
-        1, mp_context=get_context("spawn")
-    ) as pool:  # a fork would copy the locks of running threads
-        assert compare(frame, Cluster.of(2), chosen, executor=pool).equals(here)
-    assert next(runs(frame, Cluster.of(2), chosen))[0] == "fifo"
 
 
 def test_sharing_saves_energy_over_best_fit_and_ours_over_eaco() -> None:

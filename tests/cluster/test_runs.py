@@ -19,7 +19,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks import cluster_logs as benchmark
 from workbench.cluster import Cluster, NodeType, Simulator, generate, summarise
 from workbench.cluster.comparison import PolicyComparison
 from workbench.cluster.joblogs import BUSIEST, BUSIEST_DAY, MEDIAN, WHOLE, parts, read, trim
@@ -146,18 +145,6 @@ def test_weeks_are_cut_by_rule() -> None:
     assert found[MEDIAN]()["submit_s"].min() == 0.0  # of the two that are left the busier half
     assert found[BUSIEST_DAY]()["submit_s"].min() == 7 * day
     assert list(parts(jobs.head(2))) == [WHOLE]
-
-
-def test_weeks_of_recorded_logs_are_those_of_the_tables(data_dir: Path) -> None:
-    logs = benchmark.job_logs(data_dir)
-    assert logs
-    for log in logs.values():
-        of_tables = list(benchmark.weeks(benchmark.usable(log)).values())
-        found = parts(trim(read(log)).jobs)
-        of_panel = [found[name]() for name in (BUSIEST, MEDIAN) if name in found] or [found[WHOLE]()]
-        assert [week["job_id"].to_list() for week in of_panel] == [
-            week["job_id"].cast(pl.String).to_list() for week in of_tables
-        ]
 
 
 # scenarios

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.tracking import time_to_sure
 from workbench.device.discovery import open_device
 from workbench.measurement.follow import Following
 from workbench.measurement.recorder import Recorder, as_rows
@@ -573,17 +572,6 @@ def test_the_version_grows_with_what_is_known() -> None:
         if tracker.periods is not before[1]:
             assert tracker.version > before[0]
         before = tracker.version, tracker.periods
-
-
-def test_the_benchmark_tells_after_how_many_periods_the_tracker_was_right_and_sure() -> None:
-    time_s = np.arange(0, 60, 0.1)
-    trace = pl.DataFrame({"time_s": time_s, "power_w": wave(time_s / 1.7)})
-    right, wrong = time_to_sure([(trace, 1.7), (trace, 3.4)], detect=plain)
-    assert (right["sure"], right["right"], right["wrong_first"]) == (True, True, False)
-    assert right["periods"] == pytest.approx(right["seconds"] / 1.7)
-    assert 2.0 < right["periods"] < 6.0
-    assert (wrong["sure"], wrong["right"], wrong["periods"]) == (True, False, None)
-    assert wrong["wrong_first"]
 
 
 # with the detector that is shipped

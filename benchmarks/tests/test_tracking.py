@@ -1,0 +1,20 @@
+"""The tracking benchmark's measure: after how many periods a tracker is right and sure."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from benchmarks.tracking import time_to_sure
+
+
+def test_the_benchmark_tells_after_how_many_periods_the_tracker_was_right_and_sure() -> None:
+    time_s = np.arange(0, 60, 0.1)
+    trace = pl.DataFrame({"time_s": time_s, "power_w": np.where(time_s % 1.7 < 1.2, 260.0, 90.0)})
+    right, wrong = time_to_sure([(trace, 1.7), (trace, 3.4)])
+    assert (right["sure"], right["right"], right["wrong_first"]) == (True, True, False)
+    assert right["periods"] == pytest.approx(right["seconds"] / 1.7)
+    assert 2.0 < right["periods"] < 12.0
+    assert (wrong["sure"], wrong["right"], wrong["periods"]) == (True, False, None)
+    assert wrong["wrong_first"]
