@@ -13,7 +13,7 @@ from .results import PROBES
 
 
 class ProbeTable:
-    """Rows of `states.PROBES`."""
+    """Rows of `results.PROBES`."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
