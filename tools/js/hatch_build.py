@@ -13,7 +13,7 @@ CARRIED = "workbench/panels/static/dist"
 
 
 class BundleHook(BuildHookInterface):
-    """Include the bundle: an sdist's own, else a new one; without Node the sources serve, which a page links."""
+    """Include the bundle: an sdist's own, else a new one; without Node the sources serve."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
