@@ -145,13 +145,8 @@ class ClocksPanel(LivePanel):
 
     def _is_over(self) -> bool:
         """Whether the widget of a given tuner is to become a picture."""
-        return (
-            not self._going()
-            and self._tuning is not None
-            and self.source.given
-            and bool(self._shown.widget_id)
-            and not self._over
-        )
+        ended = self._tuning is not None and not self._going()
+        return ended and self.source.given and bool(self._shown.widget_id) and not self._over
 
     def news(self, *, whole: bool = False) -> Message:
         """What is said; and what is drawn, where views do not know it."""

@@ -25,11 +25,9 @@ def title(comparison: PolicyComparison) -> str:
     scenario = about.scenario
     where = f"{scenario.nodes} node{'s' * (scenario.nodes != 1)} of {scenario.kind.name}"
     what = about.log if about.part == WHOLE else f"{about.log}, {about.part}"
-    count = (
-        ""
-        if comparison.ran is None
-        else f", {comparison.log.height:,} job{'s' * (comparison.log.height != 1)}"
-    )
+    count = ""
+    if comparison.ran is not None:
+        count = f", {comparison.log.height:,} job{'s' * (comparison.log.height != 1)}"
     return f"Cluster: {what}{count}, on {where} (simulated)"
 
 
@@ -84,28 +82,15 @@ def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
     values = {name: getattr(s, name) for name in SLIDERS}
     if s.sleep_after_s == NEVER_S:
         values["sleep_after_s"] = "never"
+    policies = [
+        {"name": name, "words": LABELS.get(name, name), "takes": sorted(takes(name))} for name in CHOICES
+    ]
     return {
-        "log": choice.log,
-        "logs": list(comparison.sources),
-        "part": choice.part,
-        "parts": names,
-        "jobs": jobs,
-        "wrong": wrong,
-        "trimmed": choice.trimmed,
-        "keep_valid": choice.keep_valid,
-        "nodes": s.nodes,
-        "kind": s.kind.name,
-        "kinds": list(comparison.kinds),
-        "gpus": s.cluster.gpus,
-        "draws": s.draws,
-        "sweep": s.sweep,
-        "values": list(s.values),
-        "atOnce": at_once,
-        **values,
-        "policies": [
-            {"name": name, "words": LABELS.get(name, name), "takes": sorted(takes(name))} for name in CHOICES
-        ],
-        "chosen": list(s.policies),
+        "log": choice.log, "logs": list(comparison.sources), "part": choice.part, "parts": names,
+        "jobs": jobs, "wrong": wrong, "trimmed": choice.trimmed, "keep_valid": choice.keep_valid,
+        "nodes": s.nodes, "kind": s.kind.name, "kinds": list(comparison.kinds), "gpus": s.cluster.gpus,
+        "draws": s.draws, "sweep": s.sweep, "values": list(s.values), "atOnce": at_once, **values,
+        "policies": policies, "chosen": list(s.policies),
     }
 
 
@@ -144,9 +129,7 @@ def read(sent: dict[str, Any]) -> dict[str, Any]:
     for name in ("nodes", "draws"):
         if name in found and not isinstance(found[name], (int, float)):
             raise UsageError(f"{name} is {found[name]}; a whole number is needed")
-    return {
-        name: int(value)
-        if isinstance(value, float) and value.is_integer() and name in WHOLE_NUMBERS
-        else value
-        for name, value in found.items()
-    }
+    for name in WHOLE_NUMBERS:
+        if isinstance(value := found.get(name), float) and value.is_integer():
+            found[name] = int(value)
+    return found

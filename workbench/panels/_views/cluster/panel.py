@@ -105,10 +105,8 @@ class ClusterPanel(LivePanel):
         if runs.errors:
             raise SimulationError(next(iter(runs.errors.values())))
         if runs.cancelled and len(runs.outcomes) < len(runs.tasks):
-            raise SimulationError(
-                f"cancelled: {len(runs.outcomes)} of {len(runs.tasks)} runs have ended; panel.results has "
-                "them"
-            )
+            ended = f"{len(runs.outcomes)} of {len(runs.tasks)} runs have ended"
+            raise SimulationError(f"cancelled: {ended}; panel.results has them")
         return self.results
 
     def cancel(self) -> None:
@@ -188,19 +186,15 @@ class ClusterPanel(LivePanel):
         """What came of it, and on what it stands."""
         found = [self._look.headline, *self._look.details] if self._look.headline else []
         going = [] if self.comparison.state == "done" else [told.progress_words(self.comparison)]
-        problem = (
-            [self._problem] if self._problem and not any(self._problem in words for words in going) else []
-        )
-        return [*found, *going, *problem, *told.about(self.comparison)]
+        known = not self._problem or any(self._problem in words for words in going)
+        return [*found, *going, *([] if known else [self._problem]), *told.about(self.comparison)]
 
     def summary(self) -> str:
         rows = [" | ".join(line.cells) for line in self._look.lines]
         table = [" | ".join(name for name, _ in HEADS), *rows] if rows else []
-        drilled = (
-            []
-            if self._drilled is None
-            else [self._drilled.title, *(f"{name}: {words}" for name, words in self._drilled.facts)]
-        )
+        facts = () if self._drilled is None else self._drilled.facts
+        drilled = [] if self._drilled is None else [self._drilled.title]
+        drilled += [f"{name}: {words}" for name, words in facts]
         return "\n".join([self.title(), *self.sentences(), *table, *drilled])
 
     def svg(self) -> str:
@@ -323,15 +317,8 @@ def cluster(
     scenario = Scenario(
         policies=policies,  # type: ignore[arg-type]
         values=values,  # type: ignore[arg-type]
-        nodes=nodes,
-        kind=kind,
-        load_threshold=load_threshold,
-        max_jobs=max_jobs,
-        slack=slack,
-        sleep_after_s=sleep_after_s,
-        draws=draws,
-        seed=seed,
-        sweep=sweep,
+        nodes=nodes, kind=kind, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack,
+        sleep_after_s=sleep_after_s, draws=draws, seed=seed, sweep=sweep,
     )
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
     comparison = PolicyComparison(

@@ -164,17 +164,12 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
         seconds, error_s = summary.seconds, summary.seconds_uncertainty
         if seconds is None:
             seconds, error_s = level.seconds, level.uncertainty_s
-        joules = (
-            ""
-            if summary.energy_j is None
-            else f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
-        )
-        says = f"One {level.name} takes {period(seconds, error_s)}{joules}"
-        return (
-            f"{says}, {sure}"
-            if marked or level in periods.levels
-            else f"Folded at {period(level.seconds)}, a period of your own"
-        )
+        if not (marked or level in periods.levels):
+            return f"Folded at {period(level.seconds)}, a period of your own"
+        joules = ""
+        if summary.energy_j is not None:
+            joules = f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
+        return f"One {level.name} takes {period(seconds, error_s)}{joules}, {sure}"
     why = _looking(periods) if looking else _why(periods)
     return f"Perhaps one {level.name} takes {period(level.seconds)} ({sure}): {why[0].lower()}{why[1:]}"
 

@@ -29,6 +29,7 @@ from ....search.batch_size.history import Space
 from ....search.objective import Objective
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
+from ..._core.svg import titled
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
 from .svg import draw
@@ -130,18 +131,12 @@ class RecurringPanel(LivePanel):
 
     def title(self) -> str:
         words = f"Recurring job {self.source.name}" if self.source.name else "Recurring job"
-        return (
-            words
-            + (", replayed" if self.source.replayed else "")
-            + (" (simulated)" if self.source.simulated else "")
-        )
+        return titled(words + (", replayed" if self.source.replayed else ""), self.source.simulated)
 
     def summary(self) -> str:
-        if self._view is None:
-            return self.title()
-        return "\n".join(
-            [self.title(), self._view.headline, *self._view.details, f"by {self._view.objective}"]
-        )
+        seen = self._view
+        said = [] if seen is None else [seen.headline, *seen.details, f"by {seen.objective}"]
+        return "\n".join([self.title(), *said])
 
     def svg(self) -> str:
         assert self._view is not None
@@ -175,12 +170,8 @@ class RecurringPanel(LivePanel):
                 self.source.rewind()
                 self.tell()
             elif kind == "export":
-                self._say(
-                    {
-                        "kind": "csv", "name": f"{self.source.name or 'history'}.csv",
-                        "text": as_csv(self.source.ledger.attempts),
-                    }
-                )
+                text, name = as_csv(self.source.ledger.attempts), f"{self.source.name or 'history'}.csv"
+                self._say({"kind": "csv", "name": name, "text": text})
             elif kind == "import":
                 count = self.source.add(str(content["text"]))
                 self._note = (

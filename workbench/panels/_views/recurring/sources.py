@@ -90,12 +90,10 @@ class Studied:
 
     @property
     def why_not(self) -> str:
+        if self._run:
+            return ""
         what = "run=train" if self._job else "run=one_recurrence"
-        return (
-            ""
-            if self._run
-            else f"no recurrence can be run from here: give the panel your training, recurring(job, {what})"
-        )
+        return f"no recurrence can be run from here: give the panel your training, recurring(job, {what})"
 
     def read(self) -> Hashable:
         with translate_storage_errors(self._study.url):
