@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -453,6 +454,32 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
     assert words[0].startswith("Perhaps one iteration takes")
     assert words[1].endswith("that this sensor can show")
     assert all(len(line) <= 112 for line in words[:2])
+
+
+def test_choosing_the_idle_one_of_two_gpus_sends_small_messages_of_finite_numbers(
+    simulated: Callable[..., Machine],
+) -> None:
+    simulated("V100, V100", stepped=True)
+    gpus = devices()
+    recorder = Recorder(gpus)
+    shown: Any = PowerView(recorder, gpus)
+    shown._rhythm._cost_clock = lambda: 0.0
+    told = []
+    for batch in TrainingJob("imagenet", iterations=24):
+        if batch.iteration == 16:
+            shown._received(shown, {"kind": "follow", "n": 1, "gpu": 1}, [])
+        content, (buffer,) = shown.changes()
+        if "period" in content:
+            told.append((content, np.frombuffer(buffer, np.float32)))
+    assert [content["period"]["gpu"] for content, _ in told[-3:]] == [1, 1, 1]
+    for content, values in told[-3:]:
+        assert len(values) < 6000
+        assert np.isfinite(values[5 * sum(content["counts"]) :]).all()
+        assert content["period"]["since"] in (None, 0.0)  # nothing of the other GPU's iterations is kept
+        json.dumps(content, allow_nan=False)
+    shown.end()
+    recorder.stop()
+    shown.close()
 
 
 def test_without_the_period_part_nothing_of_it_is_told(simulated: Callable[..., Machine]) -> None:
