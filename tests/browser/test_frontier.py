@@ -186,3 +186,34 @@ def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Not
     again = seen(opened, "it.heard && it.row >= 0")
     assert (again["limit"], again["rule"]) == (280, "hand")
     assert "power_limit_w=280" in again["code"]
+
+
+RESTS = """async (seconds) => {
+  const root = [...document.querySelectorAll('.workbench-frontier')].at(-1).parentElement;
+  const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const seen = { writes: 0, messages: 0 };
+  const observer = new MutationObserver((changes) => (seen.writes += changes.length));
+  observer.observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
+  const count = (_, { msg }) => (seen.messages += Number(msg.header.msg_type === 'comm_msg'));
+  kernel.anyMessage.connect(count);
+  await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+  kernel.anyMessage.disconnect(count);
+  observer.disconnect();
+  return seen;
+}"""
+
+
+def test_a_view_that_shows_nothing_new_writes_nothing_and_says_nothing(notebook: Make) -> None:
+    made = notebook([SET_UP, "workbench.panels.frontier(points)"])
+    for cell in (0, 1):
+        made.run(cell)
+        made.finish(cell, 60)
+    seen(made, "it.count > 0 && it.heard")
+    made.page.mouse.move(2, 2)
+    made.wait("() => (globalThis.restsSince ??= performance.now()) < performance.now() - 12_000", 30)
+    assert made.page.evaluate(RESTS, 5) == {"writes": 0, "messages": 0}
+    plot = made.page.locator(".workbench-frontier-plot").last
+    plot.focus()
+    made.page.keyboard.press("End")
+    seen(made, "it.heard && it.code.includes('power_limit_w')")
+    assert made.page.evaluate("() => [...document.querySelectorAll('.workbench-frontier')].at(-1).workbench.heard()")

@@ -1,0 +1,62 @@
+"""Every message that a panel sends in these tests is one that the types of its view declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tools.js.messages import SAID, troubles
+from workbench.panels import tab_sheets
+from workbench.panels._core.live import LivePanel
+from workbench.panels._views.apply.panel import ApplyPanel
+from workbench.panels._views.clocks.panel import ClocksPanel
+from workbench.panels._views.cluster.panel import ClusterPanel
+from workbench.panels._views.frontier.panel import FrontierPanel
+from workbench.panels._views.period.panel import PeriodPanel
+from workbench.panels._views.power.panel import PowerView
+from workbench.panels._views.recurring.panel import RecurringPanel
+
+PANELS = (
+    tab_sheets.HtmlPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, PeriodPanel, PowerView, RecurringPanel,
+)
+
+
+def check(panel: LivePanel, content: dict[str, Any]) -> None:
+    """Hold a message against what is declared; those of all panels, such as "pong", have no type."""
+    greeting, others = SAID[next(each.__name__ for each in type(panel).__mro__ if each.__name__ in SAID)]
+    kind = content.get("kind")
+    declared = others.get(str(kind))
+    if kind == "greeting":
+        content = {name: each for name, each in content.items() if name not in ("state", "problem")}
+        declared = greeting
+    if declared is not None:
+        content = {"kind": "greeting", **content}
+        found = [each for each in troubles(content, declared, type(panel).__name__) if ".kind is not" not in each]
+        assert not found, found
+
+
+@pytest.fixture(autouse=True)
+def declared_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def watch(kind: type[LivePanel], snapshot: Callable[[LivePanel], Any]) -> None:
+        def checked(self: LivePanel) -> Any:
+            content, buffers = snapshot(self)
+            check(self, {**content, "kind": "greeting"})
+            return content, buffers
+
+        monkeypatch.setattr(kind, "snapshot", checked)
+
+    def assign(self: LivePanel, name: str, value: Any) -> None:
+        if name in ("_say", "send"):  # a test listens
+            heard = value
+
+            def value(content: dict[str, Any], buffers: Any = None) -> Any:
+                check(self, content)
+                return heard(content, buffers)
+
+        super(LivePanel, self).__setattr__(name, value)
+
+    for kind in PANELS:
+        watch(kind, kind.snapshot)
+    monkeypatch.setattr(LivePanel, "__setattr__", assign, raising=False)

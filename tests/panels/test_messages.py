@@ -1,0 +1,29 @@
+"""What views are told, as TypeScript knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.js.messages import PATH, FrontierTraces, Period, declaration, troubles
+
+
+def test_the_types_that_the_views_are_checked_with_are_those_of_the_panels() -> None:
+    assert PATH.read_text(encoding="utf-8") == declaration(), "run python -m tools.js.messages"
+
+
+@pytest.mark.parametrize(
+    ("found", "trouble"),
+    [
+        ({"kind": "traces", "row": 1, "svg": "", "said": ""}, []),
+        ({"kind": "traces", "row": 1, "svg": ""}, ["it.said is missing"]),
+        ({"kind": "traces", "row": "1", "svg": "", "said": ""}, ["it.row: '1' is no int"]),
+        ({"kind": "traces", "row": 1, "svg": "", "said": "", "more": 1}, ["it.more is not declared"]),
+    ],
+)
+def test_a_message_that_is_not_as_declared_is_found(found: dict[str, object], trouble: list[str]) -> None:
+    assert list(troubles(found, FrontierTraces, "it")) == trouble
+
+
+def test_parts_of_a_message_are_looked_into() -> None:
+    period = {"gpu": 0, "since": None, "headline": "", "details": [1], "sure": True, "levels": [], "level": None, "waits": [1.0], "sizes": []}
+    assert list(troubles(period, Period, "it")) == ["it.details[]: 1 is no str", "it.waits: [1.0] has 1 parts"]

@@ -1,0 +1,414 @@
+// Made by `python -m tools.js.messages` from what the panels in Python send; not to be edited.
+export interface ApplyView {
+  gpu: string;
+  simulated: boolean;
+  force: string;
+  origin: string;
+  holder: string;
+  computing: string;
+  chosen: string;
+  difference: string[];
+  note: string;
+  rights: string;
+  allowed: boolean;
+  command: string;
+  history: [string, string][];
+  left: string;
+  power: string;
+  can_apply: boolean;
+  can_undo: boolean;
+}
+export interface SettingMark {
+  words: string;
+  limit_w: number | null;
+  sm_mhz: number | null;
+  mem_mhz: number | null;
+  time: number | null;
+  energy: number | null;
+}
+export interface ClocksDrawing {
+  bound: number | null;
+  knobs: string[];
+  mem_clocks: number[];
+  lines: Record<string, Record<string, any[]>>;
+  shaded: Record<string, any[]>;
+  allowed: Record<string, any[]>;
+  probes: Record<string, any[]>;
+  default: SettingMark;
+  current: SettingMark | null;
+  choice: SettingMark | null;
+  ranges: Record<string, [number, number]>;
+}
+export interface ClocksWords {
+  state: string;
+  step: number | null;
+  paused: boolean;
+  headline: string;
+  details: string[];
+  saved: string;
+  events: [number, string][];
+  objective: string;
+  objective_words: string;
+  bound: number | null;
+  commands: Record<string, boolean>;
+}
+export interface ClusterDrilled {
+  kind: string;
+  policy: string;
+  name: string;
+  title: string;
+  picture: string;
+  facts: [string, string][];
+  jobs: [string, string][];
+  nodes: number[];
+}
+export interface ClusterBar {
+  number: number;
+  words: string;
+  owned: number;
+  unowned: number;
+  error: number | null;
+}
+export interface ClusterSwept {
+  number: number;
+  words: string;
+  values: number[];
+  energy_mwh: number[];
+  error: (number | null)[];
+}
+export interface ClusterLine {
+  policy: string;
+  number: number;
+  value: number | null;
+  cells: string[];
+}
+export interface RecurringView {
+  headline: string;
+  details: string[];
+  eta: number | null;
+  objective: string;
+  unit: string;
+  saved_unit: string;
+  believed: Record<string, any[]>;
+  arm: number | null;
+  rows: Record<string, any[]>;
+  default: Record<string, number> | null;
+  break_even: number | null;
+  profile: Record<string, any[]>;
+  optimum: number | null;
+  profile_of: number | null;
+  ranges: Record<string, [number, number]>;
+}
+export interface Greeting {
+  theme: Record<string, [string, string, string]>;
+}
+export interface Gpu {
+  uuid: string;
+  index: number;
+  name: string;
+  simulated: boolean;
+  colour: string;
+  dash: number[];
+  low: number | null;
+  high: number | null;
+  default: number | null;
+  reason: string;
+}
+export interface NamedLevel {
+  name: string;
+  seconds: number;
+  words?: string;
+}
+export interface Period {
+  gpu: number;
+  since: number | null;
+  headline: string;
+  details: string[];
+  sure: boolean;
+  levels: NamedLevel[];
+  level: NamedLevel | null;
+  waits: [number, number] | null;
+  sizes: number[];
+}
+export interface PowerNews {
+  kind?: string;
+  counts: number[];
+  elapsed: number;
+  energy: (number | null)[];
+  marks?: [number, number, string][];
+  period?: Period;
+}
+export interface PowerGreeting {
+  theme: Record<string, [string, string, string]>;
+  kind?: string;
+  counts: number[];
+  elapsed: number;
+  energy: (number | null)[];
+  marks?: [number, number, string][];
+  period?: Period;
+  title: string;
+  label: string;
+  gpus: Gpu[];
+  window: number;
+  stop: boolean;
+  slider: boolean;
+  follows: boolean;
+}
+export interface LimitAnswer {
+  kind: string;
+  applied: Record<string, number | null>;
+  asked: number | null;
+}
+export interface TracedGpu {
+  index: number;
+  name: string;
+  colour: string;
+}
+export interface PeriodNews {
+  kind?: string;
+  title: string;
+  count: number;
+  period: Period;
+}
+export interface PeriodGreeting {
+  theme: Record<string, [string, string, string]>;
+  kind?: string;
+  title: string;
+  count: number;
+  period: Period;
+  gpus: TracedGpu[];
+  simulated: boolean;
+}
+export interface Progress {
+  share: number;
+  words: string;
+  can_cancel: boolean;
+}
+export interface Sheet {
+  kind: string;
+  name: string;
+  html: string;
+  bar: Progress | null;
+  theme?: Record<string, [string, string, string]>;
+}
+export interface ApplyKnobs {
+  limits: [number | null, number | null, number | null] | null;
+  sm: number[];
+  memory: number[];
+}
+export interface Apply {
+  kind: string;
+  title: string;
+  uuid: string;
+  view: ApplyView | null;
+  wanted: Record<string, number | null> | null;
+  doing: string;
+  done: string;
+  plot: string;
+  follows: boolean;
+  theme?: Record<string, [string, string, string]>;
+  knobs?: ApplyKnobs;
+  gpus?: [string, string][];
+}
+export interface ClocksWanted {
+  objective: string | null;
+  bound: number | null;
+}
+export interface ClocksNews {
+  kind: string;
+  title: string;
+  simulated: boolean;
+  words: ClocksWords | null;
+  begins: boolean;
+  wanted: ClocksWanted;
+  asked?: number | null;
+  drawing?: ClocksDrawing;
+}
+export interface ClocksGreeting {
+  theme: Record<string, [string, string, string]>;
+  kind: string;
+  title: string;
+  simulated: boolean;
+  words: ClocksWords | null;
+  begins: boolean;
+  wanted: ClocksWanted;
+  asked?: number | null;
+  drawing?: ClocksDrawing;
+  inks: Record<string, string>;
+  steps: string[];
+  objectives: Record<string, string>;
+  nothing: string;
+}
+export interface Policy {
+  name: string;
+  words: string;
+  takes: string[];
+}
+export interface ClusterChosen {
+  log: string;
+  logs: string[];
+  part: string;
+  parts: string[];
+  jobs: number | null;
+  wrong: string;
+  trimmed: boolean;
+  keep_valid: boolean;
+  nodes: number;
+  kind: string;
+  kinds: string[];
+  gpus: number;
+  draws: number;
+  sweep: string | null;
+  values: (number | null)[];
+  atOnce: boolean;
+  load_threshold: number | null;
+  max_jobs: number | null;
+  slack: number | null;
+  sleep_after_s: number | string | null;
+  policies: Policy[];
+  chosen: string[];
+}
+export interface PolicyShare {
+  policy: string;
+  share: number;
+}
+export interface ClusterRun {
+  state: string;
+  words: string;
+  each: PolicyShare[];
+  stale: boolean;
+}
+export interface DrawnCurve {
+  policy: string;
+  number: number;
+  words: string;
+  places: Record<string, [number, number]>;
+  open: boolean;
+  notable: Record<string, string[]>;
+}
+export interface ClusterDrawn {
+  lines: ClusterLine[];
+  bars: ClusterBar[];
+  curves: DrawnCurve[];
+  sweptLines: ClusterSwept[];
+  sweptWords: string;
+  axes: Record<string, [[number, number], any]>;
+  headline: string;
+  details: string[];
+  about: string[];
+  nodeCount: number;
+}
+export interface ClusterNews {
+  kind: string;
+  title: string;
+  settings: ClusterChosen;
+  run: ClusterRun;
+  asked?: number | null;
+  drawn?: ClusterDrawn;
+  version?: number;
+}
+export interface ClusterGreeting {
+  theme: Record<string, [string, string, string]>;
+  kind: string;
+  title: string;
+  settings: ClusterChosen;
+  run: ClusterRun;
+  asked?: number | null;
+  drawn?: ClusterDrawn;
+  version?: number;
+  palette: string[];
+  dashes: any[];
+  heads: [string, string][];
+  units: Record<string, string>;
+  swept: string[];
+  distributions: Record<string, [string, string, number | null]>;
+  drilled: ClusterDrilled | null;
+  distribution: string;
+}
+export interface FrontierView {
+  bounds: number[];
+  etas: number;
+  version: number;
+  columns: string[];
+  count: number;
+  gpus: string[];
+  front: number[];
+  reference: number | null;
+  why: string;
+  referenceTime: number;
+  knee: number;
+  maxPower: number;
+  ranges: Record<string, [[number, number], [number, number]]>;
+  unit: string;
+  factors: Record<string, number>;
+  price: number | null;
+  currency: string;
+  co2: number | null;
+}
+export interface FrontierNews {
+  kind: string;
+  best: number | null;
+  version: number;
+  row: number;
+  rule: string;
+  eta: number;
+  slowdown: number | null;
+  note: string;
+  python: string;
+  asked?: number | null;
+}
+export interface FrontierPoints {
+  kind: string;
+  best: number | null;
+  version: number;
+  row: number;
+  rule: string;
+  eta: number;
+  slowdown: number | null;
+  note: string;
+  python: string;
+  asked?: number | null;
+  title: string;
+  simulated: boolean;
+  said: string;
+  filters: Record<string, any>;
+  options: Record<string, any[]>;
+  relative: boolean;
+  view: FrontierView | null;
+  hollow: boolean;
+  theme?: Record<string, [string, string, string]>;
+  inks?: Record<string, string>;
+}
+export interface FrontierFile {
+  kind: string;
+  what: string;
+  name: string;
+  view: string | null;
+}
+export interface FrontierTraces {
+  kind: string;
+  row: number;
+  svg: string;
+  said: string;
+}
+export interface RecurringNews {
+  kind?: string;
+  view: RecurringView | null;
+  left: number;
+  note: string;
+  asked?: number | null;
+}
+export interface RecurringGreeting {
+  theme: Record<string, [string, string, string]>;
+  kind?: string;
+  view: RecurringView | null;
+  left: number;
+  note: string;
+  asked?: number | null;
+  title: string;
+  name: string;
+  simulated: boolean;
+  replayed: boolean;
+  whyNot: string;
+  colours: string[];
+}
