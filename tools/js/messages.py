@@ -17,7 +17,7 @@ from workbench.panels._views.apply.model import ApplyView
 from workbench.panels._views.clocks.model import Drawing, SettingMark
 from workbench.panels._views.clocks.text import Words
 from workbench.panels._views.cluster.drill import Drilled
-from workbench.panels._views.cluster.model import Bar, SweepCurve, TableLine
+from workbench.panels._views.cluster.model import Bar, TableLine
 from workbench.panels._views.recurring.model import RecurringView
 
 PATH = Path(__file__).parents[2] / "workbench" / "panels" / "static" / "messages.d.ts"
@@ -213,11 +213,19 @@ class DrawnCurve(TypedDict):
     notable: dict[str, list[str]]
 
 
+class ClusterSwept(TypedDict):
+    number: int
+    words: str
+    values: list[Number]
+    energy_mwh: list[Number]
+    error: list[Number]
+
+
 class ClusterDrawn(TypedDict):
     lines: list[TableLine]
     bars: list[Bar]
     curves: list[DrawnCurve]
-    sweptLines: list[SweepCurve]
+    sweptLines: list[ClusterSwept]
     sweptWords: str
     axes: dict[str, tuple[tuple[float, float], Any]]
     headline: str
@@ -327,9 +335,9 @@ class RecurringGreeting(Greeting, RecurringNews):
 
 NAMES = {
     Drawing: "ClocksDrawing", Words: "ClocksWords", Drilled: "ClusterDrilled", Bar: "ClusterBar",
-    SweepCurve: "ClusterSwept", TableLine: "ClusterLine",
+    TableLine: "ClusterLine",
 }
-RECORDS = (ApplyView, SettingMark, Drawing, Words, Drilled, Bar, SweepCurve, TableLine, RecurringView)
+RECORDS = (ApplyView, SettingMark, Drawing, Words, Drilled, Bar, TableLine, RecurringView)
 # Of each panel: what greets a view, and by its kind what comes later.
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),

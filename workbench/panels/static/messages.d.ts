@@ -69,13 +69,6 @@ export interface ClusterBar {
   unowned: number;
   error: number | null;
 }
-export interface ClusterSwept {
-  number: number;
-  words: string;
-  values: number[];
-  energy_mwh: number[];
-  error: (number | null)[];
-}
 export interface ClusterLine {
   policy: string;
   number: number;
@@ -285,6 +278,13 @@ export interface DrawnCurve {
   places: Record<string, [number, number]>;
   open: boolean;
   notable: Record<string, string[]>;
+}
+export interface ClusterSwept {
+  number: number;
+  words: string;
+  values: (number | null)[];
+  energy_mwh: (number | null)[];
+  error: (number | null)[];
 }
 export interface ClusterDrawn {
   lines: ClusterLine[];
