@@ -243,7 +243,7 @@ class RecurringJob:
 
     def _repr_html_(self) -> str:
         space = self.space
-        runs = self.frame().select(
+        runs = self.history().select(
             "recurrence", "purpose", "batch_size", "power_limit_w", "state", "epochs", "time_s", "energy_j",
             "cost", "reason",
         )

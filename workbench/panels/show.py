@@ -24,7 +24,6 @@ from ..measurement.store import Store
 from ..periods.segment import SegmentedIterations
 from ..records import Configuration, Measurement, Periods, Setting
 from ..search import frontier as pareto
-from ..search.batch_size.history import RunHistory
 from ..sharing.result import Shared
 from ..tuning.api import Tuning
 from ..tuning.results import TuningResult, TuningView
@@ -65,7 +64,7 @@ def show(what: Any = None) -> Any:
         return apply(what)
     if isinstance(what, NvmlDevice):
         return apply(gpus=what)
-    if isinstance(what, (RecurringJob, JobStudy, RunHistory)):
+    if isinstance(what, (RecurringJob, JobStudy)):
         return recurring(what)
     if isinstance(what, Recurrence) and isinstance(what.job, RecurringJob):
         return recurring(what.job)
@@ -153,7 +152,7 @@ def _of_table(what: pl.DataFrame | Path, columns: Collection[str]) -> Any:
     if {"time_s", "power_w"} <= known:
         return period(what if isinstance(what, pl.DataFrame) else _read(what))
     if {"recurrence", "state"} <= known:
-        return frontier(what) if isinstance(what, pl.DataFrame) else recurring(what)
+        return recurring(what)
     if {"time_s", "energy_j"} <= known and "start_s" not in known:
         return frontier(what)
     if set(NEEDED) <= known or _is_job_log(what):
