@@ -408,7 +408,7 @@ class Work:
         """Factors on a point for the default's work of an hour, for an epoch, and for a job."""
         job: float | None
         if self.unit in ("job", "run"):
-            job: float | None = 1.0
+            job = 1.0
             epoch = None if self.epochs is None else 1.0 / self.epochs
         else:
             epoch = 1.0 if self.unit == "epoch" else self.per_epoch

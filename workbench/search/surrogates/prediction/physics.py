@@ -70,10 +70,9 @@ class CardPhysics:
 
     @classmethod
     def restored(cls, stored: dict[str, Any]) -> CardPhysics:
-        numbers = [float(stored[name]) for name in ("edge", "full", "gap")]
-        tables = [np.array(stored[name], float) for name in ("clocked", "memory", "watts")]
-        edge, full, gap = numbers
-        return cls(edge, full, gap, *tables, float(stored["typical_memory"]))
+        edge, full, gap, typical = (float(stored[name]) for name in ("edge", "full", "gap", "typical_memory"))
+        clocked, memory, watts = (np.array(stored[name], float) for name in ("clocked", "memory", "watts"))
+        return cls(edge, full, gap, clocked, memory, watts, typical)
 
 
 def fit(curves: Curves) -> CardPhysics:
