@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import NotSupported
 from ..records import Setting
 from . import zeusd
 from .journal import KNOBS
-from .nvml import NvmlDevice
 from .protocol import Device
 from .restore import SAME_W
 
@@ -143,19 +141,6 @@ def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") 
         "command",
         command,
     )
-
-
-def check(setting: Setting, device: NvmlDevice) -> None:
-    """Raises OutOfRange or NotSupported where a GPU does not take a setting, before anything is changed."""
-    limit_w = setting.power_limit_w
-    if (
-        limit_w is not None and device.limits.default_power_limit_w == limit_w
-        and not device.can("set_power_limit")
-    ):
-        raise NotSupported(
-            f"the power limit of {device.name} cannot be set: {device.why_not('set_power_limit')}"
-        )
-    device.check(setting)
 
 
 def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:

@@ -33,7 +33,8 @@ from ..search.objective import Objective, Time, ZeusCost
 from .history.attempts import Attempt
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
-from .recurrence import Recurrence, configuration_of, out_of_memory
+from .recurrence import Recurrence, configuration_of
+from .trial import out_of_memory
 
 if TYPE_CHECKING:
     import optuna

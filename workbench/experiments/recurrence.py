@@ -24,6 +24,7 @@ from ..search.objective import Objective, Time
 from .history.attempts import Attempt
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
+from .trial import out_of_memory
 
 LEVELS = 20  # of the metric, below the target, that runs are compared by
 EPOCH_SCATTER = 0.005
@@ -393,15 +394,6 @@ class _Steps(marks.MarkRecorder):
 
 def configuration_of(attempt: Attempt) -> Configuration:
     return Configuration(Setting(power_limit_w=attempt.power_limit_w), attempt.batch_size)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
-    words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
-    return (
-        isinstance(error, MemoryError) or "outofmemory" in words or "out of memory" in words
-        or "resource exhausted" in words
-    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from ..device.journal import KNOBS as KNOBS
 from ..device.lease import Lease
 from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
@@ -29,7 +30,6 @@ Work = Callable[[int | None], float | None]
 Keep = Callable[[Measurement, Window], object]
 """What stores a measurement and the trace of its window."""
 
-KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 TRIALS = pl.Schema({
     "trial": pl.Int64, "batch_size": pl.Int64,
     "power_limit_w": pl.Float64,  # asked for; null leaves it to the driver
@@ -110,9 +110,18 @@ def failure(error: BaseException) -> dict[str, Any]:
         if isinstance(error, kind):
             return {"outcome": outcome, "reason": str(error)}
     words = str(error) or type(error).__name__
-    if "OutOfMemory" in type(error).__name__ or "out of memory" in words.lower():
+    if out_of_memory(error):
         return {"outcome": "out of memory", "reason": words}
     return {"outcome": "error", "reason": f"{type(error).__name__}: {words}"}
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
+    words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
+    return (
+        isinstance(error, MemoryError) or "outofmemory" in words or "out of memory" in words
+        or "resource exhausted" in words
+    )
 
 
 def raised_at(error: BaseException, work: Work) -> str | None:

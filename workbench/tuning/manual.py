@@ -193,7 +193,7 @@ class ManualControl:
             if not self.history:
                 self._lease = lease.Lease([self.device])
             target = settings.whole(configuration.setting, self.device)
-            settings.check(target, self.device)
+            self.device.check(target)
             for job in jobs:
                 if size is not None and size not in job.space.batch_sizes:
                     have = ", ".join(str(each) for each in job.space.batch_sizes)
