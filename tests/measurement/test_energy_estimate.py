@@ -272,6 +272,14 @@ def test_a_stretch_without_samples_is_told_from_one_with_them() -> None:
     assert EnergyTimeline(rows[:0]).between(2.0, 3.0) is None
 
 
+def test_a_moment_in_a_short_hole_is_as_unsure_as_the_hole_is_long() -> None:
+    rows = rows_of(steps_of(constant(200.0)))
+    timeline = EnergyTimeline(rows[(rows["time_s"] < 4.0) | (rows["time_s"] > 5.0)])
+    parts = timeline.parts([2.0, 3.0, 4.5, 6.0], closely=True)
+    assert parts.energy_j == pytest.approx([200.0, 300.0, 300.0], abs=1.0)
+    assert parts.uncertainty_j[1:] == pytest.approx([0.55 * 200.0] * 2, rel=0.15)
+
+
 @pytest.mark.parametrize("followed", [True, False])
 def test_a_counter_that_goes_back_is_bridged_by_the_readings_and_nothing_is_sure(followed: bool) -> None:
     updates = steps_of(constant(200.0))

@@ -601,7 +601,7 @@ def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
         **options,
     )
     found = shared.comparison
-    assert found is not None
+    assert found is not None, shared.verdict
     assert shared.decision != "unknown"
     assert [job.outcome for job in shared.jobs] == ["stopped", "stopped"]
     assert [job.source for job in shared.jobs] == ["marks", "marks"]

@@ -405,7 +405,10 @@ def _by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) -> Ene
         moments[rest], np.concatenate([moments[:1], tick_s[between], moments[-1:]]),
         np.concatenate([at_j[:1], joules[between], at_j[-1:]]),
     )
-    half_j = np.where(followed, _steady_error(updates, usable, joules, moments), np.inf)
+    after = np.minimum(anchor + 1, len(tick_s) - 1)
+    late = tick_s[after] - tick_s[anchor] > LATE_S
+    gap_j = np.where(late, np.inf, UNIFORM * (joules[after] - joules[anchor]))
+    half_j = np.where(followed, _steady_error(updates, usable, joules, moments), gap_j)
     for k, (piece, floor) in pieces.items() if len(rest) else ():
         half_j[k] = piece.half_width(floor)
     spread = variance[anchor[1:]] - variance[anchor[:-1]]
