@@ -194,7 +194,9 @@ class Eaco(FreeNodesPolicy):
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """Place the job; where it has neighbours, provisionally."""
         gpus = tuple(gpus)
-        residents = {other: None for gpu in gpus for other in gpu.jobs}
+        residents = dict.fromkeys(gpus[0].jobs)
+        if len(gpus) > 1:
+            residents = {other: None for gpu in gpus for other in gpu.jobs}
         cluster = self.cluster
         cluster.place(job, gpus)
         self.free.touched(job, gpus)
@@ -291,7 +293,9 @@ class Eaco(FreeNodesPolicy):
 
     def _measured(self, job: Job, excess: float) -> None:
         """An epoch of this job has been seen."""
-        mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
+        mix = job.gpus[0].mix
+        if len(job.gpus) > 1:
+            mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
         if mix.size < 2:
             return
         self.history.learn(mix, excess)

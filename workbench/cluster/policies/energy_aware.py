@@ -360,8 +360,8 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 self.draining.discard(node.index)
             else:
                 here = [each for gpu in node.gpus for each in gpu.jobs]
-                left_s = [each.expected_left_s(now) / (each.rate or node.speed) for each in here]
-                self.ends[node.index] = max([now + each_s for each_s in left_s])
+                ends_s = [now + each.expected_left_s(now) / (each.rate or node.speed) for each in here]
+                self.ends[node.index] = max(ends_s)
                 if self.capped:
                     self._limit(node)
             self._changed(node)
