@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,5 +35,17 @@ def notebook(
         return Notebook(lab, page, name, cells)
 
     yield make
-    page.screenshot(path=str(Path(lab.directory) / f"{name}.png"))
+    if not request.node.stash.get(PASSED, False):
+        page.screenshot(path=str(Path(lab.directory) / f"{name}.png"))
     lab.stop_kernels()
+
+
+PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
