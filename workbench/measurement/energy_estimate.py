@@ -268,15 +268,14 @@ def _counter_readings(rows: Rows) -> tuple[Floats, Floats]:
     """When the counter refreshed, and what it said; where those moments are not known, when a new value was
     seen.
     """
-    ticked = bool(np.isfinite(rows["tick_s"]).any())
-    at_s = rows["tick_s" if ticked else "time_s"]
-    known = np.isfinite(rows["energy_j"]) & np.isfinite(at_s)
-    times, first = np.unique(at_s[known], return_index=True)
-    joules = rows["energy_j"][known][first]
-    if not ticked and len(joules):
-        fresh = np.concatenate([[True], np.diff(joules) != 0])
-        times, joules = times[fresh], joules[fresh]
-    return times, joules
+    rows = rows[np.isfinite(rows["energy_j"])]
+    if not len(rows):
+        return np.empty(0), np.empty(0)
+    ticked = np.isfinite(rows["tick_s"])
+    fresh = np.append(True, np.diff(rows["energy_j"]) != 0)
+    kept = fresh | (ticked & np.append(True, np.diff(rows["tick_s"]) != 0))
+    times, first = np.unique(np.where(ticked, rows["tick_s"], rows["time_s"])[kept], return_index=True)
+    return times, rows["energy_j"][kept][first]
 
 
 # the refreshes of a sensor
