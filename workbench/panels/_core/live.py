@@ -38,15 +38,25 @@ GREET_AGAIN_S = 0.25
 ABSENT_S = 90.0  # without a word from a browser; one that is hidden says little
 KEEP_FINISHED = 8  # panels that can still be replayed to a page reloaded while their cell ran
 
-LINK = r"""const addresses = {};
-for (const [name, text] of Object.entries(FILES)) {
-  const link = (_, what, file) => `${what}"${addresses[file]}";`;
-  const linked = text.replace(/^(import .* from )"\.\/(.+)";$/gm, link);
-  const parts = [linked, `\n//# sourceURL=workbench/${name}`];
-  addresses[name] = URL.createObjectURL(new Blob(parts, { type: "text/javascript" }));
+# anywidget waits two seconds for a module and then drops every message of its kernel. A busy machine takes
+# longer to link ten files, so they are linked when the first view is drawn.
+LINK = r"""let linked;
+function link() {
+  const addresses = {};
+  for (const [name, text] of Object.entries(FILES)) {
+    const address = (_, what, file) => `${what}"${addresses[file]}";`;
+    const linkable = text.replace(/^(import .* from )"\.\/(.+)";$/gm, address);
+    const parts = [linkable, `\n//# sourceURL=workbench/${name}`];
+    addresses[name] = URL.createObjectURL(new Blob(parts, { type: "text/javascript" }));
+  }
+  return import(Object.values(addresses).at(-1));
 }
-const { default: view } = await import(Object.values(addresses).at(-1));
-export default view;
+export default {
+  async render(view) {
+    linked ??= link();
+    return (await linked).default.render(view);
+  },
+};
 """
 
 Message = tuple[dict[str, Any], list[bytes]]

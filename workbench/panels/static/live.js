@@ -165,6 +165,7 @@ export function livePanel(build) {
     const line = new Line(model, (error) => {
       console.warn(error);
       say(GONE);
+      show();
     });
     let timer = 0;
     const plan = () => {
