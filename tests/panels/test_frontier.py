@@ -74,7 +74,7 @@ def tell(panel: FrontierPanel, **change: Any) -> None:
             "rule": chosen.rule,
             "eta": chosen.eta,
             "slowdown": None,
-            "version": panel._version,
+            "version": panel._frontier.version,
             "asked": 1,
             **change,
         },
@@ -222,7 +222,7 @@ def test_nonsense_from_the_browser_is_said_and_changes_nothing(
 
 
 def test_rows_of_points_that_have_been_replaced_are_understood(panel: FrontierPanel) -> None:
-    old = panel._version
+    old = panel._frontier.version
     panel.update(POINTS.reverse())
     tell(panel, row=0, rule="hand", version=old)  # was 300 W at batch size 64
     assert panel.chosen == at(300.0)
@@ -497,7 +497,7 @@ def test_traces_of_all_repeats_are_drawn_from_their_own_start(tmp_path: Path) ->
     assert traces(["z"], store) == ("", "no trace is kept of measurement z")
     panel = workbench.panels.frontier(store.log(), store=store)
     spoken = Said(panel)
-    ask(panel, "traces", row=0, version=panel._version)
+    ask(panel, "traces", row=0, version=panel._frontier.version)
     assert spoken.last("traces")["svg"] == svg
 
 

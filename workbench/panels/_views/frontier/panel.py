@@ -14,16 +14,13 @@ was chosen, while a cell runs too.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import polars as pl
 
 from ....errors import StoreError, UsageError
 from ....records import Configuration
 from ....search import tradeoff
-from ....search.tradeoff import Collected, FrontierAnalysis, Work, words
+from ....search.tradeoff import FrontierAnalysis, Work
 from ....tariff import NO_TARIFF, Tariff
 from ..._core import theme
 from ..._core.jupyter import kernel
@@ -31,16 +28,15 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from . import model
 from .export import table_file
-from .filters import ALL, NAMES, Filters
-from .model import ETA, HAND, SLOWDOWN, FrontierChoice
+from .filters import ALL, NAMES
+from .model import ETA, SLOWDOWN, FrontierChoice
+from .shown import NOTHING, ShownFrontier, row_of
 from .sources import GivenPoints, PointSource, source
 from .svg import draw, frontier_page
 from .traces import traces
 
 if TYPE_CHECKING:
     from ....measurement.store import Store
-
-NOTHING = "Nothing is measured yet; points appear here as they are"
 
 
 class FrontierPanel(LivePanel):
@@ -56,16 +52,12 @@ class FrontierPanel(LivePanel):
         max_slowdown: float | None = None, relative: bool = False, store: Store | None = None,
         live: bool | None = None,
     ) -> None:
-        self.source, self.default, self.max_power_w, self.relative = given, default, max_power_w, relative
+        self.source, self.relative = given, relative
         self._work, self._tariff, self._store = work, tariff, store
         self._seen: Hashable = None
-        self._collected = Collected(pl.DataFrame(), ())
-        self._filters = Filters()
-        self._looks: dict[int, FrontierAnalysis] = {}  # by version; a browser may speak of the one before
-        self._version = 0
+        first = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
+        self._frontier = ShownFrontier(first, default=default, max_power_w=max_power_w)
         self._sent_version = -1  # what views know
-        self.choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
-        self._note = self._told = ""
         self._callbacks: list[Callable[[Configuration], object]] = []
         super().__init__(live=live)
         if isinstance(given, GivenPoints):
@@ -79,17 +71,17 @@ class FrontierPanel(LivePanel):
     @property
     def look(self) -> FrontierAnalysis | None:
         """The points that are shown, with their frontier; None before the first."""
-        return self._looks.get(self._version)
+        return self._frontier.frontier
+
+    @property
+    def choice(self) -> FrontierChoice:
+        """The row that is chosen, and how."""
+        return self._frontier.choice
 
     @property
     def chosen(self) -> Configuration | None:
         """The configuration that is chosen; None before the first point."""
-        return None if self.look is None else tradeoff.configuration(self.look.points, self.choice.row)
-
-    @property
-    def chosen_point(self) -> dict[str, Any] | None:
-        """The chosen row of `analyse_frontier.points`: time, energy, their errors, GPU, job, measurements."""
-        return None if self.look is None else self.look.points.row(self.choice.row, named=True)
+        return self._frontier.chosen
 
     @property
     def python(self) -> str:
@@ -132,32 +124,16 @@ class FrontierPanel(LivePanel):
             UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
         """
         with self._lock:
-            seen = self._must()
-            if isinstance(chosen, Configuration):
-                row = tradeoff.find(seen.points, chosen)
-                if row is None:
-                    count = len(seen.points)
-                    raise UsageError(f"{words(chosen)} is none of the {count} points that are shown")
-                chosen = row
-            if chosen is not None:
-                wanted = replace(self.choice, row=_row(seen, chosen), rule=HAND)
-            elif eta is not None:
-                wanted = replace(self.choice, rule=ETA, eta=eta, max_slowdown=max_slowdown)
-            else:
-                wanted = replace(self.choice, rule=SLOWDOWN, max_slowdown=max_slowdown)
-            self._take(wanted)
+            self._moved(self._frontier.take(self._frontier.wanted(chosen, eta, max_slowdown)))
             self._say_choice()
-            return tradeoff.configuration(seen.points, self.choice.row)
+            return tradeoff.configuration(self._frontier.must().points, self.choice.row)
 
     def step(self, by: int = 1) -> Configuration:
         """So many steps along the frontier towards less energy; below 0 towards less time. The bound is
         kept.
         """
         with self._lock:
-            seen = self._must()
-            last = seen.allowed(self.choice.max_slowdown) - 1
-            place = int(model.begins(seen, seen.points[[self.choice.row]])[0]) + by
-            return self.choose(int(seen.front[max(0, min(last, place))]))
+            return self.choose(self._frontier.neighbour(by))
 
     def select(self, *, job: str | None = None, gpu: str | None = None, batch_size: int | str | None = None,
                predicted: bool | None = None) -> None:
@@ -168,12 +144,13 @@ class FrontierPanel(LivePanel):
             UsageError: there is none such.
         """
         with self._lock:
-            before = self._filters.values
-            self._filters.select({"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted})
+            filters = self._frontier.filters
+            before = filters.values
+            filters.select({"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted})
             try:
-                self._draw(moved=False)
+                self._moved(self._frontier.draw(moved=False))
             except UsageError:
-                self._filters.values = before
+                filters.values = before
                 raise
             self._say_whole()
 
@@ -191,18 +168,19 @@ class FrontierPanel(LivePanel):
         """Take in what is new; whether there was anything."""
         with self._lock:
             seen = self.source.read()
-            if self._version and seen == self._seen:
+            if self._frontier.version and seen == self._seen:
                 return False
             try:
-                self._collected = self.source.points()
+                collected = self.source.points()
             except UsageError as error:
                 if self.look is not None or not self.source.live:
                     raise
                 # A job whose first run has not ended.
-                self._told, self._seen, self._version = str(error), seen, self._version + 1
+                self._frontier.empty(str(error))
+                self._seen = seen
                 return True
             self._seen = seen
-            self._draw(moved=True)
+            self._moved(self._frontier.collect(collected))
             return True
 
     def export(self, path: str | Path) -> Path:
@@ -219,63 +197,18 @@ class FrontierPanel(LivePanel):
             raise StoreError(f"{target} could not be written ({error.strerror or error})") from error
         return target
 
-    # what is shown
-
-    def _draw(self, *, moved: bool) -> None:
-        """Filter, look, and bring the choice along."""
-        points = self._collected.points
-        if points.is_empty():
-            self._told = ". ".join(self._collected.said)
-            self._version += 1
-            return
-        before = self.look
-        self._filters.learn(points)
-        shown, default = self._filters.apply(points), self.default
-        if default is not None and tradeoff.find(shown, default) is None:
-            # Where it is not selected, the default among what is takes its place, and is named.
-            default = None if tradeoff.find(points, default) is not None else default
-        seen = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
-        self._version += 1
-        recent = {number: each for number, each in self._looks.items() if number >= self._version - 2}
-        self._looks = {**recent, self._version: seen}
-        self._told = ". ".join([model.counts(seen), *self._collected.said])
-        old = None if before is None else tradeoff.configuration(before.points, self.choice.row)
-        self._note = ""
-        if before is not None and self.choice.rule == HAND:
-            row, self._note = tradeoff.follow(before, self.choice.row, seen)
-            self.choice = replace(self.choice, row=row)
-        self.choice = replace(self.choice, row=model.ruled(seen, self.choice))
+    def _moved(self, chosen: Configuration | None) -> None:
+        """Have the picture drawn again, and tell those who asked for it of another choice."""
         self._picture_later()
-        new = tradeoff.configuration(seen.points, self.choice.row)
-        if old is not None and new != old:
-            if not self._note and moved:
-                self._note = f"with the new points the choice has moved from {words(old)} to {words(new)}"
-            self._call(new)
-
-    def _must(self) -> FrontierAnalysis:
-        if self.look is None:
-            raise UsageError(self._told or NOTHING)
-        return self.look
-
-    def _take(self, choice: FrontierChoice) -> None:
-        """Take a choice, and tell those who asked for it."""
-        seen = self._must()
-        before = self.chosen
-        self.choice = replace(choice, row=model.ruled(seen, choice))
-        self._note = ""
-        self._picture_later()
-        if self.chosen is not None and self.chosen != before:
-            self._call(self.chosen)
-
-    def _call(self, chosen: Configuration) -> None:
-        for callback in tuple(self._callbacks):
+        for callback in tuple(self._callbacks) if chosen is not None else ():
             with self._report_errors():
                 callback(chosen)
 
     # showing
 
     def title(self) -> str:
-        named = (self.source.name, self._filters.values["job"], self._filters.values["gpu"])
+        selected = self._frontier.filters.values
+        named = (self.source.name, selected["job"], selected["gpu"])
         name = ", ".join(str(each) for each in named if each not in (None, "", ALL))
         words = f"Energy against time{': ' + name if name else ''}"
         return titled(words, self.source.simulated)
@@ -283,10 +216,10 @@ class FrontierPanel(LivePanel):
     def sentences(self) -> list[str]:
         """The choice, what it costs and saves, and what else there is to say."""
         if self.look is None:
-            return [self._told or NOTHING]
+            return [self._frontier.said or NOTHING]
         first = model.headline(self.look, self.choice)
         more = model.details(self.look, self.choice, self.work, self.tariff)
-        return [first, *more, self._told, *([self._note] if self._note else [])]
+        return [first, *more, *filter(None, (self._frontier.said, self._frontier.note))]
 
     def summary(self) -> str:
         return "\n".join([self.title(), *self.sentences(), *([self.python] if self.look is not None else [])])
@@ -309,14 +242,15 @@ class FrontierPanel(LivePanel):
 
     def news(self, *, whole: bool = False) -> Message | None:
         """Everything that there is to draw; a choice alone is said when it is made."""
-        if self._sent_version == self._version and not whole:
+        shown = self._frontier
+        if self._sent_version == shown.version and not whole:
             return None
-        self._sent_version = self._version
+        self._sent_version = shown.version
         about: dict[str, Any] = {
             "kind": "points", "title": self.title(), "simulated": self.source.simulated,
-            "said": self._told or NOTHING, "filters": self._filters.values, "options": self._filters.options,
-            "relative": self.relative, **self._state(), "view": None,
-            "hollow": bool(len(self._collected.points)) and not self._collected.points["measured"].all(),
+            "said": shown.said or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
+            "relative": self.relative, **shown.state(), "python": self.python, "view": None,
+            "hollow": shown.some_predicted,
         }
         seen = self.look
         if seen is None:
@@ -325,7 +259,7 @@ class FrontierPanel(LivePanel):
         tariff = self.tariff
         places, optima = model.ranks(seen)
         about["view"] = {
-            **places, "version": self._version, "columns": model.COLUMNS, "count": len(seen.points),
+            **places, "version": shown.version, "columns": model.COLUMNS, "count": len(seen.points),
             "gpus": gpus, "front": seen.front.tolist(), "reference": seen.reference, "why": seen.why,
             "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
             "maxPower": seen.max_power_w, "ranges": model.ranges(seen), "unit": self.work.unit,
@@ -334,27 +268,17 @@ class FrontierPanel(LivePanel):
         }
         return about, [columns.tobytes(), optima.tobytes()]
 
-    def _state(self) -> dict[str, Any]:
-        chosen = self.choice
-        bound = None if chosen.max_slowdown is None else 100 * chosen.max_slowdown
-        seen = self.look
-        return {
-            "best": None if seen is None else int(seen.front[seen.optimum(chosen.eta, chosen.max_slowdown)]),
-            "version": self._version, "row": chosen.row, "rule": chosen.rule, "eta": chosen.eta,
-            "slowdown": bound, "note": self._note, "python": self.python,
-        }
-
     def _say_whole(self) -> None:
         self._say(*(self.news(whole=True) or ({}, [])))
 
     def _say_choice(self, **more: Any) -> None:
-        self._say({"kind": "choice", **self._state(), **more})
+        self._say({"kind": "choice", **self._frontier.state(), "python": self.python, **more})
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         with self._lock:
             if kind == "choose":
                 try:
-                    self._hear(content)
+                    self._moved(self._frontier.heard(content))
                 finally:
                     self._say_choice(asked=content.get("asked"))
             elif kind == "select":
@@ -372,35 +296,16 @@ class FrontierPanel(LivePanel):
                 about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}
                 self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
             elif kind == "traces":
-                seen, known = self._must(), content.get("version") == self._version
-                row = _row(seen, int(content["row"])) if known else self.choice.row
+                seen = self._frontier.must()
+                known = content.get("version") == self._frontier.version
+                row = row_of(seen, int(content["row"])) if known else self.choice.row
                 svg, said = traces(seen.points["measurements"][row].to_list(), self._store)
                 self._say({"kind": "traces", "row": row, "svg": svg, "said": said})
-
-    def _hear(self, content: dict[str, Any]) -> None:
-        """A choice that was made in the browser, perhaps among the points before these."""
-        seen, row, note = self._must(), int(content["row"]), ""
-        bound = content.get("slowdown")
-        max_slowdown = None if bound is None else float(bound) / 100
-        wanted = FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown)
-        if content.get("version") != self._version:
-            before = self._looks.get(int(content.get("version", -1)))
-            row = self.choice.row
-            if before is not None:
-                row, note = tradeoff.follow(before, _row(before, wanted.row), seen)
-        self._take(replace(wanted, row=_row(seen, row)))
-        self._note = note
 
     def _exported(self, what: str) -> bytes:
         if what == "svg":
             return self.svg().encode()
-        return table_file(self._must(), self.choice.row, what)
-
-
-def _row(seen: FrontierAnalysis, row: int) -> int:
-    if not 0 <= row < len(seen.points):
-        raise UsageError(f"there is no point {row}; there are {len(seen.points)}, from 0")
-    return row
+        return table_file(self._frontier.must(), self.choice.row, what)
 
 
 def frontier(
