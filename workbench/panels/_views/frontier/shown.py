@@ -1,0 +1,178 @@
+"""What a frontier panel shows: the points that pass its filters, their frontier, and the choice on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from ....errors import UsageError
+from ....records import Configuration
+from ....search import tradeoff
+from ....search.tradeoff import Collected, FrontierAnalysis, words
+from . import model
+from .filters import Filters
+from .model import ETA, HAND, SLOWDOWN, FrontierChoice
+
+NOTHING = "Nothing is measured yet; points appear here as they are"
+KEPT = 3  # versions of the frontier: a browser may speak of the one before
+
+
+class ShownFrontier:
+    """The frontier of the points that are shown, by version, and the choice on the newest.
+
+    Args:
+        choice: The first one.
+        default: The configuration that savings are against; None takes the one with the default limit.
+        max_power_w: Of Zeus' cost; None takes the GPU's.
+    """
+
+    def __init__(
+        self, choice: FrontierChoice, *, default: Configuration | None, max_power_w: float | None
+    ) -> None:
+        self.choice, self.default, self.max_power_w = choice, default, max_power_w
+        self.filters = Filters()
+        self.version = 0
+        self.note = ""  # why the choice has moved with the points
+        self.said = ""  # of the points
+        self._collected = Collected(pl.DataFrame(), ())
+        self._frontiers: dict[int, FrontierAnalysis] = {}
+
+    @property
+    def frontier(self) -> FrontierAnalysis | None:
+        """The newest; None before the first point."""
+        return self._frontiers.get(self.version)
+
+    @property
+    def chosen(self) -> Configuration | None:
+        """The configuration that is chosen; None before the first point."""
+        seen = self.frontier
+        return None if seen is None else tradeoff.configuration(seen.points, self.choice.row)
+
+    @property
+    def some_predicted(self) -> bool:
+        """Whether not every point was measured."""
+        points = self._collected.points
+        return bool(len(points)) and not points["measured"].all()
+
+    def must(self) -> FrontierAnalysis:
+        """The newest frontier.
+
+        Raises:
+            UsageError: there is no point yet.
+        """
+        if self.frontier is None:
+            raise UsageError(self.said or NOTHING)
+        return self.frontier
+
+    def empty(self, said: str) -> None:
+        """Show no points, and the sentence why."""
+        self.said, self.version = said, self.version + 1
+
+    def collect(self, collected: Collected) -> Configuration | None:
+        """Show other points; returns the configuration that is newly chosen, if one is."""
+        self._collected = collected
+        return self.draw(moved=True)
+
+    def draw(self, *, moved: bool) -> Configuration | None:
+        """Filter the points, find their frontier, and bring the choice along; a choice that moves with new
+        points (`moved`) is told in the note. Returns the configuration that is newly chosen, if one is.
+        """
+        points = self._collected.points
+        if points.is_empty():
+            self.empty(". ".join(self._collected.said))
+            return None
+        before, old = self.frontier, self.chosen
+        self.filters.learn(points)
+        shown, default = self.filters.apply(points), self.default
+        if default is not None and tradeoff.find(shown, default) is None:
+            # Where it is not selected, the default among what is takes its place, and is named.
+            default = None if tradeoff.find(points, default) is not None else default
+        seen = tradeoff.analyse_frontier(shown, default=default, max_power_w=self.max_power_w)
+        self.version += 1
+        recent = {number: each for number, each in self._frontiers.items() if number > self.version - KEPT}
+        self._frontiers = {**recent, self.version: seen}
+        self.said = ". ".join([model.counts(seen), *self._collected.said])
+        self.note = ""
+        if before is not None and self.choice.rule == HAND:
+            row, self.note = tradeoff.follow(before, self.choice.row, seen)
+            self.choice = replace(self.choice, row=row)
+        self.choice = replace(self.choice, row=model.ruled(seen, self.choice))
+        new = tradeoff.configuration(seen.points, self.choice.row)
+        if old is None or new == old:
+            return None
+        if not self.note and moved:
+            self.note = f"with the new points the choice has moved from {words(old)} to {words(new)}"
+        return new
+
+    # choosing
+
+    def take(self, choice: FrontierChoice, note: str = "") -> Configuration | None:
+        """Make a choice; returns the configuration if it is another one than before."""
+        before = self.chosen
+        self.choice, self.note = replace(choice, row=model.ruled(self.must(), choice)), note
+        return self.chosen if self.chosen != before else None
+
+    def wanted(
+        self, chosen: Configuration | int | None, eta: float | None, max_slowdown: float | None
+    ) -> FrontierChoice:
+        """The choice of a configuration or row; of what is best for eta or of least energy within a bound.
+
+        Raises:
+            UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
+        """
+        seen = self.must()
+        if isinstance(chosen, Configuration):
+            row = tradeoff.find(seen.points, chosen)
+            if row is None:
+                raise UsageError(f"{words(chosen)} is none of the {len(seen.points)} points that are shown")
+            chosen = row
+        if chosen is not None:
+            return replace(self.choice, row=row_of(seen, chosen), rule=HAND)
+        if eta is not None:
+            return replace(self.choice, rule=ETA, eta=eta, max_slowdown=max_slowdown)
+        return replace(self.choice, rule=SLOWDOWN, max_slowdown=max_slowdown)
+
+    def neighbour(self, by: int) -> int:
+        """The row so many steps along the frontier towards less energy, within the bound."""
+        seen = self.must()
+        last = seen.allowed(self.choice.max_slowdown) - 1
+        place = int(model.begins(seen, seen.points[[self.choice.row]])[0]) + by
+        return int(seen.front[max(0, min(last, place))])
+
+    def heard(self, content: dict[str, Any]) -> Configuration | None:
+        """Make a choice that a browser sent, perhaps among the points before these; returns the configuration
+        if it is another one than before.
+        """
+        seen, row, note = self.must(), int(content["row"]), ""
+        bound = content.get("slowdown")
+        max_slowdown = None if bound is None else float(bound) / 100
+        wanted = FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown)
+        if content.get("version") != self.version:
+            before = self._frontiers.get(int(content.get("version", -1)))
+            row = self.choice.row
+            if before is not None:
+                row, note = tradeoff.follow(before, row_of(before, wanted.row), seen)
+        return self.take(replace(wanted, row=row_of(seen, row)), note)
+
+    def state(self) -> dict[str, Any]:
+        """The choice, as views are sent it."""
+        choice, seen = self.choice, self.frontier
+        bound = None if choice.max_slowdown is None else 100 * choice.max_slowdown
+        return {
+            "best": None if seen is None else int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)]),
+            "version": self.version, "row": choice.row, "rule": choice.rule, "eta": choice.eta,
+            "slowdown": bound, "note": self.note,
+        }
+
+
+def row_of(seen: FrontierAnalysis, row: int) -> int:
+    """A row of the points, checked.
+
+    Raises:
+        UsageError: there is no such point.
+    """
+    if not 0 <= row < len(seen.points):
+        raise UsageError(f"there is no point {row}; there are {len(seen.points)}, from 0")
+    return row
