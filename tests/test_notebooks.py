@@ -15,7 +15,12 @@ from nbconvert import HTMLExporter
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+SLOW = "03_batch_size_and_power_limit", "04_clocks", "06_cluster"
+
+
+@pytest.mark.parametrize("path", [
+    pytest.param(path, marks=[pytest.mark.slow] if path.stem in SLOW else [], id=path.stem) for path in NOTEBOOKS
+])
 def test_a_notebook_runs_from_top_to_bottom(path, simulated, monkeypatch):
     # Clocks that step: no speed of this machine is in what is shown. Those of `share` run in real time.
     simulated("A100", stepped=True)

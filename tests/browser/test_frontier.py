@@ -203,6 +203,7 @@ RESTS = """async (seconds) => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_view_that_shows_nothing_new_writes_nothing_and_says_nothing(notebook: Make) -> None:
     made = notebook([SET_UP, "workbench.panels.frontier(points)"])
     for cell in (0, 1):

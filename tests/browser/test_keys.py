@@ -115,6 +115,7 @@ sheet = sweep_sheet(Sweep(print, {"batch_size": [64]}))
 TABS = ["Power and periods", "Frontier", "Recurring", "Clocks", "Apply", "Cluster", "Log"]
 
 
+@pytest.mark.slow
 def test_no_key_in_any_panel_starts_a_command_of_jupyterlab_and_saving_still_works(notebook: Make) -> None:
     made = notebook([SET_UP, EVERYTHING, "opened", "sheet"])
     made.execute(*range(4))

@@ -37,6 +37,7 @@ def text(outputs: list[dict]) -> str:
     return "\n".join(parts)
 
 
+@pytest.mark.slow
 def test_the_limit_is_dragged_while_the_cell_runs_and_the_power_falls(notebook: Make) -> None:
     made = notebook(cells())
     made.execute(*range(4))  # load, choose the GPU, import, the first measurement

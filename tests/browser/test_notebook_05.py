@@ -49,6 +49,7 @@ def press(notebook: Notebook, name: str) -> None:
     notebook.page.locator(f".workbench-apply .workbench-do-{name}:enabled").last.click()
 
 
+@pytest.mark.slow
 def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: Make) -> None:
     code = cells()
     words = {"panel": "panels.apply(", "run": "%%energy while it runs"}

@@ -86,6 +86,7 @@ def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(noteb
     made.wait("() => document.querySelector('.jp-OutputArea-output svg[role=img]') !== null")
 
 
+@pytest.mark.slow
 def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run(notebook: Make) -> None:
     made = run(notebook, TRAIN)
     before = seen(made, "it.sure && it.spans > 3")
@@ -101,6 +102,7 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run
     assert after["problem"] == ""
 
 
+@pytest.mark.slow
 def test_a_load_without_a_rhythm_is_not_given_one(notebook: Make) -> None:
     cell = (
         '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=100_000, variation=0.9, '

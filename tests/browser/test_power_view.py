@@ -132,6 +132,7 @@ view.start()
     made.until(f"it.points[0] > {after['points'][0]}")
 
 
+@pytest.mark.slow
 def test_a_page_reloaded_while_the_cell_runs_gets_all_points_when_it_has_run(notebook: Make) -> None:
     made = started(notebook, "train()")
     before = made.until("it.points[0] > 30")
@@ -145,6 +146,7 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_points_when_it_has_run(not
     assert after["points"][0] > before["points"][0]
 
 
+@pytest.mark.slow
 def test_a_front_end_whose_messages_wait_for_the_cell_says_so(notebook: Make) -> None:
     monitor = "view = PowerView(recorder, gpus, set_power_limit=change)\nview.show()\nview.start()"
     busy = "while not os.path.exists('enough'): pass"

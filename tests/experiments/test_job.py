@@ -363,6 +363,7 @@ def test_next_claims_what_recurrence_runs(machine: Machine) -> None:
         run.__enter__()
 
 
+@pytest.mark.slow
 def test_optunas_sampler_runs_a_job(machine: Machine) -> None:
     import optuna
 
@@ -440,6 +441,7 @@ def test_without_a_gpu_only_time_can_be_minimised(tmp_path: Path) -> None:
     assert (attempt.state, attempt.energy_j) == ("reached", 0.0)
 
 
+@pytest.mark.slow
 def test_history_goes_to_another_machine_as_csv(machine: Machine, tmp_path: Path) -> None:
     nightly = job()
     for _ in range(3):

@@ -515,6 +515,7 @@ def test_a_recorded_trace_can_be_followed_without_the_guard() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_memory_no_longer_grows_over_a_day_of_samples_and_hardly_anything_is_detected() -> None:
     calls: list[float] = []
     tracker = PeriodTracker(says(30.0, calls))
