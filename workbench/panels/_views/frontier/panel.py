@@ -200,7 +200,9 @@ class FrontierPanel(LivePanel):
     def _moved(self, chosen: Configuration | None) -> None:
         """Have the picture drawn again, and tell those who asked for it of another choice."""
         self._picture_later()
-        for callback in tuple(self._callbacks) if chosen is not None else ():
+        if chosen is None:
+            return
+        for callback in tuple(self._callbacks):
             with self._report_errors():
                 callback(chosen)
 
