@@ -70,7 +70,7 @@ class SharingRun(Stages):
         jobs = tuple(
             SharedJob(
                 child.label, child.words, "hung" if number in self.hung else child.outcome(),
-                self.memory.get(number), str(child.log),
+                self.memory.jobs.get(number), str(child.log),
                 child.source or ("power" if number in self.watcher.rhythms else ""),
             )
             for number, child in enumerate(self.children)
@@ -86,23 +86,10 @@ class SharingRun(Stages):
         shown_s = min(last_s or 0.0, self.intervals[-1].to_s + 2.0) if self.intervals else last_s
         trace = self.watcher.trace(self.board.start_s - 1.0, shown_s) if shown_s is not None else None
         return Shared(
-            self.device.name,
-            self.device.uuid,
-            self.device.simulated,
-            jobs,
-            self.comparison,
-            self.decision,
-            self.verdict,
-            self.plan.bound,
-            board,  # type: ignore[arg-type]
-            self.mode,
-            self.memory_used,
-            total,
-            self.idle_w,
-            self.watched,
-            tuple(dict.fromkeys(self.notes)),
-            spans,
-            trace,
+            self.device.name, self.device.uuid, self.device.simulated, jobs, self.comparison, self.decision,
+            self.verdict, self.plan.bound, board,  # type: ignore[arg-type]
+            self.mode, self.memory.together, total, self.idle_w, self.watched,
+            tuple(dict.fromkeys(self.notes)), spans, trace,
         )
 
     # the first epoch, as EaCO watches it, and the rest

@@ -14,6 +14,7 @@ from ..errors import DeviceError, MeasurementError
 from ..measurement.marks import MOST
 from ..measurement.meter import Meter
 from ..measurement.report import format_duration
+from ..records import Process
 from .children import JobProcess, stop_all
 from .comparing import SharingEffect, Stage, compare, pooled
 from .result import Shared, decide
@@ -65,6 +66,42 @@ class Ended(Exception):
         self.job = job
 
 
+class MemoryUse:
+    """The GPU memory that jobs hold, as far as the driver tells.
+
+    Attributes:
+        jobs: The most that each was seen with, bytes.
+        together: The most that the GPU had in use while all ran, bytes; None where that was not seen.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, int] = {}
+        self.together: int | None = None
+
+    def look(
+        self, device: NvmlDevice, children: Sequence[JobProcess], *, together: bool
+    ) -> list[Process]:
+        """Take in what is held now; returns the processes on the GPU that are no job's.
+
+        Raises:
+            DeviceError: the driver does not tell.
+        """
+        seen = device.processes()
+        for job, child in enumerate(children):
+            mine = [
+                process.memory_bytes for process in seen
+                if process.memory_bytes is not None and child.has(process.pid)
+            ]
+            if mine:
+                self.jobs[job] = max(self.jobs.get(job, 0), sum(mine))
+        if together:
+            with contextlib.suppress(DeviceError):
+                self.together = max(self.together or 0, device.memory_bytes()[0])
+        return [
+            each for each in seen if not any(child.has(each.pid) for child in children) and each.name != "?"
+        ]
+
+
 class Stages:
     """A comparison under way, up to its verdict.
 
@@ -95,8 +132,7 @@ class Stages:
         self.told: set[int] = set()
         self.silent: set[int] = set()  # whose want of iterations was noted; they were left alone
         self.unmarked: dict[int, str] = {}  # and what was noted of it
-        self.memory: dict[int, int] = {}
-        self.memory_used: int | None = None
+        self.memory = MemoryUse()
         self.idle_w: float | None = None
         self.idle_utilisation = 0.0
         self.comparison: SharingEffect | None = None
@@ -118,10 +154,7 @@ class Stages:
         self.idle_w = self.watcher.mean_power_w(from_s, self.clock() - 0.2)
         self.idle_utilisation = self.watcher.mean_utilisation(from_s, self.clock()) or 0.0
         if strangers:
-            names = ", ".join(f"{process.name} ({process.pid})" for process in strangers[:3])
-            self.notes.append(
-                f"other processes use this GPU, and their power and slowdown are in every figure: {names}"
-            )
+            self.notes.append(_of_strangers(strangers))
             self.say(self.notes[-1])
 
     def _measure(self) -> None:
@@ -288,26 +321,9 @@ class Stages:
 
     def _look_at_memory(self, *, together: bool = False) -> None:
         with contextlib.suppress(DeviceError):
-            seen = self.device.processes()
-            for job, child in enumerate(self.children):
-                mine = [
-                    process.memory_bytes for process in seen
-                    if process.memory_bytes is not None and child.has(process.pid)
-                ]
-                if mine:
-                    self.memory[job] = max(self.memory.get(job, 0), sum(mine))
-            if together:
-                with contextlib.suppress(DeviceError):
-                    self.memory_used = max(self.memory_used or 0, self.device.memory_bytes()[0])
-            strangers = [
-                each for each in seen
-                if not any(child.has(each.pid) for child in self.children) and each.name != "?"
-            ]
+            strangers = self.memory.look(self.device, self.children, together=together)
             if together and strangers and not any("other processes use" in note for note in self.notes):
-                self.notes.append(
-                    "other processes use this GPU, and their power and slowdown are in the figures: "
-                    + ", ".join(f"{each.name} ({each.pid})" for each in strangers[:3])
-                )
+                self.notes.append(_of_strangers(strangers))
 
     # a job that is gone
 
@@ -327,22 +343,11 @@ class Stages:
         )
         if job in self.silent:
             return f"{child.label} made no iterations for too long and could not be compared{go_on}"
-        if outcome == "hung":
-            return f"{child.label} hung and could not be compared{go_on}"
-        if outcome == "out of memory":
-            held = [
-                f"{self.labels[other]} holds {self.memory[other] / 2**30:.1f} GiB" for other in self.memory
-                if other != job
-            ]
-            beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
-            return f"{child.label} ran out of memory{beside}: {short(child.tail())}{go_on}"
-        if outcome == "ok":
-            return (
-                f"{child.label} ended before it was compared; give it more work, or measure for less "
-                f"(seconds=...){go_on}"
-            )
-        said = f": {short(child.tail())}" if child.tail() else ""
-        return f"{child.label} ended with status {child.status} before it was compared{said}{go_on}"
+        held = [
+            f"{self.labels[other]} holds {used / 2**30:.1f} GiB" for other, used in self.memory.jobs.items()
+            if other != job
+        ]
+        return _why_gone(child, outcome, held) + go_on
 
     # the verdict
 
@@ -377,6 +382,25 @@ class Stages:
             names = " and ".join(self.labels[job] for job in members)
             raise MeasurementError(why or f"{names} did not run long enough to be measured")
         return found
+
+
+def _of_strangers(strangers: Sequence[Process]) -> str:
+    names = ", ".join(f"{process.name} ({process.pid})" for process in strangers[:3])
+    return f"other processes use this GPU, and their power and slowdown are in every figure: {names}"
+
+
+def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
+    """Why a job could not be compared, in a clause; `held` is what others have of the memory, in words."""
+    if outcome == "hung":
+        return f"{child.label} hung and could not be compared"
+    if outcome == "out of memory":
+        beside = f" beside the others ({', '.join(held)} of the GPU's memory)" if held else ""
+        return f"{child.label} ran out of memory{beside}: {short(child.tail())}"
+    if outcome == "ok":
+        more = "give it more work, or measure for less (seconds=...)"
+        return f"{child.label} ended before it was compared; {more}"
+    said = f": {short(child.tail())}" if child.tail() else ""
+    return f"{child.label} ended with status {child.status} before it was compared{said}"
 
 
 def short(words: str, most: int = 300) -> str:
