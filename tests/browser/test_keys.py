@@ -63,6 +63,7 @@ def begun(notebook: Notebook, found: list[ElementHandle]) -> dict[str, list[str]
     return {name: commands for name, commands in each.items() if commands}
 
 
+@pytest.mark.slow
 def test_keys_move_the_controls_of_power_and_period_and_leave_the_cells_alone(notebook: Make) -> None:
     start = "session = workbench.simulate('V100,V100')\nsession.meter"
     made = notebook([SET_UP, start, TRAIN, "workbench.panels.period('train')"])

@@ -116,6 +116,7 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
     made.finish(1)
 
 
+@pytest.mark.slow
 def test_a_reloaded_page_gets_all_points_again(notebook: Make) -> None:
     run = """
 view = PowerView(recorder, gpus, label="monitor", set_power_limit=change)

@@ -356,6 +356,7 @@ def test_without_a_gpu_there_is_no_executor() -> None:
         LocalExecutor([])
 
 
+@pytest.mark.slow
 def test_dask_workers_share_the_trials_and_one_that_dies_loses_none(
     two: session.Session, tmp_path: Path
 ) -> None:

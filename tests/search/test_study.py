@@ -404,6 +404,7 @@ def test_one_that_asks_while_another_runs_does_not_explore(make: Callable[..., J
     assert running.number not in {a.number for a in second.attempts if a.ended}
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_study_without_lost_or_doubled_trials(
     make: Callable[..., JobStudy], tmp_path: Path
 ) -> None:
@@ -621,6 +622,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_postgresql_serves_many_machines(make: Callable[..., JobStudy], postgres: str) -> None:
     study = make(storage=postgres)
     recur(study, 3)

@@ -420,6 +420,7 @@ def small(monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]) ->
         found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     capsys: pytest.CaptureFixture[str],
