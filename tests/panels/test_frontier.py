@@ -97,7 +97,7 @@ def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: 
         "In a job it saves 0.0100 ± 0.000693 kWh, 0.00300 EUR, 4.00 gCO2 and takes 36 s more time",
         "Surely on the frontier",
         "6 configurations measured, 2 predicted; 3 on the frontier",
-        "chosen = workbench.records.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # "
+        "chosen = workbench.Configuration(workbench.Setting(power_limit_w=250), batch_size=64)  # "
         "least energy at most 5 % slower",
     ]
 

@@ -342,7 +342,7 @@ def python(chosen: Configuration, rule: str = "") -> str:
     named = [(name, getattr(setting, name)) for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")]
     inside = ", ".join(f"{name}={value:.12g}" for name, value in named if value is not None)
     batch = "" if chosen.batch_size is None else f", batch_size={chosen.batch_size}"
-    line = f"chosen = workbench.records.Configuration(workbench.Setting({inside}){batch})"
+    line = f"chosen = workbench.Configuration(workbench.Setting({inside}){batch})"
     return f"{line}  # {rule}" if rule else line
 
 

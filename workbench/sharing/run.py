@@ -177,7 +177,7 @@ class SharingRun(Stages):
         newcomer = len(self.children) - 1
         child = self.children[newcomer]
         if callable(self.plan.on_break):
-            self.watched = f"{why}; told to the caller's function, which decides"
+            self.watched = f"{why}; left to the function given as on_break"
             self.plan.on_break(self._shared(), child.label)
             self.say(self.watched)
             return
