@@ -604,7 +604,7 @@ def test_two_trainings_are_measured_alone_and_together(lab: Machine) -> None:
     )
     found = shared.comparison
     assert found is not None, shared.verdict
-    assert shared.decision != "unknown"
+    assert shared.decision != "unknown", shared.verdict
     assert [job.outcome for job in shared.jobs] == ["stopped", "stopped"]
     assert [job.source for job in shared.jobs] == ["marks", "marks"]
     memory = [
@@ -666,7 +666,7 @@ def test_a_job_that_dies_is_told_of_and_the_other_goes_on(lab: Machine, tmp_path
     good = python(f"steps(1000000, done={str(done)!r})\nPath({str(ended)!r}).touch()", base=QUIET)
     bad = python("steps(5); raise ValueError('learning rate of nan')", base=QUIET)
     shared = workbench.share(good, bad, labels=["good", "bad"], say=until("no comparison", done), **FAST)
-    assert shared.decision == "unknown"
+    assert shared.decision == "unknown", shared.verdict
     assert shared.comparison is None
     assert shared.verdict == (
         "no comparison: bad ended with status 1 before it was compared: ValueError: learning rate of nan; "
@@ -790,7 +790,7 @@ def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
         say=until("second was|bound held|no comparison", done),
         **options,
     )
-    assert shared.decision == "do not share"
+    assert shared.decision == "do not share", shared.verdict
     assert "beyond" in shared.watched
     assert "at the end of an iteration" in shared.watched
     assert [job.outcome for job in shared.jobs] == ends
@@ -823,7 +823,7 @@ def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
     )
     assert "longer than alone in the first epoch, beyond 45 %" in shared.watched
     assert "new was asked to end at the end of" in shared.watched
-    assert shared.decision == "do not share"
+    assert shared.decision == "do not share", shared.verdict
     assert shared.verdict.endswith("run them one after the other")
     assert [job.outcome for job in shared.jobs] == ["ok", "stopped"]
 

@@ -24,9 +24,11 @@ TICK_S = 0.02  # real seconds between two looks at the jobs
 STEPS = 3  # iterations by which a job has begun
 DRAIN_S = 10.0  # most that is waited for a paused job's queue
 SETTLE = 2  # iterations after a job was continued that do not count
-# iterations of each job that a stage lasts at least, if that is not longer than `LONGER` times its seconds
+# iterations of each job that a stage lasts at least, and until it can be compared, if that is not longer than
+# `LONGER` times its seconds
 FEW = 12
 LONGER = 4.0
+LOOK = 0.25  # of a stage's seconds between two looks at whether it can be compared
 # a job that keeps the GPU busy for so long without a mark makes none: compilers may take that long before the
 # first
 BUSY_S = 60.0
@@ -249,18 +251,26 @@ class Stages:
             self._check_hang(jobs)
 
     def _stage(self, jobs: Sequence[int]) -> None:
-        """Watch these jobs for the plan's seconds, or longer where iterations are."""
-        from_s = self.clock()
+        """Watch these jobs for the plan's seconds, or longer where iterations are, or where a busy machine or
+        an evaluation left too little that can be compared.
+        """
+        from_s, seconds = self.clock(), self.plan.seconds
+        look_s = from_s + seconds
         have = {job: self.children[job].count() for job in jobs}
         while True:
             self._tick(jobs)
             self._check_hang(jobs)
-            lasted_s = self.clock() - from_s
+            now_s = self.clock()
+            if now_s < look_s:
+                continue
+            if now_s >= from_s + LONGER * seconds:
+                break
             few = any(
                 self.watcher.marked(job) and self.children[job].count() < have[job] + FEW for job in jobs
             )
-            if lasted_s >= self.plan.seconds and (not few or lasted_s >= LONGER * self.plan.seconds):
+            if not few and self.watcher.comparable(Interval(tuple(jobs), from_s, now_s)):
                 break
+            look_s = now_s + LOOK * seconds
         self.intervals.append(Interval(tuple(jobs), from_s, self.clock()))
 
     def _tick(self, jobs: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import MeasurementError
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder, as_trace
-from .comparing import Stage, counts, disturbed, edges
+from .comparing import FEWEST, Stage, counts, disturbed, edges
 from .period_separation import PeriodEstimate, alone_rhythm, beside, require_distinct
 
 Array = np.ndarray[Any, Any]
@@ -158,6 +158,13 @@ class Watcher:
         seconds = np.diff(borders)
         return Stage(interval.members, seconds[use], energy_j[use], count[use], energy_error, tuple(error))
 
+    def comparable(self, interval: Interval) -> bool:
+        """Whether an interval, by what the sensors have seen of it, has blocks enough for a comparison."""
+        try:
+            return len(self.stage(interval).seconds) >= FEWEST
+        except MeasurementError:
+            return False
+
     def _breaks(self, job: int) -> list[tuple[float, float]]:
         """Phases of a job that are no iterations; an epoch that is marked around its iterations is nothing
         else.
@@ -184,9 +191,8 @@ class Watcher:
     def _rhythm(self, job: int, interval: Interval) -> PeriodEstimate:
         trace = as_trace(self.recorder.rows(self.uuid, interval.from_s, interval.to_s))
         if interval.members == (job,):
-            found = alone_rhythm(trace)
-            self.rhythms.setdefault(job, found)
-            return found
+            self.rhythms[job] = alone_rhythm(trace)
+            return self.rhythms[job]
         if job not in self.rhythms:
             raise MeasurementError(
                 f"the iterations of {self.children[job].label} alone are not known; call workbench.step() in "
