@@ -99,6 +99,15 @@ def measurements(data: Path, quick: bool) -> dict[str, Any]:
     return {"seeds": seeds, "main": main, "small": small}
 
 
+def _told(name: str, part: Callable[[], Any]) -> Any:
+    """A part's figures; of one that fails, why, so that the others are not lost with it."""
+    try:
+        return part()
+    except Exception as error:
+        print(f"\n{name} failed: {type(error).__name__}: {error}")
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
 def _part(module: str, function: str, *arguments: Any) -> Any:
     return getattr(importlib.import_module(f".{module}", __package__), function)(*arguments)
 
@@ -129,7 +138,7 @@ def main() -> None:
         "dask": lambda: _part("frontier_dask", "trials", 20 if chosen.quick else 200),
     }
     result: dict[str, Any] = {
-        name: part() for name, part in parts.items() if chosen.only is None or name in chosen.only
+        name: _told(name, part) for name, part in parts.items() if chosen.only is None or name in chosen.only
     }
     panel = result.get("panel") or {}
     result["summary"] = {

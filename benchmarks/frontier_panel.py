@@ -30,7 +30,7 @@ knobs = {"power_limit_w": rng.permutation(COUNT) / 10, "batch_size": rng.integer
 points = pl.DataFrame({"time_s": time_s, "energy_j": energy_j, "energy_sd_j": 0.001 * energy_j, **knobs})"""
 BUSY = """import time
 end, n = time.monotonic() + 600, 0
-while time.monotonic() < end and panel.chosen_point["energy_j"] > -1:
+while time.monotonic() < end and panel.chosen is not None:
     for _ in range(20_000):
         n += 1"""
 # Steps through the frontier by its slider; milliseconds from the event to the frame after the repaint, and to
@@ -105,7 +105,8 @@ def steps(quick: bool) -> dict[str, Any]:
             page.evaluate(STEP, 5)
             traffic.update(sent=0, received=0)
             seen = page.evaluate(STEP, count)
-            assert notebook.count(2) is None, "the cell has ended before the steps were done"
+            if notebook.count(2) is not None:
+                raise RuntimeError(f"the cell has ended before the steps were done: {notebook.outputs(2)}")
             found["frontier"] = seen["front"]
             found[name] = {
                 "step_ms": statistics.median(seen["drawn"]),
