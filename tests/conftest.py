@@ -18,6 +18,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["POLARS_MAX_THREADS"] = "2"
 
+import hypothesis
 import pynvml
 import pytest
 
@@ -28,6 +29,10 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.state import SEGMENT
 
 sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
+
+# How long an example takes says something of the machine, and nothing of the code.
+hypothesis.settings.register_profile("anywhere", deadline=None)
+hypothesis.settings.load_profile("anywhere")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Files whose tests go to any worker: they are long, and share no costly fixture.

@@ -96,7 +96,7 @@ def test_one_gpu_of_several_is_counted_when_asked_for(
 def test_the_period_is_looked_for_from_three_seconds_on_or_when_asked_for(
     simulated: Simulated, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    simulated("V100", scale=4.0)
+    simulated("V100", scale=0.25)  # an interpreter starts in far less than twelve seconds
     found = []
     for options in ([], ["--period"], ["--no-period"]):
         target = tmp_path / "m.json"
@@ -145,7 +145,7 @@ def test_an_interrupted_command_is_measured_all_the_same() -> None:
     assert process.stdout.readline() == "started\n"
     time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "stopped: " in told
     assert "interrupted, simulated" in told
@@ -159,7 +159,7 @@ def test_a_signal_goes_to_the_command_and_what_it_cost_is_kept(number: signal.Si
     assert process.stdout is not None
     child = int(process.stdout.readline())
     process.send_signal(number)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=240)
     assert process.returncode == 128 + number
     assert not alive(child)
     assert "interrupted, simulated" in told

@@ -22,7 +22,7 @@ def test_its_kernel_has_the_magics_from_the_start():
         client.execute_interactive(
             "print('energy' in get_ipython().magics_manager.magics['cell'])",
             output_hook=lambda message: texts.append(message["content"].get("text", "")),
-            timeout=120,
+            timeout=240,
         )
     finally:
         client.stop_channels()

@@ -65,11 +65,12 @@ def test_the_iterations_are_seen_while_the_cell_runs_and_stay_as_a_picture(noteb
     made = run(notebook, TRAIN)
     looking = seen(made, "it.spectrum > 20")
     assert looking["headline"]
-    found = seen(made, "it.sure && it.strips > 2 && it.shape > 10")
+    # while the machine has no time for the cell, its power does not show where it waits
+    waits = "it.details.includes('waits for data or the host')"
+    found = seen(made, f"it.sure && it.strips > 2 && it.shape > 10 && {waits}")
     assert made.count(1) is None  # all this while the cell runs
     assert re.match(r"One iteration takes [56]\d\d[.\d]* ± .* ms and ", found["headline"])
     assert 0.57 < found["level"]["seconds"] < 0.68  # 0.594, or longer where the machine has little time for the cell
-    assert "waits for data or the host" in found["details"]
     more = seen(made, f"it.spans > {found['spans']} + 1")
     assert more["folded"] > 0
     assert made.until("it.problem === ''")["badge"]  # simulated, and it says so

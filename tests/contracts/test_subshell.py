@@ -51,7 +51,7 @@ def outputs(client: BlockingKernelClient, message: str) -> list[dict[str, Any]]:
     """What an execution printed, as JSON lines, once it has ended."""
     text, deadline = "", time.monotonic() + 120
     while time.monotonic() < deadline:
-        got = client.get_iopub_msg(timeout=120)
+        got = client.get_iopub_msg(timeout=240)
         if got["parent_header"].get("msg_id") != message:
             continue
         if got["msg_type"] == "stream":
@@ -73,7 +73,7 @@ def client(tmp_path: Path) -> Iterator[BlockingKernelClient]:
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=120)
+        client.wait_for_ready(timeout=240)
         yield client
     finally:
         client.stop_channels()
@@ -83,13 +83,13 @@ def client(tmp_path: Path) -> Iterator[BlockingKernelClient]:
 
 def subshell(client: BlockingKernelClient) -> str:
     """A new subshell, as a front end asks for it."""
-    features = client.kernel_info(reply=True, timeout=60)["content"].get("supported_features", [])
+    features = client.kernel_info(reply=True, timeout=240)["content"].get("supported_features", [])
     if "kernel subshells" not in features:
         why = "this ipykernel has no subshells: live panels take input when the cell ends"
         (pytest.skip if os.environ.get("IPYKERNEL_SITE") else pytest.fail)(why)
     message = client.session.msg("create_subshell_request", {})
     client.control_channel.send(message)
-    reply = client.get_control_msg(timeout=60)
+    reply = client.get_control_msg(timeout=240)
     assert reply["content"]["status"] == "ok"
     return str(reply["content"]["subshell_id"])
 

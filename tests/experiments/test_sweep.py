@@ -25,6 +25,7 @@ from workbench.measurement.store import Store
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine, attached
 
+PATIENCE_S = 240.0  # for a machine that is busy with something else
 SPACE = {"batch_size": [64, 256], "power_limit_w": [100.0, 175.0, 250.0]}
 
 
@@ -334,8 +335,8 @@ def test_work_that_always_kills_its_process_ends_its_trial_and_not_the_sweep() -
     executor = LocalExecutor(["GPU-nowhere"])
     try:
         with pytest.raises(WorkerDied, match="died 3 times"):
-            executor.submit(_die).result(60)
-        assert executor.submit(os.getpid).result(60) != os.getpid()
+            executor.submit(_die).result(PATIENCE_S)
+        assert executor.submit(os.getpid).result(PATIENCE_S) != os.getpid()
     finally:
         executor.shutdown()
 
@@ -386,8 +387,8 @@ def test_an_error_that_cannot_travel_back_is_told_and_nobody_waits_for_ever() ->
     executor = LocalExecutor(["GPU-nowhere"])
     try:
         with pytest.raises(RuntimeError, match="its answer cannot be read here: TypeError"):
-            executor.submit(_fail_oddly).result(60)
-        assert executor.submit(os.getpid).result(60) != os.getpid()
+            executor.submit(_fail_oddly).result(PATIENCE_S)
+        assert executor.submit(os.getpid).result(PATIENCE_S) != os.getpid()
     finally:
         executor.shutdown()
 
@@ -411,7 +412,7 @@ def test_a_process_that_cannot_be_started_ends_its_trial(monkeypatch: pytest.Mon
         with pytest.raises(
             WorkerDied, match=r"no process can be started for GPU GPU-nowhere: too many open files"
         ):
-            executor.submit(os.getpid).result(60)
+            executor.submit(os.getpid).result(PATIENCE_S)
     finally:
         executor.shutdown()
 
@@ -420,7 +421,7 @@ def test_an_interrupt_of_all_processes_does_not_begin_the_trial_again(tmp_path: 
     executor = LocalExecutor(["GPU-nowhere"])
     try:
         with pytest.raises(KeyboardInterrupt):
-            executor.submit(_interrupted, tmp_path / "begun").result(60)
+            executor.submit(_interrupted, tmp_path / "begun").result(PATIENCE_S)
     finally:
         executor.shutdown()
     assert (tmp_path / "begun").read_text() == "once\n"

@@ -95,7 +95,7 @@ class Kernel:
         self.client.stop_channels()
 
 
-def gone(path: Callable[[], bool], timeout_s: float = 60.0) -> bool:
+def gone(path: Callable[[], bool], timeout_s: float = 240.0) -> bool:
     deadline = time.monotonic() + timeout_s
     while path() and time.monotonic() < deadline:
         time.sleep(0.02)

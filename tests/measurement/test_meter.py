@@ -484,7 +484,7 @@ def test_settling_waits_for_the_refresh_after_the_window(simulated: Simulated) -
         time.sleep(0.3)
         window = meter.close(window)
         begin_s = time.monotonic()
-        meter.settle(window, timeout_s=60.0)
+        meter.settle(window, timeout_s=240.0)
         assert time.monotonic() - begin_s < 30.0  # a refresh ended it; 0.1 s where nothing else runs
         latest = recorder.latest(found[0].uuid)
         assert latest is not None

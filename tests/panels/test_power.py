@@ -71,7 +71,7 @@ def table(message: tuple[dict[str, Any], list[bytes]]) -> np.ndarray[Any, Any]:
     return numbers[:count].reshape(-1, len(COLUMNS))
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 240.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -465,7 +465,7 @@ recorder.stop()
 
 def test_a_notebook_run_without_a_front_end_holds_the_picture_and_the_words() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=180).execute()
+    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=240).execute()
     (output,) = notebook.cells[0].outputs
     assert output.output_type == "display_data"
     assert output.data["text/plain"] == "220 J in 4 s"

@@ -417,7 +417,7 @@ def test_two_processes_share_a_study_without_lost_or_doubled_trials(
         print(a.number, flush=True)
     """)
     children = [run_python(code, tmp_path / "runs.db", start) for start in (0, 100)]
-    told = [sorted(map(int, child.communicate(timeout=200)[0].split())) for child in children]
+    told = [sorted(map(int, child.communicate(timeout=240)[0].split())) for child in children]
     assert [child.returncode for child in children] == [0, 0]
     study = make()
     attempts = [a for a in study.attempts if a.state != "withdrawn"]
@@ -632,7 +632,7 @@ def test_postgresql_serves_many_machines(make: Callable[..., JobStudy], postgres
           "energy_j=1.0); print(a.number)"
     )
     children = [run_python(code, postgres) for _ in range(2)]
-    numbers = [int(child.communicate(timeout=200)[0]) for child in children]
+    numbers = [int(child.communicate(timeout=240)[0]) for child in children]
     again = make(storage=postgres)
     ended = [a.number for a in again.attempts if a.state == "reached"]
     assert set(numbers) <= set(ended)
