@@ -36,6 +36,7 @@ from ..errors import (
 )
 from ..records import Capability, Limits, Process, Sample, Setting
 from . import zeusd
+from .protocol import Device
 
 T = TypeVar("T")
 NAN = float("nan")
@@ -87,7 +88,12 @@ ERRORS: dict[int, tuple[type[DeviceError], str]] = {
 _ENERGY, _INSTANT, _ENFORCED = 83, 186, 190
 _GPU_SCOPE, _MODULE_SCOPE = 0, 1
 _BY_INDEX = "NVML:"
-CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
+# By knob: the capability that it takes, its name, and what is done to it.
+_KNOBS = {
+    "power_limit_w": ("set_power_limit", "power limit", "set"),
+    "mem_clock_mhz": ("lock_mem_clock", "memory clock", "locked"),
+    "sm_clock_mhz": ("lock_sm_clock", "SM clock", "locked"),
+}
 _LOCKED_CLOCKS = {"sm_clock_mhz": "GpuLockedClocks", "mem_clock_mhz": "MemoryLockedClocks"}
 _MIB = 1 << 20
 # GPM metrics, by number too: what DCGM calls the same, and what makes SI of percent and MiB/s
@@ -193,6 +199,184 @@ def _forget_sample(sample: Any, library: Any) -> None:
             nvml.nvmlGpmSampleFree(sample)
 
 
+class _Capabilities(dict[str, Capability]):
+    """What a GPU was asked when it was opened, by name: there, or absent with its reason."""
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def probe(self, name: str, read: Callable[[], T]) -> T | None:
+        """A reading, and note whether it can be had; None where it cannot."""
+        failure: DeviceError
+        for _ in range(3):
+            try:
+                with translated(name):
+                    value = read()
+            except AttributeError:
+                failure = NotSupported("this pynvml is too old for it")
+            except DeviceError as error:
+                failure = error
+            else:
+                self[name] = Capability(name, True)
+                return value
+            if isinstance(failure, GpuLost):
+                raise failure
+            if not isinstance(failure, Transient):
+                break
+        self[name] = Capability(name, False, str(failure))
+        return None
+
+    def first(self, name: str, *ways: tuple[Any, ...]) -> Callable[[], Any] | None:
+        """The first function of pynvml, each with its arguments, that gives a reading; None where none does.
+        """
+        for function, *arguments in ways:
+            way = partial(self._call, function, *arguments)
+            if self.probe(name, way) is not None:
+                return way
+        return None
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        return getattr(nvml, function)(self._handle, *arguments)
+
+
+class _Knobs:
+    """The power limit and the clocks of a GPU, as far as this process may set them.
+
+    Args:
+        device: What they belong to.
+        handle: The driver's.
+        read_clock: Reads a clock (MHz) by its knob; NaN where the driver does not tell.
+    """
+
+    def __init__(self, device: Device, handle: Any, read_clock: Callable[[str], float]) -> None:
+        self.locks = Setting()
+        self._device, self._handle, self._read_clock = device, handle, read_clock
+        self._daemon_ids: dict[tuple[str, ...], int] = {}
+
+    def check(self, setting: Setting) -> None:
+        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
+        device, limits = self._device, self._device.limits
+        for knob, (capability, what, act) in _KNOBS.items():
+            if getattr(setting, knob) is not None and not device.can(capability):
+                raise NotSupported(
+                    f"the {what} of {device.name} cannot be {act}: {device.why_not(capability)}"
+                )
+        limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
+        low_w, high_w = limits.min_power_limit_w or NAN, limits.max_power_limit_w or NAN
+        if limit_w is not None and not low_w <= limit_w <= high_w:  # NaN fails too
+            raise OutOfRange(
+                f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {device.name}"
+            )
+        if mem is not None and mem not in limits.sm_clocks_mhz:
+            have = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)
+            raise OutOfRange(f"{device.name} has no memory clock of {mem} MHz; it has {have}")
+        clocks = limits.sm_clocks_mhz.get(mem or limits.mem_clocks_mhz[0], ()) if sm is not None else ()
+        if sm is not None and sm not in clocks:
+            near = min(clocks, key=lambda clock: abs(clock - sm))
+            raise OutOfRange(
+                f"{device.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the "
+                f"nearest is {near}"
+            )
+
+    def write(self, setting: Setting) -> Setting:
+        """See `NvmlDevice.write`."""
+        self.check(setting)
+        asked_w, before_w, name = setting.power_limit_w, self.limit_w(), self._device.name
+        tried: list[str] = []
+        try:
+            self._set(setting, tried)
+        except DeviceError:
+            with contextlib.suppress(DeviceError):
+                self._set(Setting(before_w if asked_w is not None else None), [])
+                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
+            raise
+        after = self.setting()
+        if asked_w is not None and after.power_limit_w is not None and abs(after.power_limit_w - asked_w) > 1:
+            raise DriverError(
+                f"the driver took {asked_w:g} W for {name} and shows {after.power_limit_w:g} W: another "
+                "program is changing the limit too"
+            )
+        return after
+
+    def setting(self) -> Setting:
+        return replace(self.locks, power_limit_w=self.limit_w())
+
+    def reset(self, knobs: tuple[str, ...]) -> None:
+        """Give knobs back to the driver's default."""
+        for knob in knobs:
+            doing = f"resetting {knob} of {self._device.name}"
+            default_w = self._device.limits.default_power_limit_w
+            if knob != "power_limit_w":
+                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
+                self._privileged(doing, act, partial(zeusd.reset_clock, knob=knob))
+                self.locks = replace(self.locks, **{knob: None})
+            elif default_w is not None:
+                self._set_limit(doing, default_w)
+
+    def limit_w(self) -> float | None:
+        """The power limit in force; None where it cannot be read."""
+        if not self._device.can("power_limit"):
+            return None
+        with translated(f"reading the power limit of {self._device.name}"):
+            return float(nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000)
+
+    def _set(self, setting: Setting, tried: list[str]) -> None:
+        """Set what a setting names, each knob noted in `tried` before it."""
+        limit_w, name = setting.power_limit_w, self._device.name
+        if limit_w is not None:
+            tried.append("power_limit_w")
+            self._set_limit(f"setting the power limit of {name} to {limit_w:g} W", limit_w)
+        # Memory first: it decides which SM clocks there are.
+        for knob in ("mem_clock_mhz", "sm_clock_mhz"):
+            clock = getattr(setting, knob)
+            if clock is not None:
+                tried.append(knob)
+                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
+                self._privileged(
+                    f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
+                    partial(lock, self._handle, clock, clock),
+                    partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz),
+                )
+                self.locks = replace(self.locks, **{knob: clock})
+
+    def _set_limit(self, doing: str, limit_w: float) -> None:
+        self._privileged(
+            doing, partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
+            lambda gpu: zeusd.set_power_limit(gpu, limit_w, self.limit_w),
+        )
+
+    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
+        limits = self._device.limits
+        mem = limits.mem_clocks_mhz
+        choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
+        zeusd.lock_clock(
+            gpu, knob, clock_mhz, choices, partial(self._read_clock, knob), self._device.clock
+        )
+
+    def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[int], None]) -> None:
+        """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
+        try:
+            with translated(doing):
+                act()
+        except NotPermitted:
+            if self._device.simulated or not zeusd.present():  # no daemon knows a simulated GPU
+                raise
+            lent(self._daemon_id())
+
+    def _daemon_id(self) -> int:
+        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
+        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
+        if key not in self._daemon_ids:
+            known = identities()
+            uuids = [uuid for uuid, _, _ in known]
+            if self._device.uuid not in uuids:
+                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self._device.name} among the GPUs")
+            place = uuids.index(self._device.uuid)
+            self._daemon_ids[key] = zeusd.gpu_id(place, [name for _, _, name in known])
+        return self._daemon_ids[key]
+
+
 class NvmlDevice:
     """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with
     `workbench.open_device`.
@@ -214,68 +398,40 @@ class NvmlDevice:
             self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
             self.index = int(nvml.nvmlDeviceGetIndex(handle))
             self.pci_bus_id = str(nvml.nvmlDeviceGetPciInfo(handle).busId)
-        self._found: dict[str, Capability] = {}
-        self.architecture = ARCHITECTURES.get(
-            self._probe("architecture", self._read_architecture) or 0, "unknown"
+        self._able = able = _Capabilities(handle)
+        generation = able.probe("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
+        self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")
+        capability = able.probe(
+            "compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle)
         )
-        self.compute_capability = self._probe("compute_capability", self._read_compute_capability) or (0, 0)
+        self.compute_capability = tuple(map(int, capability or (0, 0)))
         self.power_window_s = self._power_window_s()
-        self._locks = Setting()
-        self._daemon_ids: dict[tuple[str, ...], int] = {}
         self._choose_readings()
         self._choose_status()
         self.limits = self._read_limits()
         self._probe_setters()
-        self._probe("gpm", self._find_counters)
-        self.capabilities = tuple(self._found.values())
+        able.probe("gpm", self._find_counters)
+        self.capabilities = tuple(able.values())
+        self._knobs = _Knobs(self, handle, self._clock_mhz)
 
     def __repr__(self) -> str:
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
 
     def _repr_html_(self) -> str:
-        able = [each.name for each in self.capabilities if each.present]
         known = {
             "uuid": self.uuid, "pci": self.pci_bus_id, "architecture": self.architecture, "note": self.note,
-            "can": able, "limits": self.limits,
+            "can": [each.name for each in self.capabilities if each.present], "limits": self.limits,
         }
         return facts(f"GPU {self.index}: {self.name}", known, simulated=self.simulated)
 
     def can(self, name: str) -> bool:
-        return name in self._found and self._found[name].present
+        return name in self._able and self._able[name].present
 
     def why_not(self, name: str) -> str:
         """Why a capability is absent; empty where it is present."""
-        return self._found[name].reason if name in self._found else "never probed"
+        return self._able[name].reason if name in self._able else "never probed"
 
     # probing
-
-    def _probe(self, name: str, read: Callable[[], T]) -> T | None:
-        for attempt in range(3):
-            try:
-                value = read()
-            except (nvml.NVMLError, DeviceError, AttributeError) as error:
-                if isinstance(error, AttributeError):
-                    failure: DeviceError = NotSupported("this pynvml is too old for it")
-                elif isinstance(error, DeviceError):
-                    failure = error
-                else:
-                    failure = error_for(error.value, name)
-                if isinstance(failure, GpuLost):
-                    raise failure from error
-                if isinstance(failure, Transient) and attempt < 2:
-                    continue
-                self._found[name] = Capability(name, False, str(failure))
-                return None
-            self._found[name] = Capability(name, True)
-            return value
-        raise AssertionError("unreachable")
-
-    def _read_architecture(self) -> int:
-        return int(nvml.nvmlDeviceGetArchitecture(self._handle))
-
-    def _read_compute_capability(self) -> tuple[int, int]:
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(self._handle)
-        return int(major), int(minor)
 
     def _power_window_s(self) -> float:
         if self.architecture in ("Pascal", "Volta"):
@@ -286,108 +442,79 @@ class NvmlDevice:
 
     def _choose_readings(self) -> None:
         """Decide once how energy and power are read: one batched query where the driver has the fields."""
-        fields: list[Any] = []
-        self._energy_in_batch = self._probe("energy", lambda: self._field(_ENERGY)) is not None
-        if self._energy_in_batch:
-            fields.append(_ENERGY)
-        else:
-            self._probe("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
-        self._power_in_batch = self._probe("power", lambda: self._field(_INSTANT)) is not None
-        if self._power_in_batch:
-            fields.append(_INSTANT)
-        elif self._probe("power", lambda: self._field(_INSTANT, _MODULE_SCOPE)) is not None:
+        able, handle = self._able, self._handle
+        fields: list[tuple[int, int]] = []
+
+        def in_batch(name: str, field: int, scope: int = _GPU_SCOPE) -> bool:
+            found = able.probe(name, lambda: self._field(field, scope)) is not None
+            if found:
+                fields.append((field, scope))
+            return found
+
+        self._energy_in_batch = in_batch("energy", _ENERGY)
+        if not self._energy_in_batch:
+            able.probe("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        self._power_in_batch = in_batch("power", _INSTANT)
+        if not self._power_in_batch and in_batch("power", _INSTANT, _MODULE_SCOPE):
             self._power_in_batch = True
-            fields.append((_INSTANT, _MODULE_SCOPE))
             self.note = "power and energy are those of the whole module (GPU, CPU and memory)"
-        else:
-            self._probe("power", lambda: nvml.nvmlDeviceGetPowerUsage(self._handle))
-        if not self._power_in_batch and self.architecture in ("Ada", "Hopper", "Blackwell"):
-            self.power_window_s = 1.0
-        self._limit_in_batch = (
-            bool(fields) and self._probe("enforced_limit", lambda: self._field(_ENFORCED)) is not None
-        )
-        if self._limit_in_batch:
-            fields.append(_ENFORCED)
-        self._fields = fields
-        self._values = (_FieldValue * len(fields))()
-        for value, field in zip(self._values, fields, strict=True):
-            value.fieldId, value.scopeId = field if isinstance(field, tuple) else (field, _GPU_SCOPE)
-        self._count, self._values_at = ctypes.c_int(len(fields)), ctypes.byref(self._values)
+        if not self._power_in_batch:
+            able.probe("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+            if self.architecture in ("Ada", "Hopper", "Blackwell"):
+                self.power_window_s = 1.0
+        self._limit_in_batch = bool(fields) and in_batch("enforced_limit", _ENFORCED)
+        self._fields = (_FieldValue * len(fields))()
+        for value, (field, scope) in zip(self._fields, fields, strict=True):
+            value.fieldId, value.scopeId = field, scope
+        self._count, self._fields_at = ctypes.c_int(len(fields)), ctypes.byref(self._fields)
 
     def _choose_status(self) -> None:
-        handle = self._handle
-        temperature = [
-            lambda: nvml.nvmlDeviceGetTemperatureV(handle, 0),
-            lambda: nvml.nvmlDeviceGetTemperature(handle, 0),
-        ]
-        reasons = [
-            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-            lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        ]
-        limit = [
-            lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle),
-            lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle),
-        ]
-        self._read_limit = None if self._limit_in_batch else self._first("enforced_limit", limit)
-        self._read_sm = self._first(
-            "sm_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)]
+        """Decide once how what changes slowly is read."""
+        first = self._able.first
+        self._read_limit = None if self._limit_in_batch else first(
+            "enforced_limit", ("nvmlDeviceGetEnforcedPowerLimit",), ("nvmlDeviceGetPowerManagementLimit",)
         )
-        self._read_mem = self._first(
-            "mem_clock", [lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)]
+        self._read_clock = {
+            "sm_clock_mhz": first("sm_clock", ("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)),
+            "mem_clock_mhz": first("mem_clock", ("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)),
+        }
+        self._read_busy = first("utilisation", ("nvmlDeviceGetUtilizationRates",))
+        self._read_temperature = first(
+            "temperature", ("nvmlDeviceGetTemperatureV", 0), ("nvmlDeviceGetTemperature", 0)
         )
-        self._read_busy = self._first("utilisation", [lambda: nvml.nvmlDeviceGetUtilizationRates(handle)])
-        self._read_temperature = self._first("temperature", temperature)
-        self._read_reasons = self._first("throttle", reasons)
-
-    def _first(self, name: str, ways: list[Callable[[], Any]]) -> Callable[[], Any] | None:
-        for way in ways:
-            if self._probe(name, way) is not None:
-                return way
-        return None
+        self._read_reasons = first(
+            "throttle", ("nvmlDeviceGetCurrentClocksEventReasons",),
+            ("nvmlDeviceGetCurrentClocksThrottleReasons",),
+        )
 
     def _read_limits(self) -> Limits:
-        handle = self._handle
-        low_high = self._probe("limits", lambda: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
-        default = self._probe("default_limit", lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+        handle, probe = self._handle, self._able.probe
+        low_high = probe("limits", lambda: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
+        default = probe("default_limit", lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
         clocks: dict[int, tuple[int, ...]] = {}
-        for mem in self._probe("clocks", lambda: nvml.nvmlDeviceGetSupportedMemoryClocks(handle)) or ():
+        for mem in probe("clocks", lambda: nvml.nvmlDeviceGetSupportedMemoryClocks(handle)) or ():
             with contextlib.suppress(nvml.NVMLError):
-                clocks[int(mem)] = tuple(
-                    int(sm) for sm in nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mem)
-                )
-        return Limits(
-            min_power_limit_w=low_high[0] / 1000 if low_high else None,
-            max_power_limit_w=low_high[1] / 1000 if low_high else None,
-            default_power_limit_w=default / 1000 if default else None, sm_clocks_mhz=clocks,
-        )
-
-    def _find_counters(self) -> bool:
-        """Whether the driver tells the GPU's performance counters (GPM)."""
-        if not nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-            raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
-        return True
+                clocks[int(mem)] = tuple(map(int, nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mem)))
+        low_w, high_w = (each / 1000 for each in low_high) if low_high else (None, None)
+        return Limits(low_w, default / 1000 if default else None, high_w, clocks)
 
     def _probe_setters(self) -> None:
         """What could be set here, told without setting anything: rights show only when one tries."""
-        limit = self._probe("power_limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(self._handle))
+        limit = self._able.probe("power_limit", lambda: nvml.nvmlDeviceGetPowerManagementLimit(self._handle))
         volta = self.architecture not in ("Kepler", "Maxwell", "Pascal", "unknown")
         ampere = volta and self.architecture not in ("Volta", "Turing")
+        no_limit = self.why_not("power_limit") or self.why_not("limits")
+        several = ampere and len(self.limits.sm_clocks_mhz) > 1
         for name, present, reason in (
-            (
-                "set_power_limit", limit is not None and self.can("limits"),
-                self.why_not("power_limit") or self.why_not("limits"),
-            ),
+            ("set_power_limit", limit is not None and self.can("limits"), no_limit),
             ("lock_sm_clock", volta and self.can("clocks"), "locked SM clocks need Volta or newer"),
-            (
-                "lock_mem_clock", ampere and len(self.limits.sm_clocks_mhz) > 1,
-                "locked memory clocks need Ampere or newer",
-            ),
+            ("lock_mem_clock", several, "locked memory clocks need Ampere or newer"),
         ):
-            self._found[name] = Capability(name, present, "" if present else reason)
+            self._able[name] = Capability(name, present, "" if present else reason)
 
     # reading
 
-    def _field(self, field: int, scope: int = _GPU_SCOPE) -> int:
+    def _field(self, field: int, scope: int) -> int:
         value = nvml.nvmlDeviceGetFieldValues(self._handle, [(field, scope)])[0]
         if value.nvmlReturn != nvml.NVML_SUCCESS:
             raise nvml.NVMLError(value.nvmlReturn)
@@ -404,59 +531,52 @@ class NvmlDevice:
         GPU raises.
         """
         handle = self._handle
-        energy_j = power_w = limit_w = NAN
         try:
             at_s = self.clock()
-            if self._fields:
-                for field, thousands in self._batch():
-                    if field == _ENERGY:
-                        energy_j = thousands / 1000
-                    elif field == _INSTANT:
-                        power_w = thousands / 1000
-                    else:
-                        limit_w = thousands / 1000
+            batch = self._batch() if len(self._fields) else {}
+            energy_j, power_w, limit_w = (
+                batch.get(field, NAN) / 1000 for field in (_ENERGY, _INSTANT, _ENFORCED)
+            )
             if not self._energy_in_batch and self.can("energy"):
                 energy_j = self._try(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) / 1000
             if not self._power_in_batch and self.can("power"):
                 power_w = self._try(nvml.nvmlDeviceGetPowerUsage, handle) / 1000
+            power_w = power_w or NAN  # 0 mW is what some drivers answer when asked too fast
             if status is not None:
                 limit_w = status.power_limit_w if math.isnan(limit_w) else limit_w
-                return Sample(at_s, energy_j, power_w or NAN, limit_w, *status[4:])
+                return Sample(at_s, energy_j, power_w, limit_w, *status[4:])
             if self._read_limit:
                 limit_w = self._try(self._read_limit) / 1000
-            busy: Any = self._try(self._read_busy) if self._read_busy else None
+            busy: Any = self._try(self._read_busy)
             known = busy is not None and not isinstance(busy, float)
-            reasons = self._try(self._read_reasons) if self._read_reasons else 0
+            reasons = self._try(self._read_reasons)
             return Sample(
-                at_s, energy_j,
-                power_w or NAN,  # 0 mW is what some drivers answer when asked too fast
-                limit_w, self._try(self._read_sm) if self._read_sm else NAN,
-                self._try(self._read_mem) if self._read_mem else NAN, busy.gpu / 100 if known else NAN,
-                busy.memory / 100 if known else NAN,
-                self._try(self._read_temperature) if self._read_temperature else NAN,
-                0 if isinstance(reasons, float) else int(reasons),
+                at_s, energy_j, power_w, limit_w, *map(self._try, self._read_clock.values()),
+                busy.gpu / 100 if known else NAN, busy.memory / 100 if known else NAN,
+                self._try(self._read_temperature), 0 if isinstance(reasons, float) else int(reasons),
             )
         except nvml.NVMLError as error:
             raise error_for(error.value, f"reading {self.name}") from error
 
-    def _batch(self) -> Iterator[tuple[int, float]]:
+    def _batch(self) -> dict[int, float]:
         """The fields of the batched query that the driver gave, in its units."""
-        code = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")(
-            self._handle, self._count, self._values_at
-        )
+        read = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+        code = read(self._handle, self._count, self._fields_at)
         if code != nvml.NVML_SUCCESS:
             self._refused(nvml.NVMLError(code))
-            return
-        for value in self._values:
+            return {}
+        given: dict[int, float] = {}
+        for value in self._fields:
             if value.nvmlReturn == nvml.NVML_SUCCESS:
-                yield value.fieldId, _number(value)
+                given[value.fieldId] = _number(value)
             else:
                 self._refused(nvml.NVMLError(value.nvmlReturn))
+        return given
 
-    def _try(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        """A reading, or NaN where the driver refuses it this once."""
+    def _try(self, read: Callable[..., Any] | None, *arguments: Any) -> Any:
+        """A reading, or NaN where there is none or the driver refuses it this once."""
         try:
-            return read(*arguments)
+            return read(*arguments) if read is not None else NAN
         except nvml.NVMLError as error:
             self._refused(error)
             return NAN
@@ -469,7 +589,17 @@ class NvmlDevice:
         if lasting or error.value == nvml.NVML_ERROR_UNINITIALIZED:
             raise error
 
+    def _clock_mhz(self, knob: str) -> float:
+        with translated(f"reading {knob} of {self.name}"):
+            return float(self._try(self._read_clock[knob]))
+
     # performance counters (GPM)
+
+    def _find_counters(self) -> bool:
+        """Whether the driver tells the GPU's performance counters (GPM)."""
+        if not nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
+            raise NotSupported("performance counters through NVML (GPM) need Hopper or newer")
+        return True
 
     def counters(self) -> Counters:
         """The performance counters as they stand; `counted` tells what happened between two of them.
@@ -495,27 +625,14 @@ class NvmlDevice:
         """
         with translated(f"comparing performance counters of {self.name}"):
             try:
-                rows = self._compared(first, last, list(_COUNTED))
+                rows = _compared(first, last, list(_COUNTED))
             # a driver that does not know one of the metrics may refuse them all
             except nvml.NVMLError as error:
                 self._refused(error)
-                rows = self._compared(first, last, list(_COUNTED)[:_SHARES])
+                rows = _compared(first, last, list(_COUNTED)[:_SHARES])
         return {
             name: factor * rows[metric] for metric, (name, factor) in _COUNTED.items()
             if math.isfinite(rows.get(metric, NAN))
-        }
-
-    @staticmethod
-    def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(metrics)
-        asked.sample1, asked.sample2 = first.sample, last.sample
-        for place, metric in enumerate(metrics):
-            asked.metrics[place].metricId = metric
-        nvml.nvmlGpmMetricsGet(asked)
-        return {
-            row.metricId: row.value for row in asked.metrics[: len(metrics)]
-            if row.nvmlReturn == nvml.NVML_SUCCESS
         }
 
     def memory_bytes(self) -> tuple[int, int]:
@@ -524,10 +641,8 @@ class NvmlDevice:
         Raises:
             DeviceError: the driver does not tell.
         """
-        try:
+        with translated(f"reading the memory of {self.name}"):
             found = nvml.nvmlDeviceGetMemoryInfo(self._handle)
-        except nvml.NVMLError as error:
-            raise error_for(error.value, f"reading the memory of {self.name}") from error
         return int(found.used), int(found.total)
 
     def processes(self) -> tuple[Process, ...]:
@@ -540,14 +655,14 @@ class NvmlDevice:
     # setting
 
     def setting(self) -> Setting:
-        limit_w = None
-        if self.can("power_limit"):
-            with translated(f"reading the power limit of {self.name}"):
-                limit_w = nvml.nvmlDeviceGetPowerManagementLimit(self._handle) / 1000
-        return replace(self.locked(), power_limit_w=limit_w)
+        return self._knobs.setting()
 
     def locked(self) -> Setting:
-        return self._locks
+        return self._knobs.locks
+
+    def check(self, setting: Setting) -> None:
+        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
+        self._knobs.check(setting)
 
     def write(self, setting: Setting) -> Setting:
         """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
@@ -556,127 +671,22 @@ class NvmlDevice:
             OutOfRange: a limit or clock that this card does not take; nothing was changed.
             NotSupported, NotPermitted: with the way out; knobs set before the one that failed are put back.
         """
-        self.check(setting)
-        before = self.setting()
-        tried: list[str] = []
-        try:
-            self._set(setting, tried)
-        except DeviceError:
-            with contextlib.suppress(DeviceError):
-                self._set(Setting(before.power_limit_w if setting.power_limit_w is not None else None), [])
-                self.reset(tuple(knob for knob in tried if knob != "power_limit_w"))
-            raise
-        after = self.setting()
-        asked_w = setting.power_limit_w
-        if asked_w is not None and after.power_limit_w is not None and abs(after.power_limit_w - asked_w) > 1:
-            raise DriverError(
-                f"the driver took {asked_w:g} W for {self.name} and shows {after.power_limit_w:g} W: another "
-                "program is changing the limit too"
-            )
-        return after
-
-    def check(self, setting: Setting) -> None:
-        """Raises OutOfRange or NotSupported where this GPU does not take a setting; asks no driver."""
-        low_w, high_w = self.limits.min_power_limit_w, self.limits.max_power_limit_w
-        limit_w = setting.power_limit_w
-        if limit_w is not None:
-            if not self.can("set_power_limit") or low_w is None or high_w is None:
-                raise NotSupported(
-                    f"the power limit of {self.name} cannot be set: {self.why_not('set_power_limit')}"
-                )
-            if not low_w <= limit_w <= high_w:  # NaN fails too
-                raise OutOfRange(
-                    f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {self.name}"
-                )
-        mem = setting.mem_clock_mhz
-        if mem is not None:
-            if not self.can("lock_mem_clock"):
-                raise NotSupported(
-                    f"the memory clock of {self.name} cannot be locked: {self.why_not('lock_mem_clock')}"
-                )
-            if mem not in self.limits.sm_clocks_mhz:
-                have = ", ".join(str(clock) for clock in self.limits.mem_clocks_mhz)
-                raise OutOfRange(f"{self.name} has no memory clock of {mem} MHz; it has {have}")
-        sm = setting.sm_clock_mhz
-        if sm is not None:
-            if not self.can("lock_sm_clock"):
-                raise NotSupported(
-                    f"the SM clock of {self.name} cannot be locked: {self.why_not('lock_sm_clock')}"
-                )
-            clocks = self.limits.sm_clocks_mhz.get(mem or self.limits.mem_clocks_mhz[0], ())
-            if sm not in clocks:
-                near = min(clocks, key=lambda clock: abs(clock - sm))
-                raise OutOfRange(
-                    f"{self.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the "
-                    f"nearest is {near}"
-                )
-
-    def _set(self, setting: Setting, tried: list[str]) -> None:
-        """Set what a setting has, each knob noted in `tried` before it."""
-        limit_w = setting.power_limit_w
-        if limit_w is not None:
-            tried.append("power_limit_w")
-            self._set_limit(f"setting the power limit of {self.name} to {limit_w:g} W", limit_w)
-        # Memory first: it decides which SM clocks there are.
-        for knob, word in (("mem_clock_mhz", "memory"), ("sm_clock_mhz", "SM")):
-            clock = getattr(setting, knob)
-            if clock is not None:
-                tried.append(knob)
-                lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
-                self._privileged(
-                    f"locking the {word} clock of {self.name} to {clock} MHz",
-                    partial(lock, self._handle, clock, clock),
-                    partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz),
-                )
-                self._locks = replace(self._locks, **{knob: clock})
-
-    def _set_limit(self, doing: str, limit_w: float) -> None:
-        self._privileged(
-            doing, partial(nvml.nvmlDeviceSetPowerManagementLimit, self._handle, round(1000 * limit_w)),
-            lambda gpu: zeusd.set_power_limit(gpu, limit_w, lambda: self.setting().power_limit_w),
-        )
-
-    def _lock_through_daemon(self, knob: str, clock_mhz: int, mem_clock_mhz: int | None, gpu: int) -> None:
-        mem = self.limits.mem_clocks_mhz
-        choices = mem if knob == "mem_clock_mhz" else self.limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
-        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._clock_mhz, knob), self.clock)
-
-    def _clock_mhz(self, knob: str) -> float:
-        read = self._read_sm if knob == "sm_clock_mhz" else self._read_mem
-        with translated(f"reading {knob} of {self.name}"):
-            return float(self._try(read)) if read else NAN
+        return self._knobs.write(setting)
 
     def reset(self, knobs: tuple[str, ...]) -> None:
-        for knob in knobs:
-            doing = f"resetting {knob} of {self.name}"
-            default_w = self.limits.default_power_limit_w
-            if knob != "power_limit_w":
-                act = partial(getattr(nvml, f"nvmlDeviceReset{_LOCKED_CLOCKS[knob]}"), self._handle)
-                self._privileged(doing, act, partial(zeusd.reset_clock, knob=knob))
-                self._locks = replace(self._locks, **{knob: None})
-            elif default_w is not None:
-                self._set_limit(doing, default_w)
+        self._knobs.reset(knobs)
 
-    def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[int], None]) -> None:
-        """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
-        try:
-            with translated(doing):
-                act()
-        except NotPermitted:
-            if self.simulated or not zeusd.present():  # no daemon knows a simulated GPU
-                raise
-            lent(self._daemon_id())
 
-    def _daemon_id(self) -> int:
-        """The Zeus daemon's number for this GPU, kept: restoring must not depend on other GPUs."""
-        key = tuple(os.environ.get(name, "") for name in ("ZEUSD_SOCK_PATH", "ZEUSD_GPU_ID"))
-        if key not in self._daemon_ids:
-            known = identities()
-            uuids = [uuid for uuid, _, _ in known]
-            if self.uuid not in uuids:
-                raise error_for(nvml.NVML_ERROR_GPU_IS_LOST, f"finding {self.name} among the GPUs")
-            self._daemon_ids[key] = zeusd.gpu_id(uuids.index(self.uuid), [name for _, _, name in known])
-        return self._daemon_ids[key]
+def _compared(first: Counters, last: Counters, metrics: list[int]) -> dict[int, float]:
+    """Means of metrics between two looks at the counters, by number, as the driver gives them."""
+    asked = nvml.c_nvmlGpmMetricsGet_t()
+    asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(metrics)
+    asked.sample1, asked.sample2 = first.sample, last.sample
+    for place, metric in enumerate(metrics):
+        asked.metrics[place].metricId = metric
+    nvml.nvmlGpmMetricsGet(asked)
+    given = (row for row in asked.metrics[: len(metrics)] if row.nvmlReturn == nvml.NVML_SUCCESS)
+    return {row.metricId: row.value for row in given}
 
 
 D = TypeVar("D", bound=NvmlDevice)
