@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -255,18 +254,6 @@ class EnergyMagics(Magics):
             self.say(f"no {what}: {error}")
             return None
         return view
-
-    def show(self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool) -> None:
-        """The result of a cell: in the live view's place where there was one."""
-        from workbench.measurement.report import Report
-
-        if view is not None:
-            view.finish("", end_s=end_s)  # the words come with the report below it
-        if quiet and not remarks:
-            return
-        from IPython.display import display
-
-        display(Report(m, self.tariff, remarks=remarks))
 
     def complete(self, _shell: Any, event: Any) -> list[str]:
         """Options of the magic on the line that is being typed."""

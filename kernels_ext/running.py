@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from .cells import Options
 if TYPE_CHECKING:
     from workbench.periods.segment import SegmentedIterations
     from workbench.records import Measurement, Window
+    from workbench.tariff import Tariff
     from workbench.tuning.driver import TunerThread
 
     from .state import KernelState
@@ -30,6 +31,8 @@ class Host(Protocol):
 
     @property
     def has_front_end(self) -> bool: ...
+    @property
+    def tariff(self) -> Tariff: ...
     def say(self, sentence: str) -> None: ...
     def chosen(self, gpus: str | None) -> tuple[str, ...] | None: ...
     def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement: ...
@@ -37,9 +40,6 @@ class Host(Protocol):
         self, label: str, uuids: tuple[str, ...] | None, recorder: Any, *, period: bool = True
     ) -> Any: ...
     def tuning_view(self, tuner: Any) -> Any: ...
-    def show(
-        self, m: Measurement, view: Any, end_s: float, remarks: Sequence[str], *, quiet: bool
-    ) -> None: ...
 
 
 class Running:
@@ -140,7 +140,7 @@ class Running:
             again: Runs it once more for `--repeat`; tells whether that went well.
             remark: A sentence to show with the result.
         """
-        from workbench.measurement.meter import repeated, with_iterations
+        from workbench.measurement.repeats import repeated, with_iterations
 
         assert self._window is not None
         remarks = [remark] if remark else []
@@ -257,9 +257,16 @@ class Running:
         return self._insist(act, act)
 
     def _show(self, whole: Measurement, window: Window, remarks: list[str]) -> None:
+        """The report, below the live view where there is one."""
+        from workbench.measurement.report import Report
+
         def act() -> None:
-            assert window.end_s is not None
-            self._magics.show(whole, self._view, window.end_s, remarks, quiet=self._quiet)
+            if self._view is not None:
+                self._view.finish("", end_s=window.end_s)
+            if remarks or not self._quiet:
+                from IPython.display import display
+
+                display(Report(whole, self._magics.tariff, remarks=remarks))
 
         self._insist(act, act)
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from .experiments.sweep import Sweep, sweep
     from .experiments.workloads import example_training
     from .measurement.api import applied, iterations_of, measure, trace_of, track
+    from .measurement.blocks import BlockResult, Track
     from .measurement.log_readers import read_log
     from .measurement.marks import phase, step
-    from .measurement.meter import BlockResult, Track
     from .measurement.session import simulate
     from .panels.show import frontier, show
     from .periods.detect import find_periods
@@ -86,9 +86,9 @@ _NAMES = {  # by module
     "experiments.sweep": "Sweep sweep",
     "experiments.workloads": "example_training",
     "measurement.api": "applied iterations_of measure trace_of track",
+    "measurement.blocks": "BlockResult Track",
     "measurement.log_readers": "read_log",
     "measurement.marks": "phase step",
-    "measurement.meter": "BlockResult Track",
     "measurement.session": "simulate",
     "panels.show": "frontier show",
     "periods.detect": "find_periods",

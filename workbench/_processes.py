@@ -227,7 +227,17 @@ def exit_with_parent() -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-# names
+# names and ancestors
+
+
+def is_ours(pid: int) -> bool:
+    """Whether a process is this one, or descends from it."""
+    import psutil
+
+    try:
+        return pid == os.getpid() or os.getpid() in (each.pid for each in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False
 
 
 def name_of(pid: int) -> str:

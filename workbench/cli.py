@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels_ext import cells
 
-from .errors import UsageError, WorkbenchError
+from .errors import UsageError, WorkbenchError, describe_error
 
 SHOWN = 20  # measurements that `log` shows where it is not told how many
 
@@ -150,7 +150,8 @@ def _share(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from .measurement import report, session
-    from .measurement.meter import describe, encodable, with_iterations
+    from .measurement.meter import encodable
+    from .measurement.repeats import with_iterations
     from .measurement.store import Store
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -209,7 +210,7 @@ def _run(arguments: argparse.Namespace) -> int:
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
             with contextlib.suppress(OSError):
-                print(f"workbench: the measurement was lost: {describe(error)}", file=sys.stderr)
+                print(f"workbench: the measurement was lost: {describe_error(error)}", file=sys.stderr)
         del hold
     return 128 - status if status < 0 else status
 

@@ -100,6 +100,13 @@ class UsageError(WorkbenchError, ValueError):
     """An option, unit or argument that makes no sense."""
 
 
+def describe_error(error: BaseException) -> str:
+    """What went wrong, in one sentence."""
+    if isinstance(error, WorkbenchError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
 def renamed(**names: tuple[str, Callable[..., object]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: keyword arguments' old names still work, with a DeprecationWarning.
 

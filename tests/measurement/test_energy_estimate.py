@@ -10,13 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.measurement.energy_estimate import (
-    EnergyEstimate,
-    EnergyTimeline,
-    SensorUpdates,
-    _by_refreshes,
-    add_estimates,
-)
+from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates
+from workbench.measurement.sensor_updates import SensorUpdates, energy_by_refreshes
 from workbench.records import Edge, Window
 from workbench.samples import ROWS
 
@@ -52,7 +47,7 @@ def steps_of(
 
 
 def window_energy(updates: SensorUpdates, start_s: float, end_s: float) -> EnergyEstimate:
-    energy_j, half_j = _by_refreshes(updates, np.array([start_s, end_s]), True)
+    energy_j, half_j = energy_by_refreshes(updates, np.array([start_s, end_s]), True)
     return EnergyEstimate(float(energy_j[0]), float(half_j[0]))
 
 

@@ -15,8 +15,9 @@ import workbench
 from workbench.errors import MeasurementError, UsageError
 from workbench.measurement import iterations as counting
 from workbench.measurement import session as sessions
+from workbench.measurement.blocks import BlockResult
 from workbench.measurement.iterations import count, from_stored, look_at, pooled
-from workbench.measurement.meter import BlockResult, Meter
+from workbench.measurement.meter import Meter
 from workbench.measurement.store import Store
 from workbench.periods import detect
 from workbench.records import Level, Measurement, Periods, Window
@@ -382,7 +383,7 @@ def test_a_trace_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_block_without_gpu_and_marks_has_no_iterations() -> None:
     meter = Meter([])
-    with meter.window() as result:
+    with BlockResult(meter) as result:
         pass
     with pytest.raises(MeasurementError, match=r"no GPU, and no marks \(workbench\.step\(\)\)"):
         _ = result.iterations

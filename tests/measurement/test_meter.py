@@ -19,8 +19,10 @@ import pytest
 from workbench.device import rapl
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError, UsageError
-from workbench.measurement.meter import Meter, repeated
+from workbench.measurement.blocks import BlockResult, Track
+from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
+from workbench.measurement.repeats import repeated
 from workbench.records import GpuMeasurement, Measurement, Setting, Window
 from workbench.simulation.machine import Machine
 
@@ -391,7 +393,7 @@ def test_notes_of_all_runs_are_kept_once() -> None:
 
 
 def test_a_block_is_measured(meter: Meter, stepped: Machine) -> None:
-    with meter.window("epoch") as result:
+    with BlockResult(meter, "epoch") as result:
         work(stepped, 100.0, 1.0)
         with pytest.raises(MeasurementError, match="the block is still running"):
             _ = result.energy_j
@@ -408,7 +410,7 @@ def test_a_block_is_measured(meter: Meter, stepped: Machine) -> None:
 def test_a_block_that_fails_is_measured_too_and_fails_on(
     meter: Meter, stepped: Machine, error: type[BaseException], outcome: str
 ) -> None:
-    with pytest.raises(error), meter.window() as result:  # noqa: PT012
+    with pytest.raises(error), BlockResult(meter) as result:  # noqa: PT012
         work(stepped, 100.0, 1.0)
         raise error
     assert result.measurement.outcome == outcome
@@ -422,7 +424,7 @@ def batches(machine: Machine, powers_w: list[float]) -> Iterator[float]:
 
 
 def test_the_iterations_of_a_loop_add_up_to_the_whole(meter: Meter, stepped: Machine) -> None:
-    loop = meter.track(batches(stepped, [100.0, 200.0, 150.0]), "epoch")
+    loop = Track(meter, batches(stepped, [100.0, 200.0, 150.0]), "epoch")
     for power_w in loop:
         work(stepped, power_w, 1.0)
     stepped.step(0.2)
@@ -442,7 +444,7 @@ def test_the_iterations_of_a_loop_add_up_to_the_whole(meter: Meter, stepped: Mac
 
 
 def test_a_loop_that_is_left_has_the_iterations_that_were_begun(meter: Meter, stepped: Machine) -> None:
-    loop = meter.track([1, 2, 3, 4])
+    loop = Track(meter, [1, 2, 3, 4])
     assert len(loop) == 4
     for number in loop:
         with pytest.raises(MeasurementError, match="the loop has not ended"):
@@ -459,7 +461,7 @@ def test_a_loop_that_is_left_has_the_iterations_that_were_begun(meter: Meter, st
 def test_a_loop_longer_than_the_recorders_memory_is_known_to_its_first_iteration(
     meter: Meter, stepped: Machine
 ) -> None:
-    loop = meter.track(range(3))
+    loop = Track(meter, range(3))
     recorder = meter.recorder
     assert recorder is not None
     for _ in loop:

@@ -27,7 +27,7 @@ import workbench
 from workbench import sharing
 from workbench.cluster.colocation import Colocation, Profile
 from workbench.errors import MeasurementError, NoDriver, UsageError
-from workbench.measurement import energy_estimate, marks
+from workbench.measurement import marks, sensor_updates
 from workbench.sharing import children, comparing, mps, period_separation, result, stages
 from workbench.sharing.children import JobProcess
 from workbench.sharing.comparing import ConfidenceInterval, SharingEffect, Stage, compare
@@ -552,7 +552,7 @@ def lab(
     """An A100 that runs eight times as fast as time; nothing is left on it, nor of the jobs."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where outputs go
     # A moment for which a busy machine keeps the sampler waiting is eight times as long, too.
-    monkeypatch.setattr(energy_estimate, "LATE_S", 8 * energy_estimate.LATE_S)
+    monkeypatch.setattr(sensor_updates, "LATE_S", 8 * sensor_updates.LATE_S)
     machine = simulated("A100", scale=8.0)
     yield machine
     assert tenants.present(machine.state, 0) == []

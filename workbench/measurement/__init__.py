@@ -2,8 +2,9 @@
 
     sampler, ring, edges, recorder    the sampling process, its file, the sensors' refreshes; from samples to
                                       traces
-    energy_estimate                   the energy between two moments, with its error
+    energy_estimate, sensor_updates   the energy between two moments, with its error; by what a sensor showed
     meter, session, synchronise       windows; one process's GPUs, meter and store; waiting for queued work
+    blocks, repeats                   what a measured block or loop leaves behind; several runs as one
     marks, callbacks, iterations,     iterations that the training marks, or the trace shows; followed live
     follow
     store, report, gpu_table          measurements on disk; in words, HTML and JSON; which GPUs are here

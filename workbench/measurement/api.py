@@ -18,7 +18,7 @@ from ..device.lease import Lease
 from ..errors import MeasurementError, NoDriver
 from ..records import Setting
 from . import session
-from .meter import BlockResult, Track
+from .blocks import BlockResult, Track
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,21 +37,21 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
 
     def __init__(self, label: str, gpus: Gpus = None) -> None:
         self._label, self._gpus = label, gpus
-        self._context: AbstractContextManager[BlockResult] | None = None
+        self._result: BlockResult | None = None
 
     def __enter__(self) -> BlockResult:
-        self._context = session.current().meter_or_clock(self._gpus).window(self._label)
-        return self._context.__enter__()
+        self._result = BlockResult(session.current().meter_or_clock(self._gpus), self._label)
+        return self._result
 
-    def __exit__(self, *error: Any) -> bool | None:
-        assert self._context is not None
-        return self._context.__exit__(*error)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._result is not None
+        self._result.__exit__(kind)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         def late(*args: P.args, **kwargs: P.kwargs) -> R:
             meter, result = session.current().meter_or_clock(self._gpus), None
             try:
-                with meter.window(self._label or function.__qualname__) as result:
+                with BlockResult(meter, self._label or function.__qualname__) as result:
                     return function(*args, **kwargs)
             finally:  # what failed has cost something too
                 if result is not None:
@@ -96,7 +96,7 @@ def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track
         label: Its name in the log.
         gpus: Which GPUs to count, as `devices` takes them; all visible ones where None.
     """
-    return session.current().meter_or_clock(gpus).track(iterable, label)
+    return Track(session.current().meter_or_clock(gpus), iterable, label)
 
 
 @contextmanager

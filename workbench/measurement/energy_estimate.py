@@ -1,51 +1,21 @@
 """The energy between two moments, with its error: `EnergyTimeline`, the one source of joules.
 
-A counter moves in steps, and power readings look part of the time. Between two steps of the counter the
-energy is exact; what is uncertain is the piece of a step at either edge of a window. Power near an edge is
-taken as a Gaussian process: a level that may change at the edge (a cell starts or ends work there) plus
-fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings are
-both means of that process over known stretches, so the energy of the piece is a conditional mean and its
-error a conditional variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for
-Machine Learning", 2.2). Size and length of the fluctuation, and whether the level changes, are averaged over
-by their likelihood.
-
-Arrays of seconds, joules and watts; numpy and scipy only.
+Where a sensor was followed its refreshes tell (`sensor_updates`); else what the counter said at the edges of
+a window, straight lines between its readings, or trapezoids between power readings. Arrays of seconds,
+joules and watts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter1d
-from scipy.special import ndtr
 
-from ..records import Edge, Window
-
-Floats = NDArray[np.float64]
-Rows = np.ndarray[Any, Any]
-
-LEVEL_SD = 0.7  # how far levels lie apart before anything is known, of the highest power around
-FLUCTUATION = (0.003, 0.03, 0.1, 0.25, 0.5)  # of the highest power around
-CORRELATION_STEPS = (0.05, 0.2, 0.7, 3.0)  # of the update period
-NEIGHBOURS = 2  # steps on either side of an edge that are looked at
-READING_ERROR = 0.006  # relative noise of a power reading
-BESIDE_ERROR = 0.015  # the same beside a counter, whose gain may be another
-UNKNOWN_W = 300.0  # what power may be where nothing at all was read
-SHORT = 1.2  # bars of windows within a few steps, whose two edges share what little is known
-TIMING = 1.3  # errors of the steps' times, which are less alike at both edges than their fit says
-UNSEEN = 0.4  # of the roughness that is seen, hides between two refreshes
-STEADY = 2.0  # power changes more between two refreshes than its means from one to the next
-SLACK_STEPS = 2.5  # without a refresh, after which a moment was not followed
-UNTOLD_ERROR_S = 1e-3  # of a refresh's moment, where a stored trace does not tell
-LATE_S = 2.0  # without a new reading of the counter, after which what was drawn meanwhile is not known
-UNIFORM = 0.55  # of what is uniform over a width: two of them are within 0.78 of it at 95 %
-TOGETHER = 64  # parts of a short window that are estimated in one go
+from ..records import Window
+from . import sensor_updates
+from .sensor_updates import UNIFORM, UNKNOWN_W, EnergyParts, Floats, Rows, half_widths
 
 
 class EnergyEstimate(NamedTuple):
@@ -58,22 +28,6 @@ class EnergyEstimate(NamedTuple):
     energy_j: float
     uncertainty_j: float
     source: str = "refreshes"
-
-
-class EnergyParts(NamedTuple):
-    """Joules of the stretches between moments, which add up to the whole, and the half widths of their 95 %
-    intervals.
-
-    The energy is NaN where nothing was seen; the half width is infinite where energy is a mere interpolation
-    over a stretch that was not followed.
-    """
-
-    energy_j: Floats
-    uncertainty_j: Floats
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.energy_j) & np.isfinite(self.uncertainty_j)
 
 
 def add_estimates(estimates: Sequence[EnergyEstimate | None]) -> EnergyEstimate | None:
@@ -126,7 +80,7 @@ class EnergyTimeline:
         self._opened = window.opened[number] if self._window is not None and window is not None else None
         self._closed = window.closed[number] if self._window is not None and window is not None else None
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
-        self._updates = as_updates(
+        self._updates = sensor_updates.as_updates(
             rows, power_window_s, self._closed, float(limits.max()) if len(limits) else most_w
         )
         self._curve: tuple[Floats, Floats] | None = None
@@ -167,8 +121,9 @@ class EnergyTimeline:
             return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
         if np.min(np.diff(moments)) < 0:
             raise ValueError(f"the window ends {-np.min(np.diff(moments)):g} s before it starts")
-        if (updates := self._updates) is not None and _reaches(updates, moments[0], moments[-1]):
-            return _by_refreshes(updates, moments, closely), "refreshes"
+        updates = self._updates
+        if updates is not None and sensor_updates.reaches(updates, moments[0], moments[-1]):
+            return sensor_updates.energy_by_refreshes(updates, moments, closely), "refreshes"
         window, difference_j = self._window, self.difference_j
         if window is not None and (moments[0], moments[-1]) == (window.start_s, window.end_s):
             if difference_j >= 0:
@@ -195,7 +150,7 @@ class EnergyTimeline:
         mean_w = (high_j - low_j) / max(moments[-1] - moments[0], self._update_s)
         most_w = max([mean_w, *power.tolist()]) or UNKNOWN_W
         half_j = np.full(len(moments), UNIFORM * self._update_s * most_w)
-        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), _hypot(half_j))
+        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), half_widths(half_j))
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
@@ -214,11 +169,10 @@ class EnergyTimeline:
         at_s = np.concatenate([power_s[before], seen_s, power_s[after]])
         curve_j = np.concatenate([area_j[before] - first_j, joules, joules[-1] + area_j[after] - last_j])
         gap = np.clip(np.searchsorted(seen_s, moments) - 1, 0, len(gains) - 1)
-        late = spans > max(LATE_S, 3.0 * float(np.median(spans)))
+        late = spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans)))
         lost = late[gap] | (moments < seen_s[0]) | (moments > seen_s[-1])
-        parts = EnergyParts(
-            np.diff(np.interp(moments, at_s, curve_j)), _hypot(np.where(lost, np.inf, UNIFORM * gains[gap]))
-        )
+        half_j = half_widths(np.where(lost, np.inf, UNIFORM * gains[gap]))
+        parts = EnergyParts(np.diff(np.interp(moments, at_s, curve_j)), half_j)
         for number in np.flatnonzero(back):
             across = (moments[:-1] < seen_s[number + 1]) & (moments[1:] > seen_s[number])
             parts.uncertainty_j[across] = np.inf
@@ -247,11 +201,6 @@ class EnergyTimeline:
         return EnergyParts(energy_j, np.where(seen[1:] & seen[:-1], half_j, np.inf))
 
 
-def _hypot(half_j: Floats) -> Floats:
-    """Half widths of stretches, from those of the moments they lie between."""
-    return np.hypot(half_j[1:], half_j[:-1])
-
-
 def _power_readings(rows: Rows) -> tuple[Floats, Floats]:
     known = rows[np.isfinite(rows["power_w"]) & np.isfinite(rows["time_s"])]
     times, first = np.unique(known["time_s"], return_index=True)
@@ -276,418 +225,3 @@ def _counter_readings(rows: Rows) -> tuple[Floats, Floats]:
     kept = fresh | (ticked & np.append(True, np.diff(rows["tick_s"]) != 0))
     times, first = np.unique(np.where(ticked, rows["tick_s"], rows["time_s"])[kept], return_index=True)
     return times, rows["energy_j"][kept][first]
-
-
-# the refreshes of a sensor
-
-
-@dataclass(frozen=True, slots=True)
-class SensorUpdates:
-    """What a sensor said, one entry per refresh, in order of time.
-
-    Args:
-        tick_s: When it refreshed.
-        energy_j: The counter then; NaN where there is no counter.
-        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh; NaN where
-            there is none.
-        power_tick_s: When the power reading had refreshed; NaN where that is not known.
-        window_s: Averaging window of a power reading.
-        period_s: Time between refreshes.
-        tick_error_s: Standard error of `tick_s`, common to all.
-        most_w: The most that this GPU may draw (its power limit); bounds what an unseen change can be.
-    """
-
-    tick_s: Floats
-    energy_j: Floats
-    power_w: Floats
-    power_tick_s: Floats
-    window_s: float
-    period_s: float
-    tick_error_s: float
-    most_w: float = 0.0
-
-    @property
-    def counted(self) -> bool:
-        return bool(np.isfinite(self.energy_j).any())
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which refreshes energy can be counted from."""
-        return np.isfinite(self.energy_j if self.counted else self.power_w)
-
-
-def as_updates(
-    rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0
-) -> SensorUpdates | None:
-    """One entry per refresh of the sensor; None while its refreshes are not known.
-
-    The moments of the refreshes are put on one line where they lie on one: what is left of their error is
-    then the same at both edges of a window and cancels. `closing` is a counter reading at the window's end,
-    which may show a refresh that no row has seen yet; `most_w` the most that the GPU may draw.
-    """
-    rows = rows[np.isfinite(rows["tick_s"])]
-    if len(rows) < 3:
-        return None
-    ticks = rows["tick_s"]
-    gaps = np.diff(ticks)
-    gaps = gaps[gaps > 0.004]
-    if not len(gaps):
-        return None
-    period_s = float(np.median(gaps))
-    numbers, first = np.unique(np.round((ticks - ticks[-1]) / period_s).astype(np.int64), return_index=True)
-    errors_s = np.nan_to_num(rows["tick_error_s"], nan=UNTOLD_ERROR_S)
-    tick_s = _on_one_line(numbers, ticks[first], errors_s[first])
-    energy_j, power_w, power_tick_s = (
-        rows[name][first].astype(np.float64) for name in ("energy_j", "power_w", "power_tick_s")
-    )
-    if closing is not None and math.isfinite(closing.energy_j) and closing.energy_j > energy_j[-1]:
-        later, into = divmod((closing.time_s - tick_s[-1]) / period_s, 1.0)
-        # A reading just before a refresh may have been answered just after it.
-        if later >= 1 and into * period_s < period_s - 0.005:
-            tick_s = np.append(tick_s, tick_s[-1] + later * period_s)
-            energy_j = np.append(energy_j, closing.energy_j)
-            power_w, power_tick_s = np.append(power_w, math.nan), np.append(power_tick_s, math.nan)
-    if window_s is None:  # what a reading is the mean of: of all between two, unless the counter knows that
-        window_s = period_s
-        power_tick_s = np.where(np.isfinite(energy_j), np.nan, power_tick_s)
-    error_s = float(np.median(errors_s))
-    return SensorUpdates(tick_s, energy_j, power_w, power_tick_s, window_s, period_s, error_s, most_w)
-
-
-def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
-    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the
-    sensor drifts.
-    """
-    if len(times) < 4:
-        return times
-    weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6)
-    slope, offset = np.polyfit(numbers, times - times[-1], 1, w=weight)
-    line: Floats = times[-1] + offset + slope * numbers
-    return line if np.max(np.abs(line - times)) < 4.0 * float(np.max(errors)) + 2e-4 else times
-
-
-def _reaches(updates: SensorUpdates, start_s: float, end_s: float) -> bool:
-    """Whether the sensor was followed from before a window to (nearly) its end, and its counter never went
-    back.
-    """
-    slack_s = SLACK_STEPS * updates.period_s
-    tick_s = updates.tick_s
-    near_start = (tick_s <= start_s) & (tick_s > start_s - slack_s)
-    inside = (tick_s > start_s - slack_s) & (tick_s < end_s + slack_s)
-    forward = not np.any(np.diff(updates.energy_j[inside]) < 0)
-    return bool(near_start.any()) and tick_s[-1] > end_s - slack_s and forward
-
-
-def _by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) -> EnergyParts:
-    """The stretches between moments that the refreshes surround (or that lie within a few refreshes of the
-    last one).
-    """
-    usable = np.flatnonzero(updates.known)
-    tick_s = updates.tick_s[usable]
-    inside = np.flatnonzero((tick_s >= moments[0]) & (tick_s <= moments[-1]))
-    # Only in a window long enough do its edges not know of each other.
-    if len(inside) < 2 or moments[-1] - moments[0] < (NEIGHBOURS + 2) * updates.period_s:
-        return _forward(_within_few(updates, moments))
-    joules, variance = _between(updates, usable)
-    anchor = np.searchsorted(tick_s, moments, side="right") - 1
-    anchor[0], anchor[-1] = inside[0], inside[-1]
-    followed = moments - tick_s[anchor] < SLACK_STEPS * updates.period_s
-    followed[[0, -1]] = True
-    edges = np.flatnonzero(followed) if closely else np.array([0, len(moments) - 1])
-    pieces = {k: _edge(updates, float(moments[k]), float(tick_s[anchor[k]])) for k in edges.tolist()}
-    at_j = np.zeros(len(moments))
-    for k, (piece, _) in pieces.items():
-        at_j[k] = joules[anchor[k]] + (piece.mean if moments[k] >= tick_s[anchor[k]] else -piece.mean)
-    rest = np.setdiff1d(np.arange(len(moments)), edges)
-    between = slice(inside[0], inside[-1] + 1)
-    at_j[rest] = np.interp(
-        moments[rest], np.concatenate([moments[:1], tick_s[between], moments[-1:]]),
-        np.concatenate([at_j[:1], joules[between], at_j[-1:]]),
-    )
-    after = np.minimum(anchor + 1, len(tick_s) - 1)
-    late = tick_s[after] - tick_s[anchor] > LATE_S
-    gap_j = np.where(late, np.inf, UNIFORM * (joules[after] - joules[anchor]))
-    half_j = np.where(followed, _steady_error(updates, usable, joules, moments), gap_j)
-    for k, (piece, floor) in pieces.items() if len(rest) else ():
-        half_j[k] = piece.half_width(floor)
-    spread = variance[anchor[1:]] - variance[anchor[:-1]]
-    width_j = np.sqrt(_hypot(half_j) ** 2 + 1.96**2 * np.maximum(spread, 0.0))
-    for k in range(len(moments) - 1):
-        if k in pieces and k + 1 in pieces:
-            (one, floor), (other, more) = pieces[k], pieces[k + 1]
-            # Two edges within a few refreshes share what little is known.
-            near = moments[k + 1] - moments[k] < (NEIGHBOURS + 2) * updates.period_s
-            sums = _Mixture(np.ones(1), np.zeros(1), np.maximum(spread[k : k + 1], 0.0)) + one + other
-            width_j[k] = sums.half_width(floor + more) * (SHORT if near else 1.0)
-    return _forward(EnergyParts(np.diff(at_j), width_j))
-
-
-def _forward(parts: EnergyParts) -> EnergyParts:
-    """No window gives energy back."""
-    return parts if parts.energy_j.sum() >= 0 else parts._replace(energy_j=np.zeros(len(parts.energy_j)))
-
-
-def _edge(updates: SensorUpdates, at_s: float, tick_s: float) -> tuple[_Mixture, float]:
-    """The energy between a moment and a refresh near it, and a variance that adds to it."""
-    reach_s = NEIGHBOURS * updates.period_s
-    cells = _supports(updates, at_s - reach_s, at_s + reach_s)
-    piece = (min(at_s, tick_s), max(at_s, tick_s))
-    (energy,) = _conditional(cells, [piece], ((), (at_s,), _step_around(updates, at_s)), updates)
-    return energy, _floor(updates, at_s)
-
-
-def _floor(updates: SensorUpdates, at_s: float) -> float:
-    """The variance of what no estimate sees: the refreshes' own moments, and what hides between them."""
-    timing_j = TIMING * updates.tick_error_s * _power_near(updates, at_s)
-    return timing_j**2 + _unseen_j(updates, at_s) ** 2
-
-
-def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
-    """The parts of a window of a few refreshes, whose edges know of each other."""
-    start_s, end_s = float(moments[0]), float(moments[-1])
-    reach_s = NEIGHBOURS * updates.period_s
-    cells = _supports(updates, start_s - reach_s, end_s + reach_s)
-    plateau = _step_around(updates, start_s)[:1] + _step_around(updates, end_s)[1:]
-    changes = ((), (start_s,), (end_s,), (start_s, end_s), plateau)
-    (whole,) = found = _conditional(cells, [(start_s, end_s)], changes, updates)
-    if len(moments) > 2:
-        pairs = list(zip(moments[:-1].tolist(), moments[1:].tolist(), strict=True))
-        found = [
-            each for first in range(0, len(pairs), TOGETHER)
-            for each in _conditional(cells, pairs[first : first + TOGETHER], changes, updates)
-        ]
-    energy_j = np.array([each.mean for each in found])
-    energy_j[-1] = whole.mean - energy_j[:-1].sum()  # but for rounding, what it is already
-    floors = [_floor(updates, at_s) for at_s in moments.tolist()]
-    half_j = [each.half_width(floors[k] + floors[k + 1]) * SHORT for k, each in enumerate(found)]
-    return EnergyParts(energy_j, np.array(half_j))
-
-
-def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Energy and its variance since the first of the refreshes: exact by the counter, by readings where there
-    is none.
-    """
-    if updates.counted:
-        return updates.energy_j[usable], np.zeros(len(usable))
-    times, power = updates.tick_s[usable], updates.power_w[usable]
-    spans = np.diff(times)
-    unseen = np.maximum(spans - updates.window_s, 0.0)
-    # A reading is the mean of the window before its step; what lies between two windows is taken as between
-    # the readings.
-    gains = power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen
-    # How rough the readings are around each of them; at both ends nothing but the one neighbour tells.
-    rough = np.square(0.5 * np.diff(power, 2)) if len(power) > 2 else np.square(np.diff(power))
-    rough = np.pad(rough, 1, mode="edge")[: len(spans) + 1]
-    noise = READING_ERROR * power[1:] * (spans - unseen)
-    variances = 0.5 * (rough[1:] + rough[:-1]) * unseen**2 + noise**2 / 4
-    return np.concatenate([[0.0], np.cumsum(gains)]), np.concatenate([[0.0], np.cumsum(variances)])
-
-
-def _steady_error(
-    updates: SensorUpdates, usable: NDArray[np.intp], joules: Floats, moments: Floats
-) -> Floats:
-    """What the energy up to a moment may be off by if power is not steady between two refreshes but changes
-    there, as much as it does around.
-    """
-    tick_s, power_w = updates.tick_s[usable], updates.power_w[usable]
-    spans = np.diff(tick_s)
-    mean_w = np.diff(joules) / spans
-    padded = np.pad(mean_w, 1, mode="edge")
-    beside = np.abs([padded[2:] - padded[:-2], np.diff(padded)[:-1], np.diff(padded)[1:],
-                     power_w[1:] - mean_w, power_w[:-1] - mean_w])
-    swing_w = maximum_filter1d(np.max(np.nan_to_num(beside), axis=0), 2 * NEIGHBOURS + 1)
-    number = np.clip(np.searchsorted(tick_s, moments, side="right") - 1, 0, len(spans) - 1)
-    into = np.clip((moments - tick_s[number]) / spans[number], 0.0, 1.0)
-    swing_j = STEADY * swing_w[number] * spans[number] * into * (1.0 - into)
-    timing_j = 1.96 * TIMING * updates.tick_error_s * mean_w[number]
-    return np.asarray(np.hypot(swing_j, timing_j))
-
-
-@dataclass(frozen=True, slots=True)
-class _Mixture:
-    """A weighted sum of normal distributions."""
-
-    weight: Floats
-    centre: Floats
-    variance: Floats
-
-    @property
-    def mean(self) -> float:
-        return float(self.weight @ self.centre)
-
-    def __add__(self, other: _Mixture) -> _Mixture:
-        """Of the sum of two independent quantities."""
-        return _Mixture(
-            np.outer(self.weight, other.weight).ravel(), np.add.outer(self.centre, other.centre).ravel(),
-            np.add.outer(self.variance, other.variance).ravel(),
-        )
-
-    def likely(self, most: int = 20) -> _Mixture:
-        """The components that count."""
-        keep = np.argsort(self.weight)[-most:]
-        weight = self.weight[keep] / self.weight[keep].sum()
-        return _Mixture(weight, self.centre[keep], self.variance[keep])
-
-    def half_width(self, floor: float) -> float:
-        """Half width of the 95 % interval around the mean, with a variance added to every component."""
-        mean, sd = self.mean, np.sqrt(np.maximum(self.variance, 0.0) + floor) + 1e-12
-        low, high = 0.0, float(np.max(np.abs(self.centre - mean)) + 4.0 * np.max(sd))
-        for _ in range(28):
-            middle = 0.5 * (low + high)
-            # A sum and not a dot product: BLAS would wake its threads for ten thousand numbers, on a machine
-            # that computes.
-            inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
-            low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
-        return high
-
-
-def _unseen_j(updates: SensorUpdates, at_s: float) -> float:
-    """What may hide between two refreshes: as much as readings that look part of the time differ from the
-    whole.
-    """
-    index = int(np.searchsorted(updates.tick_s, at_s))
-    near = slice(max(index - 1, 1), index + 2)
-    spans = np.diff(updates.tick_s)[near.start - 1 : near.stop - 1]
-    into_s = at_s - updates.tick_s[min(max(index - 1, 0), len(updates.tick_s) - 1)]
-    edge_s = min(max(into_s, 0.0), max(updates.period_s - into_s, 0.0))
-    if updates.counted and updates.window_s < 0.6 * updates.period_s:
-        whole_w = np.diff(updates.energy_j)[near.start - 1 : near.stop - 1] / spans
-        differences = updates.power_w[near] - whole_w
-    elif updates.counted:
-        mean_w = np.diff(updates.energy_j) / np.diff(updates.tick_s)
-        differences = np.diff(mean_w)[near.start - 1 : near.stop - 1]
-    else:
-        differences = np.diff(updates.power_w)[near.start - 1 : near.stop - 1]
-        edge_s = min(edge_s, updates.period_s - updates.window_s)
-    differences = differences[np.isfinite(differences)]
-    if not len(differences):
-        return 0.0
-    return float(UNSEEN * np.sqrt(np.mean(np.square(differences))) * edge_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """Stretches of time, the mean power over each, and the variance of that mean as read."""
-
-    begin_s: Floats
-    end_s: Floats
-    mean_w: Floats
-    variance: Floats
-
-
-def _supports(updates: SensorUpdates, from_s: float, to_s: float) -> _Cells:
-    """All means that the sensor gave near an edge: steps of the counter, and readings where they say
-    something else.
-    """
-    near = (updates.tick_s >= from_s) & (updates.tick_s <= to_s)
-    begins, ends, means, variances = [], [], [], []
-    if updates.counted:
-        known = near & np.isfinite(updates.energy_j)
-        times, energy = updates.tick_s[known], updates.energy_j[known]
-        spans = np.diff(times)
-        begins.append(times[:-1])
-        ends.append(times[1:])
-        means.append(np.diff(energy) / spans)
-        variances.append(np.full(len(spans), 0.05**2) + (0.001 / spans) ** 2)
-    known = (updates.power_tick_s >= from_s) & (updates.power_tick_s <= to_s) & np.isfinite(updates.power_w)
-    times, power = updates.power_tick_s[known], updates.power_w[known]
-    begins.append(times - updates.window_s)
-    ends.append(times)
-    means.append(power)
-    # Beside a counter a reading's gain may be another than the counter's.
-    variances.append(((BESIDE_ERROR if updates.counted else READING_ERROR) * power) ** 2 + 0.3**2)
-    return _Cells(*(np.concatenate(parts) for parts in (begins, ends, means, variances)))
-
-
-def _conditional(
-    cells: _Cells, pieces: Sequence[tuple[float, float]], hypotheses: tuple[tuple[float, ...], ...],
-    updates: SensorUpdates,
-) -> list[_Mixture]:
-    """The energies of pieces of time, given the cells; the level may change at the times of one of the
-    hypotheses.
-    """
-    spans = np.array([end_s - start_s for start_s, end_s in pieces])
-    found = [_Mixture(np.ones(1), np.zeros(1), np.array([(UNKNOWN_W * span) ** 2])) for span in spans]
-    real = np.flatnonzero(spans > 0)
-    if not len(cells.mean_w) or not len(real):
-        return found
-    bounds = np.array(pieces)[real].T
-    answers = [_given_changes(cells, bounds, points, updates) for points in hypotheses]
-    score, mean_w, variance = (np.concatenate(parts) for parts in zip(*answers, strict=True))
-    weight = np.exp(score - score.max())
-    weight /= weight.sum()
-    for k, mean, own in zip(real.tolist(), mean_w.T, variance.T, strict=True):
-        found[k] = _Mixture(weight, mean * spans[k], own * spans[k] ** 2).likely()
-    return found
-
-
-def _given_changes(
-    cells: _Cells, bounds: Floats, points: tuple[float, ...], updates: SensorUpdates
-) -> tuple[Floats, Floats, Floats]:
-    """Log likelihood (combinations), means and variances (combinations, pieces) of the pieces' mean power,
-    for each size and length of the fluctuation. `bounds` are the pieces' starts and ends.
-    """
-    begin, end = np.append(cells.begin_s, bounds[0]), np.append(cells.end_s, bounds[1])
-    borders = np.array([-np.inf, *points, np.inf])
-    segments = len(borders) - 1
-    low = np.maximum(begin[None, :], borders[:-1, None])
-    high = np.minimum(end[None, :], borders[1:, None])
-    # (segments, cells): how much of each cell lies in a segment
-    share = np.maximum(high - low, 0.0) / (end - begin)
-    scale_w = max(float(np.max(cells.mean_w)), 1.0)
-    level = (LEVEL_SD * max(scale_w, 0.6 * updates.most_w)) ** 2 * np.einsum("si,sj->ij", share, share)
-    centre_w = float(np.mean(cells.mean_w))
-    values = cells.mean_w - centre_w
-    # Every segment has its own size of fluctuation: an idle GPU is quiet, a busy one is not.
-    lengths_s = [length * updates.period_s for length in CORRELATION_STEPS]
-    shapes = np.stack([_ou_means(low, high, share, length_s) for length_s in lengths_s])
-    # Before and after a piece with two changes the GPU does the same thing, most often nothing.
-    pairs = product(FLUCTUATION, repeat=min(segments, 2))
-    sizes = scale_w * np.array([(*pair, pair[0])[:segments] for pair in pairs])  # (combinations, segments)
-    kernels = np.einsum("cs,lsij->clij", sizes**2, shapes).reshape(-1, len(begin), len(begin)) + level
-    n = len(values)
-    known = kernels[:, :n, :n] + np.diag(cells.variance)
-    factor = np.linalg.cholesky(known)
-    right = np.concatenate([np.broadcast_to(values, (len(known), n))[:, :, None], kernels[:, :n, n:]], axis=2)
-    solved = np.linalg.solve(factor, right)
-    white, cross = solved[:, :, :1], solved[:, :, 1:]
-    score = -0.5 * np.sum(white[:, :, 0] ** 2, axis=1)
-    score -= np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
-    score -= math.log(len(kernels))  # the same prior weight for every number of changes
-    mean = centre_w + np.sum(cross * white, axis=1)
-    variance = np.diagonal(kernels, axis1=1, axis2=2)[:, n:] - np.sum(cross**2, axis=1)
-    return score, mean, np.maximum(variance, 0.0)
-
-
-def _ou_means(low: Floats, high: Floats, share: Floats, length_s: float) -> Floats:
-    """Covariances (segments, cells, cells) of cell means of a unit Ornstein-Uhlenbeck process, independent
-    by segment.
-    """
-
-    def integral(u: Floats) -> Floats:  # twice integrated exp(-|u| / length)
-        size = np.abs(u) / length_s
-        return length_s**2 * (np.exp(-size) + size - 1.0)
-
-    a, b = low[:, :, None], np.maximum(high, low)[:, :, None]
-    c, d = low[:, None, :], np.maximum(high, low)[:, None, :]
-    double = integral(b - c) - integral(a - c) - integral(b - d) + integral(a - d)
-    sizes = (b - a) * (d - c)
-    mean = np.divide(double, sizes, out=np.zeros_like(double), where=sizes > 0)
-    return mean * share[:, :, None] * share[:, None, :]
-
-
-def _step_around(updates: SensorUpdates, at_s: float) -> tuple[float, ...]:
-    """The refreshes before and after a moment, as far as there are any."""
-    index = int(np.searchsorted(updates.tick_s, at_s, side="right"))
-    return tuple(float(at) for at in updates.tick_s[max(index - 1, 0) : index + 1])
-
-
-def _power_near(updates: SensorUpdates, at_s: float) -> float:
-    """Power around a moment, for what an error of time is worth."""
-    index = min(max(int(np.searchsorted(updates.tick_s, at_s)), 1), len(updates.tick_s) - 1)
-    span_s = updates.tick_s[index] - updates.tick_s[index - 1]
-    counted_w = (updates.energy_j[index] - updates.energy_j[index - 1]) / span_s if span_s > 0 else math.nan
-    reading_w = updates.power_w[index]
-    return float(
-        counted_w if math.isfinite(counted_w) else reading_w if math.isfinite(reading_w) else UNKNOWN_W
-    )

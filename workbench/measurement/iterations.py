@@ -21,8 +21,9 @@ from ..periods.segment import (
     per_iteration,
 )
 from ..records import IterationSummary, Marks, Measurement, Periods, Window
-from .energy_estimate import EnergyTimeline, Floats, add_parts
+from .energy_estimate import EnergyTimeline, add_parts
 from .recorder import as_rows, as_trace
+from .sensor_updates import Floats
 
 CHEAP_S = 3.0  # a shorter window is not kept waiting for a look at its trace, unless it has marks
 LOOK_S = 180.0  # how much of a long trace is looked at; what is found there is followed through all of it

@@ -7,30 +7,27 @@ gives the rest when the window is measured: the energy of the pieces of a counte
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import time
 import uuid as uuid_module
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import stdtrit
 
-from .. import _html
+from .._processes import is_ours
 from ..device import rapl
 from ..device.nvml import throttle_names
 from ..device.protocol import Device
-from ..errors import DeviceError, MeasurementError, UsageError, WorkbenchError
-from ..records import Edge, GpuMeasurement, Marks, Measurement, Periods, Process, Setting, Window
+from ..errors import DeviceError, UsageError
+from ..records import Edge, GpuMeasurement, Marks, Measurement, Process, Setting, Window
 from ..samples import ROWS
 from . import marks
-from .energy_estimate import EnergyEstimate, EnergyParts, EnergyTimeline, add_estimates, add_parts
+from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
 from .recorder import Recorder
-from .report import page
+from .sensor_updates import EnergyParts
 from .synchronise import synchronise
 
 if TYPE_CHECKING:
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 
     from ..periods.segment import SegmentedIterations
 
-T = TypeVar("T")
 NAN = math.nan
 STATUS_S = 0.4
 BEFORE_S, AFTER_S = 3.0, 1.0  # of the trace around a window that its edges are judged by
@@ -197,7 +193,7 @@ class Meter:
         by_counter = counted and energy is not None and energy.source != "power"
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
         others = tuple(
-            process for process in _processes(device) if process.name != "?" and not _ours(process.pid)
+            process for process in _processes(device) if process.name != "?" and not is_ours(process.pid)
         )
         if others:
             names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
@@ -288,297 +284,10 @@ class Meter:
         timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
         return add_parts(timelines, moments_s, closely=True)
 
-    # for scripts
-
-    @contextlib.contextmanager
-    def window(self, label: str = "", *, settle: bool = True) -> Iterator[BlockResult]:
-        """Measure a block: `with meter.window("epoch") as result: ...`, then `result.measurement`. Of
-        itself it raises nothing.
-        """
-        result = BlockResult(self, label, settle)
-        try:
-            yield result
-        except KeyboardInterrupt:
-            result.close("interrupted")
-            raise
-        except BaseException:
-            result.close("error")
-            raise
-        else:
-            result.close("ok")
-
-    def track(self, iterable: Iterable[T], label: str = "") -> Track[T]:
-        """Iterate with a window around every iteration; see `Track`."""
-        return Track(self, iterable, label)
-
-
-class TrainingWindow:
-    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a
-    note that says why.
-    """
-
-    def __init__(self, meter: Meter, label: str) -> None:
-        self._meter, self._label, self._problem = meter, label, ""
-        self._begun_s = time.monotonic()
-        self._time_s: float | None = None
-        self.opened = self.attempt(lambda: meter.open(label))
-        self.closed: Window | None = None
-        # of the trace, as long as it may be asked for
-        self._hold = self.attempt(
-            lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None
-        )
-
-    @property
-    def ended(self) -> bool:
-        return self._time_s is not None
-
-    def attempt(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns; None where it fails, and the measurement says why."""
-        try:
-            return act()
-        except Exception as error:
-            self._problem = self._problem or describe(error)
-            return None
-
-    def now_s(self) -> float | None:
-        """The time of the window's clock; None where that is gone."""
-        return self.attempt(self._meter.clock)
-
-    def close(self) -> None:
-        opened = self.opened
-        self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
-        self._time_s = time.monotonic() - self._begun_s
-
-    def measure(
-        self, outcome: str = "ok", *, settle: bool = True
-    ) -> tuple[Measurement, SegmentedIterations | None]:
-        """Its measurement, and its iterations where they were looked for and found."""
-        assert self._time_s is not None
-        began_unix_s = time.time() - (time.monotonic() - self._begun_s)
-        measured = Measurement(
-            uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome
-        )
-        found = None
-        if (closed := self.closed) is not None:
-            measured = (
-                self.attempt(lambda: self._meter.measure(closed, settle=settle, outcome=outcome)) or measured
-            )
-            found = self.attempt(lambda: self._meter.count(closed, measured))
-        failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
-        notes = [note for note in (self._meter.why, failed) if note]
-        return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
-
-
-class BlockResult:
-    """What a measured block leaves behind; the estimate is made when it is first asked for."""
-
-    def __init__(self, meter: Meter, label: str, settle: bool) -> None:
-        self._meter, self._settle = meter, settle
-        self._found: SegmentedIterations | None = None
-        self._outcome = "ok"
-        self._measurement: Measurement | None = None
-        self._training = TrainingWindow(meter, label)
-
-    def close(self, outcome: str) -> None:
-        self._outcome = outcome
-        self._training.close()
-
-    @property
-    def measurement(self) -> Measurement:
-        """Raises MeasurementError while the block is still running."""
-        if self._measurement is None:
-            if not self._training.ended:
-                raise MeasurementError(
-                    "the block is still running; its measurement is there when it has ended"
-                )
-            self._measurement, self._found = self._training.measure(self._outcome, settle=self._settle)
-        return self._measurement
-
-    def _repr_html_(self) -> str | None:
-        return page(self.measurement) if self._training.ended else None
-
-    @property
-    def traces(self) -> dict[str, pl.DataFrame]:
-        """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
-        window, devices = self._training.closed, self._meter.devices
-        seen = {} if window is None else self._meter.traces(window)
-        return {
-            f"GPU {number}, {each.name}": seen[each.uuid] for number, each in enumerate(devices) if seen
-        }
-
-    @property
-    def found(self) -> SegmentedIterations:
-        """The iterations of the block, their summary and the periods of its trace; also of a block too
-        short to be looked at unasked.
-        """
-        measurement, window = self.measurement, self._training.closed
-        if window is not None and (self._found is None or self._found.periods is None):
-            self._found = self._meter.count(window, measurement, look=True)
-        if self._found is None:
-            raise MeasurementError(
-                "nothing was measured in which iterations could be found: no GPU, and no marks "
-                "(workbench.step())"
-            )
-        return self._found
-
-    @property
-    def iterations(self) -> Any:
-        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`);
-        the energies add up.
-        """
-        return self.found.frame
-
-    @property
-    def periods(self) -> Periods:
-        """The rhythms of the power trace; none, with the reason, where there was no trace."""
-        return self.found.periods or Periods(reason="the power was not recorded")
-
-    @property
-    def energy_j(self) -> float | None:
-        return self.measurement.energy_j
-
-    @property
-    def time_s(self) -> float:
-        return self.measurement.time_s
-
-
-class Track(Iterable[T]):
-    """An iterable whose iterations are windows.
-
-    The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so
-    that waiting for data counts. In the loop nothing is read but the clock; iterations are cut out of the
-    trace afterwards, and belong to the GPU's time, not to the host's that has queued their work.
-    `measurement` is of the whole loop.
-    """
-
-    def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
-        self._meter, self._iterable, self._label = meter, iterable, label
-        self.marks_s: list[float] = []
-        self._whole: TrainingWindow | None = None
-        self._measurement: Measurement | None = None
-        self._iterations: Any = None
-
-    def __len__(self) -> int:
-        return len(self._iterable)  # type: ignore[arg-type]
-
-    def __iter__(self) -> Iterator[T]:
-        self._measurement = self._iterations = None
-        self._whole = whole = TrainingWindow(self._meter, self._label)
-        self.marks_s = [whole.opened.start_s] if whole.opened is not None else []
-        marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
-        begun = False
-        try:
-            for item in self._iterable:
-                begun = True
-                yield item
-                self._mark(whole.now_s())
-                begun = False
-        finally:
-            whole.close()
-            if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
-                self._mark(whole.closed.end_s)
-
-    def _mark(self, at_s: float | None) -> None:
-        if at_s is not None and self.marks_s:
-            self.marks_s.append(at_s)
-
-    def _repr_html_(self) -> str | None:
-        if self._whole is None or not self._whole.ended:
-            return None
-        return page(self.measurement) + _html.facts("", {"iterations": self.iterations})
-
-    @property
-    def measurement(self) -> Measurement:
-        """The whole loop's. Raises MeasurementError while it has not ended."""
-        if self._measurement is None:
-            if self._whole is None or not self._whole.ended:
-                raise MeasurementError("the loop has not ended; its measurement is there when it has")
-            self._measurement, _ = self._whole.measure()
-        return self._measurement
-
-    @property
-    def iterations(self) -> Any:
-        """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j,
-        energy_uncertainty_j (sum of GPUs).
-        """
-        if self._iterations is None:
-            import polars as pl
-
-            _ = self.measurement  # which waits until the last edge is known
-            assert self._whole is not None
-            at_s = np.array(self.marks_s)
-            parts = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if len(at_s) > 1 else None
-            count = max(len(at_s) - 1, 0)
-            known = np.zeros(count, bool) if parts is None else parts.known
-            energy_j, half_j = parts or (np.zeros(count), np.zeros(count))
-            self._iterations = pl.DataFrame({
-                "iteration": np.arange(count), "start_s": at_s[:-1] - at_s[:1], "time_s": np.diff(at_s),
-                "energy_j": np.where(known, energy_j, np.nan),
-                "energy_uncertainty_j": np.where(known, half_j, np.nan),
-            }).with_columns(pl.col("energy_j", "energy_uncertainty_j").fill_nan(None))
-        return self._iterations
-
 
 def encodable(label: str) -> str:
     """A label that can be stored; file names that are no UTF-8 come with code points that no encoding has."""
     return str(label).encode("utf-8", "replace").decode()
-
-
-def describe(error: BaseException) -> str:
-    """What went wrong, in one sentence."""
-    return (
-        str(error) if isinstance(error, WorkbenchError) and str(error) else f"{type(error).__name__}: {error}"
-    )
-
-
-def with_iterations(measurement: Measurement, found: SegmentedIterations | None) -> Measurement:
-    """A measurement that says what one iteration costs."""
-    return measurement if found is None else replace(measurement, iterations=found.summary)
-
-
-def repeated(measurements: Sequence[Measurement]) -> Measurement:
-    """Several runs of one cell as one: means, and standard deviations over the runs.
-
-    The half width of the mean is the larger of what the runs' own errors leave and Student's interval over
-    the runs' sums; what the GPUs have in common from run to run is in those sums.
-    """
-    n = len(measurements)
-    if n == 1:
-        return measurements[0]
-    columns = list(zip(*(m.gpus for m in measurements), strict=True))
-    sums = [m.energy_j for m in measurements]
-    times = np.array([m.time_s for m in measurements])
-    sd_j = spread_j = None
-    if columns and None not in sums:
-        sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
-        spread_j = float(stdtrit(n - 1, 0.975)) * sd_j / math.sqrt(n)
-    return replace(
-        measurements[0], time_s=float(times.mean()), time_sd_s=float(times.std(ddof=1)),
-        gpus=tuple(
-            _mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns)))
-            for column in columns
-        ),
-        energy_sd_j=sd_j, cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
-        dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]), repeats=n,
-        outcome=measurements[-1].outcome,
-    )
-
-
-def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeasurement:
-    """One GPU over several runs. `spread_j` is its part of the interval over runs."""
-    own_j = math.sqrt(sum((run.energy_uncertainty_j or 0.0) ** 2 for run in runs)) / len(runs)
-    energy_j = _mean_of([run.energy_j for run in runs])
-    peaks = [run.peak_power_w for run in runs if run.peak_power_w is not None]
-    means: dict[str, Any] = {name: _mean_of([getattr(run, name) for run in runs])
-             for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}
-    return replace(
-        runs[-1], energy_j=energy_j,
-        energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j or 0.0),
-        peak_power_w=max(peaks, default=None),
-        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
-        throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
-        samples=sum(run.samples for run in runs), gaps=sum(run.gaps for run in runs), **means,
-    )
 
 
 def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
@@ -615,10 +324,6 @@ def _mean(values: np.ndarray[Any, Any]) -> float | None:
     return float(np.mean(known)) if len(known) else None
 
 
-def _mean_of(values: Sequence[float | None]) -> float | None:
-    return None if None in values else float(np.mean([value for value in values if value is not None]))
-
-
 def _processes(device: Device) -> tuple[Process, ...]:
     try:
         return device.processes()
@@ -632,13 +337,3 @@ def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
     """
     locked = window.locked[number] if number < len(window.locked) else Setting()
     return replace(locked, power_limit_w=limit_w)
-
-
-def _ours(pid: int) -> bool:
-    """Whether a process is this one, or descends from it."""
-    import psutil
-
-    try:
-        return pid == os.getpid() or os.getpid() in (each.pid for each in psutil.Process(pid).parents())
-    except psutil.Error:
-        return False

@@ -25,9 +25,10 @@ from ..errors import (
     StoreError,
     UsageError,
     WorkbenchError,
+    describe_error,
 )
 from ..records import Measurement, Setting, Window
-from .meter import Meter, describe
+from .meter import Meter
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Session:
         except UsageError:
             raise
         except Exception as error:
-            return Meter((), sync=self.sync, why=describe(error))
+            return Meter((), sync=self.sync, why=describe_error(error))
 
     def uuids(self, gpus: Gpus) -> tuple[str, ...] | None:
         """UUIDs of the GPUs that are named; None where none is named, which means all of them.

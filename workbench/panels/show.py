@@ -17,8 +17,8 @@ from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
 from ..experiments.recurrence import Recurrence
 from ..experiments.sweep import Sweep
+from ..measurement.blocks import BlockResult
 from ..measurement.log_readers import read_log
-from ..measurement.meter import BlockResult
 from ..measurement.report import Report
 from ..measurement.store import Store
 from ..periods.segment import SegmentedIterations

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+from .._processes import is_ours
 from ..device.protocol import Device
 from ..errors import DeviceError
-from ..measurement.meter import _ours
 from ..measurement.recorder import Recorder
 from ..periods.online import aliasing
 from ..records import Process, Setting
@@ -187,7 +187,8 @@ class ForeignProcessMonitor:
             found: list[Process] = []
             for device in self._devices:
                 try:
-                    found += [each for each in device.processes() if each.name != "?" and not _ours(each.pid)]
+                    known = [each for each in device.processes() if each.name != "?"]
+                    found += [each for each in known if not is_ours(each.pid)]
                 except DeviceError:
                     continue
             self._last.append(bool(found))

@@ -1,0 +1,240 @@
+"""What a measured block, function or loop leaves behind: its measurement, iterations and traces.
+
+Nothing in here ends a training: what goes wrong is a note of the measurement.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid as uuid_module
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from .. import _html
+from ..errors import MeasurementError, describe_error
+from ..records import Measurement, Periods, Window
+from . import marks
+from .meter import Meter, encodable
+from .repeats import with_iterations
+from .report import page
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ..periods.segment import SegmentedIterations
+
+T = TypeVar("T")
+
+
+class TrainingWindow:
+    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a
+    note that says why.
+    """
+
+    def __init__(self, meter: Meter, label: str) -> None:
+        self._meter, self._label, self._problem = meter, label, ""
+        self._begun_s = time.monotonic()
+        self._time_s: float | None = None
+        self.opened = self.attempt(lambda: meter.open(label))
+        self.closed: Window | None = None
+        # of the trace, as long as it may be asked for
+        self._hold = self.attempt(
+            lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self._time_s is not None
+
+    def attempt(self, act: Callable[[], T]) -> T | None:
+        """What `act` returns; None where it fails, and the measurement says why."""
+        try:
+            return act()
+        except Exception as error:
+            self._problem = self._problem or describe_error(error)
+            return None
+
+    def now_s(self) -> float | None:
+        """The time of the window's clock; None where that is gone."""
+        return self.attempt(self._meter.clock)
+
+    def close(self) -> None:
+        opened = self.opened
+        self.closed = self.attempt(lambda: self._meter.close(opened)) if opened is not None else None
+        self._time_s = time.monotonic() - self._begun_s
+
+    def measure(self, outcome: str = "ok") -> tuple[Measurement, SegmentedIterations | None]:
+        """Its measurement, and its iterations where they were looked for and found."""
+        assert self._time_s is not None
+        began_unix_s = time.time() - (time.monotonic() - self._begun_s)
+        measured = Measurement(
+            uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome
+        )
+        found = None
+        if (closed := self.closed) is not None:
+            measured = self.attempt(lambda: self._meter.measure(closed, outcome=outcome)) or measured
+            found = self.attempt(lambda: self._meter.count(closed, measured))
+        failed = f"this could not be measured in full: {self._problem}" if self._problem else ""
+        notes = [note for note in (self._meter.why, failed) if note]
+        return with_iterations(replace(measured, notes=(*notes, *measured.notes)), found), found
+
+
+class BlockResult:
+    """What a measured block leaves behind; the estimate is made when it is first asked for.
+
+        with BlockResult(meter, "epoch") as result:     # of itself it raises nothing
+            train()
+    """
+
+    def __init__(self, meter: Meter, label: str = "") -> None:
+        self._meter = meter
+        self._found: SegmentedIterations | None = None
+        self._outcome = "ok"
+        self._measurement: Measurement | None = None
+        self._training = TrainingWindow(meter, label)
+
+    def __enter__(self) -> BlockResult:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._outcome = "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
+        self._training.close()
+
+    @property
+    def measurement(self) -> Measurement:
+        """Raises MeasurementError while the block is still running."""
+        if self._measurement is None:
+            if not self._training.ended:
+                raise MeasurementError(
+                    "the block is still running; its measurement is there when it has ended"
+                )
+            self._measurement, self._found = self._training.measure(self._outcome)
+        return self._measurement
+
+    def _repr_html_(self) -> str | None:
+        return page(self.measurement) if self._training.ended else None
+
+    @property
+    def traces(self) -> dict[str, pl.DataFrame]:
+        """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
+        window, devices = self._training.closed, self._meter.devices
+        seen = {} if window is None else self._meter.traces(window)
+        return {
+            f"GPU {number}, {each.name}": seen[each.uuid] for number, each in enumerate(devices) if seen
+        }
+
+    @property
+    def found(self) -> SegmentedIterations:
+        """The iterations of the block, their summary and the periods of its trace; also of a block too
+        short to be looked at unasked.
+        """
+        measurement, window = self.measurement, self._training.closed
+        if window is not None and (self._found is None or self._found.periods is None):
+            self._found = self._meter.count(window, measurement, look=True)
+        if self._found is None:
+            raise MeasurementError(
+                "nothing was measured in which iterations could be found: no GPU, and no marks "
+                "(workbench.step())"
+            )
+        return self._found
+
+    @property
+    def iterations(self) -> Any:
+        """A Polars frame with a row for each iteration and for what is none (`workbench.periods.segment`);
+        the energies add up.
+        """
+        return self.found.frame
+
+    @property
+    def periods(self) -> Periods:
+        """The rhythms of the power trace; none, with the reason, where there was no trace."""
+        return self.found.periods or Periods(reason="the power was not recorded")
+
+    @property
+    def energy_j(self) -> float | None:
+        return self.measurement.energy_j
+
+    @property
+    def time_s(self) -> float:
+        return self.measurement.time_s
+
+
+class Track(Iterable[T]):
+    """An iterable whose iterations are windows.
+
+    The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so
+    that waiting for data counts. In the loop nothing is read but the clock; iterations are cut out of the
+    trace afterwards, and belong to the GPU's time, not to the host's that has queued their work.
+    `measurement` is of the whole loop.
+    """
+
+    def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
+        self._meter, self._iterable, self._label = meter, iterable, label
+        self.marks_s: list[float] = []
+        self._whole: TrainingWindow | None = None
+        self._measurement: Measurement | None = None
+        self._iterations: Any = None
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        self._measurement = self._iterations = None
+        self._whole = whole = TrainingWindow(self._meter, self._label)
+        self.marks_s = [whole.opened.start_s] if whole.opened is not None else []
+        marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
+        begun = False
+        try:
+            for item in self._iterable:
+                begun = True
+                yield item
+                self._mark(whole.now_s())
+                begun = False
+        finally:
+            whole.close()
+            if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
+                self._mark(whole.closed.end_s)
+
+    def _mark(self, at_s: float | None) -> None:
+        if at_s is not None and self.marks_s:
+            self.marks_s.append(at_s)
+
+    def _repr_html_(self) -> str | None:
+        if self._whole is None or not self._whole.ended:
+            return None
+        return page(self.measurement) + _html.facts("", {"iterations": self.iterations})
+
+    @property
+    def measurement(self) -> Measurement:
+        """The whole loop's. Raises MeasurementError while it has not ended."""
+        if self._measurement is None:
+            if self._whole is None or not self._whole.ended:
+                raise MeasurementError("the loop has not ended; its measurement is there when it has")
+            self._measurement, _ = self._whole.measure()
+        return self._measurement
+
+    @property
+    def iterations(self) -> Any:
+        """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j,
+        energy_uncertainty_j (sum of GPUs).
+        """
+        if self._iterations is None:
+            import polars as pl
+
+            _ = self.measurement  # which waits until the last edge is known
+            assert self._whole is not None
+            at_s = np.array(self.marks_s)
+            parts = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if len(at_s) > 1 else None
+            count = max(len(at_s) - 1, 0)
+            known = np.zeros(count, bool) if parts is None else parts.known
+            energy_j, half_j = parts or (np.zeros(count), np.zeros(count))
+            self._iterations = pl.DataFrame({
+                "iteration": np.arange(count), "start_s": at_s[:-1] - at_s[:1], "time_s": np.diff(at_s),
+                "energy_j": np.where(known, energy_j, np.nan),
+                "energy_uncertainty_j": np.where(known, half_j, np.nan),
+            }).with_columns(pl.col("energy_j", "energy_uncertainty_j").fill_nan(None))
+        return self._iterations

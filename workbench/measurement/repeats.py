@@ -1,0 +1,70 @@
+"""Several runs of one cell as one measurement; and a measurement with what its iterations cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ..records import GpuMeasurement, Measurement
+
+if TYPE_CHECKING:
+    from ..periods.segment import SegmentedIterations
+
+
+def with_iterations(measurement: Measurement, found: SegmentedIterations | None) -> Measurement:
+    """A measurement that says what one iteration costs."""
+    return measurement if found is None else replace(measurement, iterations=found.summary)
+
+
+def repeated(measurements: Sequence[Measurement]) -> Measurement:
+    """Several runs of one cell as one: means, and standard deviations over the runs.
+
+    The half width of the mean is the larger of what the runs' own errors leave and Student's interval over
+    the runs' sums; what the GPUs have in common from run to run is in those sums.
+    """
+    n = len(measurements)
+    if n == 1:
+        return measurements[0]
+    columns = list(zip(*(m.gpus for m in measurements), strict=True))
+    sums = [m.energy_j for m in measurements]
+    times = np.array([m.time_s for m in measurements])
+    sd_j = spread_j = None
+    if columns and None not in sums:
+        sd_j = float(np.std([s for s in sums if s is not None], ddof=1))
+        spread_j = float(stdtrit(n - 1, 0.975)) * sd_j / math.sqrt(n)
+    return replace(
+        measurements[0], time_s=float(times.mean()), time_sd_s=float(times.std(ddof=1)),
+        gpus=tuple(
+            _mean_gpu(column, None if spread_j is None else spread_j / math.sqrt(len(columns)))
+            for column in columns
+        ),
+        energy_sd_j=sd_j, cpu_energy_j=_mean_of([m.cpu_energy_j for m in measurements]),
+        dram_energy_j=_mean_of([m.dram_energy_j for m in measurements]), repeats=n,
+        outcome=measurements[-1].outcome,
+    )
+
+
+def _mean_gpu(runs: Sequence[GpuMeasurement], spread_j: float | None) -> GpuMeasurement:
+    """One GPU over several runs. `spread_j` is its part of the interval over runs."""
+    own_j = math.sqrt(sum((run.energy_uncertainty_j or 0.0) ** 2 for run in runs)) / len(runs)
+    energy_j = _mean_of([run.energy_j for run in runs])
+    peaks = [run.peak_power_w for run in runs if run.peak_power_w is not None]
+    means: dict[str, Any] = {name: _mean_of([getattr(run, name) for run in runs])
+             for name in ("mean_power_w", "idle_share", "mean_utilisation", "sm_clock_mhz")}
+    return replace(
+        runs[-1], energy_j=energy_j,
+        energy_uncertainty_j=None if energy_j is None else max(own_j, spread_j or 0.0),
+        peak_power_w=max(peaks, default=None),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        throttle_reasons=tuple(dict.fromkeys(reason for run in runs for reason in run.throttle_reasons)),
+        samples=sum(run.samples for run in runs), gaps=sum(run.gaps for run in runs), **means,
+    )
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    return None if None in values else float(np.mean([value for value in values if value is not None]))
