@@ -164,9 +164,7 @@ def parse(line: str) -> Options:
 
 
 def energy_line(cell: str) -> str | None:
-    """What follows `%%energy` in a cell, on its first line or among stacked cell magics; None where it is
-    not used.
-    """
+    """What follows `%%energy` among the magics at the top of a cell; None where it is not used."""
     return next((rest for _, magic, rest in _stacked(cell.splitlines()) if magic == MAGIC), None)
 
 
@@ -177,9 +175,7 @@ def strip(lines: Sequence[str]) -> list[str]:
 
 
 def _stacked(lines: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """The magics at the top of a cell that are seen through: number of the line, name, and what follows
-    it.
-    """
+    """The magics at the top of a cell that are seen through: line number, name, what follows it."""
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
     indent = len(lines[first]) - len(lines[first].lstrip()) if first < len(lines) else 0
     for number in range(first, len(lines)):

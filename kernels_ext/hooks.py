@@ -1,6 +1,4 @@
-"""Bounds a `%%energy` cell between IPython's own events, so that the cell runs as if the magic were not
-there.
-"""
+"""Bounds a `%%energy` cell between IPython's own events: it runs as if the magic were not there."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class Hooks:
         return mimebundle(measurement, self._magics.tariff)
 
     def before(self, info: Any) -> None:
-        """Open the window of a cell that asks for one. Nothing that goes wrong here keeps the cell from
-        running.
-        """
+        """Open the window of a cell that asks for one; no error in here keeps the cell from running."""
         line = energy_line(info.raw_cell or "")
         if line is None:
             return
@@ -116,9 +112,7 @@ class Hooks:
             self._running = None
 
     def _ends(self, result: Any) -> bool:
-        """Whether this is the end of the cell that is being measured, and not of one inside it or in a
-        subshell.
-        """
+        """Whether the measured cell ends here, and not one inside it or in a subshell."""
         info, here = self._info, threading.get_ident() == self._thread
         if info is None or result is None:  # a cancelled cell has no result
             return info is not None and here

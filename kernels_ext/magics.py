@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class EnergyMagics(Magics):
-    """Measure the time and the GPU energy of cells. Configure with `%config EnergyMagics.live = False` and
-    the like.
-    """
+    """Measure the time and the GPU energy of cells; `%config EnergyMagics.live = False` configures."""
 
     live = Bool(True, help="Plot power while a measured cell runs.").tag(config=True)
     quiet = Bool(False, help="Measure and store, show nothing.").tag(config=True)
@@ -190,9 +188,7 @@ class EnergyMagics(Magics):
         print(sentence)
 
     def chosen(self, gpus: str | None) -> tuple[str, ...] | None:
-        """UUIDs of the GPUs that `--gpus` names; None counts all. An unknown one is said, and all are
-        counted.
-        """
+        """UUIDs of the GPUs that `--gpus` names; all (None) where one is unknown, with a message."""
         if gpus is None:
             return None
         from workbench.errors import WorkbenchError

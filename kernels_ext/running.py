@@ -107,9 +107,7 @@ class Running:
             self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
 
     def _begin_tuning(self) -> None:
-        """Tune what the cell runs. What keeps that from being done is said, and the cell runs measured and
-        untuned.
-        """
+        """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""
         from workbench.errors import WorkbenchError
         from workbench.tuning.driver import in_background
         from workbench.tuning.state_machine import Tuner
@@ -283,9 +281,7 @@ class Running:
         self, again: Callable[[], bool], measured: list[Measurement], windows: list[Window],
         remarks: list[str],
     ) -> None:
-        """Run it again as often as is asked for; runs that went well are added to `measured` and
-        `windows`.
-        """
+        """Run it again as often as asked; good runs are added to `measured` and `windows`."""
         times = self._options.repeat
         for number in range(2, times + 1):
             window = self._once_more(again)

@@ -42,9 +42,7 @@ class KernelState:
         self, measurement: Measurement, window: Window, meter: Meter,
         iterations: pl.DataFrame | None = None,
     ) -> list[str]:
-        """Remember and store a measurement; returns sentences about what could not be stored. See
-        `session.keep`.
-        """
+        """Remember and store a measurement; returns the sentences of `session.keep`."""
         from workbench.measurement.session import keep
 
         self.last = measurement

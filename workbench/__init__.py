@@ -123,9 +123,7 @@ _NOW = {  # modules whose functions have names of their own now
 
 
 class _Aliases:
-    """`import workbench.readers` and the like, which pickled callbacks do too, lead to where the module
-    is.
-    """
+    """`import workbench.readers` and the like, as in pickled callbacks, lead to where the module is."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, module = name.rpartition(".")

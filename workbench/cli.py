@@ -120,9 +120,7 @@ def _share_arguments(commands: Any) -> None:
 
 
 def _share(arguments: argparse.Namespace) -> int:
-    """Share a GPU; returns 0 where every job ended well or was stopped by us, 1 where one did not, 130 after
-    an interrupt.
-    """
+    """Share a GPU; 0 if every job ended well or we stopped it, 1 if not, 130 after an interrupt."""
     from . import sharing
     from .measurement.session import simulate
 
@@ -355,9 +353,7 @@ def _notebooks(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    """JupyterLab, with simulated GPUs for all its kernels where there is no real one; which of the two is
-    said.
-    """
+    """JupyterLab, with simulated GPUs for all its kernels where there is no real one; prints which."""
     from .device import nvml
     from .errors import NoDriver
     from .simulation import machine

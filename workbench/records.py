@@ -52,9 +52,7 @@ class Capability(HtmlFacts):
 
 
 class Sample(NamedTuple):
-    """One look at a GPU. NaN marks what this GPU does not tell; `throttle` holds NVML's clock event reason
-    bits.
-    """
+    """One sample of a GPU: NaN where it tells nothing; `throttle` holds NVML's clock event reason bits."""
 
     time_s: float
     energy_j: float
@@ -142,9 +140,7 @@ class Periods(HtmlFacts):
 
 
 class Phase(NamedTuple):
-    """A stretch between iterations whose kind the training told: "evaluation", "checkpoint" or any other
-    word.
-    """
+    """A stretch that is no iteration: an "evaluation", a "checkpoint" or any other word of the training."""
 
     kind: str
     start_s: float

@@ -34,9 +34,7 @@ _BLANK = 1e15  # DCGM's blanks begin above (dcgm_structs.h)
 
 
 def find(device: Device) -> tuple[str, int]:
-    """Program and DCGM's number of a GPU; -1 and the reason in the program's place where it cannot be
-    asked.
-    """
+    """The program and DCGM's number of a GPU; the reason and -1 where it cannot be asked."""
     if device.simulated:
         return "DCGM knows no simulated GPUs", -1
     program = shutil.which("dcgmi")
@@ -109,9 +107,7 @@ class Dmon:
         return self._process.poll() is None
 
     def means(self, since_s: float) -> dict[str, float]:
-        """Means over the rows since a time of the clock; a field that this GPU does not have is absent.
-        Empty before there are rows.
-        """
+        """Means of the fields that this GPU has, over the rows since a time; empty without rows."""
         with self._lock:
             rows = [row for at_s, row in self._rows if at_s >= since_s]
         names = {name for row in rows for name in row}

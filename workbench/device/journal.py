@@ -1,6 +1,4 @@
-"""What was found on a GPU before it was changed, on disk, for whoever has to put it back. Standard library
-only.
-"""
+"""What was found on a GPU before it was changed, on disk, to restore it. Standard library only."""
 
 from __future__ import annotations
 

@@ -372,9 +372,7 @@ def _hold(device: Device) -> _Holding:
 
 
 def _give_up(holding: _Holding) -> None:
-    """Let a GPU go whose first change failed. The device has undone it; what it could not is tried again,
-    or journalled.
-    """
+    """Let a GPU go whose first change failed; what the device could not undo is retried or journalled."""
     journal = holding.journal
     try:
         still = holding.device.setting()
@@ -402,9 +400,7 @@ def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: it owes nothing, and must not keep the lock or the watchdog's end of its pipe
-    when the parent is gone.
-    """
+    """In a forked child: hold nothing, neither locks nor the watchdog's end of its pipe."""
     global _guard
     _guard = threading.RLock()
     for holding in _held.values():

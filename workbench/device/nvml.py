@@ -128,9 +128,7 @@ _initialised_library: Any = None
 
 
 def initialise() -> None:
-    """Start NVML once for the library that this process has. Raises NoDriver where there is none that
-    works.
-    """
+    """Start NVML once for this process's library. Raises NoDriver where there is none that works."""
     global _initialised_library
     if nvml.nvmlLib is not None and nvml.nvmlLib is _initialised_library and _still_initialised():
         return
@@ -174,9 +172,7 @@ class _Value(ctypes.Union):
 
 
 class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t, kept and filled again at each sample: pynvml's own makes one anew and costs five
-    times the call.
-    """
+    """nvmlFieldValue_t, filled again at each sample: pynvml's own costs five times the call."""
 
     _fields_: ClassVar[Any] = [
         ("fieldId", ctypes.c_uint), ("scopeId", ctypes.c_uint), ("timestamp", ctypes.c_longlong),
@@ -527,9 +523,7 @@ class NvmlDevice:
             raise error_for(error.value, f"reading the energy counter of {self.name}") from error
 
     def sample(self, status: Sample | None = None) -> Sample:
-        """One look at the GPU; see `protocol.Device`. A reading that is refused this once is NaN, a lost
-        GPU raises.
-        """
+        """One sample (`protocol.Device`): NaN for a reading refused this once; raises for a lost GPU."""
         handle = self._handle
         try:
             at_s = self.clock()
@@ -582,9 +576,7 @@ class NvmlDevice:
             return NAN
 
     def _refused(self, error: Any) -> None:
-        """Raise what will not be better at the next look: a lost GPU, no driver, an NVML that was shut
-        down.
-        """
+        """Raise what lasts: a lost GPU, no driver, an NVML that was shut down."""
         lasting = isinstance(error_for(error.value, f"reading {self.name}"), (GpuLost, NoDriver))
         if lasting or error.value == nvml.NVML_ERROR_UNINITIALIZED:
             raise error
@@ -700,9 +692,7 @@ def open_index(index: int, kind: type[D] = NvmlDevice) -> D:  # type: ignore[ass
 
 
 def open_uuid(uuid: str, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assignment]
-    """The device with a full UUID, whatever CUDA_VISIBLE_DEVICES says; a MIG instance's gives its parent
-    GPU, whose power and energy it shares.
-    """
+    """The device with a full UUID, visible to CUDA or not; for a MIG instance's its whole GPU."""
     from ..simulation import machine
 
     machine.attached()

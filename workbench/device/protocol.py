@@ -29,14 +29,10 @@ class Device(Protocol):
         """The energy counter: joules since the driver was loaded. Raises NotSupported without one."""
 
     def sample(self, status: Sample | None = None) -> Sample:
-        """One look: energy and power in one driver call, the rest too unless an earlier sample is given to
-        take it from.
-        """
+        """One sample: energy and power in one driver call, the rest of `status` where that is given."""
 
     def setting(self) -> Setting:
-        """The power limit in force and the clocks that this process has locked (NVML does not tell others'
-        locks).
-        """
+        """The power limit in force and the clocks that this process has locked; NVML hides others' locks."""
 
     def locked(self) -> Setting:
         """The clocks that this process has locked; asks the driver nothing."""

@@ -36,9 +36,7 @@ class RestoreOutcome:
 
 
 def recover() -> list[str]:
-    """Restore what processes that are gone have left changed; returns a sentence for each GPU that was
-    found so.
-    """
+    """Restore what processes that are gone left changed; returns a sentence for each such GPU."""
     told = []
     for path in sorted(_paths.journals().glob("*.json")):
         try:

@@ -56,9 +56,7 @@ class StepResponse:
 
 
 def whole(setting: Setting, device: Device) -> Setting:
-    """A setting with the driver's default power limit where it names none: what a knob left to the driver
-    comes to.
-    """
+    """A setting with the driver's default power limit where it names none."""
     if setting.power_limit_w is not None or not device.can("set_power_limit"):
         return setting
     return Setting(device.limits.default_power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz)
@@ -99,9 +97,7 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
 
 
 def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
-    """The lines that an administrator would type to put a GPU to a whole setting; no line where nothing is
-    to change.
-    """
+    """Command lines for an administrator that put a GPU to a whole setting; none without a change."""
     wanted = whole(wanted, device)
     nvidia_smi = f"sudo nvidia-smi -i {shlex.quote(device.uuid)}"
     lines = []
@@ -116,9 +112,7 @@ def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
 
 
 def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
-    """What rights it takes to put a GPU to a setting; whether this process has them shows when it tries,
-    and `refused` is how that went.
-    """
+    """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
     command = "\n".join(commands(now, wanted, device))
     if refused:
         return Rights("", refused, command)

@@ -1,6 +1,4 @@
-"""The process that puts GPUs back when the one that has changed them was killed. Standard library only,
-but for the driver's door.
-"""
+"""The process that restores GPUs when the one that changed them was killed. No numpy, no polars."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def stop() -> None:
 
 
 def watch(argv: list[str]) -> None:
-    """The watchdog process: when its parent is gone without having said "done", restore what it has left
-    changed.
-    """
+    """The watchdog: when its parent is gone without "done", restore what it has left changed."""
     from ..simulation import machine  # noqa: F401
     from . import nvml  # noqa: F401 - everything that restoring takes is there before the sign of life
 

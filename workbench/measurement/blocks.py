@@ -30,9 +30,7 @@ T = TypeVar("T")
 
 
 class TrainingWindow:
-    """A window of a training, which goes on whatever goes wrong here: then there is the time alone, and a
-    note that says why.
-    """
+    """A window of a training. Where measuring fails there is the time alone, and a note that says why."""
 
     def __init__(self, meter: Meter, label: str) -> None:
         self._meter, self._label, self._problem = meter, label, ""

@@ -88,9 +88,7 @@ class _Evaluating(_Reporting):
 
 
 class _HuggingFaceHooks(_Reporting):
-    """transformers.TrainerCallback: `on_step_end` is an optimizer step; the trainer evaluates and saves
-    between two of them.
-    """
+    """transformers.TrainerCallback; the trainer evaluates and saves between two optimizer steps."""
 
     _seen: Any = None  # metrics of an evaluation inside the epoch
     _due = False  # the epoch is over and its evaluation is to come
@@ -123,9 +121,7 @@ class _HuggingFaceHooks(_Reporting):
 
 
 class _LightningHooks(_Evaluating):
-    """lightning.pytorch.Callback: a batch is a micro-step where gradients are accumulated, so
-    `global_step` decides.
-    """
+    """lightning.pytorch.Callback; `global_step` counts optimizer steps, a batch may be a micro-step."""
 
     _steps: int | None = None
 

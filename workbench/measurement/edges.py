@@ -21,9 +21,7 @@ class EdgeTracker:
         self._origin_s = self._spread_s = self._slope_error = self._mean_error_s = self._middle = math.nan
 
     def add(self, before_s: float, after_s: float) -> None:
-        """An edge lies between two looks. A bracket far wider than the best ones tells nothing and is
-        dropped.
-        """
+        """An edge lies between two readings; a bracket far wider than the best ones is dropped."""
         middle_s, half_s = (before_s + after_s) / 2, (after_s - before_s) / 2
         if self.edges and half_s > 6 * min(half for _, half in self.edges) + 0.002:
             return
@@ -76,9 +74,7 @@ class EdgeTracker:
         return math.hypot(self._mean_error_s, self._slope_error * ahead)
 
     def tick(self, before_s: float, after_s: float) -> tuple[float, float]:
-        """The refresh that a reading between two moments shows, and its error; NaN where it may be either of
-        two.
-        """
+        """The refresh that a reading between two moments shows, and its error; NaN where two fit."""
         if not self.locked:
             return math.nan, math.nan
         error_s = self.error_s(after_s)

@@ -214,9 +214,7 @@ def _area_under_power(rows: Rows) -> tuple[Floats, Floats]:
 
 
 def _counter_readings(rows: Rows) -> tuple[Floats, Floats]:
-    """When the counter refreshed, and what it said; where those moments are not known, when a new value was
-    seen.
-    """
+    """Times (s) and values (J) of the counter's refreshes; the first reading of each value if unknown."""
     rows = rows[np.isfinite(rows["energy_j"])]
     if not len(rows):
         return np.empty(0), np.empty(0)

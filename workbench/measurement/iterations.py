@@ -1,6 +1,4 @@
-"""From a measured window to its iterations: marks where the training told them, else what the power trace
-shows; both where both exist.
-"""
+"""From a measured window to its iterations: by the training's marks, else by the power trace."""
 
 from __future__ import annotations
 

@@ -236,9 +236,7 @@ def _wide(table: Table, metric: str) -> Table:
 
 
 def _civil(written: list[str | None], path: str | Path) -> pl.Series:
-    """Seconds since some moment, of times as they are written: civil ones, or seconds or milliseconds
-    since 1970.
-    """
+    """Seconds since some moment, of civil times or of seconds or milliseconds since 1970."""
     texts = pl.Series("time_s", written, dtype=pl.String).str.strip_chars()
     parsed = [
         texts.str.strip_suffix("Z").str.to_datetime(form, strict=False, time_unit="us") for form in TIMES
@@ -257,9 +255,7 @@ def _civil(written: list[str | None], path: str | Path) -> pl.Series:
 
 
 def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | None] | None) -> pl.DataFrame:
-    """All rows as a trace with the column `gpu`; a reading that the file has not, or not for any row, is
-    null.
-    """
+    """All rows as a trace with the column `gpu`; a reading that the file does not have is null."""
     columns: dict[str, pl.Series] = {}
     for column, names in sources.items():
         for name, factor in names:

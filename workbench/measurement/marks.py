@@ -68,18 +68,14 @@ class MarkRecorder:
             return None
 
     def since_last(self, kind: str) -> None:
-        """A phase that has just ended, for hooks that are told of its end only: it began with the last
-        mark or phase.
-        """
+        """A phase has just ended, for hooks that hear of no beginning: the last mark or phase is it."""
         now_s = self.now_s()
         latest = [*self.steps[-1:], *(each.end_s for each in self.phases[-1:])]
         if latest and now_s is not None and now_s > max(latest):
             self.phases.append(Phase(kind, max(latest), now_s))
 
     def marks(self, start_s: float, end_s: float) -> Marks:
-        """What was noted between two moments. Explicit steps count more than loops, inner loops more than
-        the loops around them.
-        """
+        """What was noted between two moments: steps before loops, inner loops before those around them."""
         phases = tuple(sorted(
             (each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s),
             key=lambda p: p.start_s,

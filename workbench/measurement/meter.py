@@ -130,9 +130,7 @@ class Meter:
         return tuple(edges), notes
 
     def settle(self, window: Window, *, timeout_s: float = 0.5) -> None:
-        """Wait until the sensors have refreshed once after the window's end, by which its last edge
-        becomes known.
-        """
+        """Wait for a refresh of the sensors after the window's end, which makes its last edge known."""
         if self.recorder is None or window.end_s is None or getattr(self.clock, "stepped", False):
             return
         deadline = time.monotonic() + timeout_s
@@ -243,9 +241,7 @@ class Meter:
         return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in seen.items()}
 
     def _seen(self, window: Window) -> dict[str, EnergyTimeline]:
-        """What the recorder saw of the GPUs in a closed window and around it, by UUID: fetched once for the
-        window that was measured last.
-        """
+        """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""
         if self.recorder is None:
             return {}
         assert window.end_s is not None
@@ -260,9 +256,7 @@ class Meter:
     def timeline(
         self, number: int, start_s: float, end_s: float, window: Window | None = None
     ) -> EnergyTimeline:
-        """What is known of the energy of one GPU from one moment to another, and around them; of a closed
-        window, with what its counter said at the edges.
-        """
+        """The energy of one GPU around two moments; with the counter's edges where a window is given."""
         device = self.devices[number]
         rows, update_s = np.empty(0, ROWS), None
         if self.recorder is not None:
@@ -332,8 +326,6 @@ def _processes(device: Device) -> tuple[Process, ...]:
 
 
 def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
-    """What the GPU was put to when the window closed: locks as this process knows them, the limit as it
-    was sampled.
-    """
+    """The clocks this process had locked when the window closed, and the limit as it was sampled."""
     locked = window.locked[number] if number < len(window.locked) else Setting()
     return replace(locked, power_limit_w=limit_w)

@@ -163,9 +163,7 @@ class Recorder:
     # reading
 
     def update_s(self, uuid: str) -> float | None:
-        """The update period of a device's energy counter (of its power where it has none) as found; None
-        if not yet.
-        """
+        """The found update period (s) of a device's counter, or of its power; None if not known yet."""
         value = self._ring.state(self._numbers[uuid])[3]
         return None if math.isnan(value) else value
 
@@ -197,9 +195,7 @@ class Recorder:
         return as_trace(self.rows(uuid, from_s, to_s))
 
     def hold(self, from_s: float | Callable[[], float]) -> Hold:
-        """Keep everything since a time (or what a function says it is) in memory for as long as the
-        returned object lives.
-        """
+        """Keep everything since a time (a function may tell it) while the returned object lives."""
         hold = Hold(from_s)
         self._holds.add(hold)
         return hold

@@ -143,9 +143,7 @@ def _count(every: float) -> str:
 
 
 def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
-    """The line, with a table per GPU behind a fold. Plain HTML: no script, colours inherited, readable in
-    any theme.
-    """
+    """The line, with a table per GPU behind a fold; HTML without script, readable in any theme."""
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
     host = [
         f"{name} {significant(value)} J"
@@ -199,9 +197,7 @@ def as_dict(m: Measurement) -> dict[str, Any]:
 
 
 def mimebundle(m: Measurement, tariff: Tariff = NO_TARIFF) -> dict[str, Any]:
-    """Text, HTML and JSON. The JSON has a type of its own: plain application/json would win over HTML in
-    JupyterLab.
-    """
+    """Text, HTML and JSON; JupyterLab would show plain application/json in place of the HTML."""
     return {"text/plain": line(m, tariff), "text/html": page(m, tariff), MIME: as_dict(m)}
 
 

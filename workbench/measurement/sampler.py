@@ -92,9 +92,7 @@ class Sampler:
         self.horizon_s = math.inf
 
     def start(self) -> None:
-        """Take the first samples, then find the sensors' steps: all at once, or one by one where a slow
-        driver would blur them.
-        """
+        """Take the first samples, then find the sensors' steps; one by one where the driver is slow."""
         begin_s = self._clock()
         for watched in self._all:
             self._look(watched)
@@ -263,9 +261,7 @@ class Sampler:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The child process: `path of the ring` and UUIDs of devices. Runs until its standard input closes, and
-    takes the ring away.
-    """
+    """The child process: a ring's path and UUIDs. Runs until its input closes, then removes the ring."""
     from ..device.nvml import open_uuid
 
     ring, parent = Ring(argv[0]), os.getppid()

@@ -139,9 +139,7 @@ def as_updates(
 
 
 def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
-    """Refresh times by a weighted straight line through them, if they keep to it; as they are, if the
-    sensor drifts.
-    """
+    """Refresh times on a weighted straight line; as they are, if they do not keep to one."""
     if len(times) < 4:
         return times
     weight = 1.0 / np.maximum(errors.astype(np.float64), 1e-6)
@@ -151,9 +149,7 @@ def _on_one_line(numbers: Floats, times: Floats, errors: Floats) -> Floats:
 
 
 def reaches(updates: SensorUpdates, start_s: float, end_s: float) -> bool:
-    """Whether the sensor was followed from before a window to (nearly) its end, and its counter never went
-    back.
-    """
+    """Whether the sensor was followed all through a window, and its counter never went back."""
     slack_s = SLACK_STEPS * updates.period_s
     tick_s = updates.tick_s
     near_start = (tick_s <= start_s) & (tick_s > start_s - slack_s)
@@ -163,9 +159,7 @@ def reaches(updates: SensorUpdates, start_s: float, end_s: float) -> bool:
 
 
 def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) -> EnergyParts:
-    """The stretches between moments that the refreshes surround (or that lie within a few refreshes of the
-    last one).
-    """
+    """The stretches between moments that the refreshes surround or nearly reach."""
     usable = np.flatnonzero(updates.known)
     tick_s = updates.tick_s[usable]
     inside = np.flatnonzero((tick_s >= moments[0]) & (tick_s <= moments[-1]))
@@ -253,9 +247,7 @@ def _within_few(updates: SensorUpdates, moments: Floats) -> EnergyParts:
 
 
 def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Energy and its variance since the first of the refreshes: exact by the counter, by readings where there
-    is none.
-    """
+    """Energy and variance since the first refresh: exact by the counter, else by power readings."""
     if updates.counted:
         return updates.energy_j[usable], np.zeros(len(usable))
     times, power = updates.tick_s[usable], updates.power_w[usable]
@@ -275,9 +267,7 @@ def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, 
 def _steady_error(
     updates: SensorUpdates, usable: NDArray[np.intp], joules: Floats, moments: Floats
 ) -> Floats:
-    """What the energy up to a moment may be off by if power is not steady between two refreshes but changes
-    there, as much as it does around.
-    """
+    """Error (J) at moments if power changes between two refreshes as much as it does around them."""
     tick_s, power_w = updates.tick_s[usable], updates.power_w[usable]
     spans = np.diff(tick_s)
     mean_w = np.diff(joules) / spans
@@ -331,9 +321,7 @@ class _Mixture:
 
 
 def _unseen_j(updates: SensorUpdates, at_s: float) -> float:
-    """What may hide between two refreshes: as much as readings that look part of the time differ from the
-    whole.
-    """
+    """What may hide between two refreshes (J), as much as part-time readings differ from the whole."""
     index = int(np.searchsorted(updates.tick_s, at_s))
     near = slice(max(index - 1, 1), index + 2)
     spans = np.diff(updates.tick_s)[near.start - 1 : near.stop - 1]
@@ -365,9 +353,7 @@ class _Cells:
 
 
 def _supports(updates: SensorUpdates, from_s: float, to_s: float) -> _Cells:
-    """All means that the sensor gave near an edge: steps of the counter, and readings where they say
-    something else.
-    """
+    """Means given near an edge: steps of the counter, and readings where they tell something else."""
     near = (updates.tick_s >= from_s) & (updates.tick_s <= to_s)
     begins, ends, means, variances = [], [], [], []
     if updates.counted:
@@ -392,9 +378,7 @@ def _conditional(
     cells: _Cells, pieces: Sequence[tuple[float, float]], hypotheses: tuple[tuple[float, ...], ...],
     updates: SensorUpdates,
 ) -> list[_Mixture]:
-    """The energies of pieces of time, given the cells; the level may change at the times of one of the
-    hypotheses.
-    """
+    """Energies of pieces of time, given the cells; the level may change at a hypothesis' times."""
     spans = np.array([end_s - start_s for start_s, end_s in pieces])
     found = [_Mixture(np.ones(1), np.zeros(1), np.array([(UNKNOWN_W * span) ** 2])) for span in spans]
     real = np.flatnonzero(spans > 0)
@@ -449,9 +433,7 @@ def _given_changes(
 
 
 def _ou_means(low: Floats, high: Floats, share: Floats, length_s: float) -> Floats:
-    """Covariances (segments, cells, cells) of cell means of a unit Ornstein-Uhlenbeck process, independent
-    by segment.
-    """
+    """Covariances (segments, cells, cells) of cell means of a unit Ornstein-Uhlenbeck process."""
 
     def integral(u: Floats) -> Floats:  # twice integrated exp(-|u| / length)
         size = np.abs(u) / length_s

@@ -242,9 +242,7 @@ class Store:
         return frames
 
     def _read(self, path: Path, checked: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame | None:
-        """The frame of a file as `checked` returns it; None where it cannot be used, of which `messages`
-        tells.
-        """
+        """The frame of a file as `checked` returns it; None where it cannot be used, and a message."""
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block, a directory be searched
                 raise ValueError("it is no regular file")

@@ -11,9 +11,7 @@ from typing import Any
 
 
 def synchronise() -> tuple[str, ...]:
-    """Wait for all queued work of torch, JAX and CuPy; returns the names of those that had any device to
-    wait for.
-    """
+    """Wait for queued work of torch, JAX and CuPy; returns the names of those that had a device."""
     waited = []
     for name, wait in _WAITS.items():
         module = sys.modules.get(name)
