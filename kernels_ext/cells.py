@@ -59,26 +59,19 @@ class LineParser(argparse.ArgumentParser):
 
 def add_measuring(options: argparse.ArgumentParser) -> None:
     """Options of whatever is measured, a cell or a command: GPUs, iterations, tuning."""
-    options.add_argument(
-        "--gpus", "--gpu", action="append", metavar="GPU[,GPU...]",
-        help="count these GPUs only: index, UUID or its beginning, PCI id",
-    )
+    options.add_argument("--gpus", "--gpu", action="append", metavar="GPU[,GPU...]",
+                         help="count these GPUs only: index, UUID or its beginning, PCI id")
     options.add_argument("--period", action=argparse.BooleanOptionalAction, default=None,
                          help="find the training's iterations and what one costs (by default from 3 s on, or "
                               "where workbench.step() is called)")
     options.add_argument("--tune", action="store_true",
                          help="while it runs, find the power limit and clocks that cost least, and hold them")
-    options.add_argument(
-        "--objective", metavar="NAME",
-        help="what --tune makes small: energy (the default), edp, ed2p, zeus, time",
-    )
-    options.add_argument(
-        "--max-slowdown", type=float, metavar="PERCENT",
-        help="how much longer it may take with --tune (default: 5)",
-    )
-    options.add_argument(
-        "--over", choices=("power", "clocks", "both"), help="what --tune may set (default: both)"
-    )
+    options.add_argument("--objective", metavar="NAME",
+                         help="what --tune makes small: energy (the default), edp, ed2p, zeus, time")
+    options.add_argument("--max-slowdown", type=float, metavar="PERCENT",
+                         help="how much longer it may take with --tune (default: 5)")
+    options.add_argument("--over", choices=("power", "clocks", "both"),
+                         help="what --tune may set (default: both)")
 
 
 def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
@@ -128,15 +121,12 @@ def parser() -> LineParser:
     """The options of `%%energy`, also the source of its help and completion."""
     options = LineParser(prog=MAGIC, add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("label", nargs="*", help="name of the measurement in the log")
-    options.add_argument(
-        "--live", action=argparse.BooleanOptionalAction, default=None, help="plot power while the cell runs"
-    )
-    options.add_argument(
-        "--repeat", "-r", type=int, default=1, metavar="N", help="run the cell N times: mean and deviation"
-    )
-    options.add_argument(
-        "--quiet", "-q", action="store_true", default=None, help="measure and store, show nothing"
-    )
+    options.add_argument("--live", action=argparse.BooleanOptionalAction, default=None,
+                         help="plot power while the cell runs")
+    options.add_argument("--repeat", "-r", type=int, default=1, metavar="N",
+                         help="run the cell N times: mean and deviation")
+    options.add_argument("--quiet", "-q", action="store_true", default=None,
+                         help="measure and store, show nothing")
     options.add_argument("-o", dest="output", metavar="NAME", help="put the measurement into this variable")
     options.add_argument("--sync", action=argparse.BooleanOptionalAction, default=None,
                          help="wait for queued GPU work of torch, JAX and CuPy at both edges")

@@ -218,10 +218,8 @@ class EnergyMagics(Magics):
             from workbench.panels._core.jupyter import interrupt_cell
             from workbench.panels._views.power.panel import PowerView
 
-            view = PowerView(
-                recorder, devices, label=label, stop=interrupt_cell, set_power_limit=session.set_power_limit,
-                period=period,
-            )
+            view = PowerView(recorder, devices, label=label, stop=interrupt_cell,
+                             set_power_limit=session.set_power_limit, period=period)
         except Exception as error:
             self.say(f"no live view: {error}")
             return None

@@ -132,10 +132,8 @@ def child_command(module: str, function: str, *arguments: str) -> list[str]:
         str(Path(__file__).resolve().parent.parent),
         *(path for path in sys.path if path and os.path.isdir(path)),
     ]
-    code = (
-        f"import sys; sys.path += sys.argv[1].split('\\n'); from {module} import {function}; "
-        f"{function}(sys.argv[2:])"
-    )
+    code = (f"import sys; sys.path += sys.argv[1].split('\\n'); from {module} import {function}; "
+            f"{function}(sys.argv[2:])")
     return [sys.executable, "-I", "-S", "-c", code, "\n".join(paths), *arguments]
 
 

@@ -47,12 +47,10 @@ def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path
     try:
         return _filled(Path(tempfile.gettempdir()) / wanted.name, size_bytes, header)
     except OSError as error:
-        raise OSError(
-            f"{max(size_bytes >> 10, 1)} KB of shared memory fit neither in {wanted.parent} "
-            f"({first.strerror or first}) nor in the temporary directory "
-            f"({error.strerror or error}); free some space there, give a container more (docker run "
-            "--shm-size=1g), or set TMPDIR to a directory with space"
-        ) from error
+        raise OSError(f"{max(size_bytes >> 10, 1)} KB of shared memory fit neither in {wanted.parent} "
+                      f"({first.strerror or first}) nor in the temporary directory "
+                      f"({error.strerror or error}); free some space there, give a container more (docker "
+                      "run --shm-size=1g), or set TMPDIR to a directory with space") from error
 
 
 def _filled(path: Path, size_bytes: int, header: bytes) -> Path:

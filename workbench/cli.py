@@ -52,9 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a command and measure the energy of its GPUs")
     run.add_argument("--label", default="", help="name of the measurement in the log")
-    run.add_argument(
-        "--simulate", metavar="CARDS", help="simulated GPUs, by name, for the command too: A100,V100"
-    )
+    run.add_argument("--simulate", metavar="CARDS",
+                     help="simulated GPUs, by name, for the command too: A100,V100")
     run.add_argument("--json", metavar="FILE", help="write the measurement to a file")
     cells.add_measuring(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
@@ -72,9 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     lab = commands.add_parser(
         "lab", help="open JupyterLab on the first notebook; simulated GPUs where there are none"
     )
-    lab.add_argument(
-        "--cards", default="A100", help="which GPUs to simulate where there are none (default: %(default)s)"
-    )
+    lab.add_argument("--cards", default="A100",
+                     help="which GPUs to simulate where there are none (default: %(default)s)")
     lab.add_argument("--directory", type=Path, default=Path("notebooks"))
     lab.add_argument("rest", nargs=argparse.REMAINDER, help="further arguments for jupyter lab, after --")
     lab.set_defaults(act=_lab)
@@ -85,24 +83,16 @@ def _share_arguments(commands: Any) -> None:
     share = commands.add_parser(
         "share", help="run two to four trainings on one GPU: what it saves, what it costs each, whether to"
     )
-    share.add_argument(
-        "jobs", nargs="+", metavar="'COMMAND ...'",
-        help="one quoted command per job; the last one is the newcomer",
-    )
-    share.add_argument(
-        "--gpus", "--gpu", default="0", metavar="GPU",
-        help="which one (index, UUID, PCI id; default: %(default)s)",
-    )
+    share.add_argument("jobs", nargs="+", metavar="'COMMAND ...'",
+                       help="one quoted command per job; the last one is the newcomer")
+    share.add_argument("--gpus", "--gpu", default="0", metavar="GPU",
+                       help="which one (index, UUID, PCI id; default: %(default)s)")
     share.add_argument("--max-slowdown", type=float, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
-    share.add_argument(
-        "--seconds", type=float, default=10.0, metavar="S",
-        help="how long each stage is measured (default: %(default)g)",
-    )
-    share.add_argument(
-        "--rounds", type=int, default=2, metavar="N",
-        help="how often each is measured alone (default: %(default)s)",
-    )
+    share.add_argument("--seconds", type=float, default=10.0, metavar="S",
+                       help="how long each stage is measured (default: %(default)g)")
+    share.add_argument("--rounds", type=int, default=2, metavar="N",
+                       help="how often each is measured alone (default: %(default)s)")
     share.add_argument(
         "--until", choices=("end", "verdict"), default="end",
         help="see the jobs to their end, or stop them when the verdict is known (default: %(default)s)",
@@ -111,9 +101,8 @@ def _share_arguments(commands: Any) -> None:
         "--on-break", choices=("stop", "pause"), default="stop",
         help="if the bound is broken the newcomer is stopped, or paused until the others have ended",
     )
-    share.add_argument(
-        "--watch", action=argparse.BooleanOptionalAction, default=True, help="watch the first epoch together"
-    )
+    share.add_argument("--watch", action=argparse.BooleanOptionalAction, default=True,
+                       help="watch the first epoch together")
     share.add_argument("--simulate", metavar="CARD", help="a simulated GPU, by name, for the jobs too: V100")
     share.add_argument("--json", metavar="FILE", help="write the result to a file")
     share.set_defaults(act=_share)
@@ -361,10 +350,8 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     notebooks = sorted(arguments.directory.glob("01*.ipynb"))
     if not notebooks:
-        raise UsageError(
-            f"there is no notebook 01 in {arguments.directory}; `workbench notebooks {arguments.directory}` "
-            "copies it"
-        )
+        raise UsageError(f"there is no notebook 01 in {arguments.directory}; `workbench notebooks "
+                         f"{arguments.directory}` copies it")
     made = None
     try:
         found = nvml.identities() if ENVIRONMENT_VARIABLE not in os.environ else []
@@ -379,11 +366,8 @@ def _lab(arguments: argparse.Namespace) -> int:
         )
     else:
         made = machine.simulate(arguments.cards)
-        print(
-            f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule "
-            "of it is real.",
-            flush=True,
-        )
+        print(f"There is no NVIDIA GPU here. The notebooks use a SIMULATED {', '.join(made.cards)}; no joule "
+              "of it is real.", flush=True)
     rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # as in a container
     command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *as_root, *rest]

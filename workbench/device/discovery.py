@@ -62,10 +62,8 @@ def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
         if isinstance(each, str) and each.strip(" ,"):
             parts += [part.strip() for part in each.split(",") if part.strip()]
         elif isinstance(each, (bool, str)) or not (isinstance(each, int) or hasattr(each, "uuid")):
-            raise UsageError(
-                f"{each!r} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an open device, or a "
-                "list of them"
-            )
+            raise UsageError(f"{each!r} names no GPU; give an index, a UUID, a PCI id, 'sim:V100', an open "
+                             "device, or a list of them")
         else:
             parts.append(each)
     return parts
@@ -96,9 +94,8 @@ def open_device(which: int | str = 0) -> OpenGpu:
     except Transient:
         raise
     except DeviceError as error:
-        raise NoDriver(
-            f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')", code=error.code
-        ) from error
+        raise NoDriver(f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')",
+                       code=error.code) from error
     if not known:
         raise NoDriver(
             "the driver works and finds no GPU; a simulated one can be had by name: open_device('sim:A100')"
@@ -134,10 +131,8 @@ def _reason(error: DeviceError) -> str:
             "host): restart it"
         )
     if error.code == NO_LIBRARY and os.path.exists("/dev/nvidiactl"):
-        return (
-            f"{error}, but a GPU is here: start the container with -e "
-            "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        )
+        return (f"{error}, but a GPU is here: start the container with -e "
+                "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
     return str(error)
 
 

@@ -335,29 +335,23 @@ def _hold(device: Device) -> _Holding:
         return _held[device.uuid]
     lock = locks.take(device.uuid, device.name)
     if lock is None:
-        raise DeviceHeld(
-            f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; wait until it "
-            "has finished, or stop it there"
-        )
+        raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
+                         "wait until it has finished, or stop it there")
     try:
         stale, settled = journals.of(device.uuid), True
         if stale is not None and (not stale.of_this_host or stale.of_an_earlier_boot):
             stale = None
         if stale is not None and not stale.of_this_process and stale.writer_runs:
-            raise DeviceHeld(
-                f"{device.name} is being changed by process {stale.pid}, whose locks are elsewhere; wait "
-                f"until it has finished, or stop it there ({stale.path})"
-            )
+            raise DeviceHeld(f"{device.name} is being changed by process {stale.pid}, whose locks are "
+                             f"elsewhere; wait until it has finished, or stop it there ({stale.path})")
         if stale is not None and _paths.is_ours(stale.path):
             settled = put_back(device, stale).settled
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         found = device.setting()
-        journal = Journal(
-            device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()),
-            found.power_limit_w, simulated, host=socket.gethostname(), boot_id=_processes.boot_id(),
-            namespace=_processes.namespace(),
-        )
+        journal = Journal(device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()),
+                          found.power_limit_w, simulated, host=socket.gethostname(),
+                          boot_id=_processes.boot_id(), namespace=_processes.namespace())
         holding = _Holding(device, journal, lock, found)
         if stale is not None and not settled:  # what it owes goes on with ours
             journal.before_w, journal.touched, journal.limits_w = (

@@ -156,10 +156,9 @@ def _open(uuid: str, name: str) -> int:
     except OSError as error:
         problem = error
     assert problem is not None
-    raise NotPermitted(
-        f"{name} cannot be locked against other processes: {problem.strerror} ({problem.filename}); its "
-        "owner or root can remove that file, or set TMPDIR to a directory of your own"
-    ) from problem
+    raise NotPermitted(f"{name} cannot be locked against other processes: {problem.strerror} "
+                       f"({problem.filename}); its owner or root can remove that file, or set TMPDIR to a "
+                       "directory of your own") from problem
 
 
 def _close(descriptors: list[int]) -> None:

@@ -49,10 +49,8 @@ THROTTLE_REASONS = {
     0x2: "clocks set by user", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
 }
-_RIGHTS = (
-    "it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
-    "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`"
-)
+_RIGHTS = ("it takes root or CAP_SYS_ADMIN (in a container: --cap-add=SYS_ADMIN), or the Zeus daemon "
+           "(ZEUSD_SOCK_PATH); a simulated GPU can be had with `%gpu simulate A100`")
 
 # NVML code -> our error and the sentence that follows what was being done. By number, which is ABI: bindings
 # older than a code have no name for it.
@@ -261,19 +259,15 @@ class _Knobs:
         limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
         low_w, high_w = limits.min_power_limit_w or NAN, limits.max_power_limit_w or NAN
         if limit_w is not None and not low_w <= limit_w <= high_w:  # NaN fails too
-            raise OutOfRange(
-                f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {device.name}"
-            )
+            raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {device.name}")
         if mem is not None and mem not in limits.sm_clocks_mhz:
             have = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)
             raise OutOfRange(f"{device.name} has no memory clock of {mem} MHz; it has {have}")
         clocks = limits.sm_clocks_mhz.get(mem or limits.mem_clocks_mhz[0], ()) if sm is not None else ()
         if sm is not None and sm not in clocks:
             near = min(clocks, key=lambda clock: abs(clock - sm))
-            raise OutOfRange(
-                f"{device.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} MHz, the "
-                f"nearest is {near}"
-            )
+            raise OutOfRange(f"{device.name} has no SM clock of {sm} MHz; it has {clocks[-1]}..{clocks[0]} "
+                             f"MHz, the nearest is {near}")
 
     def write(self, setting: Setting) -> Setting:
         """See `NvmlDevice.write`."""
@@ -289,10 +283,8 @@ class _Knobs:
             raise
         after = self.setting()
         if asked_w is not None and after.power_limit_w is not None and abs(after.power_limit_w - asked_w) > 1:
-            raise DriverError(
-                f"the driver took {asked_w:g} W for {name} and shows {after.power_limit_w:g} W: another "
-                "program is changing the limit too"
-            )
+            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {after.power_limit_w:g} "
+                              "W: another program is changing the limit too")
         return after
 
     def setting(self) -> Setting:
@@ -329,11 +321,9 @@ class _Knobs:
             if clock is not None:
                 tried.append(knob)
                 lock = getattr(nvml, f"nvmlDeviceSet{_LOCKED_CLOCKS[knob]}")
-                self._privileged(
-                    f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
-                    partial(lock, self._handle, clock, clock),
-                    partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz),
-                )
+                self._privileged(f"locking the {_KNOBS[knob][1]} of {name} to {clock} MHz",
+                                 partial(lock, self._handle, clock, clock),
+                                 partial(self._lock_through_daemon, knob, clock, setting.mem_clock_mhz))
                 self.locks = replace(self.locks, **{knob: clock})
 
     def _set_limit(self, doing: str, limit_w: float) -> None:
@@ -346,9 +336,7 @@ class _Knobs:
         limits = self._device.limits
         mem = limits.mem_clocks_mhz
         choices = mem if knob == "mem_clock_mhz" else limits.sm_clocks_mhz[mem_clock_mhz or mem[0]]
-        zeusd.lock_clock(
-            gpu, knob, clock_mhz, choices, partial(self._read_clock, knob), self._device.clock
-        )
+        zeusd.lock_clock(gpu, knob, clock_mhz, choices, partial(self._read_clock, knob), self._device.clock)
 
     def _privileged(self, doing: str, act: Callable[[], object], lent: Callable[[int], None]) -> None:
         """Do what takes rights: with one's own, else with those that the Zeus daemon lends."""
@@ -397,9 +385,7 @@ class NvmlDevice:
         self._able = able = _Capabilities(handle)
         generation = able.probe("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
         self.architecture = ARCHITECTURES.get(int(generation or 0), "unknown")
-        capability = able.probe(
-            "compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        )
+        capability = able.probe("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
         self.compute_capability = tuple(map(int, capability or (0, 0)))
         self.power_window_s = self._power_window_s()
         self._choose_readings()
@@ -475,13 +461,10 @@ class NvmlDevice:
             "mem_clock_mhz": first("mem_clock", ("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)),
         }
         self._read_busy = first("utilisation", ("nvmlDeviceGetUtilizationRates",))
-        self._read_temperature = first(
-            "temperature", ("nvmlDeviceGetTemperatureV", 0), ("nvmlDeviceGetTemperature", 0)
-        )
-        self._read_reasons = first(
-            "throttle", ("nvmlDeviceGetCurrentClocksEventReasons",),
-            ("nvmlDeviceGetCurrentClocksThrottleReasons",),
-        )
+        self._read_temperature = first("temperature", ("nvmlDeviceGetTemperatureV", 0),
+                                       ("nvmlDeviceGetTemperature", 0))
+        self._read_reasons = first("throttle", ("nvmlDeviceGetCurrentClocksEventReasons",),
+                                   ("nvmlDeviceGetCurrentClocksThrottleReasons",))
 
     def _read_limits(self) -> Limits:
         handle, probe = self._handle, self._able.probe

@@ -112,10 +112,8 @@ def put_back(device: Device, journal: Journal) -> RestoreOutcome:
     """Undo what a journal tells, as far as it is still ours to undo."""
     clocks = _clocks_back(device, journal)
     limit = _limit_back(device, journal)
-    return RestoreOutcome(
-        "; ".join(each.sentence for each in (clocks, limit) if each.sentence),
-        clocks.settled and limit.settled,
-    )
+    return RestoreOutcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence),
+                          clocks.settled and limit.settled)
 
 
 def _clocks_back(device: Device, journal: Journal) -> RestoreOutcome:
@@ -139,10 +137,8 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
         if now_w is None or abs(now_w - before_w) <= SAME_W:
             return RestoreOutcome()
         if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
-            return RestoreOutcome(
-                f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W "
-                "before)"
-            )
+            return RestoreOutcome(f"left alone at {now_w:g} W: another program has set it meanwhile (it was "
+                                  f"{before_w:g} W before)")
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
         if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
             _patiently(lambda: device.reset(("power_limit_w",)))

@@ -60,10 +60,8 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
     if sorted(known) == sorted(uuids):
         return known
     models = ", ".join(sorted({name for _, _, name in identities}))
-    raise UnknownGpu(
-        f"GPUs of several models are here ({models}) and CUDA's numbering of them is not known; set "
-        "CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID"
-    )
+    raise UnknownGpu(f"GPUs of several models are here ({models}) and CUDA's numbering of them is not known; "
+                     "set CUDA_DEVICE_ORDER=PCI_BUS_ID before CUDA starts, or name the GPU by its UUID")
 
 
 def resolve(

@@ -163,7 +163,5 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
     response_s = max(float(t[near][0]), update_s) if near.any() else None
     within = f" within {response_s:.1f} s" if response_s is not None else ""
-    return StepResponse(
-        t, p, before_w, after_w, response_s,
-        f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}",
-    )
+    return StepResponse(t, p, before_w, after_w, response_s,
+                        f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}")

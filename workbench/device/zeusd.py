@@ -49,20 +49,17 @@ def gpu_id(position: int, names: Sequence[str]) -> int:
     if given:
         numbers = [part.strip() for part in given.split(",")]
         if len(numbers) != len(names) or not all(number.isascii() and number.isdigit() for number in numbers):
-            raise NotPermitted(
-                f"ZEUSD_GPU_ID={given} has to be {len(names)} number(s) with commas between them, one for "
-                f"each GPU that this process can use; {_ID}"
-            )
+            raise NotPermitted(f"ZEUSD_GPU_ID={given} has to be {len(names)} number(s) with commas between "
+                               f"them, one for each GPU that this process can use; {_ID}")
         return int(numbers[position])
     numbered = _discover()
     theirs, node = [name for _, name in numbered], _node_gpus()
     if theirs == list(names) and node in (None, len(names)):
         return numbered[position][0]
     kernel = f", the kernel driver {node}" if node is not None else ""
-    raise NotPermitted(
-        f"GPU {position} of this process may be another GPU at the Zeus daemon, and nothing was changed: the "
-        f"daemon at {_path()} has {_listed(theirs)}, this process {_listed(names)}{kernel}; {_ID}"
-    )
+    raise NotPermitted(f"GPU {position} of this process may be another GPU at the Zeus daemon, and nothing "
+                       f"was changed: the daemon at {_path()} has {_listed(theirs)}, this process "
+                       f"{_listed(names)}{kernel}; {_ID}")
 
 
 def set_power_limit(gpu: int, limit_w: float, read_w: Callable[[], float | None]) -> None:
@@ -79,10 +76,8 @@ def set_power_limit(gpu: int, limit_w: float, read_w: Callable[[], float | None]
     earlier_w = _power_limit_w(gpu)
     other = f"GPU {gpu} of the Zeus daemon at {_path()}"
     if own_w is not None and earlier_w is not None and abs(own_w - earlier_w) >= SAME_W:
-        raise NotPermitted(
-            f"{other} has a power limit of {earlier_w:g} W and this GPU {own_w:g} W, so it is another GPU, "
-            f"and nothing was changed; {_ID}"
-        )
+        raise NotPermitted(f"{other} has a power limit of {earlier_w:g} W and this GPU {own_w:g} W, so it is "
+                           f"another GPU, and nothing was changed; {_ID}")
     _post("set_power_limit", gpu, power_limit_mw=round(1000 * limit_w))
     if own_w is None or (shown_w := read_w()) is None or abs(shown_w - own_w) >= SAME_W:
         return  # it has moved; whoever asked compares with what was asked
@@ -230,10 +225,8 @@ def _ask(method: str, request: str) -> tuple[int, str]:
     path = _path()
     token = os.environ.get("ZEUSD_TOKEN", "").strip()  # of a file, with its end of line
     if not (token.isascii() and token.isprintable()):  # said here: an error of the HTTP library would show it
-        raise NotPermitted(
-            "ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it anew, or unset "
-            "ZEUSD_SOCK_PATH"
-        )
+        raise NotPermitted("ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it "
+                           "anew, or unset ZEUSD_SOCK_PATH")
     connection = _Connection(path)
     try:
         connection.request(method, request, headers={"Authorization": f"Bearer {token}"} if token else {})

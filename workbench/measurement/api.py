@@ -123,10 +123,8 @@ def applied(
     wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
     found = session.devices_of(gpus)
     if not found:
-        raise NoDriver(
-            f"there is no GPU to set ({why_no_gpu()}); choose a simulated one with "
-            "workbench.simulate('A100')"
-        )
+        raise NoDriver(f"there is no GPU to set ({why_no_gpu()}); choose a simulated one with "
+                       "workbench.simulate('A100')")
     with Lease(found) as lease:
         yield lease.apply(wanted)
 

@@ -68,9 +68,8 @@ class TrainingWindow:
         """Its measurement, and its iterations where they were looked for and found."""
         assert self._time_s is not None
         began_unix_s = time.time() - (time.monotonic() - self._begun_s)
-        measured = Measurement(
-            uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s, self._time_s, outcome=outcome
-        )
+        measured = Measurement(uuid_module.uuid4().hex[:12], encodable(self._label), began_unix_s,
+                               self._time_s, outcome=outcome)
         found = None
         if (closed := self.closed) is not None:
             measured = self.attempt(lambda: self._meter.measure(closed, outcome=outcome)) or measured
@@ -121,9 +120,7 @@ class BlockResult:
         """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
         window, devices = self._training.closed, self._meter.devices
         seen = {} if window is None else self._meter.traces(window)
-        return {
-            f"GPU {number}, {each.name}": seen[each.uuid] for number, each in enumerate(devices) if seen
-        }
+        return {f"GPU {number}, {each.name}": seen[each.uuid] for number, each in enumerate(devices) if seen}
 
     @property
     def found(self) -> SegmentedIterations:
@@ -134,10 +131,8 @@ class BlockResult:
         if window is not None and (self._found is None or self._found.periods is None):
             self._found = self._meter.count(window, measurement, look=True)
         if self._found is None:
-            raise MeasurementError(
-                "nothing was measured in which iterations could be found: no GPU, and no marks "
-                "(workbench.step())"
-            )
+            raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no "
+                                   "marks (workbench.step())")
         return self._found
 
     @property

@@ -64,10 +64,8 @@ class _Reporting:
             return None
         if metrics is None or self._metric not in metrics:
             known = ", ".join(sorted(map(str, metrics or ()))) or "none"
-            raise UsageError(
-                f"there is no metric '{self._metric}' at the end of this epoch; there is {known}. Evaluate "
-                "once an epoch"
-            )
+            raise UsageError(f"there is no metric '{self._metric}' at the end of this epoch; there is "
+                             f"{known}. Evaluate once an epoch")
         return float(metrics[self._metric])
 
 
@@ -171,12 +169,10 @@ class _KerasHooks(_Evaluating):
 # Our class: the hooks, and where the framework's base class may be found.
 _CLASSES: dict[str, tuple[type, tuple[tuple[str, str], ...]]] = {
     "HuggingFaceCallback": (_HuggingFaceHooks, (("transformers", "TrainerCallback"),)),
-    "LightningCallback": (
-        _LightningHooks, (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")),
-    ),
-    "KerasCallback": (
-        _KerasHooks, (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback")),
-    ),
+    "LightningCallback": (_LightningHooks,
+                          (("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback"))),
+    "KerasCallback": (_KerasHooks,
+                      (("keras.callbacks", "Callback"), ("tensorflow.keras.callbacks", "Callback"))),
 }
 
 
@@ -184,10 +180,8 @@ def __getattr__(name: str) -> Any:
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     hooks, places = _CLASSES[name]
-    made = type(
-        name, (hooks, _base(name, places)),
-        {"__module__": __name__, "__qualname__": name, "__doc__": hooks.__doc__},
-    )
+    made = type(name, (hooks, _base(name, places)),
+                {"__module__": __name__, "__qualname__": name, "__doc__": hooks.__doc__})
     globals()[name] = made  # one class, which pickles by its name
     return made
 
@@ -199,10 +193,8 @@ def _base(name: str, places: tuple[tuple[str, str], ...]) -> Any:
         except ImportError:
             continue
     packages = " or ".join(module.split(".")[0] for module, _ in places)
-    raise UsageError(
-        f"{name} needs {packages}, which is not installed here; in a loop of your own call workbench.step() "
-        "instead"
-    )
+    raise UsageError(f"{name} needs {packages}, which is not installed here; in a loop of your own call "
+                     "workbench.step() instead")
 
 
 def __dir__() -> list[str]:

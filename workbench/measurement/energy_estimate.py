@@ -35,10 +35,8 @@ def add_estimates(estimates: Sequence[EnergyEstimate | None]) -> EnergyEstimate 
     known = [each for each in estimates if each is not None]
     if not known or len(known) < len(estimates):
         return None
-    return EnergyEstimate(
-        sum(each.energy_j for each in known), math.hypot(*(each.uncertainty_j for each in known)),
-        known[0].source,
-    )
+    return EnergyEstimate(sum(each.energy_j for each in known),
+                          math.hypot(*(each.uncertainty_j for each in known)), known[0].source)
 
 
 def add_parts(
@@ -49,10 +47,8 @@ def add_parts(
     if not parts:
         nothing = np.full(max(len(moments) - 1, 0), np.nan)
         return EnergyParts(nothing, nothing)
-    return EnergyParts(
-        np.sum([part.energy_j for part in parts], axis=0),
-        np.sqrt(np.sum([np.square(part.uncertainty_j) for part in parts], axis=0)),
-    )
+    return EnergyParts(np.sum([part.energy_j for part in parts], axis=0),
+                       np.sqrt(np.sum([np.square(part.uncertainty_j) for part in parts], axis=0)))
 
 
 class EnergyTimeline:

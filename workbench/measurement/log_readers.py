@@ -97,10 +97,8 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
         if re.match(r"\d{4}[/-]\d\d[/-]\d\d[ T]", lines[0]):
             raise UsageError(f"{Path(path).name} has no header: leave out `noheader`; as in {wanted}")
         missing = "timestamp" if "timestamp" not in header else "power.draw"
-        raise UsageError(
-            f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a trace comes "
-            f"from {wanted}"
-        )
+        raise UsageError(f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a "
+                         f"trace comes from {wanted}")
     table = _table(
         header, (row for line, row in zip(lines[1:], csv.reader(lines[1:]), strict=False) if line != lines[0])
     )
@@ -109,10 +107,8 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
     )
     frame = _frame(table, NVIDIA_SMI, _civil(table["timestamp"], path), table[gpu] if gpu else None)
     if gpu is None and _interleaved(frame["time_s"]):
-        raise UsageError(
-            f"{Path(path).name} has rows of several GPUs and no column that tells them apart; add index or "
-            "uuid to --query-gpu"
-        )
+        raise UsageError(f"{Path(path).name} has rows of several GPUs and no column that tells them apart; "
+                         "add index or uuid to --query-gpu")
     return _by_gpu(frame, path)
 
 
@@ -140,11 +136,9 @@ def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl
     if when is None or not any(
         name in table for sources in ("power_w", "energy_j") for name, _ in EXPORTER[sources]
     ):
-        raise UsageError(
-            f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the output of "
-            "`dcgmi dmon -e 155,203 -d 100` (a line '#Entity POWER ...' first) nor a CSV with the columns "
-            "timestamp, gpu and DCGM_FI_DEV_POWER_USAGE"
-        )
+        raise UsageError(f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the "
+                         "output of `dcgmi dmon -e 155,203 -d 100` (a line '#Entity POWER ...' first) nor a "
+                         "CSV with the columns timestamp, gpu and DCGM_FI_DEV_POWER_USAGE")
     gpu = next((name for name in ("uuid", "gpu", "gpu_id", "device") if name in table), None)
     return _by_gpu(_frame(table, EXPORTER, _civil(table[when], path), table[gpu] if gpu else None), path)
 
@@ -156,10 +150,8 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
         if found := ENTITY.search(line):
             again = found["names"].split()
             if names and again != names:
-                raise UsageError(
-                    f"{Path(path).name} has two kinds of rows ({' '.join(names)}; {' '.join(again)}); split "
-                    "it"
-                )
+                raise UsageError(f"{Path(path).name} has two kinds of rows ({' '.join(names)}; "
+                                 f"{' '.join(again)}); split it")
             names = again
             continue
         words = line.split()
@@ -180,10 +172,8 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
     if rows and rows[0][0] is not None:
         times = _civil(table[""], path)
     elif every_s is None or not every_s > 0:
-        raise UsageError(
-            f"`dcgmi dmon` writes no times, and nothing says how often {Path(path).name} was written; "
-            "give what -d was, in seconds: read_dcgm(path, every_s=0.1)"
-        )
+        raise UsageError(f"`dcgmi dmon` writes no times, and nothing says how often {Path(path).name} was "
+                         "written; give what -d was, in seconds: read_dcgm(path, every_s=0.1)")
     else:
         seen: dict[str | None, int] = {}
         numbers: list[int] = []
@@ -247,10 +237,8 @@ def _civil(written: list[str | None], path: str | Path) -> pl.Series:
         return (since - since.min()) / 1e6  # whole microseconds: seconds since 1970 are none of a double
     seconds = texts.cast(pl.Float64, strict=False)
     if texts.len() and seconds.null_count() == seconds.len():
-        raise UsageError(
-            f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, "
-            "2026-11-20T10:11:12.123 and seconds since 1970"
-        )
+        raise UsageError(f"{Path(path).name} has times like {texts[0]!r}; known are 2026/11/20 10:11:12.123, "
+                         "2026-11-20T10:11:12.123 and seconds since 1970")
     return seconds / 1000.0 if (seconds.max() or 0) > 1e11 else seconds  # type: ignore[operator]
 
 
@@ -265,9 +253,8 @@ def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | No
                 pl.Series(column, table[name], dtype=pl.String).str.extract(NUMBER)
                 .cast(pl.Float64, strict=False)
             )
-            values = values.zip_with(
-                (values.abs() < NO_VALUE).fill_null(False), pl.Series([None] * values.len(), dtype=pl.Float64)
-            )
+            values = values.zip_with((values.abs() < NO_VALUE).fill_null(False),
+                                     pl.Series([None] * values.len(), dtype=pl.Float64))
             if values.null_count() < values.len():
                 columns[column] = values * factor
                 break

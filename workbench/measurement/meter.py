@@ -95,10 +95,8 @@ class Meter:
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
         locked = tuple(device.locked() for device in self.devices)
-        closed = Window(
-            window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host, locked,
-            window.notes + notes, self._marked(window, end_s),
-        )
+        closed = Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
+                        locked, window.notes + notes, self._marked(window, end_s))
         if self.recorder is not None:
             start_s = self._starts.pop(id(window), None)
             if start_s is not None:
@@ -296,10 +294,8 @@ def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> li
         return [f"the energy counter went back by {-difference_j:.3g} J (was the driver reloaded?)"]
     if energy is None:
         what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
-        return [
-            f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
-            "longer cell or --repeat"
-        ]
+        return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
+                "longer cell or --repeat"]
     return []
 
 

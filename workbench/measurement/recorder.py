@@ -88,9 +88,8 @@ class Recorder:
 
     def _start_thread(self) -> None:
         sampler = Sampler(self.devices, self._ring, self.clock, pause=self.clock.sleep)
-        thread = threading.Thread(
-            target=_sample, args=(sampler, self.clock, self._stop), name="energy-sampler", daemon=True
-        )
+        thread = threading.Thread(target=_sample, args=(sampler, self.clock, self._stop),
+                                  name="energy-sampler", daemon=True)
         thread.start()
 
     def _start_stepped(self) -> None:
@@ -210,10 +209,8 @@ class Recorder:
             UsageError: seconds that are no positive number.
         """
         if seconds is not None and not 0 < seconds < math.inf:
-            raise UsageError(
-                f"the time between two looks must be a positive number of seconds, not {seconds:g}; None "
-                "leaves it to the sampler"
-            )
+            raise UsageError("the time between two looks must be a positive number of seconds, not "
+                             f"{seconds:g}; None leaves it to the sampler")
         self._ring.ask(self._numbers[uuid], seconds)
 
     def drain(self) -> None:

@@ -64,10 +64,8 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     if m.mean_power_w is not None:
         parts.append(f"{significant(m.mean_power_w)} W")
     if m.repeats > 1 and m.energy_sd_j is not None and m.time_sd_s is not None:
-        parts.append(
-            f"mean of {m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J, {significant(m.time_sd_s, 2)} "
-            "s)"
-        )
+        parts.append(f"mean of {m.repeats} runs (sd {significant(m.energy_sd_j, 2)} J, "
+                     f"{significant(m.time_sd_s, 2)} s)")
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
     if worth := tariff.words(m.energy_j):
@@ -93,10 +91,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
     if found is None:
         return ""
     if not found.count and found.detected_s is not None:
-        return (
-            f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
-            f"({found.reason or 'the period is a best guess'})"
-        )
+        return (f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
+                f"({found.reason or 'the period is a best guess'})")
     if not found.count or found.seconds is None:
         return f"no iterations found ({found.reason or 'nothing repeats'})"
     cost = (
@@ -108,10 +104,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
         for level in found.levels if level.name not in ("iteration", "micro-step", "cycle")
         and level.count > 1 and level.every is not None
     ]
-    words = (
-        f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
-        f"iteration{plural} ({found.source})"
-    )
+    words = (f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
+             f"iteration{plural} ({found.source})")
     return "; ".join(
         [words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])]
     )
@@ -180,10 +174,8 @@ def _levels(found: IterationSummary | None) -> str:
         return ""
     heads = ("part", "number", "each", "energy each", "time in all", "energy in all")
     rows = [
-        (
-            each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"),
-            format_duration(each.time_s), _unit(each.energy_j, "J"),
-        )
+        (each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"),
+         format_duration(each.time_s), _unit(each.energy_j, "J"))
         for each in found.levels
     ]
     return table(heads, rows)

@@ -53,9 +53,8 @@ class Ring:
         """
         size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
         try:
-            made = _shared_memory.create(
-                path, size_bytes, HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0)
-            )
+            made = _shared_memory.create(path, size_bytes,
+                                         HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
         except OSError as error:
             raise MeasurementError(
                 f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}"
@@ -85,11 +84,9 @@ class Ring:
     ) -> None:
         at, head = self.base(device), self.head(device)
         s = sample
-        ROW.pack_into(
-            self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, s.time_s, tick_s, s.energy_j,
-            power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz, s.mem_clock_mhz,
-            s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle,
-        )
+        ROW.pack_into(self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, s.time_s, tick_s,
+                      s.energy_j, power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz,
+                      s.mem_clock_mhz, s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle)
         _WHOLE.pack_into(self.map, at, head + 1)
 
     def write_state(
@@ -97,10 +94,8 @@ class Ring:
         uuid: str, why: str,
     ) -> None:
         text = why.encode()[:191]
-        DEVICE.pack_into(
-            self.map, self.base(device), self.head(device), state, edges, update_s, power_update_s, error_s,
-            uuid.encode(), text,
-        )
+        DEVICE.pack_into(self.map, self.base(device), self.head(device), state, edges, update_s,
+                         power_update_s, error_s, uuid.encode(), text)
 
     def state(self, device: int) -> tuple[int, int, float, float, float, str]:
         """(state, edges seen, update period, power update period, phase error, what is wrong)."""

@@ -178,10 +178,8 @@ def energy_by_refreshes(updates: SensorUpdates, moments: Floats, closely: bool) 
         at_j[k] = joules[anchor[k]] + (piece.mean if moments[k] >= tick_s[anchor[k]] else -piece.mean)
     rest = np.setdiff1d(np.arange(len(moments)), edges)
     between = slice(inside[0], inside[-1] + 1)
-    at_j[rest] = np.interp(
-        moments[rest], np.concatenate([moments[:1], tick_s[between], moments[-1:]]),
-        np.concatenate([at_j[:1], joules[between], at_j[-1:]]),
-    )
+    at_j[rest] = np.interp(moments[rest], np.concatenate([moments[:1], tick_s[between], moments[-1:]]),
+                           np.concatenate([at_j[:1], joules[between], at_j[-1:]]))
     after = np.minimum(anchor + 1, len(tick_s) - 1)
     late = tick_s[after] - tick_s[anchor] > LATE_S
     gap_j = np.where(late, np.inf, UNIFORM * (joules[after] - joules[anchor]))
@@ -296,10 +294,9 @@ class _Mixture:
 
     def __add__(self, other: _Mixture) -> _Mixture:
         """Of the sum of two independent quantities."""
-        return _Mixture(
-            np.outer(self.weight, other.weight).ravel(), np.add.outer(self.centre, other.centre).ravel(),
-            np.add.outer(self.variance, other.variance).ravel(),
-        )
+        return _Mixture(np.outer(self.weight, other.weight).ravel(),
+                        np.add.outer(self.centre, other.centre).ravel(),
+                        np.add.outer(self.variance, other.variance).ravel())
 
     def likely(self, most: int = 20) -> _Mixture:
         """The components that count."""

@@ -71,14 +71,10 @@ _FIELDS = {  # of the record, by column
     "iteration_check": "check",
 }
 # What a row must tell. Any other column may be null.
-_NEEDED = (
-    "id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus", "notes",
-    "schema_version",
-)
-_GPU_NEEDED = (
-    "name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes", "samples",
-    "gaps", "notes",
-)
+_NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
+           "notes", "schema_version")
+_GPU_NEEDED = ("name", "uuid", "source", "simulated", "setting", "throttle_reasons", "other_processes",
+               "samples", "gaps", "notes")
 _COUNTED_NEEDED = ("iteration_source", "iteration_sure", "iteration_reason", "iteration_check")
 _LATEST_UNIX_S = 1e11  # the year 5138
 # Polars panics on some damaged files, and a panic is no Exception
@@ -328,9 +324,8 @@ def _check_values(frame: pl.DataFrame) -> pl.DataFrame:
     _check_told(gpus, _GPU_NEEDED, ("notes", "throttle_reasons", "other_processes"))
     _check_told(levels, ("name", "count", "time_s"))
     _check_told(frame.filter(pl.col("iteration_count").is_not_null()), _COUNTED_NEEDED)
-    times = frame.select(
-        (pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(), (pl.col("time_s").abs() < math.inf).all()
-    )
+    times = frame.select((pl.col("started_unix_s").abs() < _LATEST_UNIX_S).all(),
+                         (pl.col("time_s").abs() < math.inf).all())
     if not all(times.row(0)):
         raise ValueError("a time is no finite number of seconds")
     return frame

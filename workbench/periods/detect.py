@@ -124,17 +124,14 @@ def _opinion(time_s: Any, columns: dict[str, Any], part: tuple[float, float]) ->
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
     if not isinstance(trace, pl.DataFrame):
-        raise UsageError(
-            f"periods are found in a frame with time_s and power_w, not in {type(trace).__name__}; "
-            "workbench.trace_of gives that of a measurement, workbench.read_log those of a log"
-        )
+        raise UsageError("periods are found in a frame with time_s and power_w, not in "
+                         f"{type(trace).__name__}; workbench.trace_of gives that of a measurement, "
+                         "workbench.read_log those of a log")
     for name in ("time_s", "power_w"):
         if name not in trace.columns:
-            raise UsageError(
-                "a trace needs the columns time_s and power_w; this one has "
-                f"{', '.join(trace.columns) or 'none'}. "
-                "workbench.read_log turns files of nvidia-smi and DCGM into traces"
-            )
+            raise UsageError("a trace needs the columns time_s and power_w; this one has "
+                             f"{', '.join(trace.columns) or 'none'}. workbench.read_log turns files of "
+                             "nvidia-smi and DCGM into traces")
         if not trace.schema[name].is_numeric():
             raise UsageError(f"the column {name} must hold numbers, not {trace.schema[name]}")
     present = [name for name in _READ if name in trace.columns and trace.schema[name].is_numeric()]
@@ -179,10 +176,8 @@ def _nothing(grid: SignalGrid) -> str:
     if grid.seconds < 2.5 * limit_s:
         limits = f"and this sensor shows nothing below {limit_s:.3g} s"
         return f"too short: {grid.seconds:.3g} s of trace, {limits}"
-    return (
-        f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and "
-        f"{grid.seconds / 2.2:.3g} s"
-    )
+    return (f"aperiodic: no rhythm between {limit_s:.2g} s, the shortest that this sensor can show, and "
+            f"{grid.seconds / 2.2:.3g} s")
 
 
 def _decide(

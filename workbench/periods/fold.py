@@ -49,10 +49,8 @@ class Idle:
         """One sentence."""
         if self.longest_s <= 0 or self.share < 0.005:
             return f"no wait of {_short(self.shortest_s)} or more is seen within an iteration"
-        return (
-            f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait "
-            f"{_short(self.longest_s)}, {_short(self.at_s)} after its start"
-        )
+        return (f"{100 * self.share:.0f} % of each iteration waits for data or the host, the longest wait "
+                f"{_short(self.longest_s)}, {_short(self.at_s)} after its start")
 
 
 def uniform_grid(trace: pl.DataFrame, level: Level) -> pl.DataFrame:

@@ -189,10 +189,8 @@ def from_marks(
     if not isinstance(marks, Marks):
         marks = Marks((tuple(float(at) for at in marks),), tuple(phases))
     if marks.count < 1:
-        raise UsageError(
-            f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; call step() "
-            "once per iteration"
-        )
+        raise UsageError(f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; "
+                         "call step() once per iteration")
     borders = [at for run in marks.runs for at in run]
     if any(not before <= after for before, after in itertools.pairwise(borders)):
         raise UsageError(
@@ -270,9 +268,8 @@ def per_iteration(
             the iterations.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
-    single = grouped.agg(
-        pl.col("time_s", "energy_j").sum(), pl.col("energy_j").is_null().any().alias("unknown")
-    )
+    single = grouped.agg(pl.col("time_s", "energy_j").sum(),
+                         pl.col("energy_j").is_null().any().alias("unknown"))
     count = single.height
     if not count:
         reason = (periods.reason if periods is not None else "") or "no iteration was found"

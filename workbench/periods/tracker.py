@@ -393,10 +393,8 @@ class PeriodTracker:
         notes = [*(note for note in periods.notes if note not in self._notes), *self._notes]
         if self._aways:
             last_s, mean_s = self._aways[-1][0], sum(seconds for _, seconds in self._aways) / len(self._aways)
-            notes.append(
-                f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at "
-                f"{last_s:.1f} s, then the same iteration again: evaluations or checkpoints"
-            )
+            notes.append(f"{self._away_count} times something else for about {mean_s:.1f} s, the last one at "
+                         f"{last_s:.1f} s, then the same iteration again: evaluations or checkpoints")
         self.periods = replace(periods, notes=tuple(notes))
         self.version += 1
 

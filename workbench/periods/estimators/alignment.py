@@ -155,10 +155,8 @@ def _part(grid: BinnedSignal, phase_s: float) -> BinnedSignal:
     middle = int((phase_s - grid.start_s) / grid.step_s)
     first = min(max(middle - most // 2, 0), len(grid.values) - most)
     chosen = slice(first, first + most)
-    return BinnedSignal(
-        grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen], grid.known[chosen],
-        grid.together,
-    )
+    return BinnedSignal(grid.start_s + first * grid.step_s, grid.step_s, grid.values[chosen],
+                        grid.known[chosen], grid.together)
 
 
 def _beginnings(grid: BinnedSignal, phase_s: float) -> list[Array]:

@@ -25,13 +25,11 @@ FILE = "ranker.json.gz"
 REMEDY = "`python -m tools.fit_period_ranker` makes it anew"
 ERROR = "error"
 STAGES = ("iteration_alone", "level_alone", "iteration", "level")
-RIVAL_NAMES = (
-    "iteration", "level", "share", "rank", "level_rank", "best_other", "longer_level",
-    "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration",
-    "longer_iteration_ratio", "shorter_level", "shorter_level_iteration", "shorter_level_ratio",
-    "shorter_level_off", "shorter_iteration", "shorter_iteration_ratio", "neighbour", "neighbour_ratio",
-    "strong", "count",
-)
+RIVAL_NAMES = ("iteration", "level", "share", "rank", "level_rank", "best_other", "longer_level",
+               "longer_level_iteration", "longer_level_ratio", "longer_level_off", "longer_iteration",
+               "longer_iteration_ratio", "shorter_level", "shorter_level_iteration", "shorter_level_ratio",
+               "shorter_level_off", "shorter_iteration", "shorter_iteration_ratio", "neighbour",
+               "neighbour_ratio", "strong", "count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +95,8 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
                 best = int(np.argmax(np.where(mask, level, -1.0)))
                 other = int(np.argmax(np.where(mask, iteration, -1.0)))
                 off = abs(ratio[best] - round(float(ratio[best])))
-                row[at : at + 6] = (
-                    level[best], iteration[best], min(ratio[best], PARAMS.most_ratio), off, iteration[other],
-                    min(ratio[other], PARAMS.most_ratio),
-                )
+                row[at : at + 6] = (level[best], iteration[best], min(ratio[best], PARAMS.most_ratio), off,
+                                    iteration[other], min(ratio[other], PARAMS.most_ratio))
         near = np.abs(distance[k]) < NEIGHBOUR
         near[k] = False
         if near.any():

@@ -25,10 +25,8 @@ class ShapeParams:
 
 
 PARAMS = ShapeParams()
-SHAPE_NAMES = (
-    "ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share", "low_run",
-    "high_run", "bumps", "bump_spread", "depth",
-)
+SHAPE_NAMES = ("ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share",
+               "low_run", "high_run", "bumps", "bump_spread", "depth")
 
 
 def folded(

@@ -93,10 +93,8 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     seen = testimony(rows, seconds)
     share = seen.share if seen else None
     if share is not None and share < PARAMS.doubted:
-        return (
-            f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which misses "
-            f"nothing, shows {100 * share:.0f} % of that swing"
-        )
+        return (f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which "
+                f"misses nothing, shows {100 * share:.0f} % of that swing")
     look_s, refresh_s = intervals(rows)
     if guarded and seen is not None and seen.swing_w < PARAMS.weak * seen.mean_w:
         # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster rhythm's swing
@@ -113,10 +111,8 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
         return ""
     if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow
         return None
-    return (
-        f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
-        "refreshes, and there is no second witness"
-    )
+    return (f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
+            "refreshes, and there is no second witness")
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:

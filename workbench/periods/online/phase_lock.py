@@ -124,10 +124,9 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     # The same readings made the shape, so what comes later will match a little less.
     likenesses = np.array([each.likeness for each in seen])
     likeness = 0.95 * float(np.median(likenesses))
-    return replace(
-        lock, likeness=likeness, likeness_sd=float(1.4826 * np.median(np.abs(likenesses - likeness))),
-        level_w=level_w, level_sd_w=float(1.4826 * np.median(np.abs(levels - level_w))),
-    )
+    return replace(lock, likeness=likeness,
+                   likeness_sd=float(1.4826 * np.median(np.abs(likenesses - likeness))), level_w=level_w,
+                   level_sd_w=float(1.4826 * np.median(np.abs(levels - level_w))))
 
 
 def fold(phase: Array, power_w: Array, bins: int) -> Array:
@@ -210,14 +209,12 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     phase_s += passed * seconds
     weight = max(0.05, 1.0 / (lock.stretches + 4))
     off, off_w = abs(found.likeness - lock.likeness), abs(found.level_w - lock.level_w)
-    return replace(
-        lock, seconds=seconds, phase_s=phase_s,
-        likeness=lock.likeness + weight * (found.likeness - lock.likeness),
-        likeness_sd=lock.likeness_sd + weight * (1.25 * off - lock.likeness_sd),
-        level_w=lock.level_w + weight * (found.level_w - lock.level_w),
-        level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w), stretches=lock.stretches + 1,
-        number=lock.number + passed, beats=beats,
-    )
+    return replace(lock, seconds=seconds, phase_s=phase_s,
+                   likeness=lock.likeness + weight * (found.likeness - lock.likeness),
+                   likeness_sd=lock.likeness_sd + weight * (1.25 * off - lock.likeness_sd),
+                   level_w=lock.level_w + weight * (found.level_w - lock.level_w),
+                   level_sd_w=lock.level_sd_w + weight * (1.25 * off_w - lock.level_sd_w),
+                   stretches=lock.stretches + 1, number=lock.number + passed, beats=beats)
 
 
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
