@@ -21,6 +21,8 @@ from kernels_ext import cells
 from .errors import UsageError, WorkbenchError, describe_error
 
 SHOWN = 20  # measurements that `log` shows where it is not told how many
+# SIGHUP: not on Windows
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 if TYPE_CHECKING:
     import polars as pl
@@ -154,9 +156,8 @@ def _run(arguments: argparse.Namespace) -> int:
     for message in mine.messages:
         print(f"workbench: {message}", file=sys.stderr)
     with _Forwarded() as signals:  # until the measurement is stored
-        hold = (
-            meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
-        )  # the trace of a run of many hours
+        # the trace of a run of many hours
+        hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
         label = encodable(arguments.label or Path(command[0]).name)
         tuning = None
         if options is not None:
@@ -206,21 +207,17 @@ class _Forwarded:
     """Signals that would end this process go to the command, which ends it too: later, and with a
     measurement.
 
-    The interrupt the command gets from the terminal itself. What was ignored when we were started (`nohup`)
-    stays so.
+    The interrupt the command gets from the terminal itself, unless `interrupts` are to be forwarded too. What
+    was ignored when we were started (`nohup`) stays so.
     """
 
-    def __enter__(self) -> _Forwarded:
+    def __init__(self, *, interrupts: bool = False) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
-        handlers = {
-            "SIGINT": lambda *_: None,
-            "SIGTERM": self._forward,
-            "SIGHUP": self._forward,
-        }  # SIGHUP: not on Windows
-        numbers = {
-            getattr(signal, name): handler for name, handler in handlers.items() if hasattr(signal, name)
-        }
+        self._interrupted = self._forward if interrupts else lambda *_: None
+
+    def __enter__(self) -> _Forwarded:
+        numbers = {**dict.fromkeys(ENDING, self._forward), signal.SIGINT: self._interrupted}
         # A handler, and not SIG_IGN, for the interrupt too: the command would inherit that it is ignored.
         self._before = {number: signal.signal(number, handler) for number, handler in numbers.items()
                         if signal.getsignal(number) != signal.SIG_IGN}
@@ -246,8 +243,7 @@ class _Forwarded:
 
 def _outcome(status: int) -> str:
     """How a command ended that left this status."""
-    stopped = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    if status in [-number for number in stopped] or status in [128 + number for number in stopped]:
+    if any(status in (-number, 128 + number) for number in ENDING):
         return "interrupted"
     return "ok" if status == 0 else "error"
 
@@ -371,16 +367,10 @@ def _lab(arguments: argparse.Namespace) -> int:
     rest = arguments.rest[1:] if arguments.rest[:1] == ["--"] else arguments.rest
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # as in a container
     command = [sys.executable, "-m", "jupyterlab", str(notebooks[0]), *as_root, *rest]
-    child = subprocess.Popen(command)
-    previous = {
-        sign: signal.signal(sign, lambda number, _: child.send_signal(number))
-        for sign in (signal.SIGINT, signal.SIGTERM)
-    }
     try:
-        return child.wait()
+        with _Forwarded(interrupts=True) as signals:
+            return signals.run(command)
     finally:
-        for sign, handler in previous.items():
-            signal.signal(sign, handler)
         if made is not None:
             made.close()
 

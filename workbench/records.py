@@ -17,13 +17,11 @@ class Setting(HtmlFacts):
     mem_clock_mhz: int | None = None
 
     def __str__(self) -> str:
-        words = []
-        if self.power_limit_w is not None:
-            words.append(f"{self.power_limit_w:g} W")
-        if self.sm_clock_mhz is not None:
-            words.append(f"SM {self.sm_clock_mhz} MHz")
-        if self.mem_clock_mhz is not None:
-            words.append(f"memory {self.mem_clock_mhz} MHz")
+        knobs = (
+            ("{:g} W", self.power_limit_w), ("SM {} MHz", self.sm_clock_mhz),
+            ("memory {} MHz", self.mem_clock_mhz),
+        )
+        words = [form.format(value) for form, value in knobs if value is not None]
         return ", ".join(words) or "left to the driver"
 
 
@@ -128,15 +126,18 @@ class Periods(HtmlFacts):
     @property
     def iteration(self) -> Level | None:
         """The level that is the training iteration (optimizer step)."""
-        return next((level for level in self.levels if level.name == "iteration"), None)
+        return self._level("iteration")
 
     @property
     def micro_step(self) -> Level | None:
-        return next((level for level in self.levels if level.name == "micro-step"), None)
+        return self._level("micro-step")
 
     @property
     def cycle(self) -> Level | None:
-        return next((level for level in self.levels if level.name == "cycle"), None)
+        return self._level("cycle")
+
+    def _level(self, name: str) -> Level | None:
+        return next((level for level in self.levels if level.name == name), None)
 
 
 class Phase(NamedTuple):

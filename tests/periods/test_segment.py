@@ -240,7 +240,7 @@ def test_on_published_traces_the_mean_is_right_once_the_period_is_roughly_known(
 
 def test_marks_cut_exactly_where_they_are() -> None:
     trace, starts = training([1.0, 1.2, 0.8, 1.0])
-    frame = from_marks(starts, energies=energies_of([trace]))
+    frame = from_marks(Marks((tuple(starts),)), energies=energies_of([trace]))
     assert lengths(frame) == pytest.approx([1.0, 1.2, 0.8, 1.0])
     assert frame["kind"].to_list() == ["iteration"] * 4
 
@@ -248,7 +248,7 @@ def test_marks_cut_exactly_where_they_are() -> None:
 def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 10.0], "power_w": [100.0, 100.0]})
     frame = from_marks(
-        [0.0, 1.0, 4.0, 5.0], energies=energies_of([trace]), phases=[Phase("evaluation", 1.5, 3.5)],
+        Marks(((0.0, 1.0, 4.0, 5.0),), (Phase("evaluation", 1.5, 3.5),)), energies=energies_of([trace]),
         within_s=(0.0, 10.0),
     )
     assert frame.select("iteration", "kind", "start_s", "end_s").rows() == [
@@ -280,7 +280,7 @@ def test_marks_at_one_end_of_the_loop_have_an_iteration_at_the_other() -> None:
 
 def test_a_checkpoint_that_nobody_marked_is_a_long_iteration() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 60.0], "power_w": [100.0, 100.0]})
-    borders = np.cumsum([0.0, *([1.0] * 9 + [4.0]) * 3]).tolist()
+    borders = Marks((tuple(np.cumsum([0.0, *([1.0] * 9 + [4.0]) * 3]).tolist()),))
     summary = per_iteration(from_marks(borders, energies=energies_of([trace])), source="marks")
     assert (summary.count, summary.seconds) == (27, pytest.approx(1.0))
     (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
@@ -288,7 +288,7 @@ def test_a_checkpoint_that_nobody_marked_is_a_long_iteration() -> None:
 
 
 def test_without_a_trace_marks_give_times_and_no_energy() -> None:
-    summary = per_iteration(from_marks([0.0, 1.0, 2.0]), source="marks")
+    summary = per_iteration(from_marks(Marks(((0.0, 1.0, 2.0),))), source="marks")
     assert (summary.count, summary.seconds, summary.energy_j, summary.energy_uncertainty_j) == (
         2,
         1.0,
@@ -303,14 +303,14 @@ def test_without_a_trace_marks_give_times_and_no_energy() -> None:
 )
 def test_marks_that_make_no_sense_are_said(marks_s: list[float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        from_marks(marks_s)
+        from_marks(Marks((tuple(marks_s),)))
 
 
 # means
 
 
 def test_the_interval_is_students_and_holds_the_measurements_own_error() -> None:
-    frame = from_marks([0.0, 0.9, 2.0, 3.0], energies=energies_of([pl.DataFrame({"time_s": [0.0, 4.0], "power_w": [100.0, 100.0]})]))
+    frame = from_marks(Marks(((0.0, 0.9, 2.0, 3.0),)), energies=energies_of([pl.DataFrame({"time_s": [0.0, 4.0], "power_w": [100.0, 100.0]})]))
     summary = per_iteration(frame, source="marks", own_error_j=30.0)
     sd_s = np.std([0.9, 1.1, 1.0], ddof=1)
     half_s = 4.302653 * sd_s / np.sqrt(3)  # Student's quantile for two degrees of freedom
@@ -321,7 +321,7 @@ def test_the_interval_is_students_and_holds_the_measurements_own_error() -> None
 def test_misplaced_borders_between_neighbours_do_not_widen_the_mean() -> None:
     misplaced = np.arange(41) + 0.1 * np.random.default_rng(0).standard_normal(41)
     trace = pl.DataFrame({"time_s": [-1.0, 50.0], "power_w": [100.0, 100.0]})
-    summary = per_iteration(from_marks(misplaced.tolist(), energies=energies_of([trace])))
+    summary = per_iteration(from_marks(Marks((tuple(misplaced.tolist()),)), energies=energies_of([trace])))
     plain = 2.02 * np.std(np.diff(misplaced), ddof=1) / np.sqrt(40)
     assert summary.seconds_uncertainty is not None
     assert summary.seconds_uncertainty < 0.6 * plain

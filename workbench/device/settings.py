@@ -51,7 +51,6 @@ class StepResponse:
     power_w: np.ndarray
     before_w: float | None
     after_w: float | None
-    response_s: float | None
     words: str
 
 
@@ -155,13 +154,12 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
             "no reading of the power since the change yet"
             if len(earlier) else "the power before the change was not recorded"
         )
-        return StepResponse(t, p, float(earlier.mean()) if len(earlier) else None, None, None, what)
+        return StepResponse(t, p, float(earlier.mean()) if len(earlier) else None, None, what)
     before_w, after_w = float(earlier.mean()), float(later.mean())
     step_w = after_w - before_w
     if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
-        return StepResponse(t, p, before_w, after_w, None, f"the power stays at {after_w:.0f} W")
+        return StepResponse(t, p, before_w, after_w, f"the power stays at {after_w:.0f} W")
     near = (t > 0) & (np.abs(p - after_w) <= max(0.1 * abs(step_w), LEAST_W))
-    response_s = max(float(t[near][0]), update_s) if near.any() else None
-    within = f" within {response_s:.1f} s" if response_s is not None else ""
-    return StepResponse(t, p, before_w, after_w, response_s,
-                        f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}")
+    within = f" within {max(float(t[near][0]), update_s):.1f} s" if near.any() else ""
+    words = f"the power went from {before_w:.0f} W to {after_w:.0f} W{within}"
+    return StepResponse(t, p, before_w, after_w, words)

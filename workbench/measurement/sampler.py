@@ -28,6 +28,7 @@ from .edges import EdgeTracker
 from .ring import LOST, RUNNING, Ring
 
 STATUS_EVERY_S = 0.2
+SLOWEST_S = 0.1  # between two looks while nothing is known about a sensor
 FASTEST_S = 0.005
 
 
@@ -73,7 +74,6 @@ class Sampler:
         ring: Where rows go.
         clock: The devices' clock.
         pause: Waits between the looks of a burst; a stepped clock is moved instead.
-        slowest_s: The longest time between two looks while nothing is known about a sensor.
     """
 
     BURST_S, LOOK_S, EARLY_S, SLOW_S, MARGIN_S = 0.35, 0.0007, 0.002, 0.004, 0.008
@@ -81,9 +81,9 @@ class Sampler:
 
     def __init__(
         self, devices: Sequence[Device] | Mapping[int, Device], ring: Ring, clock: Clock, *,
-        pause: Callable[[float], None], slowest_s: float = 0.1,
+        pause: Callable[[float], None],
     ) -> None:
-        self._ring, self._clock, self._pause, self._slowest_s = ring, clock, pause, slowest_s
+        self._ring, self._clock, self._pause = ring, clock, pause
         # Of many GPUs, all whose step has passed are read in one wake-up, which costs more than the reading.
         self._patience = 0.3 if len(devices) <= 2 else 0.8
         numbered = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
@@ -130,7 +130,7 @@ class Sampler:
         tick_s, error_s = watched.edges.tick(sample.time_s, after_s)
         power_tick_s = watched.power_edges.tick(sample.time_s, after_s)[0]
         self._ring.append(watched.number, sample, tick_s, power_tick_s, error_s)
-        watched.due_s, watched.open_s = sample.time_s + self._slowest_s, math.inf
+        watched.due_s, watched.open_s = sample.time_s + SLOWEST_S, math.inf
         if watched.edges.locked:
             period_s = watched.edges.period_s
             guard_s = min(max(0.0015, 3 * watched.edges.error_s(sample.time_s)), 0.2 * period_s)
@@ -158,7 +158,7 @@ class Sampler:
         try:
             sample = watched.device.sample(status)
         except Transient:
-            watched.due_s = self._clock() + self._slowest_s
+            watched.due_s = self._clock() + SLOWEST_S
             return None
         except DeviceError as error:
             self._fail(watched, error)

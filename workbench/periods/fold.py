@@ -87,24 +87,17 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
     return _folded(number, since_s / (ends - starts)[number], since_s, power)
 
 
-def shape(
-    folded: pl.DataFrame, level: Level, *, refresh: float | None = None, bins: int | None = None
-) -> pl.DataFrame:
+def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -> pl.DataFrame:
     """The median iteration and the band that holds eight of ten: columns phase, low_w, power_w, high_w.
 
     Args:
         folded: What `fold` returns.
         level: Its level.
         refresh: Seconds between the sensor's refreshes, which bound what can be told apart.
-        bins: How many; by default what the readings and the sensor bear.
     """
-    if bins is not None and bins < 1:
-        raise UsageError(f"a shape has at least one bin, not {bins}")
-    if bins is None:
-        # Iterations are no multiple of the refresh, so folding tells apart a little more than one iteration
-        # does.
-        sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
-        bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
+    # Iterations are no multiple of the refresh: folding tells apart a little more than one of them does.
+    sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
+    bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
     low, high = BAND
     power = pl.col("power_w")
@@ -182,22 +175,19 @@ def refresh_s(trace: pl.DataFrame) -> float | None:
     return float(np.quantile(np.diff(changes), 0.25))
 
 
-def idle_share(
-    trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None, *, idle_w: float | None = None
-) -> Idle | None:
+def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> Idle | None:
     """Share of each iteration in which the GPU waits; None where the sensor is too slow to show it.
 
     A wait is where the power falls below half way from the busy level to the level of the iterations' lowest
-    readings. Crossings at half height stay where they are when a sensor averages over a window shorter than
-    the wait. The lowest level must be that of a GPU without work: near `idle_w`, or below half of the busy
-    power; a power dip during which kernels run (`utilisation`) is none. Where utilisation tells of waits that
-    the power does not show, the sensor is too slow.
+    readings: crossings at half height stay where they are when a sensor averages over a window shorter than
+    the wait. The lowest level must be that of a GPU without work, below half of the busy power; a power dip
+    during which kernels run (`utilisation`) is none. Where utilisation tells of waits that the power does not
+    show, the sensor is too slow.
 
     Args:
         trace: A power trace.
         level: The iteration.
         spans: Where the iterations are.
-        idle_w: What the card draws between kernels, where that is known.
     """
     refresh = refresh_s(trace)
     folded = fold(trace, level, spans)
@@ -212,10 +202,7 @@ def idle_share(
     shortest_s = SHORTEST * refresh
     none = Idle(0.0, 0.0, 0.0, shortest_s)
     unused = _unused(trace, float(starts[0]), float(ends[-1]))
-    waiting_w = WAITING * busy_w
-    if idle_w is not None:
-        waiting_w = max(waiting_w, idle_w + 0.25 * (busy_w - idle_w))
-    if not low_w <= waiting_w:
+    if not low_w <= WAITING * busy_w:
         return None if unused is not None and unused > 0.08 else none
     found = _below(trace, (low_w + busy_w) / 2)
     # Time below the threshold up to a moment: what of it lies in iterations, also where a wait goes on into a

@@ -2,7 +2,7 @@
 average.
 
     iterations(trace, periods)     found in the trace, from a period (`period.find_periods`)
-    from_marks(marks_s)            told by the training
+    from_marks(marks)              told by the training
     per_iteration(frame)           the means with their uncertainty
     compare(periods, marked)       both, against one another
 
@@ -169,25 +169,19 @@ def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
 
 
 def from_marks(
-    marks_s: Sequence[float] | Marks, *, energies: EnergiesBetween | None = None,
-    phases: Sequence[Phase] = (), within_s: tuple[float, float] | None = None,
+    marks: Marks, *, energies: EnergiesBetween | None = None, within_s: tuple[float, float] | None = None
 ) -> pl.DataFrame:
     """The iterations between true marks, as a frame like that of `iterations`.
 
     Args:
-        marks_s: Moments between which an iteration lies, growing; or everything that was noted for a window.
+        marks: What was noted for a window. What lies in a phase is no iteration's; where a few iterations are
+            far longer than usual and no phase tells why, they are rows of kind "long iteration".
         energies: What is known of the energy; without, energies are null.
-        phases: Evaluations, checkpoints and the like; what lies in them is no iteration's. Where a few
-            iterations are far longer than usual and no phase tells why, they are rows of kind "long
-            iteration".
         within_s: Rows cover this stretch; from the first mark to the last where None.
 
     Raises:
         UsageError: fewer than two marks, or marks that do not grow.
     """
-    marks = marks_s
-    if not isinstance(marks, Marks):
-        marks = Marks((tuple(float(at) for at in marks),), tuple(phases))
     if marks.count < 1:
         raise UsageError(f"an iteration lies between two marks, and there are {sum(map(len, marks.runs))}; "
                          "call step() once per iteration")
