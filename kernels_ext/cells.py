@@ -1,9 +1,4 @@
-"""Reads the `%%energy` line of a cell: finds it among stacked magics, strips it, parses its options. The
-command line takes the same ones from here.
-
-The cell itself then runs natively: its value, errors, top-level `await`, `;` and interrupts are IPython's
-own.
-"""
+"""Reads the `%%energy` line of a cell, which itself runs natively; the command line's options too."""
 
 from __future__ import annotations
 
@@ -75,11 +70,7 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
 
 
 def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
-    """What `--tune` asks for, as a tuner takes it; None where nothing is to be tuned.
-
-    Raises:
-        BadOptions: an objective or slowdown that makes no sense, or one without `--tune`.
-    """
+    """What `--tune` asks of a tuner; None without it. Raises BadOptions for values that make no sense."""
     given = [name for name in ("objective", "max_slowdown", "over") if getattr(found, name) is not None]
     if not found.tune:
         if given:
@@ -137,11 +128,7 @@ def parser() -> LineParser:
 
 
 def parse(line: str) -> Options:
-    """The options of a line (without the magic's name).
-
-    Raises:
-        BadOptions: with a sentence that says what is wrong and where help is.
-    """
+    """The options of a line (without the magic's name). Raises BadOptions with a sentence for the person."""
     found = parser().parse_line(line)
     if found.repeat < 1:
         raise BadOptions(f"--repeat {found.repeat}: a cell runs at least once")

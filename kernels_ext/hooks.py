@@ -20,11 +20,7 @@ _RECORD = ("workbench.records", "Measurement")
 
 
 class Hooks:
-    """The transformer and the two event hooks of one shell.
-
-    Cells can run inside cells (`%%capture` does that): only the outermost one is measured, and its report is
-    shown outside.
-    """
+    """The transformer and event hooks of one shell; of cells in cells (`%%capture`) the outer is measured."""
 
     def __init__(self, shell: Any, magics: EnergyMagics) -> None:
         self._shell, self._magics = shell, magics

@@ -43,18 +43,15 @@ class Host(Protocol):
 
 
 class Running:
-    """One thing that is being measured: `open` it, let it run, `close` it. Whatever happens, `end` puts back
-    what it changed.
+    """One thing that is being measured: `open` it, let it run, `close` it; `end` puts back what it changed.
 
-    An interrupt while the window is closed, measured or stored costs precision and repetitions, never the
-    measurement.
+    An interrupt at its end costs precision and repetitions, never the measurement.
 
     Args:
         magics: Says, shows and configures.
         options: What the line asks for.
         label: Its name in the log.
-        cell: Whether it is a cell. It may have a live view then, and what was set through that is put back at
-            its end.
+        cell: Whether it is a cell, which may have a live view; what that has set is put back at its end.
     """
 
     def __init__(self, magics: Host, options: Options, label: str, *, cell: bool) -> None:

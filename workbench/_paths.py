@@ -1,8 +1,7 @@
 """Where the workbench keeps things: measurements, journals of changed settings, locks.
 
-`WORKBENCH_HOME` overrides the per-user directory. Where that cannot be written to, a directory of this user
-under the system's temporary one serves, and `home()` says so. Standard library only, but where a directory is
-made for the first time.
+`WORKBENCH_HOME` overrides the per-user directory; where that cannot be written to, one in the system's
+temporary directory serves, and `home()` says so. Standard library only, but where a directory is first made.
 """
 
 from __future__ import annotations
@@ -88,11 +87,7 @@ def locks() -> Path:
 
 
 def named(uuid: str, ending: str) -> str:
-    """The name of a GPU's file.
-
-    Raises:
-        DeviceError: that is no UUID as NVML hands them out, and could name any file.
-    """
+    """The name of a GPU's file. Raises DeviceError for what is no UUID, and could name any file."""
     if not _UUID.fullmatch(uuid):
         raise DeviceError(f"{uuid[:100]!r} is no UUID of a GPU: GPU- or MIG- and letters, digits and hyphens")
     return f"{uuid}{ending}"
@@ -100,8 +95,7 @@ def named(uuid: str, ending: str) -> str:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` at the end of the block, when the disk has it; on an
-    error, and when this process is killed, what was there stays whole.
+    """A file to write that takes the place of `path`, whole, at the end of the block, or not at all.
 
     Raises:
         OSError: it cannot be written.
@@ -121,11 +115,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def open_plain(path: Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor of a regular file with this one name; no link is followed and no pipe waited for.
-
-    Raises:
-        OSError: it cannot be opened, or is something else.
-    """
+    """A descriptor of a regular file with one name, no link, no pipe. Raises OSError where it is none."""
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
         flags |= getattr(os, name, 0)
     descriptor = os.open(path, flags, mode)

@@ -1,10 +1,7 @@
-"""Processes: whether one lives (and not another under its number), which belong together, how this package
-starts its own, and how those end with their parent.
-
-Standard library only, but where somebody wants a name.
+"""Processes: whether one lives, which belong together, how this package starts its own and they end with it.
 
 A process id means nothing in another PID namespace (a container). There a file that its owner keeps locked
-shows whether the owner lives.
+shows whether the owner lives. Standard library only, but for names.
 """
 
 from __future__ import annotations
@@ -143,16 +140,12 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """A process that calls a function of this package and listens to this one (`heard`).
 
-    It has a session of its own: neither the interrupt that stops a cell nor who kills the kernel's process
-    group reaches it.
+    It has a session of its own: no signal to this process's group or terminal reaches it. Raises OSError.
 
     Args:
         module, function: What it calls, with `arguments` as a list.
         environment: Its own; this process's where None.
         answers: Whether its output is read.
-
-    Raises:
-        OSError: it does not start.
     """
     import subprocess
 
@@ -269,8 +262,7 @@ def belongs(pid: int, mark: bytes, leaders: set[int]) -> bool:
 
     Args:
         pid: Of the process.
-        mark: How an entry of its environment begins; workers that begin a session of their own (torchrun's
-            do) keep the environment.
+        mark: How an entry of its environment begins, which workers in other sessions (torchrun's) keep.
         leaders: Pids of processes that have begun a session.
     """
     facts = process_facts(pid)
@@ -310,8 +302,7 @@ def send(number: int, mark: bytes, leaders: set[int]) -> set[int]:
 
 
 class ProcessReaper:
-    """A process that ends all that belong together if this one is killed before `close`. One that is paused
-    would else hold its memory for ever.
+    """A process that ends all that belong together, paused ones too, if this one is killed before `close`.
 
     Args:
         mark: As for `belongs`.

@@ -25,11 +25,8 @@ def directory() -> Path:
 
 
 def create(path: str | os.PathLike[str], size_bytes: int, header: bytes) -> Path:
-    """Make a file of zeros that begins with `header`, and of which every page is there; returns where.
-
-    A page that is merely promised kills whoever touches it when the place is full (SIGBUS): Docker gives
-    /dev/shm 64 MB, which the workers of a data loader fill. Where the file does not fit, the temporary
-    directory is taken instead.
+    """Make a file of zeros that begins with `header`, of which every page is there (a promised page of a full
+    /dev/shm kills who touches it), or one in the temporary directory where it does not fit; returns where.
 
     Raises:
         OSError: it fits in neither; the message names both places, the size and the way out.

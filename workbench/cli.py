@@ -204,11 +204,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 class _Forwarded:
-    """Signals that would end this process go to the command, which ends it too: later, and with a
-    measurement.
+    """Signals that would end this process go to the command, which ends it too, with a measurement.
 
-    The interrupt the command gets from the terminal itself, unless `interrupts` are to be forwarded too. What
-    was ignored when we were started (`nohup`) stays so.
+    The interrupt it gets from the terminal itself, unless `interrupts`; what was ignored (`nohup`) stays so.
     """
 
     def __init__(self, *, interrupts: bool = False) -> None:
@@ -260,8 +258,7 @@ def _tell(measurement: Measurement, why: str) -> None:
 
 
 def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFrame | None, str]:
-    """The measurements that options of `cells.add_log` ask for, and what was done with them; no frame where
-    two are compared.
+    """The measurements that options of `cells.add_log` ask for (None for two compared), and what was done.
 
     Raises:
         StoreError, UsageError: no such measurement, or a file that cannot be written.

@@ -1,8 +1,4 @@
-"""Time as a parameter: what a device is timed by.
-
-A real GPU is timed by the machine's monotonic clock; a simulated one by its own, which may run faster or be
-stepped by a test. Whoever needs the time takes a `Clock` and never calls `time` itself.
-"""
+"""Time as a parameter: the machine's monotonic clock, or a simulated GPU's, faster or stepped."""
 
 from __future__ import annotations
 

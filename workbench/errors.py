@@ -1,4 +1,23 @@
-"""What can go wrong; every message names the value, the limit and the way out."""
+"""What can go wrong, as one tree.
+
+    WorkbenchError
+    ├── DeviceError                 something about a GPU
+    │   ├── NoDriver                no NVML here, or one that does not work
+    │   ├── UnknownGpu              no such GPU (index, UUID, PCI id, simulated card)
+    │   ├── NotSupported            this GPU, driver or guest cannot do it
+    │   ├── NotPermitted            it could, with more rights
+    │   ├── OutOfRange              a power limit or clock that the card does not take
+    │   ├── GpuLost                 the GPU fell off the bus or needs a reset
+    │   ├── Transient               the driver could not answer this time
+    │   ├── DeviceHeld              another process is changing this GPU
+    │   └── DriverError             anything else NVML says
+    ├── MeasurementError            no number can be given, and why
+    ├── StoreError                  the measurements' directory
+    ├── SimulationError             the simulated GPUs
+    └── UsageError                  an option or argument that makes no sense
+
+Every message names the value, the limit and the way out.
+"""
 
 from __future__ import annotations
 
@@ -89,10 +108,8 @@ def describe_error(error: BaseException) -> str:
 
 
 def renamed(**names: tuple[str, Callable[..., object]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: keyword arguments' old names still work, with a DeprecationWarning.
-
-    Args:
-        names: By old name the new one, and what makes its value of the old one's.
+    """A decorator: keyword arguments' old names still work, with a DeprecationWarning. `names` gives, by old
+    name, the new one and what makes its value of the old one's.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -88,11 +88,9 @@ class Level(HtmlFacts):
         name: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
         seconds: The period.
         uncertainty_s: Half width of a 90 % interval of `seconds`.
-        confidence: Calibrated probability, 0..1, that the job has this period (within 5 %) and that it is
-            what `name` says.
+        confidence: Calibrated probability, 0..1, that the period is right within 5 %, and what `name` says.
         phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
-        explained: Share of the variance of the power reading that a shape repeated with this period explains,
-            0..1.
+        explained: Share 0..1 of the power's variance that a shape repeated with this period explains.
     """
 
     name: str
@@ -110,10 +108,8 @@ class Periods(HtmlFacts):
     Attributes:
         levels: What was found; what is below `sure` is a best guess.
         sure: Whether the iteration may be relied upon.
-        reason: Why there is none, or why it is not sure: too short, flat, aperiodic, below what this sensor
-            can show, aliasing suspected.
-        longer_s: How many more seconds of trace would probably settle it; 0 where more would not help, None
-            where that is not known.
+        reason: Why there is none, or why it is not sure.
+        longer_s: How many more seconds of trace would probably settle it; 0 for none, None where unknown.
         notes: What else was seen: gaps, a change of the period on the way, drift.
     """
 
@@ -155,8 +151,7 @@ class Marks(HtmlFacts):
     Attributes:
         runs: Each an unbroken row of moments; an iteration lies between two that follow one another.
         phases: Evaluations, checkpoints and the like; their time is no iteration's.
-        edges: Whether the stretch before the first or after the last moment may be an iteration too (`step`
-            is called at one end only).
+        edges: Whether the stretch before the first or after the last moment may be an iteration too.
     """
 
     runs: tuple[tuple[float, ...], ...] = ()
@@ -171,16 +166,14 @@ class Marks(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class LevelCost(HtmlFacts):
-    """What one kind of stretch cost inside a measurement: iterations, micro-steps, cycles, evaluations,
-    checkpoints, pauses, the rest.
+    """What one kind of stretch cost inside a measurement: iterations, cycles, evaluations, pauses, the rest.
 
     Attributes:
         name: Its kind. Levels overlap (a cycle contains iterations); kinds of one frame of iterations do not.
         count: How many there were.
         time_s: Of all of them together; `each_s` of one.
         energy_j: Of all of them together, or None where it is not known; `each_j` of one.
-        every: How many iterations there are to one of these; None for iterations themselves and what comes
-            once.
+        every: How many iterations there are to one of these; None for iterations and what comes once.
     """
 
     name: str
@@ -200,13 +193,11 @@ class IterationSummary(HtmlFacts):
         count: How many iterations the means are over; 0 where none was found, then `reason` says why.
         seconds: Mean time of one; `seconds_uncertainty` the half width of its 95 % interval.
         energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 %
-            interval, which holds the spread from iteration to iteration and the measurement's own error.
+            interval, with the spread from iteration to iteration and the measurement's own error.
         source: "marks" (the training told), "detected" (from the power trace), or "none".
         levels: What each kind of stretch cost in all.
-        sure: Whether it may be relied upon; marks always may.
-        reason: Why there is none, or why it is not sure.
-        detected_s: What the power trace alone says, where there are marks as well; `check` compares them in
-            words. Without marks the best guess of a detector that is not sure.
+        sure: Whether it may be relied upon; marks always may. `reason` says why not.
+        detected_s: The trace's own period, beside marks (`check` compares them) or as an unsure guess.
     """
 
     count: int
@@ -224,10 +215,9 @@ class IterationSummary(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Window(HtmlFacts):
-    """A stretch of time to be measured; `closed` is empty while it is open.
+    """A stretch of time to be measured, on the device's clock; `closed` is empty while it is open.
 
-    `opened` and `closed` hold one `Edge` per GPU, in the meter's order, `locked` the clocks that this process
-    had locked at its end; times are the device clock's.
+    `opened` and `closed` hold an `Edge` per GPU, in the meter's order, `locked` the clocks locked at its end.
     """
 
     label: str
@@ -246,9 +236,8 @@ class Window(HtmlFacts):
 class GpuMeasurement(HtmlFacts):
     """What one GPU did in a window. `None` marks what could not be had; `notes` say why.
 
-    `energy_uncertainty_j` is the half width of a 95 % interval from the counter's update steps and the
-    sampled edges. The card's own calibration (typically +-5 %) comes on top and is the same for every window
-    on one card.
+    `energy_uncertainty_j` is the half width of a 95 % interval. The card's own calibration (typically +-5 %)
+    comes on top and is the same for every window on one card.
     """
 
     name: str
@@ -273,11 +262,10 @@ class GpuMeasurement(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Measurement(HtmlFacts):
-    """A window, measured: time, energy per GPU and in sum, and how sure that is.
+    """A window, measured: time (the device's clock), energy per GPU and in sum, and how sure that is.
 
-    `started_unix_s` is civil time; `time_s` wall time on the device's clock. With `repeats` > 1 the values
-    are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations. `iterations` is None where
-    they were not looked for.
+    With `repeats` > 1 values are means over runs and `time_sd_s`, `energy_sd_j` their standard deviations.
+    `iterations` is None where they were not looked for.
     """
 
     id: str

@@ -1,9 +1,6 @@
-"""DCGM's profiling fields of one GPU, through `dcgmi` where NVIDIA's Data Center GPU Manager is installed and
-its host engine runs.
+"""DCGM's profiling fields of one GPU, through `dcgmi dmon`, which a thread reads; nothing here waits for it.
 
-`dcgmi dmon` runs beside and is read by a thread; nothing here waits for it. Fields and their names after the
-DCGM user guide (profiling metrics): 1002 SM activity to 1008 FP16 activity, 1009-1012 bytes per second over
-PCIe and NVLink.
+Fields 1002 to 1012 and their names: DCGM user guide, profiling metrics.
 """
 
 from __future__ import annotations
@@ -73,10 +70,7 @@ def number_of(discovery: str, device: Device) -> int | None:
 
 
 class Dmon:
-    """`dcgmi dmon` of one GPU while it runs; ends with this object.
-
-    Attributes:
-        said: The last of what it said that was no row: why there are none, in its words.
+    """`dcgmi dmon` of one GPU while it runs; ends with this object. `said` is its last line that was no row.
     """
 
     def __init__(self, program: str, number: int, clock: Clock) -> None:

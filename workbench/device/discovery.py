@@ -49,13 +49,10 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
 
 
 def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
-    """The names of GPUs one by one; none of an empty list.
+    """The names of GPUs one by one; none of an empty list. Raises UsageError for what is no name.
 
     >>> named("0, GPU-12"), named(1), named([0, "sim:V100"]), named([])
     (['0', 'GPU-12'], [1], [0, 'sim:V100'], [])
-
-    Raises:
-        UsageError: that is no name of a GPU.
     """
     parts: list[Gpu] = []
     for each in [gpus] if isinstance(gpus, str) or not isinstance(gpus, Iterable) else gpus:
@@ -77,8 +74,7 @@ def open_device(which: int | str = 0) -> OpenGpu:
     """Open one GPU.
 
     Args:
-        which: A number as CUDA counts, a UUID or its beginning, a PCI bus id, or "sim:V100" for a simulated
-            card.
+        which: A number as CUDA counts, a UUID or its beginning, a PCI bus id, or "sim:V100".
 
     Raises:
         NoDriver: there is no GPU here that could be opened.

@@ -19,8 +19,7 @@ class OpenGpu(NvmlDevice):
         gpu.apply(power_limit_w=250)                # until `undo`, or the end of this process
         gpu.undo()
 
-    Both take a `Setting`, or its knobs by name: `power_limit_w` in watts, `sm_clock_mhz` and `mem_clock_mhz`.
-    Knobs that are not named are left alone. What another program has set meanwhile is left alone too.
+    Both take a `Setting`, or its knobs by name; other knobs, and what other programs set, are left alone.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -43,11 +42,8 @@ class OpenGpu(NvmlDevice):
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
     ) -> Setting:
-        """Put the GPU to a setting until `undo`, or until this process ends; returns what was read back.
-
-        Raises:
-            DeviceHeld: another process is changing this GPU.
-            OutOfRange, NotSupported, NotPermitted: nothing was changed.
+        """Put the GPU to a setting until `undo` or the end of this process; returns what was read back.
+        Raises as `applied`.
         """
         change = lease.Lease([self])
         shown = change.apply(setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))

@@ -1,16 +1,13 @@
-"""Settings of GPUs changed so that they are put back: on success, on failure, at exit, and when the process
-was killed.
+"""Settings of GPUs changed so that they are put back: after success, failure, exit and kill.
 
     with Lease(devices) as lease:
         lease.apply(Setting(power_limit_w=250.0))
         train()
 
-One process at a time holds a GPU (a lock file). Before the first change a journal with the state found goes
-to disk, and a watchdog process starts that restores it if this process dies. A journal that outlived both is
-restored on the next start. What another program has set meanwhile is left alone, and said. A home that
-several machines share has the journals of all of them; each looks at its own.
-
-Standard library only, but for the driver's door: the watchdog runs this too.
+One process at a time holds a GPU (a lock file). Before the first change a journal of the state found goes to
+disk, and a watchdog starts that restores it if this process dies; who starts next restores a journal that
+outlived both. What another program has set meanwhile is left alone, and said. Standard library only, but for
+the driver's door: the watchdog runs this too.
 """
 
 from __future__ import annotations
@@ -51,15 +48,11 @@ _guard = threading.RLock()
 
 
 class Lease:
-    """Settings of one GPU or several, changed together and put back together.
+    """Settings of one GPU or several, changed and put back together; can be used again after that.
 
-    A GPU is held from the first change to `restore`, whoever else in this process changes it. The way back
-    leads to what was set when the first change was made: within a hold that was there already to its setting,
-    else to what was before the hold. What was restored meanwhile (`restore_all`) is left alone. A lease may
-    be used again after `restore`; as a context manager it restores at the end of its block.
-
-    Args:
-        devices: The GPUs.
+    A GPU is held from the first change to `restore`, which leads to what was set when that change was made:
+    within a hold that was there already to its setting, else to what was before the hold. What was restored
+    meanwhile (`restore_all`) is left alone. As a context manager it restores at the end of its block.
     """
 
     def __init__(self, devices: Iterable[Device]) -> None:
@@ -88,8 +81,7 @@ class Lease:
     def apply(self, setting: Setting | Sequence[Setting]) -> tuple[Setting, ...]:
         """Put the GPUs to a setting, knobs that are None left alone; returns what was read back from each.
 
-        An empty setting holds a GPU and changes nothing. Where one GPU refuses, the others go back to what
-        they were before this call.
+        An empty setting holds a GPU only. Where one GPU refuses, the others go back to what they were.
 
         Args:
             setting: One for all, or one for each.
@@ -116,8 +108,7 @@ class Lease:
         return tuple(shown)
 
     def put(self, setting: Setting) -> None:
-        """Put the GPUs to a whole setting: knobs that it does not name go back to what was found, and the
-        GPUs stay held.
+        """Put the GPUs to a whole setting: knobs it does not name go back, and the GPUs stay held.
 
         Raises:
             DeviceError: as `apply`; the GPUs are then at what was found, as far as they answer.
@@ -278,10 +269,8 @@ def change(device: Device, setting: Setting) -> Setting:
 
 
 def restore(device: Device) -> str:
-    """Put a GPU back to what it was before the first `change`, and let it go. Returns a sentence if something
-    is left.
-
-    A GPU that this process does not hold is left alone.
+    """Put a GPU back to what it was before the first `change`, and let it go, if this process holds it;
+    returns a sentence if something is left.
     """
     with _guard:
         holding = _held.get(device.uuid)

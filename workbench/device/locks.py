@@ -1,9 +1,8 @@
-"""One process at a time changes a GPU: two lock files for each. Standard library only.
+"""One process at a time changes a GPU: two record locks for each. Standard library only.
 
-One file is in the system's temporary directory and keeps users apart. One is in the home, next to the
-journals, and keeps processes of one user apart that have different temporary directories (containers, batch
-jobs). Nothing is ever written into them: what is shown of a holder comes from the kernel. The locks are
-record locks: they end with the process that took them, also where a process that it has forked lives on.
+One file is in the system's temporary directory and keeps users apart; one in the home keeps processes of one
+user apart that have different temporary directories (containers). They are empty: the kernel shows the
+holder, and ends a lock with the process that took it, also where a forked one lives on.
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ class Lock:
 
 
 def take(uuid: str, name: str) -> Lock | None:
-    """The lock of a GPU, or None where another process, or another thread of this one, has it.
-
-    Raises:
-        NotPermitted: its file cannot be opened or made.
-    """
+    """The lock of a GPU; None where another process or thread has it. Raises NotPermitted."""
     descriptors: list[int] = []
     with _guard:
         if uuid in _taken:
@@ -134,11 +129,7 @@ def _open_in_home(uuid: str) -> int:
 
 
 def _open(uuid: str, name: str) -> int:
-    """A descriptor of the lock file that all users share, made if need be.
-
-    Raises:
-        NotPermitted: it cannot be opened or made.
-    """
+    """A descriptor of the lock file that all users share, made if need be. Raises NotPermitted."""
     problem: OSError | None = None
     try:
         path = _shared(uuid)

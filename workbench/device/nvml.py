@@ -1,8 +1,7 @@
 """The door to the driver: NVML through pynvml. Nothing else in the workbench imports it.
 
-Every reading is probed once when a device is opened and is from then on either there or absent with its
-reason. A sample is one batched field query; what that query cannot give comes from single calls. Driver codes
-become our errors here, and milliwatts and millijoules are converted on the line that calls.
+A reading is probed when a device is opened, and is then there or absent with its reason. Driver codes become
+our errors here, and milliwatts and millijoules are converted on the line that calls.
 """
 
 from __future__ import annotations
@@ -362,8 +361,7 @@ class _Knobs:
 
 
 class NvmlDevice:
-    """A GPU behind NVML, real or simulated. Implements `protocol.Device`; open one with
-    `workbench.open_device`.
+    """A GPU behind NVML, real or simulated: a `protocol.Device`, opened by `workbench.open_device`.
 
     Attributes:
         capabilities: What was probed, each present or absent with its reason.
@@ -577,11 +575,7 @@ class NvmlDevice:
         return True
 
     def counters(self) -> Counters:
-        """The performance counters as they stand; `counted` tells what happened between two of them.
-
-        Raises:
-            NotSupported: GPUs before Hopper, those cut into MIG instances, old drivers.
-        """
+        """The performance counters now, for `counted`. Raises NotSupported before Hopper and with MIG."""
         if not self.can("gpm"):
             raise NotSupported(f"{self.name} has no counters to read: {self.why_not('gpm')}")
         with translated(f"reading the performance counters of {self.name}"):
@@ -593,11 +587,7 @@ class NvmlDevice:
         return kept
 
     def counted(self, first: Counters, last: Counters) -> dict[str, float]:
-        """Means between two looks at the counters, at least 0.1 s apart: shares 0..1, and bytes/s over PCIe
-        and NVLink.
-
-        What this GPU does not count is absent.
-        """
+        """Means between two readings 0.1 s apart or more: shares 0..1, and bytes/s over PCIe and NVLink."""
         with translated(f"comparing performance counters of {self.name}"):
             try:
                 rows = _compared(first, last, list(_COUNTED))
@@ -611,11 +601,7 @@ class NvmlDevice:
         }
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Device memory in use, and all there is.
-
-        Raises:
-            DeviceError: the driver does not tell.
-        """
+        """Device memory in use, and all there is. Raises DeviceError where the driver does not tell."""
         with translated(f"reading the memory of {self.name}"):
             found = nvml.nvmlDeviceGetMemoryInfo(self._handle)
         return int(found.used), int(found.total)
@@ -643,8 +629,7 @@ class NvmlDevice:
         """Put the device to a setting, which nothing puts back (`lease` does); returns what was read back.
 
         Raises:
-            OutOfRange: a limit or clock that this card does not take; nothing was changed.
-            NotSupported, NotPermitted: with the way out; knobs set before the one that failed are put back.
+            OutOfRange, NotSupported, NotPermitted: with the way out; what was changed before it is put back.
         """
         return self._knobs.write(setting)
 
@@ -692,10 +677,9 @@ def open_uuid(uuid: str, kind: type[D] = NvmlDevice) -> D:  # type: ignore[assig
 
 
 def identities() -> list[tuple[str, str, str]]:
-    """(UUID, PCI bus id, name) of every GPU, in NVML order.
+    """(UUID, PCI bus id, name) of every GPU that no cgroup hides, in NVML order.
 
-    One that a cgroup hides is left out, as CUDA leaves it out. One that is lost keeps its place, with
-    `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
+    One that is lost has `NVML:<index>` for a UUID: without it, an index would mean its neighbour.
     """
     rows: list[tuple[str, str, str]] = []
     for index in range(count()):

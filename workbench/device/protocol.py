@@ -38,10 +38,7 @@ class Device(Protocol):
         """The clocks that this process has locked; asks the driver nothing."""
 
     def write(self, setting: Setting) -> Setting:
-        """Put the device to a setting, knobs that are None left alone; returns what was read back.
-
-        Nothing puts that back: who is not the lease changes a GPU through `lease.Lease`.
-        """
+        """Put the device to a setting (None is left alone); returns what was read back. For `lease` alone."""
 
     def reset(self, knobs: tuple[str, ...]) -> None:
         """Give knobs ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w") back to the driver's default."""

@@ -1,7 +1,6 @@
-"""CPU package and DRAM energy from Linux's powercap tree (Intel RAPL; AMD's driver uses the same names).
-
-Readable by root alone since 2020 (CVE-2020-8694) unless the administrator allows more. Counters wrap; one
-wrap between two readings is put right.
+"""CPU package and DRAM energy from Linux's powercap tree (Intel RAPL; AMD's driver uses the same names),
+which since 2020 (CVE-2020-8694) root alone may read. Counters wrap; one wrap between two readings is put
+right.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ def used_j(
     counters: tuple[Zone, ...], before: Mapping[str, float], after: Mapping[str, float], kind: str,
     seconds: float,
 ) -> float | None:
-    """Joules between two readings over all counters of a kind.
-
-    None where one of them is missing, or may have wrapped more than once in these seconds.
-    """
+    """Joules between two readings of a kind's counters; None where one is missing or wrapped twice."""
     total, some = 0.0, False
     for zone in counters:
         if zone.kind != kind:

@@ -1,8 +1,6 @@
-"""Putting a GPU back to what its journal tells, by the process that changed it, its watchdog, or whoever
-comes next.
+"""Putting a GPU back to what its journal tells; what another program has set is left alone.
 
-What another program has set meanwhile is left alone, and said. Standard library only, but for the driver's
-door.
+Standard library only, but for the driver's door.
 """
 
 from __future__ import annotations

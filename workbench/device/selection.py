@@ -1,9 +1,7 @@
-"""Which GPU is meant: an index as CUDA counts, a UUID or its beginning, a PCI id, an entry of
-CUDA_VISIBLE_DEVICES.
+"""Which GPU is meant: CUDA's index, a UUID or its beginning, a PCI id, an entry of CUDA_VISIBLE_DEVICES.
 
-CUDA counts the fastest GPU first unless told to go by PCI bus, NVML always goes by PCI bus. Where the two can
-differ, an index is looked up through a UUID that a running CUDA has given, or refused: measuring the wrong
-GPU is worse than an error.
+CUDA counts the fastest GPU first, NVML by PCI bus. Where the two can differ, an index is looked up through a
+UUID of a running CUDA, or refused: measuring the wrong GPU is worse than an error.
 """
 
 from __future__ import annotations
@@ -20,9 +18,7 @@ _PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IG
 
 
 def visible(identities: Sequence[Identity], environment: Mapping[str, str] | None = None) -> list[str]:
-    """UUIDs that CUDA_VISIBLE_DEVICES leaves visible, in CUDA's order; all of them where it is not set.
-
-    As CUDA does, the list ends at its first entry that names no GPU. MIG entries are kept as they are.
+    """UUIDs (and MIG entries) that CUDA_VISIBLE_DEVICES leaves, in CUDA's order; all where it is not set.
 
     Raises:
         UnknownGpu: GPUs of several models are counted by number, and nothing says in which order.
@@ -67,11 +63,7 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
 def resolve(
     which: int | str, identities: Sequence[Identity], environment: Mapping[str, str] | None = None
 ) -> str:
-    """The UUID of the GPU that is meant.
-
-    Raises:
-        UnknownGpu: nothing, or more than one GPU, answers to it; the message lists what there is.
-    """
+    """The UUID of the GPU that is meant. Raises UnknownGpu, with a list, unless just one answers."""
     env = os.environ if environment is None else environment
     text = str(which).strip()
     if text.lstrip("-").isdigit():

@@ -1,8 +1,4 @@
-"""What setting is in force on a GPU, in words: how it differs from a chosen one, what rights a change takes,
-how the power follows it.
-
-Nothing here changes a GPU; `applying` does.
-"""
+"""What setting is in force on a GPU, how a chosen one differs, which rights it takes, what followed."""
 
 from __future__ import annotations
 
@@ -34,9 +30,7 @@ SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a change takes: whether this process may ("root", "lent" by the Zeus daemon, "simulated", or ""
-    for not), and what if not.
-    """
+    """What a change takes: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and what if not."""
 
     who: str
     words: str

@@ -18,11 +18,7 @@ _NOT_CHANGED = "no GPU is changed: the process that would put it back if this on
 
 
 def start() -> None:
-    """Have one run; it is watching when this returns.
-
-    Raises:
-        DeviceError: it does not start.
-    """
+    """Have one run; it is watching when this returns. Raises DeviceError where it does not start."""
     global _watchdog
     if _watchdog is not None and _watchdog.poll() is None:
         return

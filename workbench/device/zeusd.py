@@ -1,13 +1,11 @@
-"""The Zeus daemon: it has the rights that this process has not, and lends them behind a Unix socket
-(`ZEUSD_SOCK_PATH`).
+"""The Zeus daemon lends the rights that this process has not, behind a Unix socket (`ZEUSD_SOCK_PATH`).
 
-Its endpoints are those of zeusd as PyPI's `zeus` 0.16 calls them: POST
-/gpu/set_power_limit?gpu_ids=0&power_limit_mw=150000&block=true and the like; a token, where it wants one, is
-in `ZEUSD_TOKEN`. Standard library only: a watchdog restores through it too.
+Endpoints as PyPI's `zeus` 0.16 calls them (POST
+/gpu/set_power_limit?gpu_ids=0&power_limit_mw=150000&block=true); a token, where it wants one, is in
+`ZEUSD_TOKEN`. Standard library only: a watchdog restores through it too.
 
-The daemon numbers the GPUs of the node, NVML only those that this process may use, so one number can mean two
-GPUs. The daemon is used where both have the same GPUs, or where `ZEUSD_GPU_ID` gives its number (of several
-GPUs, their numbers in NVML's order, with commas between them); and what it has set must show on our GPU.
+The daemon numbers the GPUs of the node, NVML those that this process may use. It is used where both have the
+same GPUs or `ZEUSD_GPU_ID` gives its numbers, and what it has set must show on our GPU.
 """
 
 from __future__ import annotations
@@ -40,11 +38,7 @@ def present() -> bool:
 
 
 def gpu_id(position: int, names: Sequence[str]) -> int:
-    """The daemon's number for the GPU at `position` among `names`, those of all our GPUs in NVML's order.
-
-    Raises:
-        NotPermitted: the daemon has other GPUs than this process, so that the number would be a guess.
-    """
+    """The daemon's number for the GPU at `position` among `names`. Raises NotPermitted for a guess."""
     given = os.environ.get("ZEUSD_GPU_ID", "").strip()
     if given:
         numbers = [part.strip() for part in given.split(",")]
@@ -67,8 +61,7 @@ def set_power_limit(gpu: int, limit_w: float, read_w: Callable[[], float | None]
 
     Raises:
         NotPermitted: the daemon does not, or its GPU is not ours; nothing was changed.
-        DriverError: the limit does not show on our GPU. The other GPU has its earlier limit again, or the
-            message has the limit that it is left with.
+        DriverError: the limit does not show on our GPU; the message says what became of the other one.
     """
     own_w = read_w()
     if own_w is not None and abs(own_w - limit_w) < SAME_W:
@@ -110,8 +103,7 @@ def lock_clock(
 
     Raises:
         NotPermitted: the daemon does not.
-        DriverError: our GPU's clock does not follow; the daemon has reset its GPU's clock, or the message
-            says that it could not.
+        DriverError: our GPU's clock does not follow; the message says whether the daemon has reset its GPU's.
     """
     wanted = [clock_mhz]
     if abs(read_mhz() - clock_mhz) <= SAME_MHZ:

@@ -1,9 +1,6 @@
 """For scripts: `measure` a block, a function or a call, `track` a loop, hold a setting by `applied`.
 
-They use the session of the process.
-
-A training never ends of its measurement: what goes wrong here is a note of the result, which has the time in
-any case.
+A training never ends of its measurement: what goes wrong is a note of the result, which has the time anyway.
 """
 
 from __future__ import annotations
@@ -144,8 +141,7 @@ def trace_of(measurement: Measurement | str) -> pl.DataFrame:
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     """The iterations of a stored measurement, or of the newest with this label or id.
 
-    `.frame` has a row for each, `.summary` and `.periods` what is known of all. The periods are found anew in
-    its stored trace. Iterations that the training had marked stay as they were.
+    The periods are found anew in its stored trace; iterations that the training had marked stay as they were.
 
     Raises:
         UsageError: there is no such measurement.

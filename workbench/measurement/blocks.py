@@ -157,12 +157,10 @@ class BlockResult:
 
 
 class Track(Iterable[T]):
-    """An iterable whose iterations are windows.
+    """An iterable whose iterations are windows, cut out of the trace afterwards; `measurement` is the loop's.
 
-    The window of an iteration reaches from the moment its item is asked for to the moment the next one is, so
-    that waiting for data counts. In the loop nothing is read but the clock; iterations are cut out of the
-    trace afterwards, and belong to the GPU's time, not to the host's that has queued their work.
-    `measurement` is of the whole loop.
+    A window reaches from the moment its item is asked for to the moment the next one is, so that waiting for
+    data counts; it is the GPU's time, not that of the host that has queued the work.
     """
 
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:

@@ -1,12 +1,10 @@
-"""Hooks that mark iterations from inside of a framework's training loop, so that nothing has to be guessed
-from the power.
+"""Hooks that mark iterations from inside of a framework's training loop.
 
     from workbench.measurement.callbacks import HuggingFaceCallback      # LightningCallback, KerasCallback
     trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
 
-Each calls `workbench.step()` after an optimizer step and tells evaluations (and checkpoints, where the
-framework says when they end) apart. In a recurring job each also reports epochs, with a metric, and ends the
-training when the recurrence is to stop:
+Each calls `workbench.step()` after an optimizer step and tells evaluations and checkpoints apart. In a
+recurring job each also reports epochs, with a metric, and ends the training when the recurrence is to stop:
 
     def train(run): Trainer(..., callbacks=[HuggingFaceCallback(run, metric="eval_accuracy")]).train()
     job.run(train)
@@ -38,8 +36,7 @@ class _Reporting:
 
     Args:
         run: The recurrence; None outside of a recurring job.
-        metric: Name of the metric that the job's target is of, as the framework calls it; None reports epochs
-            without one.
+        metric: The framework's name of the metric that the job's target is of; None reports none.
     """
 
     def __init__(self, run: ReportedRun | None = None, metric: str | None = None) -> None:

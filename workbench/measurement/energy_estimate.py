@@ -89,11 +89,7 @@ class EnergyTimeline:
         return self._closed.energy_j - self._opened.energy_j
 
     def between(self, start_s: float, end_s: float) -> EnergyEstimate | None:
-        """The energy from one moment to another; None where it is not known.
-
-        Raises:
-            ValueError: an end before the start.
-        """
+        """The energy between two moments; None where it is not known. Raises ValueError if they go back."""
         parts, source = self._parts(np.array([start_s, end_s]), closely=True)
         if not parts.known[0]:
             return None
@@ -103,12 +99,8 @@ class EnergyTimeline:
         """The stretches between moments; together they are what `between` says of the first and the last.
 
         Args:
-            moments: Growing; two or more.
-            closely: Take every moment for one at which power may change, as the edges are: some 2 ms for
-                each. Else power is steady between two refreshes.
-
-        Raises:
-            ValueError: moments that go back.
+            moments: Two or more; ValueError where they go back.
+            closely: Take every moment, not the edges alone, for one at which power may change: 2 ms each.
         """
         return self._parts(np.asarray(moments, float), closely)[0]
 
@@ -132,9 +124,7 @@ class EnergyTimeline:
         return self._by_power(moments), "power"
 
     def _by_difference(self, moments: Floats) -> EnergyParts:
-        """The counter as it was read at the edges of the window: either may be off by up to one update at
-        the highest power around.
-        """
+        """The counter as read at the edges of the window; each is off by up to one update's energy."""
         assert self._opened is not None
         assert self._closed is not None
         low_j, high_j = self._opened.energy_j, self._closed.energy_j

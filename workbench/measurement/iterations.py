@@ -83,9 +83,6 @@ def energies_of(seen: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetwee
 
 def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) -> Periods:
     """The periods of (the last minutes of) a trace; whatever goes wrong in there is a reason, never an error.
-
-    A trace of a recorder has the energy counter beside the reading: a rhythm in the one that is not in the
-    other is a beat.
     """
     from ..periods.detect import find_periods
     from ..periods.online import aliasing
@@ -133,8 +130,7 @@ def from_stored(
 
     Args:
         trace: A little longer than what was measured, as it is kept.
-        frame: The stored iterations (`Store.iterations`): where the measurement began and ended, and so what
-            is looked at.
+        frame: The stored iterations (`Store.iterations`), which tell where the measurement began and ended.
         marked: Whether the training had told them: then they stay as they are.
 
     Raises:

@@ -1,16 +1,13 @@
-"""Traces that other tools have written: the CSV of `nvidia-smi --query-gpu`, `dcgmi dmon`, and tables of DCGM
-exporter metrics.
+"""Traces of other tools: CSV of `nvidia-smi --query-gpu`, `dcgmi dmon`, tables of DCGM metrics.
 
     read_log(path)         whichever of them it is
-    read_nvidia_smi(path)  nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms
-                           100 > path
-    read_dcgm(path)        dcgmi dmon -e 155,156,203,204 -d 100 > path, or a CSV whose columns are DCGM field
-                           names
+    read_nvidia_smi(path)  nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100 > path
+    read_dcgm(path)        dcgmi dmon -e 155,156,203,204 -d 100 > path, or a CSV of DCGM field names
 
-Each gives a trace (`trace.SCHEMA`) per GPU, by what the file calls it (UUID, index, "GPU 0"). `time_s` counts
-from the file's first row. What the file does not tell is null. Rows are put in order of time, of several at
-one moment the last counts, and a last line that was cut off is left out. Formats: nvidia-smi
---help-query-gpu; docs.nvidia.com/datacenter/dcgm (dcgmi dmon, field identifiers).
+Each gives a trace (`trace.SCHEMA`) per GPU, by what the file calls it; `time_s` counts from its first row.
+What the file does not tell is null. Of several rows at one moment the last counts; a last line that was cut
+off is left out. Formats: nvidia-smi --help-query-gpu; docs.nvidia.com/datacenter/dcgm (dcgmi dmon, field
+identifiers).
 """
 
 from __future__ import annotations
@@ -68,12 +65,7 @@ BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
 def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
-    """The traces in a file of either tool, by GPU.
-
-    Raises:
-        UsageError: it is of neither, or lacks what a trace needs; the sentence says what was found and what
-            is needed.
-    """
+    """The traces in a file of either tool, by GPU. Raises UsageError where it is neither's, or lacks much."""
     head = _lines(path)[:200]
     if any(ENTITY.search(line) or "dcgm_fi_" in line.lower() for line in head):
         return read_dcgm(path, every_s=every_s)
@@ -81,12 +73,10 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.
 
 
 def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
-    """The traces in a CSV of `nvidia-smi --query-gpu=... --format=csv`, by UUID, index or PCI address; "0"
-    where it has none of these.
+    """The traces in a CSV of `nvidia-smi --query-gpu=...`, by UUID, index or PCI address, or "0".
 
     Raises:
-        UsageError: there is no header, no timestamp or no power in it, or it mixes GPUs that nothing tells
-            apart.
+        UsageError: there is no header, timestamp or power in it, or nothing tells its GPUs apart.
     """
     lines = _lines(path)
     wanted = "nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -lms 100"
@@ -113,8 +103,7 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
 
 
 def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl.DataFrame]:
-    """The traces in the output of `dcgmi dmon`, or in a CSV of DCGM metrics (a column each, or `metric` and
-    `value`), by GPU.
+    """The traces in output of `dcgmi dmon` or a CSV of DCGM metrics (wide, or `metric` and `value`), by GPU.
 
     Args:
         path: The file.

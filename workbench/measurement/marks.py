@@ -2,15 +2,12 @@
 
     for batch in loader:
         train(batch)
-        # once per iteration; costs next to nothing where nothing is measured
-        workbench.step()
-
+        workbench.step()                     # once per iteration; next to nothing where nothing is measured
     with workbench.phase("evaluation"):      # its time is no iteration's
         evaluate()
 
-Marks beat guesses: where there are enough of them, iterations are cut by them, and what the power trace says
-is checked against them. They are the host's moments, which may run ahead of the GPU's by what a framework
-queues; over many iterations that makes no difference.
+Iterations are cut by marks where there are enough of them. They are the host's moments, which may run ahead
+of the GPU's by what a framework queues; over many iterations that makes no difference.
 """
 
 from __future__ import annotations
@@ -39,12 +36,7 @@ ENOUGH = 3  # marks that outweigh a tracked loop around them
 
 
 class MarkRecorder:
-    """What is noted for one open window. Many threads may write; appending to an array is one step of the
-    interpreter.
-
-    Args:
-        clock: The device clock of the window.
-    """
+    """What is noted for an open window, on its device's `clock`; threads may write: appends are atomic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -128,8 +120,7 @@ def detach_all(notebooks: dict[int, MarkRecorder]) -> None:
 def step() -> None:
     """Mark the end (or the beginning) of a training iteration: once in each, at the same place of the loop.
 
-    Every window that is open notes it: a `%%energy` cell, `workbench.measure`. Where none is, nothing
-    happens.
+    Every open window notes it (a `%%energy` cell, `workbench.measure`); where none is, nothing happens.
     """
     for notebook in _open:
         try:
@@ -167,11 +158,7 @@ def loop(moments_s: Sequence[float]) -> None:
 
 
 class MarkWriter(MarkRecorder):
-    """Writes every mark of this process to a file at once, so that who has started it knows how far it is.
-
-    Raises:
-        OSError: the file cannot be written to.
-    """
+    """Writes every mark of this process to a file at once, for who has started it. Raises OSError."""
 
     def __init__(self, path: str) -> None:
         super().__init__(time.monotonic)

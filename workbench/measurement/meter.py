@@ -1,8 +1,7 @@
 """Windows are opened, closed and measured: the energy of what ran between two moments, and how sure that is.
 
-Opening and closing read each GPU's energy counter and nothing else. What the sampling process saw in between
-gives the rest when the window is measured: the energy of the pieces of a counter step at both edges
-(`energy_estimate`), peaks, clocks, throttling.
+Opening and closing read each GPU's energy counter; what the sampling process saw in between gives the rest
+when the window is measured.
 """
 
 from __future__ import annotations
@@ -143,16 +142,12 @@ class Meter:
                 time.sleep(0.004)
 
     def measure(self, window: Window, *, settle: bool = True, outcome: str = "ok") -> Measurement:
-        """What a closed window cost.
+        """What a closed window cost. Raises UsageError while it is open.
 
         Args:
             window: As `close` returned it.
-            settle: Wait up to one refresh of the sensors (about 0.1 s) to know the last edge; without, the
-                error is larger.
+            settle: Wait up to one refresh of the sensors (about 0.1 s) to know the last edge better.
             outcome: How what ran in it ended: "ok", "error" or "interrupted".
-
-        Raises:
-            UsageError: the window is still open.
         """
         if window.end_s is None:
             raise UsageError(f"window {window.label!r} is still open; close it before it is measured")

@@ -1,5 +1,4 @@
-"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen between two
-times.
+"""Samples become traces: starts the sampling process, drains its ring, hands out what was seen.
 
 The process looks at the GPUs whatever the kernel does, also while a C call holds the interpreter lock. Where
 no process can be started (and on a stepped clock, in tests) the same sampler runs in this one.
@@ -200,13 +199,10 @@ class Recorder:
         return hold
 
     def ask_interval(self, uuid: str, seconds: float | None) -> None:
-        """Ask for another time between two looks at a device, until it is asked for None.
+        """Ask for another time between two samples of a device; None leaves it to the sampler again.
 
-        The sampling process obeys at its next look. It never looks so rarely that a refresh of a sensor that
-        it follows would be missed, nor more often than every 5 ms.
-
-        Raises:
-            UsageError: seconds that are no positive number.
+        The sampling process obeys at its next sample, but misses no refresh that it follows, and takes 5 ms
+        or more.
         """
         if seconds is not None and not 0 < seconds < math.inf:
             raise UsageError("the time between two looks must be a positive number of seconds, not "

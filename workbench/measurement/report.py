@@ -211,8 +211,7 @@ class Report:
 
 
 def describe_comparison(a: Measurement, b: Measurement) -> str:
-    """Two measurements against one another: ratio of their energies and times, the former with its 95 %
-    interval.
+    """Two measurements compared: ratio of their energies, with its 95 % interval, and of their times.
 
     >>> one = Measurement("1", "a", 0.0, 2.0, (GpuMeasurement("G", "u", 100.0, 3.0, "counter", False),))
     >>> two = Measurement("2", "b", 0.0, 3.0, (GpuMeasurement("G", "u", 80.0, 4.0, "counter", False),))

@@ -46,10 +46,8 @@ class Ring:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], uuids: Sequence[str], capacity: int = CAPACITY) -> Ring:
-        """A new ring at `path`, or in the temporary directory where that is full; `Ring.path` tells.
-
-        Raises:
-            MeasurementError: it fits in neither.
+        """A new ring at `path`, or in the temporary directory where that is full. Raises MeasurementError if
+        both are.
         """
         size_bytes = HEADER_BYTES + len(uuids) * (DEVICE_BYTES + capacity * ROW_BYTES)
         try:

@@ -1,13 +1,11 @@
-"""Looks at GPUs at the right moments and writes what it sees into a shared ring; the child process is this
-module.
+"""Samples GPUs at the right moments into a shared ring; the child process is this module.
 
-A GPU's energy counter and power reading refresh in steps of 20 to 100 ms. Whoever knows when those steps fall
-knows the exact energy at each of them; so the sampler finds the steps (a short burst at the start, then a
-look around the expected moment now and then) and reads once after each, and stamps every row with the time of
-the step it belongs to.
+A GPU's energy counter and power reading refresh in steps of 20 to 100 ms, and who knows when knows the exact
+energy then. So the sampler finds the steps (a burst at the start, then a reading around the expected moment
+now and then), reads once after each, and stamps every row with the time of the step it belongs to.
 
-The process ends when its parent does: it waits on its standard input, which closes then. Standard library
-only, but for the driver's door: the process starts in some 50 ms and holds some 17 MB.
+The process ends when its parent does, which closes its standard input. Standard library only, but for the
+driver's door: it starts in some 50 ms and holds some 17 MB.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """What a sensor said at its refreshes, and the energy between two moments by it, with its error.
 
-A counter moves in steps, and power readings look part of the time. Between two steps of the counter the
-energy is exact; what is uncertain is the piece of a step at either edge of a window. Power near an edge is
-taken as a Gaussian process: a level that may change at the edge (a cell starts or ends work there) plus
+Between two steps of a counter the energy is exact; uncertain is the piece of a step at either edge of a
+window. Power near an edge is taken as a Gaussian process: a level that may change at the edge, plus
 fluctuation with exponential correlation (Ornstein-Uhlenbeck). Steps of the counter and power readings are
-both means of that process over known stretches, so the energy of the piece is a conditional mean and its
-error a conditional variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for
-Machine Learning", 2.2). Size and length of the fluctuation, and whether the level changes, are averaged over
-by their likelihood.
-
-Arrays of seconds, joules and watts; numpy and scipy only.
+means of it over known stretches, so the energy of the piece is a conditional mean and its error a conditional
+variance (kriging with interval supports; Rasmussen and Williams, "Gaussian Processes for Machine Learning",
+2.2). Size and length of the fluctuation, and whether the level changes, are averaged over by their
+likelihood.
 """
 
 from __future__ import annotations
@@ -49,11 +46,9 @@ TOGETHER = 64  # parts of a short window that are estimated in one go
 
 
 class EnergyParts(NamedTuple):
-    """Joules of the stretches between moments, which add up to the whole, and the half widths of their 95 %
-    intervals.
+    """Joules of stretches, which add up to the whole, and the half widths of their 95 % intervals.
 
-    The energy is NaN where nothing was seen; the half width is infinite where energy is a mere interpolation
-    over a stretch that was not followed.
+    NaN where nothing was seen; an infinite half width where a stretch was not followed.
     """
 
     energy_j: Floats
@@ -67,14 +62,13 @@ class EnergyParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SensorUpdates:
-    """What a sensor said, one entry per refresh, in order of time.
+    """What a sensor said, one entry per refresh, in order of time; NaN for what there is not.
 
     Args:
         tick_s: When it refreshed.
-        energy_j: The counter then; NaN where there is no counter.
-        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh; NaN where
-            there is none.
-        power_tick_s: When the power reading had refreshed; NaN where that is not known.
+        energy_j: The counter then.
+        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh.
+        power_tick_s: When the power reading had refreshed.
         window_s: Averaging window of a power reading.
         period_s: Time between refreshes.
         tick_error_s: Standard error of `tick_s`, common to all.
@@ -103,11 +97,10 @@ class SensorUpdates:
 def as_updates(
     rows: Rows, window_s: float | None, closing: Edge | None = None, most_w: float = 0.0
 ) -> SensorUpdates | None:
-    """One entry per refresh of the sensor; None while its refreshes are not known.
+    """One entry per refresh of the sensor, on one line in time where they lie on one: what is left of their
+    error cancels between the edges of a window. None while the refreshes are not known.
 
-    The moments of the refreshes are put on one line where they lie on one: what is left of their error is
-    then the same at both edges of a window and cancels. `closing` is a counter reading at the window's end,
-    which may show a refresh that no row has seen yet; `most_w` the most that the GPU may draw.
+    `closing` is a counter reading at the window's end, which may show a refresh that no row has seen yet.
     """
     rows = rows[np.isfinite(rows["tick_s"])]
     if len(rows) < 3:

@@ -1,7 +1,4 @@
-"""One process's GPUs, recorder, meter and store, made when they are first needed.
-
-The magics, the command line and `workbench.measure` share the session of their process.
-"""
+"""One process's GPUs, recorder, meter and store, made when first needed; magics and scripts share them."""
 
 from __future__ import annotations
 
@@ -57,11 +54,8 @@ class Session:
 
     @property
     def meter(self) -> Meter:
-        """The meter to open windows with; made on first use, which takes about half a second where there is a
-        GPU.
-
-        One whose sampling process has died is replaced. Windows that are open belong to the meter that opened
-        them.
+        """The meter to open windows with, made on first use (half a second where there is a GPU), and again
+        where its sampling process has died. Windows that are open belong to the meter that opened them.
         """
         with self._lock:
             if self._meter is None or self._broken():
@@ -171,23 +165,16 @@ class Session:
         return uuid in self._leases
 
     def restore(self) -> list[str]:
-        """Undo what `set_power_limit` has set, and nothing that others in this process hold.
-
-        Returns sentences about what could not be undone.
-        """
+        """Undo what `set_power_limit` has set, no more; returns sentences about what could not be undone."""
         with self._limiting:
             left = [sentence for mine in self._leases.values() for sentence in mine.release()]
             self._leases = {}
             return left
 
     def hand_over(self, uuid: str) -> str | None:
-        """Undo what `set_power_limit` has set on one GPU, for somebody else to set it; None where there was
-        nothing.
+        """Undo what `set_power_limit` has set on one GPU, for another to set it; a sentence if some is left.
 
-        Returns a sentence if something is left.
-
-        Raises:
-            DeviceError: it could not be undone, and is still ours.
+        None where nothing was set. Raises DeviceError where it could not be undone, and is still ours.
         """
         with self._limiting:
             if uuid not in self._leases:
@@ -219,11 +206,10 @@ def keep(
     """Store a measurement and its traces; returns sentences about what could not be stored.
 
     Args:
-        measurement: What to store.
+        measurement, iterations: What to store; a frame.
         window: Where it was measured; the last one of several.
         meter: The one that measured it. A session's may be another by now.
         store: Where to.
-        iterations: Of the measurement, as a frame.
     """
     seen = meter.traces(window)
     try:

@@ -1,14 +1,12 @@
-"""Measurements and their traces on disk, as Parquet, one file each; they survive restarts, kills and full
-disks.
+"""Measurements and their traces on disk, as Parquet; they survive restarts, kills and full disks.
 
     <home>/measurements/m-<unix time>-<id>.parquet      one row
     <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
     <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
     <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
 
-A file is written aside, flushed and renamed, so that it is whole or not there. What cannot be read is renamed
-to `.damaged` and said; nothing else is lost by it. Files of earlier versions are read as well. Only traces
-count against the quota, and the oldest go first.
+What cannot be read is renamed to `.damaged` and said; nothing else is lost by it. Files of earlier versions
+are read as well. Only traces count against the quota, and the oldest go first.
 """
 
 from __future__ import annotations
@@ -151,8 +149,7 @@ class Store:
         """Write a measurement, the trace of each GPU by UUID, and the frame of its iterations.
 
         Raises:
-            StoreError: the disk is full or read-only; nothing half-written is left, the measurement is still
-                in memory.
+            StoreError: the disk is full or read-only; nothing half-written is left.
         """
         stem = f"{measurement.started_unix_s:.3f}-{measurement.id}"
         _write(lambda: as_frame([measurement]), self._measurements / f"m-{stem}.parquet")
@@ -180,11 +177,7 @@ class Store:
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
-        """The newest measurement with this label, or with an id that begins so.
-
-        Raises:
-            UsageError: there is none; the message lists the latest labels.
-        """
+        """The newest measurement with this label or beginning of an id. Raises UsageError without one."""
         log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
         hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
         if not hits.height:

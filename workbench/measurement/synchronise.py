@@ -1,7 +1,4 @@
-"""Waits for the GPU work that a framework has queued, so that it is charged to the window it was started in.
-
-Only frameworks that are imported already and have started CUDA are asked; none is ever imported for this.
-"""
+"""Waits for GPU work that a framework has queued; one that has not started CUDA is not asked."""
 
 from __future__ import annotations
 

@@ -4,14 +4,10 @@
     periods.iteration.seconds, periods.iteration.confidence, periods.reason
 
 Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
-2005) of power and both utilisations over windows of the trace's length, half of it, a quarter ..., the same
-between pauses, and an interpolated spectrum. Boosted trees trained on simulated jobs say which candidate is
-the iteration and which another level (`estimators.ranker`); folding in chunks makes it precise
-(`estimators.precise`). The detector that this replaces is GPOEO's (Wang et al., "Dynamic GPU energy
-optimization for machine learning training workloads", TPDS 2022): one spectrum, one period, even samples
-assumed.
-
-Pure functions; nothing is learned from the trace's length, the GPU or the user's code.
+2005) of power and utilisations over windows of several lengths and between pauses, and an interpolated
+spectrum. Boosted trees trained on simulated jobs tell the iteration and other levels (`estimators.ranker`);
+folding in chunks makes it precise (`estimators.precise`). GPOEO's detector (Wang et al., TPDS 2022), which
+this replaces, has one spectrum, one period, and even samples.
 """
 
 from __future__ import annotations
@@ -217,9 +213,8 @@ def _decide(
 def _may_be_a_beat(grid: SignalGrid, period_s: float, seen: dict[str, float]) -> str:
     """Whether something faster than the sensor may have made a rhythm, in words.
 
-    A beat of the job with the sensor's refresh keeps the fundamental only: it is a sine. Iterations have an
-    edge somewhere, unless they too are near the limit, where nobody can tell the two apart from one reading:
-    then a utilisation must show the rhythm as well.
+    A beat with the sensor's refresh keeps the fundamental only: a sine. Iterations have an edge somewhere,
+    unless they too are near the limit: then a utilisation must show the rhythm as well.
     """
     limit_s = SIGNAL_PARAMS.refreshes * max(grid.refresh_s, grid.poll_s)
     if period_s > PARAMS.beats * limit_s or not seen["power_w:pure"] >= PARAMS.sine:

@@ -1,9 +1,7 @@
-"""What repeats, laid over itself: folded iterations, their median shape, the power's spectrum, and how long
-the GPU waits.
+"""Iterations overlaid: folded, their median shape, the power's spectrum, and how long the GPU waits.
 
 Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. Where the iterations are is a frame of
-`start_s` and `end_s`, one row each, as `iterations` finds them; without it the level's phase and period lay a
-rigid ruler, which an iteration of varying length drifts off after some tens of periods.
+`start_s` and `end_s`; without it the level's phase and period lay a rigid ruler.
 """
 
 from __future__ import annotations
@@ -67,11 +65,7 @@ def uniform_grid(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
 
 
 def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> pl.DataFrame:
-    """All iterations laid over one another: columns iteration, phase (0..1), time_in_iteration_s, power_w.
-
-    An iteration of which less than half was seen, as beside a gap, is left out; the others keep their
-    numbers.
-    """
+    """Iterations overlaid, those well seen: columns iteration, phase (0..1), time_in_iteration_s, power_w."""
     times, power = _readings(trace)
     starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
     if not len(starts) or not len(times):
@@ -110,12 +104,10 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -
 
 
 def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
-    """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (the highest is
-    1).
+    """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (at most 1).
 
-    The readings between gaps are laid on an even grid, freed of their trend, tapered by a Hann window and
-    padded with zeros; stretches are averaged with their lengths as weights (Welch 1967). Periods longer than
-    half of the longest stretch are left out: they were not seen twice.
+    Readings between gaps are freed of their trend, tapered by a Hann window and padded with zeros; stretches
+    are averaged with their lengths as weights (Welch 1967). Periods not seen twice are left out.
 
     Args:
         trace: A power trace.
@@ -159,11 +151,7 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
 
 
 def refresh_s(trace: pl.DataFrame) -> float | None:
-    """Seconds between refreshes of the power reading as the trace shows them; None for fewer than two.
-
-    From `power_tick_s` where the recorder found them, else the lower quartile of the time between changes of
-    the reading.
-    """
+    """Seconds between refreshes of the power reading, else the lower quartile between its changes."""
     if "power_tick_s" in trace.columns:
         ticks = np.unique(trace["power_tick_s"].drop_nulls().to_numpy())
         if len(ticks) > 4:
@@ -178,16 +166,10 @@ def refresh_s(trace: pl.DataFrame) -> float | None:
 def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> Idle | None:
     """Share of each iteration in which the GPU waits; None where the sensor is too slow to show it.
 
-    A wait is where the power falls below half way from the busy level to the level of the iterations' lowest
-    readings: crossings at half height stay where they are when a sensor averages over a window shorter than
-    the wait. The lowest level must be that of a GPU without work, below half of the busy power; a power dip
-    during which kernels run (`utilisation`) is none. Where utilisation tells of waits that the power does not
-    show, the sensor is too slow.
-
-    Args:
-        trace: A power trace.
-        level: The iteration.
-        spans: Where the iterations are.
+    A wait is where the power falls below half way from the busy level to that of the iterations' lowest
+    readings, if that is below half of the busy power: an average over a window shorter than the wait does not
+    move such crossings. A power dip during which kernels run (`utilisation`) is none; where utilisation tells
+    of waits that the power does not show, the sensor is too slow.
     """
     refresh = refresh_s(trace)
     folded = fold(trace, level, spans)

@@ -1,17 +1,14 @@
-"""Iterations of a training as a frame: where they are, what each one took and cost, and what one costs on
-average.
+"""Iterations of a training as a frame: where they are, what each took and cost, and the mean one.
 
-    iterations(trace, periods)     found in the trace, from a period (`period.find_periods`)
+    iterations(trace, periods)     found in the trace, from a period (`detect.find_periods`)
     from_marks(marks)              told by the training
     per_iteration(frame)           the means with their uncertainty
     compare(periods, marked)       both, against one another
 
-A frame of iterations covers a stretch of time without holes or overlaps, so its energies add up to the
-stretch's. Columns: `iteration` (its number; null for what is none), `kind` ("iteration", "pause" between two,
-"other" before the first and after the last, or what the training called it: "evaluation", "checkpoint"),
-`start_s`, `end_s` (the trace's clock), `time_s`, `energy_j`, `mean_power_w`.
-
-Pure functions over frames.
+A frame covers a stretch of time without holes or overlaps, so its energies add up to the stretch's. Columns:
+`iteration` (its number; null for what is none), `kind` ("iteration", "pause" between two, "other" at both
+ends, or the training's word: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`,
+`energy_j`, `mean_power_w`.
 """
 
 from __future__ import annotations
@@ -86,10 +83,7 @@ def iterations(
     trace: pl.DataFrame, periods: Periods, *, energies: EnergiesBetween | None = None,
     within_s: tuple[float, float] | None = None,
 ) -> pl.DataFrame:
-    """The iterations of a trace, one row each, and what is none, in between.
-
-    Begins at the period's phase and follows drift and jitter (`alignment`). Without a period all is one row
-    of kind "other".
+    """The iterations of a trace, one row each, and what is none, in between; "other" without a period.
 
     Args:
         trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
@@ -247,19 +241,15 @@ def per_iteration(
     frame: pl.DataFrame, *, source: str = "detected", periods: Periods | None = None,
     own_error_j: float | None = None,
 ) -> IterationSummary:
-    """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals.
-
-    The interval of a mean is Student's over the iterations; neighbours that share a misplaced border err in
-    opposite directions, which their correlation tells (the variance of a mean of correlated values, Box,
-    Jenkins and Reinsel, "Time Series Analysis", 2.1.3).
+    """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals: Student's, with the
+    correlation of neighbours that share a misplaced border (Box, Jenkins and Reinsel, "Time Series Analysis",
+    2.1.3).
 
     Args:
         frame: Of `iterations` or `from_marks`.
         source: "detected" or "marks".
-        periods: What was found in the trace; adds the levels that are no rows of their own, and whether it is
-            sure.
-        own_error_j: 95 % half width of the energy of all rows together, as it was measured; shared out over
-            the iterations.
+        periods: What was found in the trace: adds levels that are no rows, and whether it is sure.
+        own_error_j: 95 % half width of the energy of all rows together; shared out over the iterations.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
     single = grouped.agg(pl.col("time_s", "energy_j").sum(),

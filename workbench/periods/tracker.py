@@ -1,15 +1,11 @@
-"""Follows the iteration period of a running job: looks for it, says when it is sure, keeps step, notices what
-changes.
+"""Follows the iteration period of a running job: looks for it, keeps step, notices changes.
 
-    looking   the detector is asked at growing durations until two of its answers agree (`looking`)
-    locked    stretches of new readings are laid over the known shape (`phase_lock`): microseconds, and drift
-              is followed
-    changed   another workload, batch size or clock: what came before is forgotten, a scaled period is the
-              first guess
-    none      the honest no: looked for long enough and there is no rhythm; still looked for, now and then
+    looking   the detector is asked at growing durations until two of its answers agree (`search`)
+    locked    stretches of new readings are compared with the known shape (`phase_lock`); drift is followed
+    changed   another workload, batch size or clock: a scaled period is the first guess
+    none      looked for long enough and there is no rhythm; still looked for, now and then
 
-Evaluations and checkpoints are not changes: the lock is held for as long as they may plausibly take, and
-taken up again.
+The lock is held for as long as evaluations and checkpoints may plausibly take, and taken up again.
 """
 
 from __future__ import annotations
@@ -89,15 +85,12 @@ class _Locked:
 
 
 class PeriodTracker:
-    """The rhythm of one GPU's job, from a recorder's rows as they come.
-
-    Memory is constant. A row costs a copy and a comparison; every stretch of an iteration or of 24 readings
-    one match against the known shape; the detector is asked at durations that grow by a quarter.
+    """The rhythm of one GPU's job, from a recorder's rows as they come, in constant memory.
 
     Args:
-        detect: What finds periods in a frame.
+        detect: What finds periods in a frame, asked at durations that grow by a quarter.
         guard: Ask for another polling interval where sampling alone could have made the rhythm. Off for
-            recorded traces, which nobody can look at again.
+            recorded traces, which nobody can sample again.
     """
 
     def __init__(self, detect: Detector = find_periods, *, guard: bool = True) -> None:

@@ -1,13 +1,8 @@
-"""Where each iteration begins, once the period is known: every one is laid against the median shape, so drift
-and jitter are followed.
+"""Where each iteration begins, once the period is known: by the median shape, with drift and jitter.
 
-A rigid ruler of the period leaves its marks after some tens of iterations. Here the shape of one iteration
-slides over the trace, and the row of its best matches is chosen whose distances keep to the period within 15
-% (dynamic programming over match peaks, as beats are tracked in music: Ellis, "Beat Tracking by Dynamic
-Programming", J. New Music Research 36, 2007, section 3). What lies between and does not look like an
-iteration (evaluation, checkpoint, warm-up, a gap) stays outside.
-
-Pure functions over arrays: seconds, and a signal of any unit.
+The shape of one iteration slides over the trace, and the row of its best matches is chosen whose distances
+keep to the period within 15 % (dynamic programming over match peaks: Ellis, "Beat Tracking by Dynamic
+Programming", J. New Music Research 36, 2007, section 3). What does not look like an iteration stays outside.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ class Precise:
         period_s: Mean over the trace, changes and pauses left out as far as they can be told.
         scatter: Standard error of that mean from the chunks' scatter, as a share of the period.
         boundary: Where in the trace (in grid steps from its start) the newest well-seen iteration begins.
-        explained: Share of the signal's variance that a shape repeated within each chunk explains; mean over
-            chunks.
+        explained: Share of the variance that a shape repeated within a chunk explains; mean over chunks.
         least: The same of the worst fifth of the chunks.
         chunks: How many were used.
         moves: Largest difference between the periods of two thirds of the trace, as a share.

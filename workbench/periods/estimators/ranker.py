@@ -1,5 +1,4 @@
-"""Which candidate is the iteration, which is another level, and how sure that is: boosted trees over
-`features`.
+"""Which candidate is the iteration, which another level, how sure that is: boosted trees over `features`.
 
 Two stages: the first judges each candidate alone, the second again with what the first thinks of its rivals
 (stacking, Wolpert 1992). Trained by `python -m tools.fit_period_ranker` on generated jobs only; a table maps
@@ -108,11 +107,7 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def shipped() -> Ranker:
-    """The ranker of this package.
-
-    Raises:
-        WorkbenchError: its file is missing, damaged, or made for other features.
-    """
+    """The ranker of this package. Raises WorkbenchError where its file is missing, damaged or other."""
     import lightgbm
 
     file = resources.files(__package__).joinpath(FILE)

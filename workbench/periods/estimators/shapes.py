@@ -32,11 +32,7 @@ SHAPE_NAMES = ("ev", "ev_least", "least", "most", "place_low", "place_high", "pl
 def folded(
     signal: Signal, step_s: float, period_s: float, starts: Array, length: int, bins: int
 ) -> tuple[Array, Array]:
-    """Chunks of the readings folded at a period.
-
-    Args:
-        starts: (k,) first steps of the chunks.
-        length: Of each, in steps.
+    """Chunks of the readings folded at a period, from (k,) first steps `starts`, each of `length` steps.
 
     Returns:
         Mean shapes (k, bins), and the share (k,) of each chunk's variance that its shape explains, adjusted

@@ -79,12 +79,7 @@ def refresh_s(time_s: Array, values: Array) -> float:
 
 
 def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
-    """Bin means of every column on one even grid.
-
-    Args:
-        time_s: (n,) strictly rising.
-        columns: (n,) arrays without NaN; "power_w" among them.
-    """
+    """Bin means of (n,) columns without NaN, "power_w" among them, at (n,) rising times, on one even grid."""
     steps = np.diff(time_s)
     poll_s = float(np.median(steps))
     refresh = max(refresh_s(time_s, columns["power_w"]), poll_s)
@@ -118,13 +113,8 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The GPU at rest between stretches of work: checkpoints, stalls, evaluation elsewhere. Each begins the
-    rhythm anew.
-
-    Attributes:
-        pieces: What lies between them, as slices of the grid.
-        pause_s: Their median length.
-        piece_s: The median length of the pieces.
+    """The GPU at rest between stretches of work (`pieces`, slices of the grid), each of which begins the
+    rhythm anew; median lengths of pauses and pieces.
     """
 
     pieces: tuple[slice, ...]

@@ -1,10 +1,9 @@
-"""Guards against rhythms that are not there: beats between a job and the moments at which it is looked at.
+"""Guards against rhythms that are not there: beats between a job and the moments at which it is sampled.
 
-A power reading is a glimpse, often of 25 ms out of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104
-s seen every 0.101 s looks like one of 3.5 s. Two things tell. Where the polling is what is slow, another
-polling interval moves the beat and leaves a true rhythm where it is. Where the sensor itself is slow, the
-energy counter is a second witness: it counts every moment, so a true rhythm swings in its differences as it
-does in the readings, and a beat is averaged away.
+A power reading covers often 25 ms of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104 s seen every
+0.101 s looks like one of 3.5 s. Where the polling is slow, another interval moves the beat and leaves a true
+rhythm where it is. Where the sensor is slow, the energy counter, which counts every moment, averages a beat
+away.
 """
 
 from __future__ import annotations
@@ -116,10 +115,9 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
-    """What the energy counter says of a rhythm in the power readings.
-
-    None where it cannot be had. Both are fitted with the period's first harmonics. What averaging over one
-    step of the counter takes from a true rhythm is given back.
+    """What the energy counter says of a rhythm in the power readings, by the period's first harmonics, with
+    what averaging over one step of the counter takes from a true rhythm given back; None where it cannot be
+    had.
     """
     rows = rows[rows["time_s"] >= rows["time_s"][-1] - max(8 * seconds, 4.0)]
     counter, reading = rows[refreshes(rows["tick_s"])], rows[refreshes(rows["power_tick_s"])]

@@ -1,11 +1,8 @@
-"""Keeps step with a known rhythm: compares each new stretch of power with the shape of one iteration, follows
-phase and drift.
+"""Keeps step with a known rhythm: each new stretch of power is compared with the shape of one iteration.
 
-A detector looks at minutes of trace and takes milliseconds. Once it has answered, a matched filter is enough:
-the newest iterations are laid over the shape of the ones before (a fold at the known period), and what is
-asked is how well they match, how early or late they are, and whether they draw as much. As in a phase-locked
-loop, lateness moves the phase; the period is the slope of a line through the last boundaries, so slow drift
-is followed instead of being taken for a change.
+A matched filter: the newest iterations are laid over the shape of the ones before, and asked how well they
+match, how early or late they are, and whether they draw as much. As in a phase-locked loop, lateness moves
+the phase; the period is the slope of a line through the last boundaries, so slow drift is followed.
 """
 
 from __future__ import annotations
@@ -176,10 +173,8 @@ def compare(lock: PhaseLock, rows: Array, *, anywhere: bool = False) -> Match:
 
 
 def oddness(lock: PhaseLock, found: Match) -> float:
-    """Deviation of a stretch from the rhythm: about 1 is the edge of what is usual.
-
-    The largest of the power level's and the likeness' deviations in units of four times their own usual ones,
-    and of the swing's, where twice or half is the edge.
+    """Deviation of a stretch from the rhythm, 1 at the edge of what is usual: the largest of the power
+    level's and the likeness' (in four times their usual deviations) and of the swing's (twice or half).
     """
     # What is usual is not known from two or three stretches: be generous at first.
     least = 0.01 + 0.03 / (1 + lock.stretches)
@@ -225,11 +220,8 @@ def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 
 
 def scaled(lock: PhaseLock, time_s: Array, power_w: Array, low: float, high: float) -> float | None:
-    """The period that the known shape would have in these readings, were it stretched by `low`..`high`; None
-    where it fits nowhere.
-
-    A clock change stretches an iteration and leaves its shape alike, so the right scale shows after two
-    iterations already.
+    """The period that the known shape, stretched by `low`..`high` as by a clock change, has in these
+    readings, or None.
     """
     span_s = time_s[-1] - time_s[0]
     count = int(np.clip(math.log(high / low) / 0.008, 9, 120))

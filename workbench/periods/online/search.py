@@ -1,10 +1,9 @@
 """Looks for a rhythm in readings as they come, and decides when the detector may be believed.
 
-GPOEO asks its detector at every duration and believes a small spread of its answers over suffixes
-(SpectrumAnalysis.py:711-942): 17 % of what it then calls stable is wrong, and every question costs the same
-again. Here the durations grow by a quarter or a half, so that all questions together cost no more than a few
-of the last; the detector must be sure itself; an answer from less data must agree; and a rhythm that sampling
-may have made is looked at again, or doubted aloud (`aliasing`).
+Durations grow by a quarter or a half, so that all questions together cost no more than a few of the last; the
+detector must be sure itself; an answer from less data must agree; and a rhythm that sampling may have made is
+sampled again at another pace, or doubted (`aliasing`). GPOEO believes a small spread over suffixes instead
+(SpectrumAnalysis.py:711-942).
 """
 
 from __future__ import annotations
