@@ -78,18 +78,15 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
         return None
     from workbench.tuning.results import OBJECTIVES
 
-    if found.objective is not None and found.objective not in OBJECTIVES:
-        raise BadOptions(
-            f"--objective {found.objective}: there is none of that name; choose {', '.join(OBJECTIVES)}"
-        )
+    objective, over = found.objective or "energy", found.over or "both"
     percent = 5.0 if found.max_slowdown is None else found.max_slowdown
+    if objective not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise BadOptions(f"--objective {objective}: there is none of that name; choose {known}")
     if not 0 <= percent <= 100:
-        raise BadOptions(
-            f"--max-slowdown {percent:g}: give a percentage from 0 to 100; 5 allows 5 % more time"
-        )
-    return {
-        "objective": found.objective or "energy", "max_slowdown": percent / 100, "over": found.over or "both",
-    }
+        why = "give a percentage from 0 to 100; 5 allows 5 % more time"
+        raise BadOptions(f"--max-slowdown {percent:g}: {why}")
+    return {"objective": objective, "max_slowdown": percent / 100, "over": over}
 
 
 def add_log(options: argparse.ArgumentParser) -> None:

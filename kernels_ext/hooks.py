@@ -49,10 +49,9 @@ class Hooks:
                 table.strs.pop(key, None)
         formatter = self._shell.display_formatter.mimebundle_formatter
         formatter.deferred_printers.pop(_RECORD, None)
-        for known in [
-            kind for kind in formatter.type_printers if (kind.__module__, kind.__name__) == _RECORD
-        ]:
-            formatter.type_printers.pop(known)
+        for known in list(formatter.type_printers):
+            if (known.__module__, known.__name__) == _RECORD:
+                formatter.type_printers.pop(known)
 
     def _bundle(self, measurement: Measurement, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """How a measurement in a variable shows itself."""
@@ -83,9 +82,8 @@ class Hooks:
             self._magics.say("this cell is not measured: it was interrupted before it began")
             raise
         else:
-            self._running, self._options, self._info, self._thread = (
-                running, options, info, threading.get_ident(),
-            )
+            self._running, self._options = running, options
+            self._info, self._thread = info, threading.get_ident()
 
     def after(self, result: Any) -> None:
         """Close the window and show what it cost; also after an error or an interrupt."""

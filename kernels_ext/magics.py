@@ -29,27 +29,18 @@ class EnergyMagics(Magics):
 
     live = Bool(True, help="Plot power while a measured cell runs.").tag(config=True)
     quiet = Bool(False, help="Measure and store, show nothing.").tag(config=True)
-    sync = Bool(True, help="Wait for queued GPU work of torch, JAX and CuPy at both edges of a cell.").tag(
-        config=True
-    )
-    period = Bool(
-        True, help="Find the iterations of a measured cell that lasts 3 s or calls workbench.step()."
-    ).tag(config=True)
-    price_per_kwh = Float(None, allow_none=True, help="Price of a kilowatt-hour; shown only when set.").tag(
-        config=True
-    )
+    sync = Bool(True, help="Wait for queued work of torch, JAX and CuPy at both edges.").tag(config=True)
+    period = Bool(True, help="Find iterations from 3 s on, or with workbench.step().").tag(config=True)
+    price_per_kwh = Float(None, allow_none=True, help="Price of a kWh; shown when set.").tag(config=True)
     currency = Unicode("EUR", help="Currency of the price.").tag(config=True)
-    g_co2_per_kwh = Float(
-        None, allow_none=True, help="Grams of CO2 per kilowatt-hour; shown only when set."
-    ).tag(config=True)
+    g_co2_per_kwh = Float(None, allow_none=True, help="Grams of CO2 a kWh; shown when set.").tag(config=True)
 
     def __init__(self, shell: Any, **options: Any) -> None:
         super().__init__(shell, **options)
         self.state = KernelState()
         if os.environ.get("WORKBENCH_SIMULATED_GPUS"):
-            self.say(
-                "the GPUs of this kernel are simulated (chosen by name before it started); %gpu lists them"
-            )
+            told = "the GPUs of this kernel are simulated (chosen by name before it started)"
+            self.say(f"{told}; %gpu lists them")
 
     # %%energy and %energy
 
@@ -66,9 +57,8 @@ class EnergyMagics(Magics):
         """Measure the time and GPU energy of a statement: `%energy [options] train()`."""
         options, statement = _split(line)
         if not statement.strip():
-            raise UsageError(
-                "%energy takes a statement, for example `%energy train()`; %%energy measures a whole cell"
-            )
+            example = "for example `%energy train()`; %%energy measures a whole cell"
+            raise UsageError(f"%energy takes a statement, {example}")
         try:
             chosen = parse(options)
         except BadOptions as error:
@@ -270,9 +260,8 @@ and watts; the measurement is stored, and `%energy_log` shows it.
 
 def _split(line: str) -> tuple[str, str]:
     """Options at the start of a `%energy` line, and the statement behind them."""
-    takes_value = {
-        word for action in parser()._actions for word in action.option_strings if action.nargs is None
-    }
+    valued = [action for action in parser()._actions if action.nargs is None]
+    takes_value = {word for action in valued for word in action.option_strings}
     words = line.split(" ")
     taken = 0
     while taken < len(words) and words[taken].startswith("-"):

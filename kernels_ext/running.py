@@ -90,18 +90,14 @@ class Running:
         self._session.messages.clear()
         self._uuids = magics.chosen(self._options.gpus)
         self._meter = self._session.meter  # a new one where a simulated GPU was named first here
-        live = magics.live if self._options.live is None else self._options.live
-        if (
-            self._cell
-            and live
-            and not self._quiet
-            and self._meter.recorder is not None
-            and magics.has_front_end
-        ):
-            period = (
-                self._look is not False and not self._options.tune
-            )  # the tuner's view tells the iteration itself
+        if self._shows_live() and self._meter.recorder is not None:
+            period = self._look is not False and not self._options.tune  # which the tuner's view tells itself
             self._view = magics.live_view(self._label, self._uuids, self._meter.recorder, period=period)
+
+    def _shows_live(self) -> bool:
+        magics, wanted = self._magics, self._options.live
+        live = magics.live if wanted is None else wanted
+        return self._cell and live and not self._quiet and magics.has_front_end
 
     def _begin_tuning(self) -> None:
         """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""
@@ -110,9 +106,7 @@ class Running:
         from workbench.tuning.state_machine import Tuner
 
         options, magics = self._options, self._magics
-        if (
-            options.gpus is not None and self._uuids is None
-        ):  # no other GPU than the one that was named is changed
+        if options.gpus is not None and self._uuids is None:  # no other GPU than the named one is changed
             magics.say(f"not tuned: --gpus {options.gpus} names no GPU of this kernel")
             return
         try:
@@ -123,8 +117,7 @@ class Running:
         self._tuning = in_background(tuner)
         if tuner.ended:  # the reason comes with the report
             return
-        live = magics.live if options.live is None else options.live
-        if self._cell and live and not self._quiet and magics.has_front_end:
+        if self._shows_live():
             self._clocks = magics.tuning_view(tuner)
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
@@ -179,12 +172,9 @@ class Running:
     # steps, each once more where it was interrupted
 
     def _close(self, window: Window) -> Window:
-        return self._insist(
-            lambda: self._meter.close(window, sync=self._sync),
-            lambda: self._meter.close(
-                window, sync=False
-            ),  # who interrupts does not want to wait for queued work
-        )
+        # Who interrupts does not want to wait for queued work.
+        close = self._meter.close
+        return self._insist(lambda: close(window, sync=self._sync), lambda: close(window, sync=False))
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"

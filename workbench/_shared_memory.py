@@ -7,9 +7,8 @@ import errno
 import os
 from pathlib import Path
 
-_CANNOT = (
-    errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS,
-)  # what a file system answers that does not know how to reserve
+# what a file system answers that does not know how to reserve
+_CANNOT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _BLOCK = bytes(1 << 16)
 
 

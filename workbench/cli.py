@@ -191,9 +191,9 @@ def _run(arguments: argparse.Namespace) -> int:
             for message in session.keep(measurement, window, meter, Store(), frame):
                 print(f"workbench: {message}", file=sys.stderr)
             if arguments.json:
-                whole = report.as_dict(measurement) | (
-                    {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
-                )
+                whole = report.as_dict(measurement)
+                if tuning is not None:
+                    whole["tuning"] = tuning.tuner.end().as_dict()
                 Path(arguments.json).write_text(json.dumps(whole, indent=2), encoding="utf-8")
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
@@ -319,10 +319,8 @@ def _gpus(_arguments: argparse.Namespace) -> int:
 
 def _notebooks(arguments: argparse.Namespace) -> int:
     here = Path(__file__).parent
-    source = next(
-        (place for place in (here / "_notebooks", here.parent / "notebooks") if place.is_dir()), None
-    )
-    if source is None:
+    source = here / "_notebooks" if (here / "_notebooks").is_dir() else here.parent / "notebooks"
+    if not source.is_dir():
         raise UsageError("this installation has no notebooks with it")
     arguments.directory.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.glob("*.ipynb")):

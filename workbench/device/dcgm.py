@@ -45,10 +45,8 @@ def find(device: Device) -> tuple[str, int]:
         return f"{program} could not be asked which GPUs there are: {error}", -1
     number = number_of(said.stdout, device)
     if number is None:
-        last = _last_words(said.stdout + said.stderr)
-        return f"`dcgmi discovery -l` does not list {device.name}" + (
-            f": {last}" if said.returncode else ""
-        ), -1
+        why = f": {_last_words(said.stdout + said.stderr)}" if said.returncode else ""
+        return f"`dcgmi discovery -l` does not list {device.name}{why}", -1
     return program, number
 
 
@@ -132,9 +130,8 @@ class Dmon:
 
 def _listen(owner: weakref.ref[Dmon], descriptor: int) -> None:
     names: list[str] = []
-    with (
-        contextlib.suppress(OSError), open(descriptor, encoding="utf-8", errors="replace") as lines,
-    ):  # the other end is gone
+    # OSError: the other end is gone
+    with contextlib.suppress(OSError), open(descriptor, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             dmon = owner()
             if dmon is None:

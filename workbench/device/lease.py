@@ -343,9 +343,8 @@ def _hold(device: Device) -> _Holding:
                           boot_id=_processes.boot_id(), namespace=_processes.namespace())
         holding = _Holding(device, journal, lock, found)
         if stale is not None and not settled:  # what it owes goes on with ours
-            journal.before_w, journal.touched, journal.limits_w = (
-                stale.before_w, stale.touched, stale.limits_w,
-            )
+            journal.before_w, journal.touched = stale.before_w, stale.touched
+            journal.limits_w = stale.limits_w
             holding.owes = True
     except BaseException:
         lock.close()

@@ -252,9 +252,8 @@ class _Knobs:
         device, limits = self._device, self._device.limits
         for knob, (capability, what, act) in _KNOBS.items():
             if getattr(setting, knob) is not None and not device.can(capability):
-                raise NotSupported(
-                    f"the {what} of {device.name} cannot be {act}: {device.why_not(capability)}"
-                )
+                why = device.why_not(capability)
+                raise NotSupported(f"the {what} of {device.name} cannot be {act}: {why}")
         limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
         low_w, high_w = limits.min_power_limit_w or NAN, limits.max_power_limit_w or NAN
         if limit_w is not None and not low_w <= limit_w <= high_w:  # NaN fails too
@@ -509,9 +508,8 @@ class NvmlDevice:
         try:
             at_s = self.clock()
             batch = self._batch() if len(self._fields) else {}
-            energy_j, power_w, limit_w = (
-                batch.get(field, NAN) / 1000 for field in (_ENERGY, _INSTANT, _ENFORCED)
-            )
+            energy_j, power_w = batch.get(_ENERGY, NAN) / 1000, batch.get(_INSTANT, NAN) / 1000
+            limit_w = batch.get(_ENFORCED, NAN) / 1000
             if not self._energy_in_batch and self.can("energy"):
                 energy_j = self._try(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) / 1000
             if not self._power_in_batch and self.can("power"):

@@ -70,16 +70,13 @@ def resolve(
         seen = visible(identities, env) if "CUDA_VISIBLE_DEVICES" in env else cuda_order(identities, env)
         if 0 <= int(text) < len(seen):
             return seen[int(text)]
-        hidden = (
-            f" (CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']})" if "CUDA_VISIBLE_DEVICES" in env else ""
-        )
+        listed = env.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed})"
         span = f"0..{len(seen) - 1}" if seen else "none at all"
         raise UnknownGpu(f"there is no GPU {text} here; there is {span}{hidden}")
     if _PCI.match(text):
-        matches = [
-            uuid for uuid, pci, _ in identities
-            if pci.lower().split(".")[0].endswith(text.lower().split(".")[0])
-        ]
+        address = text.lower().split(".")[0]
+        matches = [uuid for uuid, pci, _ in identities if pci.lower().split(".")[0].endswith(address)]
     elif text.startswith("MIG-"):
         return text
     else:
@@ -87,12 +84,9 @@ def resolve(
         matches = [uuid for uuid, _, _ in identities if uuid.lower().startswith(wanted.lower())]
     if len(matches) == 1:
         return matches[0]
-    have = (
-        "; ".join(f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities))
-        or "none"
-    )
+    have = [f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities)]
     problem = "no GPU answers" if not matches else f"{len(matches)} GPUs answer"
-    raise UnknownGpu(f"{problem} to {text!r}; there is {have}")
+    raise UnknownGpu(f"{problem} to {text!r}; there is {'; '.join(have) or 'none'}")
 
 
 def _starting_with(uuids: Sequence[str], prefix: str) -> str | None:

@@ -64,9 +64,7 @@ def changed(a: Setting, b: Setting) -> tuple[str, ...]:
     """The knobs in which two settings differ."""
     out = [knob for knob in KNOBS[1:] if getattr(a, knob) != getattr(b, knob)]
     low_w, high_w = a.power_limit_w, b.power_limit_w
-    if (low_w is None) != (high_w is None) or (
-        low_w is not None and high_w is not None and abs(low_w - high_w) > SAME_W
-    ):
+    if low_w != high_w and (low_w is None or high_w is None or abs(low_w - high_w) > SAME_W):
         out.insert(0, "power_limit_w")
     return tuple(out)
 
@@ -83,9 +81,9 @@ def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]
         usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
         return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
 
-    knobs = [
-        knob for knob in changed(now, wanted) if knob != "power_limit_w" or wanted.power_limit_w is not None
-    ]
+    knobs = changed(now, wanted)
+    if wanted.power_limit_w is None:
+        knobs = tuple(knob for knob in knobs if knob != "power_limit_w")
     return tuple(f"{WORDS[knob]} {words(knob, now)} → {words(knob, wanted)}" for knob in knobs)
 
 
@@ -119,9 +117,8 @@ def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") 
             command,
         )
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return Rights(
-            "root", "this process is root; a container needs the capability SYS_ADMIN besides", command
-        )
+        words = "this process is root; a container needs the capability SYS_ADMIN besides"
+        return Rights("root", words, command)
     return Rights(
         "",
         "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH); an administrator can type the "

@@ -39,9 +39,8 @@ class TrainingWindow:
         self.opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
         # of the trace, as long as it may be asked for
-        self._hold = self.attempt(
-            lambda: meter.recorder.hold(self.opened.start_s) if meter.recorder and self.opened else None
-        )
+        opened, recorder = self.opened, meter.recorder
+        self._hold = self.attempt(lambda: recorder.hold(opened.start_s)) if recorder and opened else None
 
     @property
     def ended(self) -> bool:

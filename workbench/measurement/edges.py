@@ -60,9 +60,8 @@ class EdgeTracker:
     @property
     def locked(self) -> bool:
         """Whether edges can be predicted: enough were seen and they lie on one line."""
-        return (
-            len(self.edges) >= 3 and not math.isnan(self._origin_s) and self._spread_s < 0.15 * self.period_s
-        )
+        fitted = len(self.edges) >= 3 and not math.isnan(self._origin_s)
+        return fitted and self._spread_s < 0.15 * self.period_s
 
     def edge_before(self, at_s: float) -> float:
         """The last edge at or before a time."""

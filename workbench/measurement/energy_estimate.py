@@ -76,10 +76,8 @@ class EnergyTimeline:
         self._opened = window.opened[number] if self._window is not None and window is not None else None
         self._closed = window.closed[number] if self._window is not None and window is not None else None
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
-        self._updates = sensor_updates.as_updates(
-            rows, power_window_s, self._closed, float(limits.max()) if len(limits) else most_w
-        )
-        self._curve: tuple[Floats, Floats] | None = None
+        most_w = float(limits.max()) if len(limits) else most_w
+        self._updates = sensor_updates.as_updates(rows, power_window_s, self._closed, most_w)
 
     @property
     def difference_j(self) -> float:
@@ -177,11 +175,9 @@ class EnergyTimeline:
         at_w = np.interp(at_s, times, watts)
         spans = np.diff(at_s)
         # Between two readings power may have been either's all along.
-        sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in (
-            spans * (at_w[1:] + at_w[:-1]) / 2, np.square(np.diff(at_w) * spans / 2),
-        )]
+        areas = spans * (at_w[1:] + at_w[:-1]) / 2, np.square(np.diff(at_w) * spans / 2)
         place = np.searchsorted(at_s, moments)
-        energy_j, variance = (np.diff(each[place]) for each in sums)
+        energy_j, variance = (np.diff(np.append(0.0, np.cumsum(each))[place]) for each in areas)
         half_j = 1.96 * np.sqrt(variance) + 0.02 * energy_j / np.maximum(np.diff(place) + 1, 1)
         seen = (times[0] <= moments) & (moments <= times[-1] + 0.3)
         return EnergyParts(energy_j, np.where(seen[1:] & seen[:-1], half_j, np.inf))

@@ -34,10 +34,8 @@ def lines(devices: Sequence[NvmlDevice], recorder: Recorder | None = None) -> It
             yield "    energy: integrated from power readings (this GPU has no energy counter)"
         else:
             yield f"    energy: cannot be measured: {device.why_not('power')}"
-        absent = [
-            each for each in device.capabilities if not each.present and each.name not in ("energy", "power")
-        ]
-        if absent:
-            yield "    without: " + ", ".join(each.name for each in absent)
+        absent = [each.name for each in device.capabilities if not each.present]
+        if without := [name for name in absent if name not in ("energy", "power")]:
+            yield f"    without: {', '.join(without)}"
         if device.note:
             yield f"    {device.note}"

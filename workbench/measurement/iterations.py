@@ -93,10 +93,9 @@ def look_at(trace: pl.DataFrame, within_s: tuple[float, float] | None = None) ->
         found = find_periods(part)
     except WorkbenchError as error:
         return Periods(reason=str(error))
-    if (
-        found.sure and found.iteration is not None
-        and {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
-    ):
+    # A recorder's trace has the counter beside the reading: what is in one of them only is a beat.
+    counted = {"energy_j", "tick_s", "power_tick_s"} <= set(part.columns)
+    if found.sure and found.iteration is not None and counted:
         beat = aliasing.check_aliasing(as_rows(part), found.iteration.seconds, guarded=False)
         if beat:
             return replace(found, sure=False, reason=beat)
@@ -113,13 +112,10 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
         first += found.frame["iteration"].drop_nulls().n_unique()
     source = "marks" if all(found.summary.source == "marks" for found in founds) else "detected"
     errors_j = [m.energy_uncertainty_j for m in measurements]
-    error_j = (
-        math.sqrt(sum(each**2 for each in errors_j if each is not None)) if None not in errors_j else None
-    )
-    periods = next(
-        (found.periods for found in founds if found.periods is not None and found.periods.sure),
-        founds[-1].periods,
-    )
+    known_j = [each for each in errors_j if each is not None]
+    error_j = math.sqrt(sum(each**2 for each in known_j)) if len(known_j) == len(errors_j) else None
+    sure = [found.periods for found in founds if found.periods is not None and found.periods.sure]
+    periods = sure[0] if sure else founds[-1].periods
     return _found(pl.concat(frames), source, periods, error_j)
 
 
@@ -163,9 +159,8 @@ def _found(
         summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.seconds)
     if source == "marks" and periods is not None:
         level = periods.iteration
-        summary = replace(
-            summary, detected_s=level.seconds if level else None, check=compare(periods, summary)
-        )
+        detected_s = level.seconds if level else None
+        summary = replace(summary, detected_s=detected_s, check=compare(periods, summary))
     return SegmentedIterations(frame, summary, periods)
 
 

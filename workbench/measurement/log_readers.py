@@ -29,9 +29,7 @@ Sources = dict[str, tuple[tuple[str, float], ...]]
 NVIDIA_SMI: Sources = {
     "power_w": (("power.draw.instant", 1.0), ("power.draw", 1.0), ("power.draw.average", 1.0)),
     "power_limit_w": (("enforced.power.limit", 1.0), ("power.limit", 1.0)),
-    "sm_clock_mhz": (
-        ("clocks.current.sm", 1.0), ("clocks.sm", 1.0), ("clocks.current.graphics", 1.0), ("clocks.gr", 1.0),
-    ),
+    "sm_clock_mhz": tuple((f"clocks.{name}", 1.0) for name in ("current.sm", "sm", "current.graphics", "gr")),
     "mem_clock_mhz": (("clocks.current.memory", 1.0), ("clocks.mem", 1.0)),
     "utilisation": (("utilization.gpu", 0.01),),
     "memory_utilisation": (("utilization.memory", 0.01),),
@@ -61,6 +59,8 @@ NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 NO_VALUE = 1e15  # DCGM's blanks begin above (dcgm_structs.h: 2^47 for doubles, 2^63 less a few for integers)
 TIMES = ("%Y/%m/%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f")
 ENTITY = re.compile(r"#\s*Entity\s+(?P<names>.+)$")
+_WHEN = ("timestamp", "time", "ts", "datetime")
+_WHICH = ("uuid", "gpu", "gpu_id", "device")
 BESIDE = 0.2  # of the pace: rows closer than this are of several GPUs
 
 
@@ -89,14 +89,11 @@ def read_nvidia_smi(path: str | Path) -> dict[str, pl.DataFrame]:
         missing = "timestamp" if "timestamp" not in header else "power.draw"
         raise UsageError(f"{Path(path).name} begins with {lines[0][:60]!r} and has no column {missing}; a "
                          f"trace comes from {wanted}")
-    table = _table(
-        header, (row for line, row in zip(lines[1:], csv.reader(lines[1:]), strict=False) if line != lines[0])
-    )
-    gpu = next(
-        (name for name in ("uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id") if name in table), None
-    )
-    frame = _frame(table, NVIDIA_SMI, _civil(table["timestamp"], path), table[gpu] if gpu else None)
-    if gpu is None and _interleaved(frame["time_s"]):
+    # Files that were appended to have the header again.
+    table = _table(header, csv.reader([line for line in lines[1:] if line != lines[0]]))
+    gpus = _column(table, "uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id")
+    frame = _frame(table, NVIDIA_SMI, _civil(table["timestamp"], path), gpus)
+    if gpus is None and _interleaved(frame["time_s"]):
         raise UsageError(f"{Path(path).name} has rows of several GPUs and no column that tells them apart; "
                          "add index or uuid to --query-gpu")
     return _by_gpu(frame, path)
@@ -121,15 +118,12 @@ def read_dcgm(path: str | Path, *, every_s: float | None = None) -> dict[str, pl
     metric = next((name for name in ("metric", "__name__", "name") if name in table), None)
     if metric is not None and "value" in table:
         table = _wide(table, metric)
-    when = next((name for name in ("timestamp", "time", "ts", "datetime") if name in table), None)
-    if when is None or not any(
-        name in table for sources in ("power_w", "energy_j") for name, _ in EXPORTER[sources]
-    ):
+    times = _column(table, *_WHEN)
+    if times is None or not any(name in table for name, _ in (*EXPORTER["power_w"], *EXPORTER["energy_j"])):
         raise UsageError(f"{Path(path).name} begins with {(lines or [''])[0][:60]!r}, which is neither the "
                          "output of `dcgmi dmon -e 155,203 -d 100` (a line '#Entity POWER ...' first) nor a "
                          "CSV with the columns timestamp, gpu and DCGM_FI_DEV_POWER_USAGE")
-    gpu = next((name for name in ("uuid", "gpu", "gpu_id", "device") if name in table), None)
-    return _by_gpu(_frame(table, EXPORTER, _civil(table[when], path), table[gpu] if gpu else None), path)
+    return _by_gpu(_frame(table, EXPORTER, _civil(times, path), _column(table, *_WHICH)), path)
 
 
 def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict[str, pl.DataFrame]:
@@ -144,15 +138,12 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
             names = again
             continue
         words = line.split()
-        entity = next(
-            (place for place, word in enumerate(words) if re.fullmatch(r"v?GPU(-I|-CI)?", word)), None
-        )
+        entity = len(words) - len(names) - 2
         # units, other entities, a line that was cut off
-        if entity is None or len(words) != entity + 2 + len(names):
+        if entity < 0 or not re.fullmatch(r"v?GPU(-I|-CI)?", words[entity]):
             continue
-        rows.append(
-            [" ".join(words[:entity]) or None, " ".join(words[entity : entity + 2]), *words[entity + 2 :]]
-        )
+        when, gpu = " ".join(words[:entity]), " ".join(words[entity : entity + 2])
+        rows.append([when or None, gpu, *words[entity + 2 :]])
     table = _table(["", "#gpu", *names], rows)
     if not any(name in names for name, _ in (*DMON["power_w"], *DMON["energy_j"])):
         raise UsageError(
@@ -196,6 +187,11 @@ def _lines(path: str | Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
+def _column(table: Table, *names: str) -> list[str | None] | None:
+    """The first of these columns that there is."""
+    return next((table[name] for name in names if name in table), None)
+
+
 def _table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Table:
     whole = [row for row in rows if len(row) == len(header)]
     return {name: [row[place] for row in whole] for place, name in enumerate(header)}
@@ -203,23 +199,18 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Table
 
 def _wide(table: Table, metric: str) -> Table:
     """A row per moment and GPU from a row per metric."""
-    keys = [
-        name for name in table
-        if name in ("timestamp", "time", "ts", "datetime", "uuid", "gpu", "gpu_id", "device")
-    ]
-    frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String)).with_columns(
-        pl.col(metric).str.to_lowercase()
-    )
-    wide = frame.pivot(metric, index=keys, values="value", aggregate_function="last")
+    keys = [name for name in table if name in (*_WHEN, *_WHICH)]
+    frame = pl.DataFrame(table, schema=dict.fromkeys(table, pl.String))
+    lower = frame.with_columns(pl.col(metric).str.to_lowercase())
+    wide = lower.pivot(metric, index=keys, values="value", aggregate_function="last")
     return {name: wide[name].to_list() for name in wide.columns}
 
 
 def _civil(written: list[str | None], path: str | Path) -> pl.Series:
     """Seconds since some moment, of civil times or of seconds or milliseconds since 1970."""
     texts = pl.Series("time_s", written, dtype=pl.String).str.strip_chars()
-    parsed = [
-        texts.str.strip_suffix("Z").str.to_datetime(form, strict=False, time_unit="us") for form in TIMES
-    ]
+    plain = texts.str.strip_suffix("Z").str
+    parsed = [plain.to_datetime(form, strict=False, time_unit="us") for form in TIMES]
     best = max(parsed, key=lambda each: each.len() - each.null_count())
     if best.len() and best.null_count() < best.len():
         since = best.dt.epoch("us")
@@ -247,13 +238,10 @@ def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | No
             if values.null_count() < values.len():
                 columns[column] = values * factor
                 break
-    frame = pl.DataFrame(
-        {"time_s": times, **columns, "gpu": gpus if gpus is not None else ["0"] * times.len()}
-    )
-    absent = [
-        pl.lit(None, dtype=kind).alias(name) for name, kind in SCHEMA.items() if name not in frame.columns
-    ]
-    named = frame.with_columns(*absent).with_columns(pl.col("gpu").cast(pl.String).str.strip_chars())
+    names = gpus if gpus is not None else ["0"] * times.len()
+    frame = pl.DataFrame({"time_s": times, **columns, "gpu": names})
+    absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in frame.columns}
+    named = frame.with_columns(pl.col("gpu").cast(pl.String).str.strip_chars(), **absent)
     return named.filter(pl.col("time_s").is_not_null() & pl.col("gpu").is_not_null())
 
 
@@ -261,10 +249,9 @@ def _by_gpu(frame: pl.DataFrame, path: str | Path) -> dict[str, pl.DataFrame]:
     if min(frame["power_w"].null_count(), frame["energy_j"].null_count()) == frame.height:
         raise UsageError(f"{Path(path).name} has {frame.height} whole rows and no power reading in them")
     shifted = frame.with_columns(pl.col("time_s") - pl.col("time_s").min())
-    ordered = shifted.sort("time_s", maintain_order=True).unique(
-        ["gpu", "time_s"], keep="last", maintain_order=True
-    )
-    parts = ordered.partition_by("gpu", as_dict=True, maintain_order=True)
+    ordered = shifted.sort("time_s", maintain_order=True)
+    single = ordered.unique(["gpu", "time_s"], keep="last", maintain_order=True)
+    parts = single.partition_by("gpu", as_dict=True, maintain_order=True)
     return {str(key[0]): part.select(SCHEMA.names()).cast(SCHEMA) for key, part in sorted(parts.items())}
 
 

@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..records import Marks, Phase
 
-ENVIRONMENT_VARIABLE = (
-    "WORKBENCH_MARKS"  # a file in which a process tells another one, which watches it, of its marks
-)
+# a file in which a process tells another one, which watches it, of its marks
+ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
 # pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
 TOLD = struct.Struct("<IIdd")
 # the second: a step that was seen, not told
@@ -68,10 +67,8 @@ class MarkRecorder:
 
     def marks(self, start_s: float, end_s: float) -> Marks:
         """What was noted between two moments: steps before loops, inner loops before those around them."""
-        phases = tuple(sorted(
-            (each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s),
-            key=lambda p: p.start_s,
-        ))
+        inside = [each for each in self.phases if start_s <= each.start_s < each.end_s <= end_s]
+        phases = tuple(sorted(inside, key=lambda phase: phase.start_s))
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
         if len(steps) >= ENOUGH:
             return Marks((steps,), phases, edges=True)

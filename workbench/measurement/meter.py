@@ -183,9 +183,8 @@ class Meter:
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = counted and energy is not None and energy.source != "power"
         update_s = self.recorder.update_s(device.uuid) if self.recorder is not None else None
-        others = tuple(
-            process for process in _processes(device) if process.name != "?" and not is_ours(process.pid)
-        )
+        known = [process for process in _processes(device) if process.name != "?"]
+        others = tuple(process for process in known if not is_ours(process.pid))
         if others:
             names = ", ".join(f"{process.name} ({process.pid})" for process in others[:3])
             notes.append(f"other processes used this GPU and are in the figure: {names}")

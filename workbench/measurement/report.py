@@ -46,19 +46,17 @@ def format_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
     minutes = int(seconds // 60)
-    return (
-        f"{minutes} min {int(seconds % 60)} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-    )
+    if minutes < 100:
+        return f"{minutes} min {int(seconds % 60)} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The one line that a cell leaves behind: `123.4 ± 1.8 J, 9.98 s, 12.4 W, simulated`."""
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
-        why = (
-            m.notes[0] if m.notes
-            else "; ".join(note for gpu in m.gpus for note in gpu.notes[-1:]) or "no GPU was measured"
-        )
+        notes = m.notes[:1] or [note for gpu in m.gpus for note in gpu.notes[-1:]]
+        why = "; ".join(notes) or "no GPU was measured"
         return f"{label}{format_duration(m.time_s)}, no energy: {why}"
     parts = [format_energy(m.energy_j, m.energy_uncertainty_j), format_duration(m.time_s)]
     if m.mean_power_w is not None:
@@ -71,9 +69,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     if worth := tariff.words(m.energy_j):
         parts.append(worth)
     if m.outcome != "ok":
-        parts.append(
-            {"error": "the cell ended with an error", "interrupted": "interrupted"}.get(m.outcome, m.outcome)
-        )
+        parts.append("the cell ended with an error" if m.outcome == "error" else m.outcome)
     if m.simulated:
         parts.append("simulated")
     told = describe_iterations(m.iterations)
@@ -95,9 +91,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
                 f"({found.reason or 'the period is a best guess'})")
     if not found.count or found.seconds is None:
         return f"no iterations found ({found.reason or 'nothing repeats'})"
-    cost = (
-        "" if found.energy_j is None else f" and {format_energy(found.energy_j, found.energy_uncertainty_j)}"
-    )
+    energy = format_energy(found.energy_j, found.energy_uncertainty_j)
+    cost = "" if found.energy_j is None else f" and {energy}"
     plural = "s" if found.count > 1 else ""
     others = [
         f"every {_count(level.every)} a {level.name} of {format_duration(level.each_s)}"
@@ -106,9 +101,8 @@ def describe_iterations(found: IterationSummary | None) -> str:
     ]
     words = (f"{_seconds(found.seconds, found.seconds_uncertainty)}{cost} an iteration, {found.count} "
              f"iteration{plural} ({found.source})")
-    return "; ".join(
-        [words, *others[:2], *([found.check] if found.check and "off the marks" not in found.check else [])]
-    )
+    check = "" if "off the marks" in found.check else found.check
+    return "; ".join([words, *others[:2], *([check] if check else [])])
 
 
 def _seconds(seconds: float, uncertainty_s: float | None) -> str:
@@ -139,11 +133,8 @@ def _count(every: float) -> str:
 def page(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The line, with a table per GPU behind a fold; HTML without script, readable in any theme."""
     notes = [*m.notes, *dict.fromkeys(f"{gpu.name}: {note}" for gpu in m.gpus for note in gpu.notes)]
-    host = [
-        f"{name} {significant(value)} J"
-        for name, value in (("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)) if value is not None
-    ]
-    if host:
+    zones = ("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)
+    if host := [f"{name} {significant(value)} J" for name, value in zones if value is not None]:
         notes.append(", ".join(host) + " (RAPL)")
     if m.gpus and m.energy_j is not None:
         notes.append(CALIBRATION)
@@ -219,10 +210,9 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     'b / a: energy 0.800 (0.753 .. 0.847), time 1.500; 20.0 ± 5.0 J less'
     """
     names = f"{b.label or b.id} / {a.label or a.id}"
-    times = (
-        f"time {b.time_s / a.time_s:.3f}" if a.time_s > 0
-        else "times cannot be compared (one of them is zero)"
-    )
+    times = "times cannot be compared (one of them is zero)"
+    if a.time_s > 0:
+        times = f"time {b.time_s / a.time_s:.3f}"
     if a.energy_j is None or b.energy_j is None or not a.energy_j > 0:
         return f"{names}: {times}; the energies cannot be compared (one of them is missing or zero)"
     ratio = b.energy_j / a.energy_j

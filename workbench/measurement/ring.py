@@ -54,9 +54,8 @@ class Ring:
             made = _shared_memory.create(path, size_bytes,
                                          HEADER.pack(MAGIC, VERSION, len(uuids), capacity, 0, 0.0))
         except OSError as error:
-            raise MeasurementError(
-                f"there is no place for the samples of {len(uuids)} GPU{'s' * (len(uuids) != 1)}: {error}"
-            ) from error
+            gpus = f"{len(uuids)} GPU{'s' * (len(uuids) != 1)}"
+            raise MeasurementError(f"there is no place for the samples of {gpus}: {error}") from error
         ring = cls(made)
         for device, uuid in enumerate(uuids):
             ring.write_state(device, STARTING, 0, math.nan, math.nan, math.nan, uuid, "")

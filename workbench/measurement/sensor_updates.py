@@ -449,6 +449,4 @@ def _power_near(updates: SensorUpdates, at_s: float) -> float:
     span_s = updates.tick_s[index] - updates.tick_s[index - 1]
     counted_w = (updates.energy_j[index] - updates.energy_j[index - 1]) / span_s if span_s > 0 else math.nan
     reading_w = updates.power_w[index]
-    return float(
-        counted_w if math.isfinite(counted_w) else reading_w if math.isfinite(reading_w) else UNKNOWN_W
-    )
+    return float(next((w for w in (counted_w, reading_w) if math.isfinite(w)), UNKNOWN_W))

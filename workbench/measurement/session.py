@@ -46,9 +46,8 @@ class Session:
         self.gpus, self.sync = gpus, sync
         self._meter: Meter | None = None
         self._lock = threading.RLock()
-        self._limiting = (
-            threading.RLock()
-        )  # not `_lock`: a slow driver must not keep windows from being opened
+        # Not `_lock`: a slow driver must not keep windows from being opened.
+        self._limiting = threading.RLock()
         self._leases: dict[str, Lease] = {}  # by UUID, of the limits that this session has set
         self.messages: list[str] = []
 
@@ -64,7 +63,7 @@ class Session:
 
     @property
     def devices(self) -> tuple[OpenGpu, ...]:
-        return self._present().devices  # type: ignore[return-value]
+        return (self._meter or self.meter).devices  # type: ignore[return-value]
 
     @property
     def open_devices(self) -> dict[str, OpenGpu]:
@@ -73,7 +72,7 @@ class Session:
 
     @property
     def recorder(self) -> Recorder | None:
-        return self._present().recorder
+        return (self._meter or self.meter).recorder
 
     def meter_or_clock(self, gpus: Gpus = None) -> Meter:
         """The meter, of the GPUs that are named; one that measures time alone and says why, where it cannot
@@ -102,9 +101,8 @@ class Session:
         if not self.devices:  # made before a simulated GPU was named
             self.close()
         if outside := set(found) - {device.uuid for device in self.devices}:
-            raise UsageError(
-                f"GPU {min(outside)} is not one that this process measures; CUDA_VISIBLE_DEVICES hides it"
-            )
+            what = f"GPU {min(outside)} is not one that this process measures"
+            raise UsageError(f"{what}; CUDA_VISIBLE_DEVICES hides it")
         return found
 
     def meter_of(self, gpus: Gpus) -> Meter:
@@ -115,9 +113,6 @@ class Session:
         chosen = [device for device in meter.devices if device.uuid in uuids]
         why = "" if chosen else "no GPU is to be measured (gpus=[])"
         return Meter(chosen, meter.recorder if chosen else None, sync=self.sync, why=why)
-
-    def _present(self) -> Meter:
-        return self._meter or self.meter
 
     def _broken(self) -> bool:
         recorder = self._meter.recorder if self._meter else None

@@ -57,16 +57,9 @@ _COLUMNS: dict[str, Any] = {
 SCHEMA = pl.Schema(_COLUMNS)
 SINCE_2 = tuple(name for name in SCHEMA if name.startswith("iteration_"))
 _FIELDS = {  # of the record, by column
-    "iteration_s": "seconds",
-    "iteration_s_uncertainty": "seconds_uncertainty",
-    "iteration_j": "energy_j",
+    "iteration_s": "seconds", "iteration_s_uncertainty": "seconds_uncertainty", "iteration_j": "energy_j",
     "iteration_j_uncertainty": "energy_uncertainty_j",
-    "iteration_count": "count",
-    "iteration_source": "source",
-    "iteration_sure": "sure",
-    "iteration_reason": "reason",
-    "iteration_detected_s": "detected_s",
-    "iteration_check": "check",
+    **{f"iteration_{name}": name for name in ("count", "source", "sure", "reason", "detected_s", "check")},
 }
 # What a row must tell. Any other column may be null.
 _NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
@@ -95,23 +88,19 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
 
 def from_row(row: dict[str, Any]) -> Measurement:
     """The measurement of a row of `as_frame`."""
-    gpus = tuple(
-        GpuMeasurement(
-            **{
-                **gpu,
-                "setting": Setting(**gpu["setting"]),
-                "throttle_reasons": tuple(gpu["throttle_reasons"]),
-                "other_processes": tuple(Process(**process) for process in gpu["other_processes"]),
-                "notes": tuple(gpu["notes"]),
-            }
-        )
-        for gpu in row["gpus"]
-    )
-    plain = {
-        name: row[name] for name in row
-        if name not in (*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes")
-    }
+    special = {*_DERIVED, *SINCE_2, "schema_version", "gpus", "notes"}
+    plain = {name: value for name, value in row.items() if name not in special}
+    gpus = tuple(_gpu(**gpu) for gpu in row["gpus"])
     return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row))
+
+
+def _gpu(
+    setting: dict[str, Any], throttle_reasons: list[str], other_processes: list[dict[str, Any]],
+    notes: list[str], **plain: Any,
+) -> GpuMeasurement:
+    others = tuple(Process(**process) for process in other_processes)
+    return GpuMeasurement(setting=Setting(**setting), throttle_reasons=tuple(throttle_reasons),
+                          other_processes=others, notes=tuple(notes), **plain)
 
 
 def _iterations(row: dict[str, Any]) -> IterationSummary | None:
@@ -133,10 +122,8 @@ class Store:
         try:
             found, self.problem = (directory, "") if directory else _paths.home()
         except OSError as error:
-            found, self.problem = (
-                _paths.wanted_home(),
-                f"there is no place to write to ({error.strerror or error}); nothing will be kept",
-            )
+            found = _paths.wanted_home()
+            self.problem = f"there is no place to write to ({_reason(error)}); nothing will be kept"
         self.directory, self.quota_bytes = found, quota_bytes
         self._measurements, self._traces = found / "measurements", found / "traces"
         self._told: list[str] = []
@@ -182,9 +169,8 @@ class Store:
         hits = log.filter((pl.col("label") == name) | pl.col("id").str.starts_with(name))
         if not hits.height:
             labels = [label for label in log["label"].unique(maintain_order=True).to_list()[-6:] if label]
-            raise UsageError(
-                f"no measurement is called {name!r}; the latest are {', '.join(labels) or 'none'}"
-            )
+            latest = ", ".join(labels) or "none"
+            raise UsageError(f"no measurement is called {name!r}; the latest are {latest}")
         return from_row(hits.row(-1, named=True))
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:
@@ -243,9 +229,7 @@ class Store:
             self._gone = True
             return None
         except (OSError, MemoryError) as error:
-            self._tell(
-                f"{path.name} could not be read this time ({getattr(error, 'strerror', None) or error})"
-            )
+            self._tell(f"{path.name} could not be read this time ({_reason(error)})")
             return None
         except _FAILURES as error:
             aside = path.with_suffix(".damaged")
@@ -279,9 +263,8 @@ class Store:
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            _write(
-                lambda: pl.concat(frames.values()), self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet"
-            )
+            whole = self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet"
+            _write(lambda: pl.concat(frames.values()), whole)
             for path in frames:
                 path.unlink(missing_ok=True)
 
@@ -297,16 +280,14 @@ def _columns(frame: pl.DataFrame) -> pl.DataFrame:
         _Newer: a newer version has written it.
         ValueError, PolarsError: a column is missing, or holds something else.
     """
-    versions = (
-        frame["schema_version"].cast(pl.Int64) if "schema_version" in frame.columns
-        else pl.Series([SCHEMA_VERSION])
-    )
+    versions = pl.Series([SCHEMA_VERSION])
+    if "schema_version" in frame.columns:
+        versions = frame["schema_version"].cast(pl.Int64)
     if (versions.max() or 0) > SCHEMA_VERSION:  # type: ignore[operator]
         raise _Newer
     if (versions.min() or 0) < SCHEMA_VERSION:  # type: ignore[operator]
-        frame = frame.with_columns(
-            pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SINCE_2 if name not in frame.columns
-        )
+        new = {name: pl.lit(None, SCHEMA[name]) for name in SINCE_2 if name not in frame.columns}
+        frame = frame.with_columns(**new)
     return _cast(frame, SCHEMA, needed=SCHEMA.names()).select(SCHEMA.names())
 
 
@@ -360,11 +341,15 @@ def _write(make: Callable[[], pl.DataFrame], path: Path) -> None:
         with _paths.replacing(path) as file:
             frame.write_parquet(file)
     except _FAILURES as error:
-        reason = getattr(error, "strerror", None) or str(error)
         raise StoreError(
-            f"the measurement could not be kept in {path.parent} ({reason}); it is shown but not stored. "
-            "Free some space there or set WORKBENCH_HOME to another directory"
+            f"the measurement could not be kept in {path.parent} ({_reason(error)}); it is shown but not "
+            "stored. Free some space there or set WORKBENCH_HOME to another directory"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says, or the library."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def export(frame: pl.DataFrame, path: str | Path) -> Path:
@@ -376,9 +361,8 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
     """
     target = Path(path).expanduser()
     if target.suffix not in (".parquet", ".csv", ".json"):
-        raise UsageError(
-            f"{target.name!r} ends in none of .parquet, .csv, .json; for example --export energy.csv"
-        )
+        example = "for example --export energy.csv"
+        raise UsageError(f"{target.name!r} ends in none of .parquet, .csv, .json; {example}")
     if not target.parent.is_dir():
         raise UsageError(f"there is no directory {target.parent} to export to")
     try:
@@ -389,13 +373,11 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
         else:
             import json
 
-            nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
-            texts = {name: [json.dumps(value) for value in frame[name].to_list()] for name in nested}
-            frame.with_columns(
-                pl.Series(name, values, dtype=pl.String) for name, values in texts.items()
-            ).write_csv(target)
+            texts = [
+                pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
+                for name, kind in frame.schema.items() if kind.is_nested()
+            ]
+            frame.with_columns(texts).write_csv(target)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise StoreError(
-            f"{target} could not be written ({getattr(error, 'strerror', None) or error})"
-        ) from error
+        raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target

@@ -333,9 +333,8 @@ def _every(frame: pl.DataFrame, kind: str) -> float | None:
 
 
 def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: float | None) -> LevelCost:
-    return LevelCost(
-        name, count, time_s, energy_j, time_s / count, None if energy_j is None else energy_j / count, every
-    )
+    each_j = None if energy_j is None else energy_j / count
+    return LevelCost(name, count, time_s, energy_j, time_s / count, each_j, every)
 
 
 # both, against one another
