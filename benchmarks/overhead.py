@@ -153,14 +153,22 @@ def sampling_in_c(gpus: int, watch_s: float) -> dict[str, float] | None:
     with tempfile.TemporaryDirectory() as directory:
         library = build(Path(directory))
         code = (
-            "import os, time\n"
+            "import os, threading, time\n"
             "from benchmarks.overhead import _watched\n"
             "from workbench.device import nvml\n"
-            "from workbench.measurement.recorder import Recorder\n"
+            "from workbench.measurement.ring import Ring\n"
+            "from workbench.measurement.sampler import Sampler\n"
             f"found = [nvml.open_index(i) for i in range({gpus})]\n"
             "assert not nvml.library_is_simulated()\n"
-            "recorder = Recorder(found, in_process=True); recorder.calibrated(); time.sleep(3)\n"
-            f"print(_watched(os.getpid(), {watch_s})['cpu_share']); recorder.stop()\n"
+            f"ring = Ring.create({str(Path(directory) / 'ring')!r}, [each.uuid for each in found])\n"
+            "sampler = Sampler(found, ring, found[0].clock, pause=time.sleep)\n"
+            "def sample():\n"
+            "    sampler.start()\n"
+            "    while True:\n"
+            "        wait_s = sampler.due_s() - time.monotonic()\n"
+            "        time.sleep(min(wait_s, 1.0)) if wait_s > 0 else sampler.tick()\n"
+            "threading.Thread(target=sample, daemon=True).start(); time.sleep(5)\n"
+            f"print(_watched(os.getpid(), {watch_s})['cpu_share'])\n"
         )
         machine = simulate(["A100"] * gpus, seed=1)
         environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 MAGIC = "%%energy"
-# Those whose body is a cell of Python. What stands below any other magic, `%%writefile` say, is that magic's
-# text.
+# Those whose body is a cell of Python; what stands below any other magic (`%%writefile`) is its text.
 SEEN_THROUGH = (MAGIC, "%%time", "%%capture", "%%prun")
 
 

@@ -172,9 +172,10 @@ class Running:
     # steps, each once more where it was interrupted
 
     def _close(self, window: Window) -> Window:
-        # Who interrupts does not want to wait for queued work.
-        close = self._meter.close
-        return self._insist(lambda: close(window, sync=self._sync), lambda: close(window, sync=False))
+        return self._insist(
+            lambda: self._meter.close(window, sync=self._sync),
+            lambda: self._meter.close(window, sync=False),  # who interrupts does not wait for queued work
+        )
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"
@@ -236,21 +237,23 @@ class Running:
 
     def _keep(self, whole: Measurement, window: Window, found: SegmentedIterations | None) -> list[str]:
         def act() -> list[str]:
+            from workbench.measurement.session import keep
+
             frame = found.frame if found is not None and found.summary.count else None
-            return self._magics.state.keep(whole, window, self._meter, frame)
+            return keep(whole, window, self._meter, self._magics.state.store, frame)
 
         return self._insist(act, act)
 
     def _show(self, whole: Measurement, window: Window, remarks: list[str]) -> None:
         """The report, below the live view where there is one."""
-        from workbench.measurement.report import Report
-
         def act() -> None:
+            from IPython.display import display
+
+            from workbench.measurement.report import Report
+
             if self._view is not None:
                 self._view.finish("", end_s=window.end_s)
             if remarks or not self._quiet:
-                from IPython.display import display
-
                 display(Report(whole, self._magics.tariff, remarks=remarks))
 
         self._insist(act, act)

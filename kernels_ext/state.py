@@ -1,4 +1,4 @@
-"""What the extension holds for its kernel: the session, the store, and the window of the cell that runs."""
+"""What the extension holds for its kernel: the session and the store."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from workbench.measurement.meter import Meter
     from workbench.measurement.session import Session
     from workbench.measurement.store import Store
-    from workbench.records import Measurement, Window
 
 
 class KernelState:
@@ -20,7 +16,6 @@ class KernelState:
     def __init__(self) -> None:
         self._session: Session | None = None
         self._store: Store | None = None
-        self.last: Measurement | None = None
 
     @property
     def session(self) -> Session:
@@ -37,16 +32,6 @@ class KernelState:
 
             self._store = Store()
         return self._store
-
-    def keep(
-        self, measurement: Measurement, window: Window, meter: Meter,
-        iterations: pl.DataFrame | None = None,
-    ) -> list[str]:
-        """Remember and store a measurement; returns the sentences of `session.keep`."""
-        from workbench.measurement.session import keep
-
-        self.last = measurement
-        return keep(measurement, window, meter, self.store, iterations)
 
     def close(self) -> None:
         """Put settings back, end the sampling, and take away simulated GPUs that this kernel has made."""

@@ -35,16 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status (that of the measured command for `run`)."""
     arguments = _parser().parse_args(argv)
     try:
-        _check_directory(getattr(arguments, "json", None))  # said before hours of training, not after
+        file = Path(getattr(arguments, "json", None) or ".")
+        if not file.absolute().parent.is_dir():  # said before hours of training, not after
+            raise UsageError(f"there is no directory {file.parent} for {file.name}")
         return int(arguments.act(arguments))
     except (WorkbenchError, cells.BadOptions) as error:
         print(f"workbench: {error}", file=sys.stderr)
         return 2
-
-
-def _check_directory(file: str | None) -> None:
-    if file and not Path(file).absolute().parent.is_dir():
-        raise UsageError(f"there is no directory {Path(file).parent} for {Path(file).name}")
 
 
 def _parser() -> argparse.ArgumentParser:

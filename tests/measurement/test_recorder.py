@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,20 +183,6 @@ def test_a_recorder_that_nobody_has_any_more_ends_its_process(simulated: Simulat
     gc.collect()
     assert not alive(pid)
     assert set(rings_of(os.getpid())) <= others
-
-
-def test_a_thread_serves_where_no_process_is_wanted(simulated: Simulated) -> None:
-    simulated("V100", scale=4.0)
-    device = open_device()
-    recorder = Recorder([device], in_process=True)
-    assert recorder.pid is None
-    assert recorder.ready(60.0)
-    assert recorder.calibrated(60.0)
-    (thread,) = (each for each in threading.enumerate() if each.name == "energy-sampler")
-    recorder.stop()
-    assert not recorder.running
-    thread.join(60.0)  # it may be in the middle of a sample, of a machine that goes with this test
-    assert not thread.is_alive()
 
 
 def test_nothing_to_record_is_an_error() -> None:

@@ -62,7 +62,8 @@ def number_of(discovery: str, device: Device) -> int | None:
         if device.uuid.casefold() in line.casefold():
             return number
         address = re.search(r"PCI Bus ID:\s*([0-9A-Fa-f:.]+)", line)
-        if address and _same_address(address[1], device.pci_bus_id):
+        # 00000000:3B:00.0 is 0000:3b:00.0
+        if address and address[1].casefold().lstrip("0") == device.pci_bus_id.casefold().lstrip("0"):
             by_address = number
     return by_address
 
@@ -90,9 +91,8 @@ class Dmon:
         finally:
             os.close(theirs)
         self._end = weakref.finalize(self, _stop, self._process)
-        threading.Thread(
-            target=_listen, args=(weakref.ref(self), ours), name="dcgmi-dmon", daemon=True
-        ).start()
+        told = weakref.ref(self), ours
+        threading.Thread(target=_listen, args=told, name="dcgmi-dmon", daemon=True).start()
 
     @property
     def running(self) -> bool:
@@ -155,11 +155,6 @@ def _value(text: str) -> float | None:
         if 0 <= value < _BLANK:
             return value
     return None
-
-
-def _same_address(one: str, other: str) -> bool:
-    """00000000:3B:00.0 is 0000:3b:00.0."""
-    return one.casefold().lstrip("0") == other.casefold().lstrip("0")
 
 
 def _last_words(text: str) -> str:

@@ -14,6 +14,7 @@ from .protocol import Device
 Gpu = int | str | Device
 Gpus = Gpu | Iterable[Gpu] | None
 NO_LIBRARY, UNKNOWN = 12, 999  # NVML return codes
+_NO_GPU = "the driver works and finds no GPU"
 
 
 def devices(gpus: Gpus = None) -> list[OpenGpu]:
@@ -31,8 +32,8 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
         NoDriver, UnknownGpu, SimulationError: as `open_device`.
     """
     if gpus is not None:
-        found = [_open(each) for each in named(gpus)]
-        return list({device.uuid: device for device in found}.values())
+        found = [open_device(each) if isinstance(each, int | str) else each for each in named(gpus)]
+        return list({device.uuid: device for device in found}.values())  # type: ignore[misc]
     _attach()
     try:
         known = nvml.identities()
@@ -66,10 +67,6 @@ def named(gpus: Gpu | Iterable[Gpu]) -> list[Gpu]:
     return parts
 
 
-def _open(gpu: Gpu) -> OpenGpu:
-    return open_device(gpu) if isinstance(gpu, (int, str)) else gpu  # type: ignore[return-value]
-
-
 def open_device(which: int | str = 0) -> OpenGpu:
     """Open one GPU.
 
@@ -93,9 +90,7 @@ def open_device(which: int | str = 0) -> OpenGpu:
         raise NoDriver(f"{_reason(error)}; a simulated one can be had by name: open_device('sim:A100')",
                        code=error.code) from error
     if not known:
-        raise NoDriver(
-            "the driver works and finds no GPU; a simulated one can be had by name: open_device('sim:A100')"
-        )
+        raise NoDriver(f"{_NO_GPU}; a simulated one can be had by name: open_device('sim:A100')")
     return nvml.open_uuid(selection.resolve(which, known, _environment()), OpenGpu)
 
 
@@ -105,7 +100,7 @@ def why_no_gpu() -> str:
     try:
         known = nvml.identities()
         if not known:
-            return "the driver works and finds no GPU"
+            return _NO_GPU
         seen = selection.visible(known, _environment())
         if not seen:
             return (

@@ -42,9 +42,7 @@ class OpenGpu(NvmlDevice):
         self, setting: Setting | None = None, *, power_limit_w: float | None = None,
         sm_clock_mhz: int | None = None, mem_clock_mhz: int | None = None,
     ) -> Setting:
-        """Put the GPU to a setting until `undo` or the end of this process; returns what was read back.
-        Raises as `applied`.
-        """
+        """As `applied`, until `undo` or the end of this process; returns what was read back."""
         change = lease.Lease([self])
         shown = change.apply(setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz))
         self._changes.append(change)

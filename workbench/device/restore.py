@@ -89,21 +89,17 @@ def _recover(path: Path, journal: Journal) -> list[str]:
         if here != journal.simulated:
             return []  # not this process's machine
         attach()
+    left = f"{journal.name} was left changed by a process that is gone"
     try:
-        device = open_uuid(journal.uuid, NvmlDevice)
-        outcome = put_back(device, journal)
+        outcome = put_back(open_uuid(journal.uuid, NvmlDevice), journal)
     except (DeviceError, SimulationError) as error:
-        return [
-            f"{journal.name} was left changed by a process that is gone and could not be restored: {error}"
-        ]
+        return [f"{left} and could not be restored: {error}"]
     if outcome.settled:
         path.unlink(missing_ok=True)
+    if outcome.sentence:
+        return [f"{journal.name}: {outcome.sentence}"]
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
-    return [
-        f"{journal.name}: {outcome.sentence}"
-        if outcome.sentence
-        else f"{journal.name} was left changed by a process that is gone; its {what} is restored"
-    ]
+    return [f"{left}; its {what} is restored"]
 
 
 def put_back(device: Device, journal: Journal) -> RestoreOutcome:
@@ -116,13 +112,12 @@ def put_back(device: Device, journal: Journal) -> RestoreOutcome:
 
 def _clocks_back(device: Device, journal: Journal) -> RestoreOutcome:
     clocks = tuple(knob for knob in journal.touched if knob != "power_limit_w")
-    if clocks:
-        try:
-            _patiently(lambda: device.reset(clocks))
-        except NotSupported:
-            pass  # then it was never locked
-        except DeviceError as error:
-            return RestoreOutcome(str(error), settled=False)
+    try:
+        _patiently(lambda: device.reset(clocks))
+    except NotSupported:
+        pass  # then it was never locked
+    except DeviceError as error:
+        return RestoreOutcome(str(error), settled=False)
     return RestoreOutcome()
 
 
@@ -130,6 +125,7 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
     before_w = journal.before_w
     if "power_limit_w" not in journal.touched or before_w is None:
         return RestoreOutcome()
+    failed = f"the power limit could not be put back to {before_w:g} W"
     try:
         now_w = _patiently(device.setting).power_limit_w
         if now_w is None or abs(now_w - before_w) <= SAME_W:
@@ -140,14 +136,11 @@ def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
         low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
         if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
             _patiently(lambda: device.reset(("power_limit_w",)))
-            return RestoreOutcome(
-                f"put to the card's default limit: {before_w:g} W before is outside {low_w:g}..{high_w:g} W"
-            )
+            why = f"{before_w:g} W before is outside {low_w:g}..{high_w:g} W"
+            return RestoreOutcome(f"put to the card's default limit: {why}")
         _patiently(lambda: device.write(Setting(power_limit_w=before_w)))
     except DeviceError as error:
-        return RestoreOutcome(
-            f"the power limit could not be put back to {before_w:g} W: {error}", settled=False
-        )
+        return RestoreOutcome(f"{failed}: {error}", settled=False)
     return RestoreOutcome()
 
 

@@ -225,8 +225,7 @@ def _ask(method: str, request: str) -> tuple[int, str]:
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        raise NotPermitted(
-            f"the Zeus daemon at {path} does not answer ({error}); start zeusd, or unset ZEUSD_SOCK_PATH"
-        ) from error
+        remedy = "start zeusd, or unset ZEUSD_SOCK_PATH"
+        raise NotPermitted(f"the Zeus daemon at {path} does not answer ({error}); {remedy}") from error
     finally:
         connection.close()

@@ -5,6 +5,7 @@ A training never ends of its measurement: what goes wrong is a note of the resul
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -45,6 +46,7 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
         self._result.__exit__(kind)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
         def late(*args: P.args, **kwargs: P.kwargs) -> R:
             meter, result = session.current().meter_or_clock(self._gpus), None
             try:
@@ -54,8 +56,6 @@ class MeasuredBlock(AbstractContextManager[BlockResult]):
                 if result is not None:
                     late.measurement = result.measurement  # type: ignore[attr-defined]
 
-        late.__wrapped__ = function  # type: ignore[attr-defined]
-        late.__name__, late.__doc__ = function.__name__, function.__doc__
         return late
 
 

@@ -78,8 +78,7 @@ class EdgeTracker:
             return math.nan, math.nan
         error_s = self.error_s(after_s)
         tick_s = self.edge_before(before_s - 2 * error_s)
-        # Half a period apart would be another refresh; computed twice, one and the same differs in its last
-        # digits.
+        # Half a period apart is another refresh; computed twice, one differs in its last digits.
         if self.edge_before(after_s + 2 * error_s) - tick_s < 0.5 * self.period_s:
             return tick_s, error_s
         return math.nan, math.nan

@@ -1,8 +1,7 @@
 """The energy between two moments, with its error: `EnergyTimeline`, the one source of joules.
 
-Where a sensor was followed its refreshes tell (`sensor_updates`); else what the counter said at the edges of
-a window, straight lines between its readings, or trapezoids between power readings. Arrays of seconds,
-joules and watts.
+By a sensor's refreshes where it was followed (`sensor_updates`); else by the counter at the edges of a
+window, straight lines between its readings, or trapezoids between power readings.
 """
 
 from __future__ import annotations

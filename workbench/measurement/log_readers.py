@@ -157,9 +157,9 @@ def _dmon(lines: Sequence[str], path: str | Path, every_s: float | None) -> dict
     else:
         seen: dict[str | None, int] = {}
         numbers: list[int] = []
-        for gpu in table["#gpu"]:
-            numbers.append(seen.get(gpu, 0))
-            seen[gpu] = numbers[-1] + 1
+        for each in table["#gpu"]:
+            numbers.append(seen.get(each, 0))
+            seen[each] = numbers[-1] + 1
         times = pl.Series("time_s", numbers, dtype=pl.Float64) * every_s
     return _by_gpu(_frame(table, DMON, times, table["#gpu"]), path)
 
@@ -238,8 +238,8 @@ def _frame(table: Table, sources: Sources, times: pl.Series, gpus: list[str | No
             if values.null_count() < values.len():
                 columns[column] = values * factor
                 break
-    names = gpus if gpus is not None else ["0"] * times.len()
-    frame = pl.DataFrame({"time_s": times, **columns, "gpu": names})
+    which = gpus if gpus is not None else ["0"] * times.len()
+    frame = pl.DataFrame({"time_s": times, **columns, "gpu": which})
     absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in frame.columns}
     named = frame.with_columns(pl.col("gpu").cast(pl.String).str.strip_chars(), **absent)
     return named.filter(pl.col("time_s").is_not_null() & pl.col("gpu").is_not_null())

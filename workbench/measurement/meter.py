@@ -193,11 +193,14 @@ class Meter:
             where = "comes from the counter" if counted else "is interpolated"
             notes.append(f"{missing} gaps in sampling; their energy {where}")
         limits_w = inside["power_limit_w"][np.isfinite(inside["power_limit_w"])]
+        limit_w = float(limits_w[-1]) if len(limits_w) else None
         if len(limits_w) and np.ptp(limits_w) > 1:
             notes.append(f"the power limit changed inside: {limits_w[0]:g} W first, {limits_w[-1]:g} W last")
+        # The clocks as this process has locked them, the limit as it was sampled.
+        locked = window.locked[number] if number < len(window.locked) else Setting()
         # What is asked five times a second and looks back as long tells nothing of a shorter window.
         status = inside if duration_s >= STATUS_S else inside[:0]
-        bits = int(np.bitwise_or.reduce(status["throttle"])) if len(status) else 0
+        bits = int(np.bitwise_or.reduce(status["throttle"]))
         power = inside["power_w"][~(inside["power_tick_s"] - device.power_window_s < window.start_s)]
         power = power[np.isfinite(power)]
         return GpuMeasurement(
@@ -206,11 +209,10 @@ class Meter:
             simulated=device.simulated,
             mean_power_w=energy_j / duration_s if energy_j is not None and duration_s > 0 else None,
             peak_power_w=float(power.max()) if len(power) else None, idle_share=_idle_share(status),
-            mean_utilisation=_mean(status["utilisation"]),
-            setting=_setting(window, number, float(limits_w[-1]) if len(limits_w) else None),
-            power_limit_w=float(limits_w[-1]) if len(limits_w) else None,
-            sm_clock_mhz=_mean(status["sm_clock_mhz"]), throttle_reasons=throttle_names(bits),
-            other_processes=others, samples=len(inside), gaps=missing, notes=tuple(notes),
+            mean_utilisation=_mean(status["utilisation"]), setting=replace(locked, power_limit_w=limit_w),
+            power_limit_w=limit_w, sm_clock_mhz=_mean(status["sm_clock_mhz"]),
+            throttle_reasons=throttle_names(bits), other_processes=others, samples=len(inside), gaps=missing,
+            notes=tuple(notes),
         )
 
     def count(
@@ -313,9 +315,3 @@ def _processes(device: Device) -> tuple[Process, ...]:
         return device.processes()
     except DeviceError:
         return ()
-
-
-def _setting(window: Window, number: int, limit_w: float | None) -> Setting:
-    """The clocks this process had locked when the window closed, and the limit as it was sampled."""
-    locked = window.locked[number] if number < len(window.locked) else Setting()
-    return replace(locked, power_limit_w=limit_w)

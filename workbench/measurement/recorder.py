@@ -39,13 +39,12 @@ class Recorder:
 
     Args:
         devices: What to watch; all of one clock.
-        in_process: Sample on a thread of this process instead of in a child.
 
     Raises:
         MeasurementError: no devices, no space for the samples, or the sampling process could not be started.
     """
 
-    def __init__(self, devices: Sequence[Device], *, in_process: bool = False) -> None:
+    def __init__(self, devices: Sequence[Device]) -> None:
         if not devices:
             raise MeasurementError("there is no GPU to record")
         self.devices = tuple(devices)
@@ -58,21 +57,17 @@ class Recorder:
         self._lock = threading.Lock()
         self._kept: list[list[np.ndarray[Any, Any]]] = [[] for _ in self.devices]
         self._read = [0] * len(self.devices)
-        self._missed = [0] * len(self.devices)
         self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
         self._process: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
         self._stop = threading.Event()
         if getattr(self.clock, "stepped", False):
             self._start_stepped()
-        elif in_process:
-            self._start_thread()
         else:
             self._start_process()
         self._finalizer = weakref.finalize(self, _clean, self._process, self._path, self._stop)
-        threading.Thread(
-            target=_drain, args=(weakref.ref(self), self._stop), name="energy-drain", daemon=True
-        ).start()
+        told = weakref.ref(self), self._stop
+        threading.Thread(target=_drain, args=told, name="energy-drain", daemon=True).start()
 
     # starting and stopping
 
@@ -84,12 +79,6 @@ class Recorder:
         except OSError as error:
             _clean(None, self._path, self._stop)
             raise MeasurementError(f"the sampling process could not be started: {error}") from error
-
-    def _start_thread(self) -> None:
-        sampler = Sampler(self.devices, self._ring, self.clock, pause=self.clock.sleep)
-        thread = threading.Thread(target=_sample, args=(sampler, self.clock, self._stop),
-                                  name="energy-sampler", daemon=True)
-        thread.start()
 
     def _start_stepped(self) -> None:
         clock: Any = self.clock
@@ -136,20 +125,19 @@ class Recorder:
 
     def ready(self, timeout_s: float = 5.0) -> bool:
         """Wait until every device has been looked at, or until it is clear that one cannot be."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and self.running:
-            if all(self._ring.head(n) or self._ring.state(n)[0] == LOST for n in range(len(self.devices))):
-                return True
-            time.sleep(0.002)
-        return False
+        return self._wait(lambda n: self._ring.head(n) > 0 or self._ring.state(n)[0] == LOST, timeout_s)
 
     def calibrated(self, timeout_s: float = 2.0) -> bool:
         """Wait until the sensors' update steps are known, as far as they can be."""
+        return self._wait(lambda n: self._ring.state(n)[0] in (RUNNING, LOST), timeout_s)
+
+    def _wait(self, done: Callable[[int], bool], timeout_s: float) -> bool:
+        """Wait until that is so of every device, by its number; False where it is not in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and self.running:
-            if all(self._ring.state(n)[0] in (RUNNING, LOST) for n in range(len(self.devices))):
+            if all(done(number) for number in range(len(self.devices))):
                 return True
-            time.sleep(0.005)
+            time.sleep(0.002)
         return False
 
     def failure(self) -> str:
@@ -184,9 +172,8 @@ class Recorder:
         if not hits:
             return np.empty(0, ROWS)
         rows = np.concatenate(hits)
-        low, high = np.searchsorted(rows["time_s"], [from_s, to_s], side="left")
-        high += int(np.searchsorted(rows["time_s"][high:], to_s, side="right"))
-        return rows[low:high]
+        low = np.searchsorted(rows["time_s"], from_s, side="left")
+        return rows[low : np.searchsorted(rows["time_s"], to_s, side="right")]
 
     def trace(self, uuid: str, from_s: float, to_s: float) -> pl.DataFrame:
         """The trace (`trace.SCHEMA`) of a device between two times."""
@@ -216,7 +203,6 @@ class Recorder:
                 head, capacity = self._ring.head(number), self._ring.capacity
                 # the writer may be inside the oldest ones
                 first = max(self._read[number], head - capacity + 64)
-                self._missed[number] += first - self._read[number]
                 if first >= head:
                     continue
                 rows = _slice(view, first, head)
@@ -276,16 +262,6 @@ def _slice(view: np.ndarray[Any, Any], first: int, head: int) -> np.ndarray[Any,
     return view[low:high].copy() if low < high else np.concatenate([view[low:], view[:high]])
 
 
-def _sample(sampler: Sampler, clock: Any, stop: threading.Event) -> None:
-    sampler.start()
-    while not stop.is_set():
-        wait_s = sampler.due_s() - clock()
-        if wait_s > 0:
-            stop.wait(min(wait_s / getattr(clock, "scale", 1.0), 1.0))
-        else:
-            sampler.tick()
-
-
 def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
     """Empties the ring now and then, so that a long quiet cell loses nothing."""
     while not stop.wait(DRAIN_EVERY_S):
@@ -294,9 +270,7 @@ def _drain(recorder: weakref.ref[Recorder], stop: threading.Event) -> None:
             return
         try:
             alive.drain()
-        # a simulated machine was taken away under a recorder that nobody stopped: there is nothing more to
-        # come
-        except ValueError:
+        except ValueError:  # a simulated machine was taken away under a recorder that nobody stopped
             return
         del alive
 

@@ -80,10 +80,8 @@ class Ring:
         self, device: int, sample: Sample, tick_s: float, power_tick_s: float, tick_error_s: float
     ) -> None:
         at, head = self.base(device), self.head(device)
-        s = sample
-        ROW.pack_into(self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, s.time_s, tick_s,
-                      s.energy_j, power_tick_s, tick_error_s, s.power_w, s.power_limit_w, s.sm_clock_mhz,
-                      s.mem_clock_mhz, s.utilisation, s.memory_utilisation, s.temperature_c, s.throttle)
+        ROW.pack_into(self.map, at + DEVICE_BYTES + head % self.capacity * ROW_BYTES, sample.time_s, tick_s,
+                      sample.energy_j, power_tick_s, tick_error_s, *sample[2:])
         _WHOLE.pack_into(self.map, at, head + 1)
 
     def write_state(

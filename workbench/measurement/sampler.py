@@ -108,8 +108,7 @@ class Sampler:
         """Look at every device that is due, and once in a while at how its sensor steps."""
         now_s = self._clock()
         for watched in self._all:
-            # A look between two devices' own moments saves a wake-up, where a step has passed and none is
-            # near.
+            # Where a step has passed and none is near, a look between two devices' moments saves a wake-up.
             if watched.due_s <= now_s or watched.open_s < now_s < watched.shut_s:
                 self._look(watched)
         for watched in self._all:
@@ -238,8 +237,7 @@ class Sampler:
     def _search(self, watched: _Watched) -> None:
         """Look anew for the steps of a sensor that has shown none, or has left its line."""
         for edges, _ in watched.followed():
-            # Edges that lie on no line, as those seen by a starved process, would keep every later one from
-            # being fitted.
+            # Edges on no line, as a starved process sees them, would keep later ones from being fitted.
             if watched.widen > 16 or (len(edges.edges) > self.ENOUGH and not edges.locked):
                 edges.forget()
         if watched.widen > 16:

@@ -244,8 +244,7 @@ def _between(updates: SensorUpdates, usable: NDArray[np.intp]) -> tuple[Floats, 
     times, power = updates.tick_s[usable], updates.power_w[usable]
     spans = np.diff(times)
     unseen = np.maximum(spans - updates.window_s, 0.0)
-    # A reading is the mean of the window before its step; what lies between two windows is taken as between
-    # the readings.
+    # A reading is the mean of the window before its step; between two windows power is as between both.
     gains = power[1:] * (spans - unseen) + 0.5 * (power[1:] + power[:-1]) * unseen
     # How rough the readings are around each of them; at both ends nothing but the one neighbour tells.
     rough = np.square(0.5 * np.diff(power, 2)) if len(power) > 2 else np.square(np.diff(power))
@@ -303,8 +302,7 @@ class _Mixture:
         low, high = 0.0, float(np.max(np.abs(self.centre - mean)) + 4.0 * np.max(sd))
         for _ in range(28):
             middle = 0.5 * (low + high)
-            # A sum and not a dot product: BLAS would wake its threads for ten thousand numbers, on a machine
-            # that computes.
+            # A sum, not a dot product: BLAS would wake its threads for it, on a machine that computes.
             inside = ndtr((mean + middle - self.centre) / sd) - ndtr((mean - middle - self.centre) / sd)
             low, high = (middle, high) if float(np.sum(self.weight * inside)) < 0.95 else (low, middle)
         return high

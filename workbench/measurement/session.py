@@ -57,7 +57,8 @@ class Session:
         where its sampling process has died. Windows that are open belong to the meter that opened them.
         """
         with self._lock:
-            if self._meter is None or self._broken():
+            recorder = self._meter.recorder if self._meter else None
+            if self._meter is None or (recorder is not None and not recorder.running):
                 self._meter = self._make()
             return self._meter
 
@@ -113,10 +114,6 @@ class Session:
         chosen = [device for device in meter.devices if device.uuid in uuids]
         why = "" if chosen else "no GPU is to be measured (gpus=[])"
         return Meter(chosen, meter.recorder if chosen else None, sync=self.sync, why=why)
-
-    def _broken(self) -> bool:
-        recorder = self._meter.recorder if self._meter else None
-        return recorder is not None and not recorder.running
 
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError, OSError):

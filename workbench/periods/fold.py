@@ -187,8 +187,7 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     if not low_w <= WAITING * busy_w:
         return None if unused is not None and unused > 0.08 else none
     found = _below(trace, (low_w + busy_w) / 2)
-    # Time below the threshold up to a moment: what of it lies in iterations, also where a wait goes on into a
-    # pause.
+    # Time below the threshold up to a moment, of which a wait that goes on into a pause has its part only.
     moments = np.column_stack([found[:, 0], found.sum(axis=1)]).ravel()
     waited = np.concatenate([[0.0], np.repeat(np.cumsum(found[:, 1]), 2)])[: len(moments)]
     within = np.zeros(1)

@@ -130,8 +130,7 @@ def _aligned(known: pl.DataFrame, level: Level) -> Alignment:
     if best is None or len(best.start_s):
         assert best is not None
         return best
-    # Nothing looked alike enough to be followed (a few readings an iteration): the ruler of the period is the
-    # best there is.
+    # Nothing was alike enough to be followed (too few readings): the period's ruler is the best there is.
     ruler = uniform_grid(known, level)
     return Alignment(ruler["start_s"].to_numpy(), ruler["end_s"].to_numpy(), 0.0)
 
@@ -265,8 +264,7 @@ def per_iteration(
         if spread_j is not None or own_error_j is not None:
             half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
     if source == "detected" and periods is not None and periods.iteration is not None:
-        # A ruler's iterations all err alike, and what each one's length cannot tell is what the period's own
-        # interval says.
+        # A ruler's iterations all err alike: the period's own interval says what their lengths cannot.
         inside = single["time_s"].to_numpy()[1:-1]
         ruled = count <= 3 or float(np.ptp(inside, axis=0)) < 1e-6 * seconds
         own_s = NINETY_TO_95 * periods.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))

@@ -29,10 +29,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PeriodTrackerParams:
-    """Tuned constants of `PeriodTracker`.
-
-    Set by hand; `benchmarks.tracking` scores the tracker with them.
-    """
+    """Tuned constants of `PeriodTracker`, by hand; `benchmarks.tracking` scores it."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
     # how long something else may take before it is a new workload: least and most,

@@ -20,10 +20,7 @@ BINS = 40  # of one period
 
 @dataclass(frozen=True, slots=True)
 class AlignmentParams:
-    """Tuned constants of the alignment of iterations; set by hand.
-
-    `benchmarks.periods` scores the lengths of iterations that are found with them.
-    """
+    """Tuned constants of the alignment, by hand; `benchmarks.periods` scores the lengths found with them."""
 
     stretch: float = 0.15  # how far an iteration may be off its neighbours' length
     stiffness: float = 0.4  # what being off by that much costs, in matches
@@ -34,8 +31,7 @@ class AlignmentParams:
     # new readings per period from which on each iteration is recognised by itself
     clear_readings: float = 8.0
     most_together: int = 11  # iterations that are recognised as one where readings are fewer
-    # of a long trace in which the shape is looked for, around the phase; it then is followed through
-    # all of it
+    # of a long trace, around the phase, in which the shape is looked for that is followed through all of it
     periods: int = 300
     shown: int = 200  # iterations that the shape is the median of
     reach: float = 1.6  # lengths of an iteration, within which the one before is looked for

@@ -16,11 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class CandidateParams:
-    """Tuned constants of the proposal of candidate periods.
-
-    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
-    be trained again when they change.
-    """
+    """Tuned constants of proposals, by hand; `tools.fit_period_ranker` must follow their changes."""
 
     most: int = 22
     merge: float = 0.035  # nearer than this share is the same period

@@ -19,11 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class CorrelationParams:
-    """Tuned constants of the averaged correlations.
-
-    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
-    be trained again when they change.
-    """
+    """Tuned constants of the correlations, by hand; `tools.fit_period_ranker` must follow their changes."""
 
     points: int = 2048  # of one window; longer ones are thinned by bin means
     segments: int = 8  # windows looked at a level, spread over the trace
@@ -166,8 +162,7 @@ def _averaged(rows: Array, w: Array, step_s: float, thin: int, window_s: float) 
     if not whole:  # lags that hardly any pair of readings has
         pairs = irfft(mask.real**2 + mask.imag**2, pad, axis=1)[:, :keep]
         each = np.where(pairs < 0.3 * mass, 0.0, each)
-    # Windows in which nothing happens say nothing; the others count by how much happens, but not without
-    # limit.
+    # Windows in which nothing happens say nothing; others count by how much happens, within a limit.
     power = energy[:, 0]
     share = np.sqrt(np.minimum(power, 2 * np.median(power)) + 1e-12)
     share = share / share.sum()

@@ -16,10 +16,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PrecisePeriodParams:
-    """Tuned constants of the length of a period to a fraction of a reading; set by hand.
-
-    `benchmarks.periods` scores the stated errors.
-    """
+    """Tuned constants of precise periods, by hand; `benchmarks.periods` scores the stated errors."""
 
     bins: int = 48  # of one period
     most_chunks: int = 40

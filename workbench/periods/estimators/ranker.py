@@ -33,10 +33,7 @@ RIVAL_NAMES = ("iteration", "level", "share", "rank", "level_rank", "best_other"
 
 @dataclass(frozen=True, slots=True)
 class RankerParams:
-    """Tuned constants of how the ranker compares rivals.
-
-    `benchmarks.fit_periods` trains the shipped trees with them; they must be trained again when they change.
-    """
+    """Tuned constants of rivals; `tools.fit_period_ranker` trains with them, and again when they change."""
 
     most_ratio: float = 64.0  # of two periods, as the trees see it
     neighbour: float = 1.2  # ratio of two periods below which they are neighbours, neither longer nor shorter
@@ -52,8 +49,7 @@ class Ranker:
 
     boosters: dict[str, Any]
     tables: dict[str, tuple[Array, Array]]
-    # what the foretold errors must be stretched by to hold 90 % of those of unseen cases (split conformal
-    # prediction)
+    # predicted errors times this hold 90 % of those of unseen cases (split conformal prediction)
     wider: float
 
     def __call__(self, periods_s: Array, features: Array) -> tuple[Array, Array]:

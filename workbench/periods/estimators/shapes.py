@@ -14,11 +14,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class ShapeParams:
-    """Tuned constants of the mean shape of a period.
-
-    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
-    be trained again when they change.
-    """
+    """Tuned constants of mean shapes, by hand; `tools.fit_period_ranker` must follow their changes."""
 
     chunk_periods: int = 10  # laid over one another
     chunks: int = 3  # spread over the trace

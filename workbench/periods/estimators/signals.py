@@ -12,11 +12,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class SignalParams:
-    """Tuned constants of the readings on an even grid.
-
-    Set by hand; the ranker was trained on features made with them (`benchmarks.fit_periods`), so it must
-    be trained again when they change.
-    """
+    """Tuned constants of the even grid, by hand; `tools.fit_period_ranker` must follow their changes."""
 
     # a period must span so many refreshes of its signal (a sampling theorem with a margin)
     refreshes: float = 2.2

@@ -19,10 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class AliasingParams:
-    """Tuned constants of the guard against beats of the sensor.
-
-    Set by hand; `benchmarks.tracking` and `benchmarks.periods` score what it lets pass.
-    """
+    """Tuned constants, by hand; `benchmarks.tracking` and `benchmarks.periods` score what passes."""
 
     believed: float = 0.65  # share of the swing that the counter must show for a rhythm to be believed,
     doubted: float = 0.45  # and below which it is doubted
@@ -63,8 +60,7 @@ def refreshes(tick_s: Array) -> Array:
     known = np.flatnonzero(np.isfinite(tick_s))
     if len(known) < 2:
         return known
-    # One refresh has nearly the same time in every row that shows it: computed anew, it differs by the
-    # tracker's drift.
+    # The rows that show one refresh have nearly the same time for it, but for the tracker's drift.
     first: Array = known[np.concatenate([[True], np.diff(tick_s[known]) > 0.004])]
     return first
 

@@ -93,8 +93,7 @@ def other_clock(rows: Array, at_s: float) -> str:
     if len(before) < 10 or len(after) < 10 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return ""
     (low, was, high), (least, now, most) = (np.quantile(each, [0.1, 0.5, 0.9]) for each in (before, after))
-    # While a power limit moves the clock it is not steady; lighter work may raise it, and nothing but a lock
-    # holds it low.
+    # A power limit moves the clock unsteadily, lighter work raises it; nothing but a lock holds it low.
     moved = now < 0.98 * low or (high - low < 0.01 * was and now > 1.02 * was)
     locked = most - least < 0.01 * now and moved
     return f"the SM clock went from {was:.0f} to {now:.0f} MHz" if locked else ""

@@ -20,10 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PhaseLockParams:
-    """Tuned constants of the phase lock.
-
-    Set by hand; `benchmarks.tracking` scores the tracker with them.
-    """
+    """Tuned constants of the phase lock, by hand; `benchmarks.tracking` scores the tracker."""
 
     # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
     least_readings: int = 24
@@ -106,8 +103,7 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     recent = time_s >= time_s[-1] - max(4 * seconds, 2 * stretch_s(seconds, step_s))
     shape_w = fold(((time_s[recent] - phase_s) / seconds) % 1.0, power_w[recent], bins)
     lock = PhaseLock(seconds, phase_s, shape_w, 1.0, 0.0, float(np.mean(power_w)), 0.0)
-    # Iterations do not keep a clock's time: the older ones are shifted to where they fit before they count
-    # for the shape.
+    # Iterations do not keep a clock's time: older ones count for the shape when shifted to where they fit.
     phases, shift = ((time_s - phase_s) / seconds) % 1.0, 0.0
     pieces = list(_pieces(time_s, stretch_s(seconds, step_s)))
     for piece in reversed(pieces):

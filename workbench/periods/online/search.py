@@ -29,10 +29,7 @@ Detector = Callable[["pl.DataFrame"], Periods]
 
 @dataclass(frozen=True, slots=True)
 class PeriodSearchParams:
-    """Tuned constants of the search for a rhythm in a running trace.
-
-    Set by hand; `benchmarks.tracking` scores the tracker with them.
-    """
+    """Tuned constants of the search, by hand; `benchmarks.tracking` scores the tracker."""
 
     first_s: float = 2.0  # of trace, that the detector is given first
     growth: float = 1.25  # times that, the next time
@@ -63,8 +60,7 @@ class Before:
         """This rhythm's period (s) in `rows`, had only the clock changed; None: its shape is not there."""
         before = kept.since(self.left_s - 20.0)
         ratio = buffer.clock_mhz(before[before["time_s"] < self.left_s]) / buffer.clock_mhz(rows)
-        # Work in memory does not wait for the SM clock, so an iteration stretches by anything from nothing to
-        # the clocks' ratio.
+        # Memory does not wait for the SM clock: an iteration stretches by nothing up to the clocks' ratio.
         low, high = (min(1.0, ratio) / 1.15, max(1.0, ratio) * 1.15) if math.isfinite(ratio) else (0.5, 2.0)
         return phase_lock.scaled(self.lock, rows["time_s"], rows["power_w"].astype(np.float64), low, high)
 
@@ -136,8 +132,7 @@ class Search:
             if expected_s is not None and same(level.seconds, expected_s) and level.confidence >= 0.3:
                 found, agreed = replace(found, sure=True, reason=""), True
             span_s = rows["time_s"][-1] - rows["time_s"][0]
-            # A long look may hold another rhythm from before, which more of the readings speak for: the newer
-            # half must agree.
+            # A long trace may hold an earlier rhythm, with more of the readings: the newer half must agree.
             if found.sure and span_s > 6 * level.seconds and (not agreed or span_s > 3 * PARAMS.eager_s):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
