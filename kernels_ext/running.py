@@ -121,12 +121,8 @@ class Running:
             self._clocks = magics.tuning_view(tuner)
 
     def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
-        """End, store and show.
-
-        Args:
-            outcome: How it ended: "ok", "error" or "interrupted".
-            again: Runs it once more for `--repeat`; tells whether that went well.
-            remark: A sentence to show with the result.
+        """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and tells whether
+        that went well.
         """
         from workbench.measurement.repeats import repeated, with_iterations
 

@@ -258,12 +258,8 @@ def script_of(pid: int) -> str:
 
 
 def belongs(pid: int, mark: bytes, leaders: set[int]) -> bool:
-    """Whether a process is alive, and in the session of one of these leaders or marked.
-
-    Args:
-        pid: Of the process.
-        mark: How an entry of its environment begins, which workers in other sessions (torchrun's) keep.
-        leaders: Pids of processes that have begun a session.
+    """Whether a process is alive, and in the session of one of these leaders, or marked: an entry of its
+    environment begins with `mark`, which workers in other sessions (torchrun's) keep.
     """
     facts = process_facts(pid)
     if facts is None or facts.session in leaders:
@@ -302,11 +298,8 @@ def send(number: int, mark: bytes, leaders: set[int]) -> set[int]:
 
 
 class ProcessReaper:
-    """A process that ends all that belong together, paused ones too, if this one is killed before `close`.
-
-    Args:
-        mark: As for `belongs`.
-        environment: Without the mark.
+    """A process that ends all that belong together (`mark` as for `belongs`, paused ones too) if this one is
+    killed before `close`. Its `environment` is without the mark.
     """
 
     def __init__(self, mark: bytes, environment: Mapping[str, str]) -> None:

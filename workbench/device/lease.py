@@ -79,12 +79,9 @@ class Lease:
         return tuple(share.found for share in self._shares)
 
     def apply(self, setting: Setting | Sequence[Setting]) -> tuple[Setting, ...]:
-        """Put the GPUs to a setting, knobs that are None left alone; returns what was read back from each.
+        """Put the GPUs to one setting or one each, None left alone; returns what was read back from each.
 
         An empty setting holds a GPU only. Where one GPU refuses, the others go back to what they were.
-
-        Args:
-            setting: One for all, or one for each.
 
         Raises:
             DeviceHeld: another process holds one of the GPUs.
@@ -169,20 +166,13 @@ class Lease:
 
 @dataclass
 class _Share:
-    """What a lease has to do with one GPU.
-
-    Attributes:
-        holding: That the changes were made in.
-        before: What was set in it already; None where it began with the first change.
-        tried: Knobs that may have been changed.
-        current: What the knobs were put to.
-    """
+    """What a lease has to do with one GPU."""
 
     device: Device
-    holding: _Holding | None = None
-    before: Setting | None = None
-    tried: set[str] = field(default_factory=set)
-    current: Setting = field(default_factory=Setting)
+    holding: _Holding | None = None  # that the changes were made in
+    before: Setting | None = None  # what was set in it already; None where it began with the first change
+    tried: set[str] = field(default_factory=set)  # knobs that may have been changed
+    current: Setting = field(default_factory=Setting)  # what the knobs were put to
 
     @property
     def holds(self) -> bool:

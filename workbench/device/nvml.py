@@ -234,12 +234,8 @@ class _Capabilities(dict[str, Capability]):
 
 
 class _Knobs:
-    """The power limit and the clocks of a GPU, as far as this process may set them.
-
-    Args:
-        device: What they belong to.
-        handle: The driver's.
-        read_clock: Reads a clock (MHz) by its knob; NaN where the driver does not tell.
+    """The power limit and the clocks (MHz, as `read_clock` reads them) of a GPU, as far as this process may
+    set them.
     """
 
     def __init__(self, device: Device, handle: Any, read_clock: Callable[[str], float]) -> None:

@@ -32,11 +32,9 @@ class ReportedRun(Protocol):
 
 
 class _Reporting:
-    """Tells a recurrence of epochs, and asks it whether to stop.
+    """Tells a recurrence (None outside of a recurring job) of epochs, and asks it whether to stop.
 
-    Args:
-        run: The recurrence; None outside of a recurring job.
-        metric: The framework's name of the metric that the job's target is of; None reports none.
+    `metric` is the framework's name of what the job's target is of; None reports epochs without one.
     """
 
     def __init__(self, run: ReportedRun | None = None, metric: str | None = None) -> None:

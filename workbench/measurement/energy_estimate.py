@@ -93,11 +93,10 @@ class EnergyTimeline:
         return EnergyEstimate(max(float(parts.energy_j[0]), 0.0), float(parts.uncertainty_j[0]), source)
 
     def parts(self, moments: Sequence[float] | Floats, *, closely: bool = False) -> EnergyParts:
-        """The stretches between moments; together they are what `between` says of the first and the last.
+        """The stretches between two or more moments, which make up `between`; ValueError where the moments go
+        back.
 
-        Args:
-            moments: Two or more; ValueError where they go back.
-            closely: Take every moment, not the edges alone, for one at which power may change: 2 ms each.
+        `closely` takes every moment, not the edges alone, for one at which power may change: some 2 ms each.
         """
         return self._parts(np.asarray(moments, float), closely)[0]
 

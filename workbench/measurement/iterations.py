@@ -122,12 +122,10 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
 def from_stored(
     trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False
 ) -> SegmentedIterations:
-    """The iterations of a stored trace (`Store.trace`): as they were stored, or found anew.
+    """The iterations of a stored trace (`Store.trace`), found anew, or as stored (`frame`) where they were
+    `marked`.
 
-    Args:
-        trace: A little longer than what was measured, as it is kept.
-        frame: The stored iterations (`Store.iterations`), which tell where the measurement began and ended.
-        marked: Whether the training had told them: then they stay as they are.
+    The stored frame tells where the measurement began and ended, of which the trace has a little more.
 
     Raises:
         MeasurementError: there is nothing in the trace to find them in.

@@ -35,10 +35,7 @@ DRAIN_EVERY_S = 20.0
 
 
 class Recorder:
-    """Watches devices until it is stopped. Times are the devices' clock's.
-
-    Args:
-        devices: What to watch; all of one clock.
+    """Watches devices of one clock, whose times it keeps, until it is stopped.
 
     Raises:
         MeasurementError: no devices, no space for the samples, or the sampling process could not be started.

@@ -31,10 +31,8 @@ FASTEST_S = 0.005
 
 
 class _Watched:
-    """A device and what is known about its sensors.
-
-    `edges` follows what energy comes from: the counter, or power readings where there is none. `power_edges`
-    follows the power readings beside a counter: nothing says that the two refresh together.
+    """A device and its sensors: `edges` of what energy comes from, the counter or else power readings;
+    `power_edges` of power readings beside a counter, for nothing says that the two refresh together.
     """
 
     def __init__(self, number: int, device: Device) -> None:

@@ -62,27 +62,16 @@ class EnergyParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SensorUpdates:
-    """What a sensor said, one entry per refresh, in order of time; NaN for what there is not.
+    """What a sensor said, one entry per refresh, in order of time; NaN for what there is not."""
 
-    Args:
-        tick_s: When it refreshed.
-        energy_j: The counter then.
-        power_w: The power reading seen with it, a mean over the `window_s` before its own refresh.
-        power_tick_s: When the power reading had refreshed.
-        window_s: Averaging window of a power reading.
-        period_s: Time between refreshes.
-        tick_error_s: Standard error of `tick_s`, common to all.
-        most_w: The most that this GPU may draw (its power limit); bounds what an unseen change can be.
-    """
-
-    tick_s: Floats
-    energy_j: Floats
-    power_w: Floats
-    power_tick_s: Floats
-    window_s: float
-    period_s: float
-    tick_error_s: float
-    most_w: float = 0.0
+    tick_s: Floats  # when it refreshed
+    energy_j: Floats  # the counter then
+    power_w: Floats  # seen with it, a mean over the `window_s` before its own refresh
+    power_tick_s: Floats  # when the power reading had refreshed
+    window_s: float  # averaging window of a power reading
+    period_s: float  # time between refreshes
+    tick_error_s: float  # standard error of `tick_s`, common to all
+    most_w: float = 0.0  # that this GPU may draw (its power limit); bounds what an unseen change can be
 
     @property
     def counted(self) -> bool:

@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What one process measures with.
-
-    Args:
-        gpus: Which GPUs to measure, as `devices` takes them; None measures all that are visible.
-        sync: Wait for queued GPU work of frameworks at the edges of windows.
+    """What one process measures with: `gpus` as `devices` takes them; frameworks' queued work waited for
+    (`sync`).
     """
 
     def __init__(self, gpus: Gpus = None, *, sync: bool = True) -> None:

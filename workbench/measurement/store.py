@@ -111,11 +111,8 @@ def _iterations(row: dict[str, Any]) -> IterationSummary | None:
 
 
 class Store:
-    """The measurements of this user. `problem` says what is wrong with the directory; empty when nothing is.
-
-    Args:
-        directory: Where to keep them; the per-user directory by default (`places.home`).
-        quota_bytes: How much all traces together may take.
+    """The measurements of this user, by default in their own directory, of which `problem` says what is
+    wrong; all traces together take `quota_bytes`.
     """
 
     def __init__(self, directory: Path | None = None, *, quota_bytes: int = QUOTA_BYTES) -> None:
@@ -274,11 +271,8 @@ class _Newer(Exception):
 
 
 def _columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame of a file of measurements with the columns and kinds of `SCHEMA`.
-
-    Raises:
-        _Newer: a newer version has written it.
-        ValueError, PolarsError: a column is missing, or holds something else.
+    """The frame of a file of measurements with the columns and kinds of `SCHEMA`; _Newer, ValueError or
+    PolarsError where a newer version has written it, a column is missing or holds something else.
     """
     versions = pl.Series([SCHEMA_VERSION])
     if "schema_version" in frame.columns:

@@ -28,19 +28,12 @@ FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Share of an iteration in which the GPU waits, and its longest wait (s).
+    """Share of an iteration in which the GPU waits, and its longest wait (s)."""
 
-    Attributes:
-        share: Of the iterations' time, 0..1.
-        longest_s: The longest wait of the median iteration; 0 where there is none.
-        at_s: How long after the iteration's start it begins.
-        shortest_s: Waits shorter than this cannot be seen with this sensor.
-    """
-
-    share: float
-    longest_s: float
-    at_s: float
-    shortest_s: float
+    share: float  # of the iterations' time, 0..1
+    longest_s: float  # wait of the median iteration; 0 where there is none
+    at_s: float  # how long after the iteration's start it begins
+    shortest_s: float  # waits shorter than this cannot be seen with this sensor
 
     @property
     def words(self) -> str:
@@ -82,12 +75,8 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
 
 
 def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -> pl.DataFrame:
-    """The median iteration and the band that holds eight of ten: columns phase, low_w, power_w, high_w.
-
-    Args:
-        folded: What `fold` returns.
-        level: Its level.
-        refresh: Seconds between the sensor's refreshes, which bound what can be told apart.
+    """The median iteration of `fold` and the band that holds eight of ten: columns phase, low_w, power_w,
+    high_w.
     """
     # Iterations are no multiple of the refresh: folding tells apart a little more than one of them does.
     sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
@@ -107,11 +96,8 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     """Amplitude of the power's rhythms: columns period_s (ascending), frequency_hz, amplitude (at most 1).
 
     Readings between gaps are freed of their trend, tapered by a Hann window and padded with zeros; stretches
-    are averaged with their lengths as weights (Welch 1967). Periods not seen twice are left out.
-
-    Args:
-        trace: A power trace.
-        points: Keep so many, the highest of each equal stretch of log period; all where None.
+    are averaged with their lengths as weights (Welch 1967). Periods not seen twice are left out. Of `points`
+    equal stretches of log period the highest is kept; all where None.
     """
     from scipy.signal import periodogram  # half a second, which only who asks for a spectrum waits for
 

@@ -84,10 +84,8 @@ class _Locked:
 class PeriodTracker:
     """The rhythm of one GPU's job, from a recorder's rows as they come, in constant memory.
 
-    Args:
-        detect: What finds periods in a frame, asked at durations that grow by a quarter.
-        guard: Ask for another polling interval where sampling alone could have made the rhythm. Off for
-            recorded traces, which nobody can sample again.
+    `guard` asks for another polling interval where sampling alone could have made the rhythm; off for
+    recorded traces, which nobody can sample again.
     """
 
     def __init__(self, detect: Detector = find_periods, *, guard: bool = True) -> None:

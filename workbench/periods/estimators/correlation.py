@@ -89,13 +89,9 @@ def parabola(values: Array, k: int) -> tuple[float, float]:
 
 
 def pyramid(values: Array, weights: Array, step_s: float, shortest_window_s: float) -> list[CorrelationLevel]:
-    """NSDFs of windows of the whole length, half, a quarter ..., longest first.
+    """NSDFs of windows of the whole length, half, a quarter ... down to `shortest_window_s`, longest first.
 
-    Args:
-        values: (n,) with zero mean, 0 inside gaps.
-        weights: (n,) 1 or 0.
-        step_s: Between values.
-        shortest_window_s: Where to stop halving.
+    `values` (n,) have zero mean and are 0 inside gaps, where `weights` (n,) are 0 and not 1.
     """
     levels: list[CorrelationLevel] = []
     length = len(values)

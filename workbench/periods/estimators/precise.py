@@ -28,25 +28,15 @@ PARAMS = PrecisePeriodParams()
 
 @dataclass(frozen=True, slots=True)
 class Precise:
-    """A period in seconds, made precise by folding the trace in chunks.
+    """A period in seconds, made precise by folding the trace in chunks."""
 
-    Attributes:
-        period_s: Mean over the trace, changes and pauses left out as far as they can be told.
-        scatter: Standard error of that mean from the chunks' scatter, as a share of the period.
-        boundary: Where in the trace (in grid steps from its start) the newest well-seen iteration begins.
-        explained: Share of the variance that a shape repeated within a chunk explains; mean over chunks.
-        least: The same of the worst fifth of the chunks.
-        chunks: How many were used.
-        moves: Largest difference between the periods of two thirds of the trace, as a share.
-    """
-
-    period_s: float
-    scatter: float
-    boundary: float
-    explained: float
-    least: float
-    chunks: int
-    moves: float
+    period_s: float  # mean over the trace, changes and pauses left out as far as they can be told
+    scatter: float  # standard error of that mean from the chunks' scatter, as a share of the period
+    boundary: float  # where the newest well-seen iteration begins, in grid steps from the trace's start
+    explained: float  # share of the variance that a shape repeated within a chunk explains, mean over chunks
+    least: float  # the same of the worst fifth of the chunks
+    chunks: int  # how many were used
+    moves: float  # largest difference between the periods of two thirds of the trace, as a share
 
     def doubts(self, step_s: float, seconds: float) -> list[float]:
         """Ratios on which the error of `period_s` depends, for the model that predicts it."""
@@ -59,12 +49,8 @@ class Precise:
 
 
 def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
-    """Phase-lock chunks of a few periods to their neighbours.
-
-    Args:
-        signal: Reading that shows the period.
-        step_s: Of its grid.
-        period_s: Right to a few per cent.
+    """A period (s) that is right to a few per cent, made precise: chunks are phase-locked to their
+    neighbours.
     """
     count = len(signal.values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps

@@ -24,27 +24,16 @@ PARAMS = SignalParams()
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One reading on an even grid.
+    """One reading on an even grid."""
 
-    Attributes:
-        name: Column of the trace.
-        values: (n,) bin means, mean removed.
-        weights: (n,) 1 where something was read, 0 inside gaps.
-        shortest_s: The shortest period that this signal may claim.
-        sd: Of the readings.
-        centre: The mean that was removed.
-        low: The 3 % quantile of the readings, from `centre`.
-        high: The 97 % quantile, likewise.
-    """
-
-    name: str
-    values: Array
-    weights: Array
-    shortest_s: float
-    sd: float
-    centre: float
-    low: float
-    high: float
+    name: str  # column of the trace
+    values: Array  # (n,) bin means, mean removed
+    weights: Array  # (n,) 1 where something was read, 0 inside gaps
+    shortest_s: float  # the shortest period that this signal may claim
+    sd: float  # of the readings
+    centre: float  # the mean that was removed
+    low: float  # the 3 % quantile of the readings, from `centre`
+    high: float  # the 97 % quantile, likewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,13 +77,9 @@ def near_limit(seconds: float, look_s: float, refresh_s: float) -> bool:
 
 
 def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
-    """Empty for a rhythm that sampling cannot have made, a sentence for one that it has or may have, None
-    where other polling would tell.
-
-    Args:
-        rows: A recorder's rows that hold the rhythm.
-        seconds: Its period.
-        guarded: Doubt what is near the limit of the sampling and has no second witness.
+    """Empty for a rhythm that sampling cannot have made, a sentence for one that it may have made, None where
+    another polling interval would tell. `guarded` doubts what is near the sampling's limit without a second
+    witness.
     """
     seen = testimony(rows, seconds)
     share = seen.share if seen else None

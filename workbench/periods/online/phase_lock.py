@@ -40,48 +40,28 @@ _RECENT = 0.5 ** (np.arange(PARAMS.beats)[::-1] / PARAMS.half_life_beats)
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Match of a stretch of power with the shape of an iteration.
+    """Match of a stretch of power with the shape of an iteration."""
 
-    Attributes:
-        likeness: Correlation with the shape at the best shift, -1..1.
-        late: By how much of a period the stretch comes later than expected.
-        level_w: Its mean power, freed from the part of an iteration that it happens to hold.
-        height: Its swing over the shape's.
-    """
-
-    likeness: float
-    late: float
-    level_w: float
-    height: float
+    likeness: float  # correlation with the shape at the best shift, -1..1
+    late: float  # by how much of a period the stretch comes later than expected
+    level_w: float  # its mean power, freed from the part of an iteration that it happens to hold
+    height: float  # its swing over the shape's
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseLock:
-    """A rhythm that is followed.
+    """A rhythm that is followed."""
 
-    Attributes:
-        seconds: The period, corrected by what was seen since.
-        phase_s: The latest boundary.
-        shape_w: Power over one period, less its mean; bins of equal width.
-        likeness: What stretches of this rhythm usually reach.
-        likeness_sd: How much that varies.
-        level_w: Their usual power.
-        level_sd_w: How much that varies.
-        stretches: How many were followed.
-        number: Of the latest boundary.
-        beats: Boundaries as they were seen, with their numbers; the last few.
-    """
-
-    seconds: float
-    phase_s: float
-    shape_w: Array
-    likeness: float
-    likeness_sd: float
-    level_w: float
-    level_sd_w: float
-    stretches: int = 0
-    number: int = 0
-    beats: tuple[tuple[int, float], ...] = ()
+    seconds: float  # the period, corrected by what was seen since
+    phase_s: float  # the latest boundary
+    shape_w: Array  # power over one period, less its mean; bins of equal width
+    likeness: float  # what stretches of this rhythm usually reach
+    likeness_sd: float  # how much that varies
+    level_w: float  # their usual power
+    level_sd_w: float  # how much that varies
+    stretches: int = 0  # how many were followed
+    number: int = 0  # of the latest boundary
+    beats: tuple[tuple[int, float], ...] = ()  # the last few boundaries as they were seen, with their numbers
 
     @property
     def telling(self) -> bool:
