@@ -221,8 +221,7 @@ class _Capabilities(dict[str, Capability]):
         return None
 
     def first(self, name: str, *ways: tuple[Any, ...]) -> Callable[[], Any] | None:
-        """The first function of pynvml, each with its arguments, that gives a reading; None where none does.
-        """
+        """The first function of pynvml (name, arguments) that gives a reading; None where none does."""
         for function, *arguments in ways:
             way = partial(self._call, function, *arguments)
             if self.probe(name, way) is not None:
@@ -234,9 +233,7 @@ class _Capabilities(dict[str, Capability]):
 
 
 class _Knobs:
-    """The power limit and the clocks (MHz, as `read_clock` reads them) of a GPU, as far as this process may
-    set them.
-    """
+    """The power limit and the clocks (MHz) of a GPU, as far as this process may set them."""
 
     def __init__(self, device: Device, handle: Any, read_clock: Callable[[str], float]) -> None:
         self.locks = Setting()
@@ -251,8 +248,9 @@ class _Knobs:
                 why = device.why_not(capability)
                 raise NotSupported(f"the {what} of {device.name} cannot be {act}: {why}")
         limit_w, sm, mem = setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz
-        low_w, high_w = limits.min_power_limit_w or NAN, limits.max_power_limit_w or NAN
-        if limit_w is not None and not low_w <= limit_w <= high_w:  # NaN fails too
+        low_w, high_w = limits.min_power_limit_w, limits.max_power_limit_w
+        # NaN fails too
+        if not (limit_w is None or low_w is None or high_w is None or low_w <= limit_w <= high_w):
             raise OutOfRange(f"power limit {limit_w:g} W is outside {low_w:g}..{high_w:g} W of {device.name}")
         if mem is not None and mem not in limits.sm_clocks_mhz:
             have = ", ".join(str(clock) for clock in limits.mem_clocks_mhz)
