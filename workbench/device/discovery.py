@@ -33,7 +33,7 @@ def devices(gpus: Gpus = None) -> list[OpenGpu]:
     """
     if gpus is not None:
         found = [open_device(each) if isinstance(each, int | str) else each for each in named(gpus)]
-        return list({device.uuid: device for device in found}.values())  # type: ignore[misc]
+        return list({device.uuid: device for device in found}.values())  # type: ignore[arg-type]
     _attach()
     try:
         known = nvml.identities()

@@ -35,7 +35,6 @@ from ..errors import (
 )
 from ..records import Capability, Limits, Process, Sample, Setting
 from . import zeusd
-from .protocol import Device
 
 T = TypeVar("T")
 NAN = float("nan")
@@ -235,7 +234,7 @@ class _Capabilities(dict[str, Capability]):
 class _Knobs:
     """The power limit and the clocks (MHz) of a GPU, as far as this process may set them."""
 
-    def __init__(self, device: Device, handle: Any, read_clock: Callable[[str], float]) -> None:
+    def __init__(self, device: NvmlDevice, handle: Any, read_clock: Callable[[str], float]) -> None:
         self.locks = Setting()
         self._device, self._handle, self._read_clock = device, handle, read_clock
         self._daemon_ids: dict[tuple[str, ...], int] = {}
@@ -517,8 +516,9 @@ class NvmlDevice:
             busy: Any = self._try(self._read_busy)
             known = busy is not None and not isinstance(busy, float)
             reasons = self._try(self._read_reasons)
+            sm_mhz, mem_mhz = (self._try(read) for read in self._read_clock.values())
             return Sample(
-                at_s, energy_j, power_w, limit_w, *map(self._try, self._read_clock.values()),
+                at_s, energy_j, power_w, limit_w, sm_mhz, mem_mhz,
                 busy.gpu / 100 if known else NAN, busy.memory / 100 if known else NAN,
                 self._try(self._read_temperature), 0 if isinstance(reasons, float) else int(reasons),
             )
