@@ -104,27 +104,19 @@ def commands(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
 
 def rights(now: Setting, wanted: Setting, device: Device, *, refused: str = "") -> Rights:
     """What rights a change of a GPU takes; `refused` is how an attempt has failed."""
-    command = "\n".join(commands(now, wanted, device))
     if refused:
-        return Rights("", refused, command)
-    if device.simulated:
-        return Rights("simulated", "the GPU is simulated: nobody is asked for rights", command)
-    if zeusd.present():
-        return Rights(
-            "lent",
-            f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']} lends its rights where this process has "
-            "none",
-            command,
-        )
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        words = "this process is root; a container needs the capability SYS_ADMIN besides"
-        return Rights("root", words, command)
-    return Rights(
-        "",
-        "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH); an administrator can type the "
-        "command",
-        command,
-    )
+        who, words = "", refused
+    elif device.simulated:
+        who, words = "simulated", "the GPU is simulated: nobody is asked for rights"
+    elif zeusd.present():
+        daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
+        who, words = "lent", f"{daemon} lends its rights where this process has none"
+    elif hasattr(os, "geteuid") and os.geteuid() == 0:
+        who, words = "root", "this process is root; a container needs the capability SYS_ADMIN besides"
+    else:
+        takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
+        who, words = "", f"{takes}; an administrator can type the command"
+    return Rights(who, words, "\n".join(commands(now, wanted, device)))
 
 
 def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: float = 0.1) -> StepResponse:
@@ -140,12 +132,11 @@ def followed(time_s: np.ndarray, power_w: np.ndarray, at_s: float, *, update_s: 
     t, p = time_s[known] - at_s, power_w[known]
     earlier = p[(t <= 0) & (t >= -BEFORE_S)]
     later = p[t > max(t[-1] - SETTLED_S, 0.0)] if len(t) and t[-1] > 0 else p[:0]
-    if not len(earlier) or not len(later):
-        what = (
-            "no reading of the power since the change yet"
-            if len(earlier) else "the power before the change was not recorded"
-        )
-        return StepResponse(t, p, float(earlier.mean()) if len(earlier) else None, None, what)
+    if not len(earlier):
+        return StepResponse(t, p, None, None, "the power before the change was not recorded")
+    if not len(later):
+        words = "no reading of the power since the change yet"
+        return StepResponse(t, p, float(earlier.mean()), None, words)
     before_w, after_w = float(earlier.mean()), float(later.mean())
     step_w = after_w - before_w
     if abs(step_w) < max(SAME_SHARE * before_w, LEAST_W):
