@@ -116,6 +116,51 @@ def test_what_a_run_cost_is_what_the_gpu_drew(machine: Machine) -> None:
     assert nightly.study.evidence().spent_energy_j == pytest.approx(true_j, rel=0.01)
 
 
+def test_what_a_run_has_cost_so_far_is_what_the_gpu_drew_and_takes_as_long_to_tell_at_its_end(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = sessions.current().meter
+    assert meter.recorder is not None
+    rows, fetched_s, off_j = meter.recorder.rows, [], []
+
+    def counted(uuid: str, from_s: float, to_s: float) -> np.ndarray:
+        fetched_s[-1] = max(fetched_s[-1], to_s - from_s)
+        return rows(uuid, from_s, to_s)
+
+    nightly = job(sizes=(1024,), power_limits_w=[])
+    start_s = machine.clock()
+    with nightly.recurrence() as run, monkeypatch.context() as patch:
+        patch.setattr(meter.recorder, "rows", counted)
+        for number in range(12):
+            TrainingJob("cifar100", 1024, machine=machine, seed=number).run()
+            fetched_s.append(0.0)
+            run.epoch(0.1)
+            now_s = machine.clock()
+            assert run.attempt.time_s == pytest.approx(now_s - start_s)
+            true_j = machine.true_energy_j(0, start_s, now_s) * machine.gain(0)
+            off_j.append(abs(run.attempt.energy_j - true_j))
+        last_j = run.attempt.energy_j
+    assert max(off_j) < 250.0 * 0.02  # 20 ms at the most that the card draws, also after many sums
+    assert run.measurement is not None
+    assert run.measurement.energy_j == pytest.approx(last_j, abs=5.0)
+    epoch_s = (now_s - start_s) / 12
+    assert max(fetched_s) < epoch_s + 8.0 < 0.3 * (now_s - start_s)
+
+
+def test_without_samples_a_run_counts_what_its_counter_has_risen_by(machine: Machine) -> None:
+    (gpu,) = sessions.current().devices
+    nightly = job(sizes=(1024,), power_limits_w=[], meter=Meter([gpu], zones=()))
+    before_j = gpu.energy_j()
+    with nightly.recurrence() as run:
+        machine.step(10.0)
+        run.epoch(0.1)
+        assert run.attempt.energy_j == gpu.energy_j() - before_j > 0.0
+        machine.step(10.0)
+        run.report(reached=True)
+    assert run.measurement is not None
+    assert run.measurement.energy_j == gpu.energy_j() - before_j
+
+
 def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine) -> None:
     nightly = job(max_epochs=60)
     with nightly.recurrence() as run:

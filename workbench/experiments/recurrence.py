@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
+import numpy as np
+
 from .. import _html
 from ..device.lease import Lease
 from ..errors import DeviceError, UsageError
@@ -29,6 +31,7 @@ from .trial import out_of_memory
 LEVELS = 20  # of the metric, below the target, that runs are compared by
 EPOCH_SCATTER = 0.005
 BEAT_S = 60.0  # between signs of life
+SETTLED_S = 2.0  # after a moment, what its energy is said to be changes no more
 
 
 class JobContext(Protocol):
@@ -75,9 +78,7 @@ class Recurrence:
         self._limiter = PowerLimitSetter(self._lease)
         self._profiling: OnlinePowerProfiler | None = None
         self._told_s = 0.0
-        self._seen: tuple[float, float] = (
-            0.0, 0.0,
-        )  # when energy was last read, and what it was since the start
+        self._settled = (0.0, 0.0)  # a moment that is long past, and the energy up to it
 
     @property
     def configuration(self) -> Configuration:
@@ -114,7 +115,7 @@ class Recurrence:
         self._notebook = _Steps(self._meter.clock, self._on_step)
         try:
             self._window = self._meter.open(f"{self.job.name} {self.batch_size}")
-            self._seen = (self._window.start_s, 0.0)
+            self._settled = (self._window.start_s, 0.0)
             self._begin_limits()
         except BaseException:
             self.notes += self._lease.release()
@@ -259,22 +260,19 @@ class Recurrence:
                 self._milestones.setdefault(level, self.epochs)
 
     def _spent(self) -> tuple[float, float]:
-        """Time and energy since the start, near enough to decide by."""
+        """Time (s) and energy (J) since the start, near enough to decide by: of the trace no more is fetched
+        than what is new, however long the run.
+        """
         assert self._window is not None
-        now_s, (last_s, energy_j) = self._meter.clock(), self._seen
-        if all(device.can("energy") for device in self._meter.devices):
-            try:
-                energy_j = sum(
-                    d.energy_j() - edge.energy_j
-                    for d, edge in zip(self._meter.devices, self._window.opened, strict=True)
-                )
-            except DeviceError as error:
-                self.notes.append(str(error))
-        elif now_s > last_s:
-            energy = self._meter.energy(last_s, now_s)
-            energy_j += energy.energy_j if energy is not None else 0.0
-        self._seen = (now_s, energy_j)
-        return now_s - self._window.start_s, energy_j
+        meter, (settled_s, settled_j) = self._meter, self._settled
+        if meter.recorder is None:
+            measured = meter.measure(meter.close(self._window, sync=False), settle=False)
+            return measured.time_s, measured.energy_j or 0.0
+        now_s = meter.clock()
+        past_s = max(settled_s, now_s - SETTLED_S)
+        past_j, new_j = np.nan_to_num(meter.energies([settled_s, past_s, now_s]).energy_j).tolist()
+        self._settled = (past_s, settled_j + past_j)
+        return now_s - self._window.start_s, settled_j + past_j + new_j
 
     def _beat(self, time_s: float, energy_j: float) -> None:
         self._told_s = time.monotonic()
