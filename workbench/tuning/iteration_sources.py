@@ -198,9 +198,7 @@ class Counter:
         low, high = np.searchsorted(times, from_s), np.searchsorted(times, to_s, side="right")
         found = in_rows(times[low:high], np.diff(values[low:high]), guess.seconds, [])
         looking_s = self._look_s / math.sqrt(6.0)  # either end may be off by half a look
-        return [
-            replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found
-        ]
+        return [replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
 
 
 class ToldIterations:

@@ -55,9 +55,7 @@ class Detecting:
 
     state = "detect"
 
-    def __init__(
-        self, work: Workplace, from_s: float, failures: int = 0, *, only_rate: bool = False
-    ) -> None:
+    def __init__(self, work: Workplace, from_s: float, failures: int = 0, *, only_rate: bool = False) -> None:
         self._work, self._failures = work, failures
         gpus, told = work.gpus, work.told
         self._finder = IterationDetector(gpus.recorder, gpus.devices, told.marks, told.counter, from_s)

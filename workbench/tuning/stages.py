@@ -39,9 +39,7 @@ class Waiting:
 
     state = "wait"
 
-    def __init__(
-        self, meter: Meter, request: TuningRequest, log: Logbook, told: ToldIterations
-    ) -> None:
+    def __init__(self, meter: Meter, request: TuningRequest, log: Logbook, told: ToldIterations) -> None:
         self._meter, self._request, self.log, self._told = meter, request, log, told
         self._busy: tuple[Device, ...] = ()
         self._busy_s = self._any_busy_s = math.nan  # since when just these GPUs work, since when any does
@@ -89,9 +87,7 @@ class AtWork:
         crowded, idle: Whether it waits, and why.
     """
 
-    def __init__(
-        self, request: TuningRequest, log: Logbook, told: ToldIterations, gpus: TunedGpus
-    ) -> None:
+    def __init__(self, request: TuningRequest, log: Logbook, told: ToldIterations, gpus: TunedGpus) -> None:
         uuids = [device.uuid for device in gpus.devices]
         self._request, self.log, self.gpus = request, log, gpus
         self._work = Workplace(request, log, told, gpus, PowerLevelDetector(gpus.recorder, uuids))
