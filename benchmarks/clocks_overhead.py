@@ -115,7 +115,7 @@ class _Thread:
     """A tuner on its thread, which can be kept from working; its processor time is counted."""
 
     def __init__(self, session: Any) -> None:
-        from workbench.tuning.driver import in_background
+        from workbench.tuning.driver import TunerThread
         from workbench.tuning.state_machine import Tuner
 
         self.works = False
@@ -124,7 +124,7 @@ class _Thread:
         self.states: list[str] = []
         self._tuner = Tuner(session.meter)
         self._advance, self._tuner.advance = self._tuner.advance, self._counted
-        self._driver = in_background(self._tuner)
+        self._driver = TunerThread(self._tuner)
 
     def _counted(self) -> str:
         if not self.works:

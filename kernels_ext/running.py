@@ -102,7 +102,7 @@ class Running:
     def _begin_tuning(self) -> None:
         """Tune what the cell runs; where that cannot be, a message says why and the cell runs untuned."""
         from workbench.errors import WorkbenchError
-        from workbench.tuning.driver import in_background
+        from workbench.tuning.driver import TunerThread
         from workbench.tuning.state_machine import Tuner
 
         options, magics = self._options, self._magics
@@ -114,7 +114,7 @@ class Running:
         except WorkbenchError as error:
             magics.say(f"not tuned: {error}")
             return
-        self._tuning = in_background(tuner)
+        self._tuning = TunerThread(tuner)
         if tuner.ended:  # the reason comes with the report
             return
         if self._shows_live():

@@ -158,11 +158,11 @@ def _run(arguments: argparse.Namespace) -> int:
         label = encodable(arguments.label or Path(command[0]).name)
         tuning = None
         if options is not None:
-            from .tuning.driver import in_background
+            from .tuning.driver import TunerThread
             from .tuning.state_machine import Tuner
 
             uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
-            tuning = in_background(Tuner(meter, uuids=uuids, label=label, **options))
+            tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))
         try:
             window = meter.open(label)
             status = signals.run(command)

@@ -48,7 +48,7 @@ def test_a_frame_of_what_is_needed_is_enough() -> None:
         ("state", "flying", "row 1 .*'flying' is no state"),
         ("batch_size", 0, "row 1 .*batch size 0 is below 1"),
         ("energy_j", -1.0, "row 1 .*energy is -1 J"),
-        ("time_s", None, "row 1 .*its time_s is null"),
+        ("time_s", None, "row 1 .*its time_s is missing"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(column: str, value: object, words: str) -> None:

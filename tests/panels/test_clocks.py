@@ -31,8 +31,8 @@ from workbench.records import Setting
 from workbench.search.clocks.make import Choice
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.driver import in_background
-from workbench.tuning.results import OBJECTIVES, PROBES, TuningView
+from workbench.tuning.driver import TunerThread
+from workbench.tuning.results import OBJECTIVES, PROBES, Saved, TuningView
 from workbench.tuning.state_machine import Tuner as TrueTuner
 
 HIGHEST = Setting(sm_clock_mhz=1400, mem_clock_mhz=9000)
@@ -183,15 +183,9 @@ def ask(panel: ClocksPanel, kind: str, **content: Any) -> None:
 
 
 def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved() -> None:
-    saved = {
-        "saved_j": 5230.0,
-        "saved_uncertainty_j": 410.0,
-        "saved_share": 0.112,
-        "saved_share_uncertainty": 0.009,
-        "slowdown": 0.031,
-    }
+    saved = Saved(5230.0, 410.0, 0.112, 0.009, 0.031, 0.002, 300.0)
     found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
-    assert workbench.panels.clocks(Tuner(tuning(**saved, **found))).summary().splitlines() == [
+    assert workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines() == [
         "Tuning of train · A card (simulated)",
         "Trying SM 1200 MHz next",
         "5230 ± 410 J saved (11.2 ± 0.9 %), 3.1 % slower, tuning included",
@@ -203,9 +197,8 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
 
 
 def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
-    said = words(
-        tuning(saved_j=-300.0, saved_uncertainty_j=40.0, saved_share=-0.004, slowdown=-0.01), OBJECTIVES
-    ).saved
+    more = Saved(-300.0, 40.0, -0.004, 0.0, -0.01, 0.002, 300.0)
+    said = words(tuning(saved=more), OBJECTIVES).saved
     assert said == "300 ± 40 J spent more (0.4 %), 1.0 % faster, tuning included"
     assert words(tuning(), OBJECTIVES).saved == ""
 
@@ -485,7 +478,7 @@ def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
     found = list(devices())
     recorder = Recorder(found)
     tuner = TrueTuner(Meter(found, recorder), over="clocks", label="train", recheck=False)
-    driver = in_background(tuner)
+    driver = TunerThread(tuner)
     yield tuner
     driver.end()
     recorder.stop()

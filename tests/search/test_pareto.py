@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from workbench.errors import UsageError
 from workbench.search import frontier
-from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
 
 
 def points(*rows: tuple[float, float], **columns: list[object]) -> pl.DataFrame:
@@ -48,7 +47,8 @@ def test_the_hypervolume_is_the_number_of_unit_squares_that_are_dominated(
     rows: list[tuple[float, float]],
 ) -> None:
     squares = sum(any(t <= x and e <= y for t, e in rows) for x in range(1, 13) for y in range(1, 13))
-    assert frontier.hypervolume(points(*rows), (13.0, 13.0)) == pytest.approx(squares)
+    time_s, energy_j = np.array(rows, float).T
+    assert frontier.area(time_s, energy_j, 13.0, 13.0) == pytest.approx(squares)
 
 
 def test_many_points_have_the_same_frontier_as_few_would(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_many_points_have_the_same_frontier_as_few_would(monkeypatch: pytest.Mon
 
 
 def test_a_point_outside_the_reference_adds_no_area() -> None:
-    assert frontier.hypervolume(points((5, 1)), (4.0, 4.0)) == 0.0
+    assert frontier.area(np.array([5.0]), np.array([1.0]), 4.0, 4.0) == 0.0
 
 
 def test_gpus_and_jobs_have_frontiers_of_their_own() -> None:
@@ -85,7 +85,7 @@ def test_columns_that_are_not_understood_stay_with_their_rows() -> None:
 
 def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
     frame = points((1, 10), (3, 14), (5, 5), power_limit_w=[100, 100, 200])
-    pooled = frontier.pool(frame)
+    pooled = frontier.pool(frame, by=["power_limit_w"])
     assert pooled["repeats"].to_list() == [2, 1]
     assert pooled.select("time_s", "energy_j").row(0) == (2.0, 12.0)
     assert pooled["time_sd_s"].to_list() == [pytest.approx(1.0), 0.0]  # spread sqrt(2), two of them
@@ -93,12 +93,12 @@ def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
 
 def test_repeats_that_agree_by_chance_keep_their_own_errors() -> None:
     frame = points((1, 10), (1, 10), power_limit_w=[100, 100], time_sd_s=[0.3, 0.4])
-    assert frontier.pool(frame)["time_sd_s"].item() == pytest.approx(0.25)
+    assert frontier.pool(frame, by=["power_limit_w"])["time_sd_s"].item() == pytest.approx(0.25)
 
 
 def test_a_driver_s_choice_is_a_configuration_too() -> None:
     frame = points((1, 10), (1, 12), (2, 8), power_limit_w=[None, None, 100])
-    assert frontier.pool(frame)["repeats"].to_list() == [2, 1]
+    assert frontier.pool(frame, by=["power_limit_w"])["repeats"].to_list() == [2, 1]
 
 
 def test_without_errors_a_point_is_on_the_frontier_or_not() -> None:
@@ -137,25 +137,6 @@ def test_pruning_what_is_far_beaten_changes_no_probability() -> None:
 
 
 # choices
-
-
-def test_steps_along_the_frontier_end_at_its_ends() -> None:
-    assert [frontier.step(FRONT, 1, by) for by in (-5, -1, 0, 1, 9)] == [0, 0, 1, 2, 3]
-
-
-def test_the_objective_finds_its_row() -> None:
-    assert frontier.best(FRONT, Time()) == 0
-    assert frontier.best(FRONT, Energy()) == 3
-    assert frontier.best(FRONT, ZeusCost(0.5, max_power_w=2.0)) == 1  # costs 6, 5, 5.5, 9
-    assert frontier.best(FRONT, EnergyWithin(slowdown=2.0, reference_time_s=2.0)) == 2
-
-
-def test_bounds_in_time_power_and_slowdown() -> None:
-    assert frontier.least_energy(FRONT, max_slowdown=1.0) == 1
-    assert frontier.least_energy(FRONT, max_power_w=3.0) == 3
-    assert frontier.least_energy(FRONT, max_time_s=4.0, max_power_w=3.0) == 2
-    with pytest.raises(UsageError, match="the fastest takes 1 s"):
-        frontier.least_energy(FRONT, max_time_s=0.5)
 
 
 def test_the_knee_is_where_the_frontier_bends() -> None:

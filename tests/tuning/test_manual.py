@@ -28,7 +28,7 @@ from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning import manual
-from workbench.tuning.driver import in_background
+from workbench.tuning.driver import TunerThread
 from workbench.tuning.manual import ManualControl
 from workbench.tuning.state_machine import Tuner
 
@@ -227,7 +227,7 @@ def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, han
 
 def test_a_tuner_at_work_is_stopped(machine: Machine, hand: ManualControl) -> None:
     tuner = Tuner(sessions.current().meter, label="train", model=False)
-    driver = in_background(tuner)
+    driver = TunerThread(tuner)
     for _ in TrainingJob("imagenet", 256, machine=machine, iterations=40, evaluate=False):
         workbench.step()
         if hand.active().origin == "tuner":

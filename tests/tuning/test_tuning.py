@@ -26,12 +26,12 @@ from workbench.simulation.training import TrainingJob
 from workbench.tuning import harmonic_fit
 from workbench.tuning.accounts import SavingsAccounts, Stretch
 from workbench.tuning.change_detection import GpoeoWatch, ModelWatch
-from workbench.tuning.driver import in_background
+from workbench.tuning.driver import TunerThread
 from workbench.tuning.iteration_sources import Counter, in_rows
 from workbench.tuning.options import check_slowdown, objective_words
 from workbench.tuning.phases import Checking, Retuning
 from workbench.tuning.probe import Reading
-from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult, describe_tuning
+from workbench.tuning.results import OBJECTIVES, STATES, Saved, TuningResult
 from workbench.tuning.stages import AtWork
 from workbench.tuning.state_machine import Tuner, latest, running
 from workbench.tuning.tuned_job import TunedJob
@@ -104,7 +104,7 @@ class Lab:
         """Train until the tuner is in a state."""
         if tuner.state != state:
             self.train(tuner, 2000, until=lambda t: t.state == state, **options)  # type: ignore[arg-type]
-        assert tuner.state == state, tuner.events
+        assert tuner.state == state, tuner.log.events
 
     @property
     def as_found(self) -> bool:
@@ -277,7 +277,7 @@ def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[.
         marked=False,
         until=lambda t: t.state in ("hold", "watch"),
     )
-    assert any("beat of the sensor" in words for _, words in tuner.events)
+    assert any("beat of the sensor" in words for _, words in tuner.log.events)
     assert tuner.result.source == "rate"
     tuner.end()
     assert here.as_found
@@ -288,7 +288,7 @@ def test_the_searches_of_others_run_in_the_same_loop(lab: Callable[..., Lab], se
     here = lab()
     tuner = here.tuner(search=search, over="clocks")
     here.train(tuner, 700, until=lambda t: t.state == "watch")
-    assert tuner.state == "watch", tuner.events
+    assert tuner.state == "watch", tuner.log.events
     assert tuner.result.probes >= 3
     tuner.end()
     assert here.as_found
@@ -315,7 +315,7 @@ def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab])
     here.train(
         tuner,
         30,
-        until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.events),
+        until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.log.events),
     )
     assert tuner.current != slow
     assert here.machine.clock() - begun_s < 8.0  # of the 20 s and 40 iterations that it was to take
@@ -372,14 +372,14 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     first = job_of(tuner).choice
     probes = tuner.result.probes
     here.train(tuner, 300, workload="squad", batch_size=32)
-    assert any("the job has changed" in words for _, words in tuner.events)
-    assert tuner.state == "watch", tuner.events
+    assert any("the job has changed" in words for _, words in tuner.log.events)
+    assert tuner.state == "watch", tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.retuned == 1
     assert tuner.result.probes > probes
     probes = tuner.result.probes
     here.train(tuner, 120, seed=5)
-    assert any("job from before" in words for _, words in tuner.events), tuner.events
+    assert any("job from before" in words for _, words in tuner.log.events), tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.probes <= probes + 3
     assert job_of(tuner).choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)
@@ -395,8 +395,8 @@ def test_another_job_that_tells_nothing_is_noticed_by_its_power(lab: Callable[..
     assert tuner.result.retuned == 0
     from_s = here.machine.clock() - tuner.log.begun_s
     here.train(tuner, 14, workload="librispeech", batch_size=192, marked=False)
-    noticed = [at_s for at_s, words in tuner.events if "the job has changed" in words]
-    assert noticed, tuner.events
+    noticed = [at_s for at_s, words in tuner.log.events if "the job has changed" in words]
+    assert noticed, tuner.log.events
     assert noticed[0] - from_s < 15.0
     tuner.end()
     assert here.as_found
@@ -430,7 +430,7 @@ def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[.
     here = lab("A40")
     tuner = here.tuner(max_slowdown=0.05)
     here.train(tuner, 1700, workload="squad", batch_size=4, checkpoint_every=100)
-    assert tuner.result.retuned == 0, tuner.events
+    assert tuner.result.retuned == 0, tuner.log.events
     assert tuner.view().probes["kind"].is_in(["re-check"]).any()
     tuner.end()
 
@@ -469,7 +469,7 @@ def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> N
     here.device.processes = lambda: real(here.device)
     here.train(tuner, 150)
     assert tuner.state in ("hold", "watch")
-    assert any("alone again" in words for _, words in tuner.events)
+    assert any("alone again" in words for _, words in tuner.log.events)
     tuner.end()
 
 
@@ -636,7 +636,7 @@ def test_a_model_that_cannot_be_read_is_one_sentence(lab: Callable[..., Lab], tm
     here = lab()
     tuner = here.tuner(model=broken)
     here.until(tuner, "search")
-    assert any("tuning goes on without a model" in words for _, words in tuner.events), tuner.events
+    assert any("tuning goes on without a model" in words for _, words in tuner.log.events), tuner.log.events
     tuner.end()
 
 
@@ -703,7 +703,7 @@ def test_a_view_can_be_had_in_every_state(lab: Callable[..., Lab]) -> None:
     view = seen["watch"]
     assert view.belief is not None
     assert {"time_ratio", "energy_ratio", "p_allowed"} <= set(view.belief.columns)
-    assert view.saved_j is not None
+    assert view.saved is not None
     assert view.settled_s is not None
     assert tuner.view().probes.head(view.probes.height).equals(view.probes)
     assert latest() is tuner
@@ -729,7 +729,7 @@ def test_a_driver_ends_what_it_drives(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
     before = len(here.machine.clock.on_step)
-    driver = in_background(tuner)
+    driver = TunerThread(tuner)
     assert len(here.machine.clock.on_step) == before + 1
     driver.end()
     driver.end()
@@ -833,10 +833,10 @@ def test_a_bound_is_a_share() -> None:
 
 def test_a_result_says_no_more_than_it_knows() -> None:
     saved = Saved(5.0, 40.0, 0.001, 0.008, 0.01, 0.008, 100.0)
-    words = describe_tuning(TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks"))
+    words = TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks").words
     assert words.startswith("saved nothing that can be told from the errors (0.1 ± 0.8 %)")
     assert "settled after 12 s / 30 iterations at SM 1200 MHz" in words
-    assert describe_tuning(TuningResult("detect", reason="no iterations")) == "not tuned: no iterations"
+    assert TuningResult("detect", reason="no iterations").words == "not tuned: no iterations"
 
 
 # what may go wrong beside it
@@ -937,8 +937,8 @@ def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
 
     tuner = here.tuner(progress=progress)
     here.train(tuner, 120, marked=False, each=each)
-    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.events), (
-        tuner.events
+    assert any("counter of iterations failed: RuntimeError: gone" in words for _, words in tuner.log.events), (
+        tuner.log.events
     )
     tuner.end()
 
@@ -985,10 +985,8 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
 
 def test_what_a_result_lacks_is_said_with_it() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
-    words = describe_tuning(
-        TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",))
-    )
-    assert words.endswith("; the model is of another card")
+    result = TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("the model is of another card",))
+    assert result.words.endswith("; the model is of another card")
 
 
 def test_a_model_that_is_none_is_told_before_anything_runs(lab: Callable[..., Lab]) -> None:
@@ -1046,9 +1044,8 @@ def test_a_bound_may_be_any_number() -> None:
 
 def test_a_job_that_was_made_worse_is_said_to_be() -> None:
     saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
-    assert describe_tuning(TuningResult("watch", None, saved, 12.0, 30, "marks")).startswith(
-        "spent 12.0 ± 3.0 % more (tuning included)"
-    )
+    words = TuningResult("watch", None, saved, 12.0, 30, "marks").words
+    assert words.startswith("spent 12.0 ± 3.0 % more (tuning included)")
 
 
 def test_a_long_stretch_takes_little_memory() -> None:
@@ -1069,12 +1066,11 @@ def test_a_long_stretch_takes_little_memory() -> None:
 
 def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
-    assert ", counted over 40 s of 100 s)" in describe_tuning(
-        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=100.0)
+    most, whole = (
+        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=elapsed_s).words for elapsed_s in (100.0, 45.0)
     )
-    assert "counted" not in describe_tuning(
-        TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=45.0)
-    )
+    assert ", counted over 40 s of 100 s)" in most
+    assert "counted" not in whole
 
 
 def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> None:

@@ -1,4 +1,4 @@
-"""The energy-time frontier: what nothing beats in both time and energy, how sure that is, and steps along it.
+"""The energy-time frontier: what nothing beats in both time and energy, and how sure that is.
 
 A frame of points has `time_s` and `energy_j` per row, lower is better in both; what else is in it (knobs,
 batch size, GPU, job, labels) stays with its row. `time_sd_s` and `energy_sd_j`, where they are there, are
@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from ..errors import UsageError
-from .objective import Objective
 
 KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size")
 SURE, PROBABLE, POSSIBLE = 0.95, 0.5, 0.05  # probability of lying on the frontier
@@ -91,19 +90,16 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
     return pl.concat([frontier(part) for part in parts])
 
 
-def pool(points: pl.DataFrame, *, by: Sequence[str] | None = None) -> pl.DataFrame:
+def pool(points: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Repeats of a configuration as one row each: means, standard errors, and how many there were.
 
     The standard error is the larger of what the repeats' spread says (two or more) and what their own errors
     say.
 
     Args:
-        by: What makes two rows the same configuration; the knobs, GPU and job that the frame has where None.
+        by: Columns that make two rows the same configuration.
     """
-    points = check(points)
-    keys = [key for key in (*KNOBS, "gpu", "job") if key in points.columns] if by is None else list(by)
-    if not keys:
-        return points.with_columns(repeats=pl.lit(1, pl.Int64))
+    points, keys = check(points), list(by)
     made = {"time_s", "energy_j", "time_sd_s", "energy_sd_j", "repeats"}
     rest = [pl.col(name).first() for name in points.columns if name not in {*keys, *made}]
     grouped = points.group_by(keys, maintain_order=True).agg(
@@ -172,7 +168,7 @@ def _column(points: pl.DataFrame, name: str) -> np.ndarray:
     return np.asarray(values)
 
 
-# steps and choices along a frontier (rows fastest first)
+# choices along a frontier (rows fastest first)
 
 
 def knee(front: pl.DataFrame) -> int:
@@ -185,60 +181,6 @@ def knee(front: pl.DataFrame) -> int:
     return int(np.argmax(1.0 - x - y))
 
 
-def best(front: pl.DataFrame, objective: Objective) -> int:
-    """Row of a frontier that costs least; of equals the fastest.
-
-    Raises:
-        UsageError: no row has a finite cost, as where a bound excludes all.
-    """
-    time_s, energy_j = _axes(front)
-    costs = np.asarray(objective.cost(time_s, energy_j), dtype=float)
-    if not np.isfinite(costs).any():
-        raise UsageError(
-            f"no configuration is within the bound; the fastest takes {time_s[0]:.4g} s. Allow more, or "
-            "measure faster ones"
-        )
-    return int(np.argmin(costs))
-
-
-def least_energy(
-    front: pl.DataFrame, *, max_time_s: float = math.inf, max_power_w: float = math.inf,
-    reference_time_s: float | None = None, max_slowdown: float | None = None,
-) -> int:
-    """Row of least energy among those within all bounds; mean power is energy over time.
-
-    Args:
-        max_slowdown: Share by which `reference_time_s` (the fastest row's time where None) may be exceeded:
-            0.05 is "at most 5 % slower".
-
-    Raises:
-        UsageError: a bound that makes no sense, or that nothing keeps; says what is nearest.
-    """
-    time_s, energy_j = _axes(front)
-    if max_slowdown is not None:
-        if not max_slowdown >= 0:
-            raise UsageError(
-                f"a slowdown of {max_slowdown:g} is no bound; give a share of 0 or more, 0.05 for 5 %"
-            )
-        reference_s = time_s.min() if reference_time_s is None else reference_time_s
-        max_time_s = min(max_time_s, reference_s * (1 + max_slowdown) * (1 + 1e-9))
-    power_w = energy_j / time_s
-    allowed = (time_s <= max_time_s) & (power_w <= max_power_w * (1 + 1e-9))
-    if not allowed.any():
-        raise UsageError(
-            f"nothing on the frontier takes at most {max_time_s:.4g} s at {max_power_w:.4g} W or less; "
-            f"the fastest takes {time_s.min():.4g} s, the least hungry draws {power_w.min():.4g} W"
-        )
-    return int(np.argmin(np.where(allowed, energy_j, np.inf)))
-
-
-def step(front: pl.DataFrame, row: int, by: int) -> int:
-    """The row `by` steps towards less energy (below 0: towards less time), at the ends the end."""
-    if front.is_empty():
-        raise UsageError("the frontier is empty; measure at least one configuration")
-    return max(0, min(len(front) - 1, row + by))
-
-
 def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
     """Row nearest to a point, both axes in shares of it: where a selection goes when the frontier changed."""
     times, energies = _axes(front)
@@ -248,19 +190,13 @@ def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
 # the frontier as a shape
 
 
-def hypervolume(points: pl.DataFrame, reference: tuple[float, float]) -> float:
-    """Area that the points dominate up to a reference (time, energy); exact (Zitzler and Thiele, 1998, two
-    dimensions).
+def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
+    """Area that points dominate up to the worst time and energy, their hypervolume; exact (Zitzler and
+    Thiele, 1998, two dimensions).
 
-    >>> hypervolume(pl.DataFrame({"time_s": [1.0, 2.0], "energy_j": [3.0, 1.0]}), (3.0, 4.0))
+    >>> area(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 3.0, 4.0)
     4.0
     """
-    points = check(points)
-    return area(points["time_s"].to_numpy(), points["energy_j"].to_numpy(), *reference)
-
-
-def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_energy_j: float) -> float:
-    """`hypervolume` of arrays."""
     inside = np.flatnonzero((time_s < worst_time_s) & (energy_j < worst_energy_j))
     if not len(inside):
         return 0.0

@@ -290,13 +290,9 @@ def words(chosen: Configuration) -> str:
     >>> words(Configuration())
     "the driver's own setting"
     """
-    setting = chosen.setting
-    parts = [] if setting.power_limit_w is None else [f"{setting.power_limit_w:g} W"]
-    parts += [] if setting.sm_clock_mhz is None else [f"SM {setting.sm_clock_mhz} MHz"]
-    parts += [] if setting.mem_clock_mhz is None else [f"memory {setting.mem_clock_mhz} MHz"]
-    if not parts:
-        parts = ["the driver's own setting"]
-    return ", ".join([*parts, *([] if chosen.batch_size is None else [f"batch size {chosen.batch_size}"])])
+    setting = "the driver's own setting" if chosen.setting == Setting() else str(chosen.setting)
+    return setting if chosen.batch_size is None else f"{setting}, batch size {chosen.batch_size}"
+
 
 
 def choose(

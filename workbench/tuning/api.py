@@ -24,14 +24,12 @@ class Tuning:
 
     Attributes:
         tuner: The state machine; None before `begin`.
-        result: How it went, when it has ended.
     """
 
     def __init__(self, gpus: Gpus = None, **options: Any) -> None:
         self._gpus, self._options = gpus, options
         self.tuner: Tuner | None = None
         self._driver: TunerThread | None = None
-        self._ended: TuningResult | None = None
 
     def begin(self) -> Tuning:
         """Begin to tune what runs on the GPU."""
@@ -48,29 +46,27 @@ class Tuning:
 
     def end(self) -> TuningResult:
         """End it: the GPU is as it was. May be called again."""
-        if self._driver is None or self.tuner is None:
+        tuner = self._begun()
+        if self._driver is not None:
+            self._driver.end()
+        return tuner.end()
+
+    def _begun(self) -> Tuner:
+        if self.tuner is None:
             raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
-        self._driver.end()
-        self._ended = self.tuner.end()
-        return self._ended
+        return self.tuner
 
     @property
     def result(self) -> TuningResult:
         """How it went; while it goes on, how it would be if it ended now."""
-        if self._ended is not None:
-            return self._ended
-        if self.tuner is None:
-            raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
-        return self.tuner.result
+        return self._begun().result
 
     def _repr_html_(self) -> str | None:
         return None if self.tuner is None else self.result._repr_html_()
 
     def view(self) -> TuningView:
         """What is to be seen now."""
-        if self.tuner is None:
-            raise UsageError("this tuning has not begun; use `with workbench.tune():`, or begin()")
-        return self.tuner.view()
+        return self._begun().view()
 
     def __enter__(self) -> Tuning:
         return self.begin()

@@ -56,8 +56,3 @@ class TunerThread:
             self._listener = None
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
-
-
-def in_background(tuner: Tuner) -> TunerThread:
-    """Advance a tuner beside whatever runs; `.end()` ends both."""
-    return TunerThread(tuner)

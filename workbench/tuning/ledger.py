@@ -72,10 +72,8 @@ class SavingsLedger:
     @property
     def oldest_s(self) -> float:
         """Since when the trace is needed."""
-        oldest = [piece.from_s for piece in self._pieces[:1]] + (
-            [self.cursor_s] if not math.isnan(self.cursor_s) else []
-        )
-        return min(oldest, default=math.inf)
+        cursor_s = math.inf if math.isnan(self.cursor_s) else self.cursor_s
+        return min([cursor_s, *(piece.from_s for piece in self._pieces[:1])])
 
     @property
     def waiting(self) -> float:
@@ -112,15 +110,9 @@ class SavingsLedger:
             return []
         piece = self._pieces.pop(0)
         exact = isinstance(source, (MarkSource, Counter))
-        runs: list[Reading | Count]
-        if exact:
-            runs = [*source.runs(piece.from_s, piece.to_s, piece.guess)]
-        else:
-            runs = (
-                [piece.known]
-                if piece.known is not None
-                else [*source.runs(piece.count_from_s, piece.to_s, piece.guess)]
-            )
+        runs: list[Reading | Count] = [] if piece.known is None or exact else [piece.known]
+        if not runs:
+            runs += source.runs(piece.from_s if exact else piece.count_from_s, piece.to_s, piece.guess)
         found = []
         for run in runs:
             begin_s, end_s = (run.start_s, run.end_s) if exact else (piece.from_s, piece.to_s)

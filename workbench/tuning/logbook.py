@@ -141,20 +141,14 @@ class Logbook:
 
     def view(self, **fields: Any) -> TuningView:
         """View of this moment; `fields` are those that the record does not hold."""
-        book, found, saved = self.accounts, self.found, self.accounts.saved()
+        book, found = self.accounts, self.found
         if book.accounts:
             period_s, sd, _, _ = book.accounts[-1].baseline()
             fields |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
         elif found is not None:
             fields["period_s"] = found.iteration_s
-        if saved is not None:
-            fields |= {
-                "saved_j": saved.energy_j, "saved_uncertainty_j": saved.uncertainty_j,
-                "saved_share": saved.share, "saved_share_uncertainty": saved.share_uncertainty,
-                "slowdown": saved.slowdown, "slowdown_uncertainty": saved.slowdown_uncertainty,
-            }
         return TuningView(
-            probes=self.probes.frame, period_source=self.source, elapsed_s=self.elapsed_s,
+            saved=book.saved(), probes=self.probes.frame, period_source=self.source, elapsed_s=self.elapsed_s,
             iterations=round(self.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
             settled_s=self.settled_s, settled_iterations=self.settled_iterations, events=tuple(self.events),
             model=self.model, **fields,

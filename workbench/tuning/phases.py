@@ -342,7 +342,7 @@ class Trying:
         if probe.setting != Setting():
             if probe.guess.most_s > 1.5 * probe.guess.seconds:
                 job.belief.too_slow(probe.setting, probe.failed)
-            elif job.log.probes.failures(probe.setting) >= 2:
+            elif job.log.probes.failed.count(probe.setting) >= 2:
                 job.belief.cannot(probe.setting, probe.failed)
             self._leave()
         if job.failures >= 2 * job.params.failures:

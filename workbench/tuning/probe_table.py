@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -13,27 +14,17 @@ from .results import PROBES
 
 
 class ProbeTable:
-    """Rows of `results.PROBES`."""
+    """Rows of `results.PROBES`.
+
+    Attributes:
+        frame: All of them.
+        made: How many have measured something.
+        failed: Settings whose probes have failed since one went well.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
-        self._failed: list[Setting] = []
-        self._frame = pl.DataFrame(schema=PROBES)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def made(self) -> int:
-        """Probes that have measured something."""
-        return sum(1 for row in self._rows if row["outcome"] != "failed")
-
-    @property
-    def frame(self) -> pl.DataFrame:
-        """All rows; the same frame until there is another one."""
-        if self._frame.height != len(self._rows):
-            self._frame = pl.DataFrame(self._rows, schema=PROBES)
-        return self._frame
+        self.frame, self.made = pl.DataFrame(schema=PROBES), 0
+        self.failed: list[Setting] = []
 
     def add(
         self, probe: Probe, named: Setting, outcome: str, reason: str, *, at_s: float, cost_s: float,
@@ -46,18 +37,14 @@ class ProbeTable:
             account: Whose baseline the ratios are to; None where it is this probe.
         """
         reading = probe.reading
-        row: dict[str, Any] = dict.fromkeys(PROBES.names())
-        row |= {
-            "power_limit_w": named.power_limit_w, "sm_clock_mhz": named.sm_clock_mhz,
-            "mem_clock_mhz": named.mem_clock_mhz, "kind": probe.kind, "outcome": outcome, "reason": reason,
-            "at_s": at_s, "cost_s": cost_s, "iterations": 0,
+        row: dict[str, Any] = {
+            **asdict(named), "kind": probe.kind, "outcome": outcome, "reason": reason, "at_s": at_s,
+            "cost_s": cost_s, "iterations": 0,
         }
         if reading is not None:
-            time_s, _, energy_j, _ = (
-                account.baseline()
-                if account is not None
-                else (reading.iteration_s, 0.0, reading.iteration_j, 0.0)
-            )
+            time_s, energy_j = reading.iteration_s, reading.iteration_j
+            if account is not None:
+                time_s, _, energy_j, _ = account.baseline()
             row |= {
                 "iterations": reading.iterations, "time_s": reading.time_s, "energy_j": reading.energy_j,
                 "energy_uncertainty_j": reading.energy_uncertainty_j,
@@ -66,11 +53,8 @@ class ProbeTable:
                 "energy_ratio": reading.iteration_j / energy_j,
             }
         if outcome == "failed":
-            self._failed.append(probe.setting)
+            self.failed.append(probe.setting)
         else:
-            self._failed.clear()
-        self._rows.append(row)
-
-    def failures(self, setting: Setting) -> int:
-        """How often a setting's probe has failed since one went well."""
-        return self._failed.count(setting)
+            self.made += 1
+            self.failed.clear()
+        self.frame = pl.concat([self.frame, pl.DataFrame([row], schema=PROBES)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -25,15 +25,14 @@ OBJECTIVES: Mapping[str, str] = {
     "zeus": "half energy, half time at the highest power limit (Zeus' cost with eta 0.5)",
     "time": "the least time",
 }
-PROBES = pl.Schema(
-    {
-        "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64,
-        "iterations": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64,
-        "energy_uncertainty_j": pl.Float64, "time_ratio": pl.Float64, "energy_ratio": pl.Float64,
-        "time_sd": pl.Float64, "energy_sd": pl.Float64, "kind": pl.String, "outcome": pl.String,
-        "reason": pl.String, "at_s": pl.Float64, "cost_s": pl.Float64, "cost_j": pl.Float64,
-    }
-)
+PROBES = pl.Schema({
+    "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "iterations": pl.Int64,
+    "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
+    "time_ratio": pl.Float64, "energy_ratio": pl.Float64, "time_sd": pl.Float64, "energy_sd": pl.Float64,
+    "kind": pl.String, "outcome": pl.String, "reason": pl.String, "at_s": pl.Float64, "cost_s": pl.Float64,
+    "cost_j": pl.Float64,
+})
+COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +82,7 @@ class TuningView(HtmlFacts):
         period_source: "marks", "power", "counter", "rate" or empty.
         iterations: Counted since the tuner began.
         spent_s, spent_j: Time and energy of tuning itself: settling, probes and baselines.
+        saved: What was saved so far; None before any stretch has a baseline.
         settled_s, settled_iterations: When the setting was first held, since the tuner began.
         events: (seconds since the tuner began, words), newest last.
         refused: Why not, where the state is "refused".
@@ -111,12 +111,7 @@ class TuningView(HtmlFacts):
     iterations: int = 0
     spent_s: float = 0.0
     spent_j: float = 0.0
-    saved_j: float | None = None
-    saved_uncertainty_j: float | None = None
-    saved_share: float | None = None
-    saved_share_uncertainty: float | None = None
-    slowdown: float | None = None
-    slowdown_uncertainty: float | None = None
+    saved: Saved | None = None
     settled_s: float | None = None
     settled_iterations: int | None = None
     events: tuple[tuple[float, str], ...] = ()
@@ -161,60 +156,38 @@ class TuningResult(HtmlFacts):
 
     @property
     def words(self) -> str:
-        """One sentence for the cell's report."""
-        return describe_tuning(self)
+        """What tuning has saved, or why it has not: one sentence."""
+        left = "".join(f"; {each}" for each in (*self.remarks, *self.left) if each not in self.reason)
+        saved, refused = self.saved, self.state == "refused"
+        if self.settled_s is None or (refused and saved is None):
+            return f"not tuned: {self.reason or 'no setting was found in time'}{left}"
+        settled = f"settled after {format_duration(self.settled_s)}"
+        if self.settled_iterations is not None and self.source != "rate":
+            settled += f" / {self.settled_iterations} iterations"
+        if self.setting is not None:
+            settled += f" at {self.setting}"
+        if self.retuned:
+            settled += f"; the job changed {'once' if self.retuned == 1 else f'{self.retuned} times'}"
+        if refused:
+            settled += f"; ended early: {self.reason}"
+        if saved is None:
+            return f"tuned, saving not measured; {settled}{left}"
+        share, error = f"{abs(100 * saved.share):.1f}", f"{100 * saved.share_uncertainty:.1f}"
+        what = f"saved {share} ± {error} %" if saved.share > 0 else f"spent {share} ± {error} % more"
+        if abs(saved.share) <= saved.share_uncertainty:
+            what = f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± {error} %)"
+        joules = "" if saved.energy_j <= 0 else f", {format_energy(saved.energy_j, saved.uncertainty_j)}"
+        if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
+            counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)
+            joules += f", counted over {counted_s} of {whole_s}"
+        bound = " by a rate that tells too much rather than too little" if self.source == "rate" else ""
+        slowdown = f"{100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}"
+        ending = ", simulated" if self.simulated else ""
+        return f"{what} (tuning included{joules}) at {slowdown}; {settled}{ending}{left}"
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        from dataclasses import asdict
-
         return asdict(self)
 
     def __repr__(self) -> str:
         return self.words
-
-COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
-
-
-def describe_tuning(tuned: TuningResult) -> str:
-    """What tuning has saved, or why it has not: one sentence."""
-    left = "".join(f"; {each}" for each in (*tuned.remarks, *tuned.left) if each not in tuned.reason)
-    ending = ", simulated" if tuned.simulated else ""
-    if tuned.state == "refused" and tuned.saved is None:
-        return f"not tuned: {tuned.reason}{left}"
-    if tuned.settled_s is None:
-        return f"not tuned: {tuned.reason or 'no setting was found in time'}{left}"
-    counted = (
-        ""
-        if tuned.settled_iterations is None or tuned.source == "rate"
-        else f" / {tuned.settled_iterations} iterations"
-    )
-    settled = f"settled after {format_duration(tuned.settled_s)}{counted}"
-    at = "" if tuned.setting is None else f" at {tuned.setting}"
-    again = (
-        ""
-        if not tuned.retuned
-        else f"; the job changed {'once' if tuned.retuned == 1 else f'{tuned.retuned} times'}"
-    )
-    early = f"; ended early: {tuned.reason}" if tuned.state == "refused" else ""
-    saved = tuned.saved
-    if saved is None:
-        return f"tuned, saving not measured; {settled}{at}{again}{early}{left}"
-    what = f"saved {100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} %"
-    if abs(saved.share) <= saved.share_uncertainty:
-        what = (
-            f"saved nothing that can be told from the errors ({100 * saved.share:.1f} ± "
-            f"{100 * saved.share_uncertainty:.1f} %)"
-        )
-    elif saved.share < 0:
-        what = f"spent {-100 * saved.share:.1f} ± {100 * saved.share_uncertainty:.1f} % more"
-    joules = "" if saved.energy_j <= 0 else f", {format_energy(saved.energy_j, saved.uncertainty_j)}"
-    if 0.0 < saved.time_s < COUNTED * tuned.elapsed_s:  # the share is of that alone
-        counted_s, whole_s = format_duration(saved.time_s), format_duration(tuned.elapsed_s)
-        joules += f", counted over {counted_s} of {whole_s}"
-    bound = " by a rate that tells too much rather than too little" if tuned.source == "rate" else ""
-    return (
-        f"{what} (tuning included{joules}) at {100 * saved.slowdown:.1f} ± "
-        f"{100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}; "
-        f"{settled}{at}{again}{early}{ending}{left}"
-    )

@@ -119,11 +119,6 @@ class Tuner:
         return self.phase.words
 
     @property
-    def events(self) -> list[tuple[float, str]]:
-        """(seconds since it began, words), newest last."""
-        return self.log.events
-
-    @property
     def label(self) -> str:
         """Of the cell."""
         return self.request.label

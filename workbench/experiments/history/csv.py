@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -48,16 +49,13 @@ def of_frame(frame: pl.DataFrame) -> list[Attempt]:
     """
     if absent := [name for name in NEEDED if name not in frame.columns]:
         raise UsageError(f"this frame is no history of a recurring job: no column {', '.join(absent)}")
+    known = frame.select(name for name in HISTORY if name in frame.columns)
     found = []
-    known = [name for name in HISTORY if name in frame.columns]
-    for number, row in enumerate(frame.select(known).to_dicts()):
-        values = {name: value for name, value in row.items() if value is not None}
+    for number, row in enumerate(known.to_dicts()):
         for name in LISTS:
-            values[name] = tuple(tuple(each.values()) for each in values.get(name, ()))
+            row[name] = [each.values() for each in row.get(name) or ()]
         try:
-            if unknown := [name for name in NEEDED if name not in values]:
-                raise ValueError(f"its {', '.join(unknown)} is null")
-            found.append(_checked(Attempt(**{"number": number, **values})))
+            found.append(_attempt(row, number))
         except (ValueError, TypeError, MeasurementError) as error:
             raise UsageError(f"row {number} of this frame is no attempt: {error}") from error
     return found
@@ -89,33 +87,34 @@ def read_csv(path: Path) -> list[Attempt]:
     found = []
     for line, row in enumerate(frame.iter_rows(named=True), start=2):
         try:
-            found.append(_attempt(row, line))
+            values = {name: _read(row.get(name) or None, kind) for name, kind in COLUMNS.items()}
+            values |= {name: json.loads(row.get(name) or "[]") for name in LISTS}
+            attempt = _attempt(values, line)
+            if not attempt.ended:
+                raise ValueError("'running' is no state of an attempt that has ended")
         except (ValueError, TypeError, MeasurementError) as error:
             raise UsageError(f"line {line} of {path} is no attempt: {error}. Nothing was added") from error
+        found.append(attempt)
     return found
 
 
-def _attempt(row: dict[str, str | None], line: int) -> Attempt:
-    values: dict[str, object] = {}
-    for name, kind in COLUMNS.items():
-        text = row.get(name)
-        if text is None or text == "":
-            continue
-        values[name] = (
-            text if kind == pl.String else text == "true" if kind == pl.Boolean else int(text)
-            if kind == pl.Int64 else float(text)
-        )
-    for name in LISTS:
-        values[name] = tuple(
-            tuple(float(value) for value in each) for each in json.loads(row.get(name) or "[]")
-        )
-    attempt = Attempt(**{"number": line, **values})  # type: ignore[arg-type]
-    if not attempt.ended:
-        raise ValueError("'running' is no state of an attempt that has ended")
-    return _checked(attempt)
+def _read(text: str | None, kind: pl.DataType | type[pl.DataType]) -> object:
+    if text is None or kind == pl.String:
+        return text
+    return text == "true" if kind == pl.Boolean else int(text) if kind == pl.Int64 else float(text)
 
 
-def _checked(attempt: Attempt) -> Attempt:
+def _attempt(row: dict[str, Any], number: int) -> Attempt:
+    """The attempt of a row, whose number is that of the row where it tells none.
+
+    Raises:
+        ValueError, TypeError, MeasurementError: it cannot be one.
+    """
+    values = {name: value for name, value in row.items() if value is not None}
+    if absent := [name for name in NEEDED if name not in values]:
+        raise ValueError(f"its {', '.join(absent)} is missing")
+    values |= {name: tuple(tuple(float(each) for each in line) for line in row[name]) for name in LISTS}
+    attempt = Attempt(**{"number": number, **values})
     if attempt.ended and attempt.state not in STATES:
         raise ValueError(f"'{attempt.state}' is no state of an attempt that has ended ({', '.join(STATES)})")
     if attempt.batch_size < 1:

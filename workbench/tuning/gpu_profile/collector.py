@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
+from ...experiments.trial import out_of_memory
 from ...records import Limits, Setting
 from .rows import Rows
 
@@ -174,7 +175,7 @@ class Collector:
                 try:
                     yield from self._workload(workload, reader)
                 except (MemoryError, RuntimeError) as error:
-                    if not _too_large(error):
+                    if not out_of_memory(error):
                         raise
                     self.notes.append(f"{workload.name} does not fit this GPU's memory and was left out")
                     self.done = before + self.plan.steps
@@ -278,9 +279,3 @@ class Collector:
         if not possible:
             assert refused is not None
             raise refused
-
-
-def _too_large(error: Exception) -> bool:
-    """Whether a workload did not fit the GPU's memory; frameworks have errors of their own for it."""
-    said = f"{type(error).__name__} {error}".casefold().replace(" ", "")
-    return isinstance(error, MemoryError) or "outofmemory" in said

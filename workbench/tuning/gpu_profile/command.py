@@ -180,38 +180,16 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
 
 
 def show(collector: Collector) -> None:
-    """Run a collector to its end behind a progress bar with the time that is left (tqdm where it is
-    installed).
-    """
-    try:
-        from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
-    except ImportError:
-        _plainly(collector)
-        return
+    """Run a collector to its end behind a progress bar with the time that is left."""
+    from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+
     on_screen = sys.stderr.isatty()
-    with (
-        tqdm(
-            total=collector.total, initial=collector.done, unit="measurement",
-            mininterval=0.2 if on_screen else 30.0, dynamic_ncols=on_screen,
-        ) as bar,
-        contextlib.closing(collector.run()) as running,
-    ):
+    bar = tqdm(
+        total=collector.total, initial=collector.done, unit="measurement",
+        mininterval=0.2 if on_screen else 30.0, dynamic_ncols=on_screen,
+    )
+    with bar, contextlib.closing(collector.run()) as running:
         for words in running:
             bar.set_description_str(words, refresh=False)
             bar.update(collector.done - bar.n)
         bar.update(collector.done - bar.n)
-
-
-def _plainly(collector: Collector) -> None:
-    begun_s = told_s = time.monotonic()
-    first = collector.done
-    with contextlib.closing(collector.run()) as running:
-        for words in running:
-            now_s = time.monotonic()
-            if now_s - told_s >= 10.0 and collector.done > first:
-                left_s = (now_s - begun_s) / (collector.done - first) * (collector.total - collector.done)
-                print(
-                    f"{collector.done} of {collector.total}, {left_s / 60:.0f} minutes left: {words}",
-                    file=sys.stderr, flush=True,
-                )
-                told_s = now_s

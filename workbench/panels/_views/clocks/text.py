@@ -142,18 +142,14 @@ def _change(choice: Choice) -> str:
 
 def saved_words(tuning: TuningView) -> str:
     """What was saved, tuning included; empty while nothing is known."""
-    if tuning.saved_j is None:
+    saved = tuning.saved
+    if saved is None:
         return ""
-    joules = format_energy(abs(tuning.saved_j), tuning.saved_uncertainty_j)
-    share = ""
-    if tuning.saved_share is not None:
-        error = tuning.saved_share_uncertainty
-        share = f" ({abs(100 * tuning.saved_share):.1f}{f' ± {100 * error:.1f}' if error else ''} %)"
-    slower = (
-        ""
-        if tuning.slowdown is None
-        else f", {abs(100 * tuning.slowdown):.1f} % {'slower' if tuning.slowdown >= 0 else 'faster'}"
-    )
-    return f"{joules} {'saved' if tuning.saved_j >= 0 else 'spent more'}{share}{slower}, tuning included"
+    joules = format_energy(abs(saved.energy_j), saved.uncertainty_j)
+    error = f" ± {100 * saved.share_uncertainty:.1f}" if saved.share_uncertainty else ""
+    verb, share = "saved" if saved.energy_j >= 0 else "spent more", f"{abs(100 * saved.share):.1f}{error} %"
+    slower = f"{abs(100 * saved.slowdown):.1f} % {'slower' if saved.slowdown >= 0 else 'faster'}"
+    return f"{joules} {verb} ({share}), {slower}, tuning included"
+
 
 
