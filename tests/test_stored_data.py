@@ -28,7 +28,7 @@ from workbench.search.batch_size.history import Space
 from workbench.search.space import SettingSpace
 from workbench.search.surrogates.predictor import ClockModel
 from workbench.simulation.machine import Machine
-from workbench.tuning import model_store
+from workbench.tuning import models
 
 STORED = Path(__file__).parent / "fixtures" / "stored_0_1"
 A100, V100 = "NVIDIA A100-SXM4-80GB (simulated)", "Tesla V100-PCIE-32GB (simulated)"
@@ -367,7 +367,7 @@ def test_a_profile_goes_on_where_it_stopped(machine: Machine, capsys: pytest.Cap
 
 
 def test_a_clock_model_predicts_as_it_did(stored: Path) -> None:
-    path = model_store.find(V100, "nvml")
+    path = models.find_model(V100, "nvml")
     assert path == stored / "home" / "models" / "tesla-v100-pcie-32gb-simulated.nvml.clocks.json.gz"
     model = ClockModel.load(path, gpu=V100)
     assert (model.gpu, model.feature_set, model.workloads) == (V100, "nvml", 9)

@@ -25,8 +25,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from workbench.errors import MeasurementError, StoreError, UsageError
-from workbench.experiments.history import owners
-from workbench.experiments.history.attempts import Attempt, Bars, without
+from workbench.experiments.history.attempts import Attempt, Bars, current_owner, is_abandoned, without
 from workbench.experiments.history.csv import missing, read_csv, write_csv
 from workbench.experiments.history.optuna_bridge import KEY, AttemptLedger, propose, record, samplers
 from workbench.experiments.history.replay import Recorded
@@ -364,16 +363,16 @@ def test_a_killed_process_leaves_an_attempt_that_is_found_and_closed(
 
 def test_an_attempt_of_another_machine_is_waited_for_a_day() -> None:
     mine, elsewhere = (
-        owners.current_owner(),
-        {**owners.current_owner(), "host": f"not-{socket.gethostname()}"},
+        current_owner(),
+        {**current_owner(), "host": f"not-{socket.gethostname()}"},
     )
-    assert owners.is_abandoned(mine, 0.0) == ""
-    assert "is gone" in owners.is_abandoned(
+    assert is_abandoned(mine, 0.0) == ""
+    assert "is gone" in is_abandoned(
         {**mine, "started": "1"}, time.time()
     )  # another process has its number now
-    assert owners.is_abandoned(elsewhere, 0.0, now_unix_s=3600.0) == ""
-    assert "for 25 hours" in owners.is_abandoned(elsewhere, 0.0, now_unix_s=25 * 3600.0)
-    assert "restarted" in owners.is_abandoned({**mine, "boot": "another"}, time.time())
+    assert is_abandoned(elsewhere, time.time() - 3600.0) == ""
+    assert "for 25 hours" in is_abandoned(elsewhere, time.time() - 25 * 3600.0)
+    assert "restarted" in is_abandoned({**mine, "boot": "another"}, time.time())
 
 
 def test_a_late_result_counts_in_place_of_what_was_given_up(make: Callable[..., JobStudy]) -> None:

@@ -13,9 +13,8 @@ from workbench.records import Limits, Setting
 from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_from
 from workbench.tuning import choice
-from workbench.tuning.accounts import SavingsAccounts, Stretch
+from workbench.tuning.accounts import Pool, SavingsAccounts, Stretch
 from workbench.tuning.iteration_sources import Count, Rate, guessed
-from workbench.tuning.ledger import Pool
 from workbench.tuning.params import PARAMS
 from workbench.tuning.probe import Reading
 

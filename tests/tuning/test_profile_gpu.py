@@ -37,7 +37,7 @@ from workbench.simulation import catalogue
 from workbench.simulation import graded as loads
 from workbench.simulation.machine import Machine, attached
 from workbench.simulation.physics import operate
-from workbench.tuning import model_store
+from workbench.tuning import models
 from workbench.tuning.features import LOAD, NAMES
 from workbench.tuning.gpu_profile import command
 from workbench.tuning.gpu_profile import workloads as graded
@@ -438,17 +438,17 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     assert said.out.count("time hangs most on ") == 2
     assert "45/45" in said.err
     # the models
-    assert model_store.find(gpu, "gpm") == model_store.path(gpu, "gpm")
-    assert model_store.find(gpu, "dcgm") == model_store.find(gpu, "nvml") == model_store.path(gpu, "nvml")
+    assert models.find_model(gpu, "gpm") == models.model_path(gpu, "gpm")
+    assert models.find_model(gpu, "dcgm") == models.find_model(gpu, "nvml") == models.model_path(gpu, "nvml")
     assert (
-        model_store.find("NVIDIA H100 80GB HBM3", "gpm") is None
+        models.find_model("NVIDIA H100 80GB HBM3", "gpm") is None
     )  # what was learnt on a simulated card is not for the real one
-    kept = next(model_store.directory().glob("*.profile.csv"))
+    kept = next(models.models_directory().glob("*.profile.csv"))
     rows = Rows(kept, gpu)
     first = rows.frame().row(0, named=True)
     features = {name: value for name, value in first.items() if name in NAMES}
     for source, told in (("gpm", True), ("nvml", False)):
-        model = ClockModel.load(model_store.path(gpu, source), gpu=gpu)
+        model = ClockModel.load(models.model_path(gpu, source), gpu=gpu)
         assert ("sm_active" in model.features) == ("dram_active" in model.features) == told
         space = space_of([Setting(sm_clock_mhz=clock) for clock in (1980, 1290, 600)])
         frame = model.predict(features, space, power_w=first["power_w"]).frame
@@ -463,7 +463,7 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     options = arguments("--simulate", "H100", "--fresh", "--list")
     assert options.act(options) == 0
     assert "the older measurements are kept as" in capsys.readouterr().out
-    assert [path.read_text() for path in model_store.directory().glob("*.profile.*.csv")] == [before]
+    assert [path.read_text() for path in models.models_directory().glob("*.profile.*.csv")] == [before]
 
 
 def test_a_model_needs_workloads(tmp_path: Path) -> None:

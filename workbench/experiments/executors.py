@@ -77,14 +77,6 @@ class LocalExecutor(Executor):
         for thread in self._threads:
             thread.start()
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """Process of each GPU that runs now."""
-        return {
-            uuid: process.pid for uuid, process in list(self._processes.items())
-            if process.is_alive() and process.pid
-        }
-
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function in the process of the next GPU that is free."""
         import cloudpickle

@@ -103,7 +103,7 @@ class RecurringJob:
                 "be minimised: objective=0"
             )
         if isinstance(objective, (int, float)):
-            objective = ZeusCost(float(objective), self._most_w(), max(len(measured), 1))
+            objective = self._zeus_cost(objective)
         self.study = JobStudy(
             name, space, objective, storage=storage or _paths.home()[0] / "recurring.db", sampler=policy,
             seed=seed, accept_changes=accept_changes,
@@ -123,7 +123,7 @@ class RecurringJob:
     @objective.setter
     def objective(self, objective: Objective | float) -> None:
         if isinstance(objective, (int, float)):
-            objective = ZeusCost(float(objective), self._most_w(), max(len(self.meter.devices), 1))
+            objective = self._zeus_cost(objective)
         self.study.objective = objective
 
     def next(self) -> Configuration:
@@ -282,9 +282,9 @@ class RecurringJob:
                     )
         return tuple(sorted({float(limit) for limit in wanted}))
 
-    def _most_w(self) -> float:
+    def _zeus_cost(self, eta: float) -> ZeusCost:
         known = [gpu.limits.max_power_limit_w for gpu in self.meter.devices if gpu.limits.max_power_limit_w]
-        return max(known, default=1.0)
+        return ZeusCost(float(eta), max(known, default=1.0), max(len(self.meter.devices), 1))
 
 
 __all__ = ["Recurrence", "RecurringJob"]

@@ -18,11 +18,10 @@ from ..errors import DeviceError, UsageError
 from ..measurement import marks
 from ..measurement.meter import Meter
 from ..records import Configuration, Measurement, Setting, Window
-from ..search.batch_size.history import Space
 from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PARAMS as PROFILE_PARAMS
 from ..search.clocks.power_profile import Optimum, PowerProfile
-from ..search.objective import Objective, Time
+from ..search.objective import Time
 from .history.attempts import Attempt
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
@@ -42,11 +41,6 @@ class JobContext(Protocol):
     study: JobStudy
     notes: list[str]
     higher_is_better: bool
-
-    @property
-    def space(self) -> Space: ...
-    @property
-    def objective(self) -> Objective: ...
 
 
 class Recurrence:
@@ -149,7 +143,7 @@ class Recurrence:
             self._take(float(metric))
         time_s, energy_j = self._spent()
         if not self.reached and self.purpose == "run":
-            cost = float(self.job.objective.cost(time_s, energy_j))
+            cost = float(self.job.study.objective.cost(time_s, energy_j))
             why = self.job.study.watch(self.attempt, Progress(self.epochs, cost, dict(self._milestones)))
             self.stop_reason = self.stop_reason or why or ""
         self._beat(time_s, energy_j)
@@ -201,7 +195,7 @@ class Recurrence:
     # limits
 
     def _begin_limits(self) -> None:
-        limits = self.job.space.power_limits_w
+        limits = self.job.study.space.power_limits_w
         wanted = self.attempt.power_limit_w
         if not limits:
             self.notes += self.job.notes
@@ -224,7 +218,7 @@ class Recurrence:
             # it.
             scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
-                among, self.job.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
+                among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
                 scatter=scatter,
             )
 
@@ -247,7 +241,7 @@ class Recurrence:
         """The metric of the epoch that has ended: is the target reached, and which levels on the way to
         it?
         """
-        self.metric, target = metric, self.job.space.target
+        self.metric, target = metric, self.job.study.space.target
         if target is None:
             return
         sign = 1.0 if self.job.higher_is_better else -1.0
@@ -288,12 +282,12 @@ class Recurrence:
         time_s, energy_j = self.measurement.time_s, self.measurement.energy_j
         if energy_j is None:
             energy_j = 0.0
-            if not isinstance(self.job.objective, Time):
+            if not isinstance(self.job.study.objective, Time):
                 self.notes.append(
                     "the energy of this run could not be measured; it is in the history as crashed, without "
                     "a cost"
                 )
-        measured = self.measurement.energy_j is not None or isinstance(self.job.objective, Time)
+        measured = self.measurement.energy_j is not None or isinstance(self.job.study.objective, Time)
         profiled = self._profiling
         p_time_s, p_energy_j = (profiled.time_s, profiled.energy_j) if profiled else (0.0, 0.0)
         state = self._state(error) if measured else "crashed"
@@ -323,7 +317,7 @@ class Recurrence:
             return "stopped"
         if self.reached:
             return "reached"
-        if self.stop_reason and self.epochs < self.job.space.max_epochs:
+        if self.stop_reason and self.epochs < self.job.study.space.max_epochs:
             return "stopped"
         return "failed"
 
@@ -348,7 +342,7 @@ class Recurrence:
         if profiling is None or not len(profiling.profile.slices):
             if (
                 self.epochs < 1 or time_s <= 0
-                or (self._limiter.refused == "" and self.job.space.power_limits_w)
+                or (self._limiter.refused == "" and self.job.study.space.power_limits_w)
             ):
                 return ()
             return (

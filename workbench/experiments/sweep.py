@@ -247,16 +247,10 @@ class Sweep:
             return
         self._bar(row, reason)
         if outcome == "out of memory" and told["batch_size"] is not None:
-            for other in self.space.with_row_index("row").filter(pl.col("batch_size") >= told["batch_size"])[
-                "row"
-            ]:
-                self._bar(other, reason)
+            self._bar_where(pl.col("batch_size") >= told["batch_size"], reason)
         if outcome in ("not permitted", "not supported"):
             knobs = [knob for knob in KNOBS if knob in self.space.columns and told[knob] is not None]
-            for other in self.space.with_row_index("row").filter(
-                pl.any_horizontal(pl.col(knobs).is_not_null())
-            )["row"]:
-                self._bar(other, reason)
+            self._bar_where(pl.any_horizontal(pl.col(knobs).is_not_null()), reason)
             self.reason = reason
         if outcome in FAILED:
             self._failed[row] = self._failed.get(row, 0) + 1
@@ -276,13 +270,10 @@ class Sweep:
         self._alike.append(told)
         if len(self._alike) < ALIKE:
             return
-        sizes: list[int | None] = [None] * len(self.space)
-        if "batch_size" in self.space.columns:
-            sizes = self.space["batch_size"].to_list()
-        for other, size in enumerate(sizes):
-            if size == told["batch_size"]:
-                self._bar(other, told["reason"])
-        if len({row["batch_size"] for row in self._alike}) > 1 or len(set(sizes)) == 1:
+        several = "batch_size" in self.space.columns and self.space["batch_size"].n_unique() > 1
+        here = pl.col("batch_size").eq_missing(told["batch_size"]) if several else pl.lit(True)
+        self._bar_where(here, told["reason"])
+        if len({row["batch_size"] for row in self._alike}) > 1 or not several:
             self._given_up = True
             first = self._describe(self._alike[0])
             self.reason = f"{len(self._alike)} trials in a row failed in the same way: {first}"
@@ -298,6 +289,10 @@ class Sweep:
         if row not in self._search.measured:
             self._search.cannot(row, reason)
             self._out.add(row)
+
+    def _bar_where(self, which: pl.Expr, reason: str) -> None:
+        for row in self.space.with_row_index("row").filter(which)["row"]:
+            self._bar(row, reason)
 
     def _configuration(self, row: int) -> Configuration:
         values = self.space.row(row, named=True)

@@ -6,12 +6,12 @@
     tuned_job, gpus, logbook,         what the states share: the job with a baseline, its GPUs, what is told,
     options, params, results          what was asked, the constants; views and results
     choice, posterior, models,        the best setting by what is known; the search and its space; a model of
-    model_store, features             this GPU, and the features that it asks for
+    features                          this GPU, and the features that it asks for
     iteration_sources,                where iterations come from: marks, a counter, the power trace, a rate;
     detect_iterations, harmonic_fit   which of them a job has; the period in a few seconds of power
-    probe, probe_table                one probe, and the energy of a stretch; all of them as a frame
+    probe                             one probe, and the energy of a stretch
     change_detection                  whether the job is still the one that was tuned, and alone
-    accounts, ledger                  what every stretch took, and what was saved
+    accounts                          what every stretch took, and what was saved
     manual, selection                 a setting applied by hand, read back, undone; what was chosen last
     gpu_profile                       `workbench profile-gpu`
 """

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import _paths
 from ..device.protocol import Device
 from ..errors import WorkbenchError
 from ..measurement.recorder import Recorder
 from ..search.space import SettingSpace
-from . import model_store
 
 if TYPE_CHECKING:
     from ..search.surrogates.predictor import Prediction
@@ -34,7 +35,7 @@ class Forecast:
         self._reader: FeatureReader | None = None
         from .features import FEATURE_SETS, FeatureReader
 
-        known = any(model_store.find(device.name, source) for source in FEATURE_SETS)
+        known = any(find_model(device.name, source) for source in FEATURE_SETS)
         if wanted is False or (wanted is None and not known):
             return
 
@@ -52,7 +53,7 @@ class Forecast:
         """The model of a GPU for features of a source."""
         model: Any = wanted
         if wanted is None or isinstance(wanted, (str, Path)):
-            path = model_store.find(gpu, source) if wanted is None else Path(wanted)
+            path = find_model(gpu, source) if wanted is None else Path(wanted)
             if path is None:
                 return None
             from ..search.surrogates.predictor import ClockModel
@@ -62,7 +63,7 @@ class Forecast:
             except (WorkbenchError, OSError) as error:
                 self.remarks.append(f"{error}; tuning goes on without a model")
                 return None
-        if model_store.slug(model.gpu) == model_store.slug(gpu):
+        if slug(model.gpu) == slug(gpu):
             return model
         self.remarks.append(
             f"the model is of a {model.gpu} and this is a {gpu}: tuning goes on without it; "
@@ -93,3 +94,36 @@ class Forecast:
         """No more is wanted."""
         if self._reader is not None:
             self._reader.close()
+
+
+# where they are: one for each GPU and features
+
+SUFFIX = ".clocks.json.gz"
+
+
+def models_directory() -> Path:
+    """Made if need be."""
+    path = _paths.home()[0] / "models"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def slug(gpu: str) -> str:
+    """A card's name as a file's. A simulated card keeps the word, so that its model never serves a real one.
+
+    >>> slug("NVIDIA A100-SXM4-80GB (simulated)")
+    'nvidia-a100-sxm4-80gb-simulated'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", gpu.casefold()).strip("-")
+
+
+def model_path(gpu: str, feature_set: str) -> Path:
+    """Where the model of a GPU for a set of features is kept, whether there is one or not."""
+    return models_directory() / f"{slug(gpu)}.{feature_set}{SUFFIX}"
+
+
+def find_model(gpu: str, source: str) -> Path | None:
+    """The model that serves features of a source: its own, or that of what every driver tells, which the
+    other sources contain.
+    """
+    return next((each for each in (model_path(gpu, source), model_path(gpu, "nvml")) if each.exists()), None)

@@ -20,11 +20,10 @@ from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, Transient, 
 from ..records import Setting
 from ..search.clocks.base import Done
 from ..search.space import SettingSpace, space_of
-from .accounts import Stretch
+from .accounts import Counted, Pool, Stretch
 from .change_detection import Watch, make_watch
 from .detect_iterations import DetectedIterations, IterationDetector
 from .iteration_sources import Count, Rate, Trace, guessed
-from .ledger import Counted, Pool
 from .models import Forecast
 from .posterior import SettingPosterior
 from .probe import Probe, Reading

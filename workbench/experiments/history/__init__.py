@@ -1,7 +1,7 @@
 """The history of a recurring job, kept as an Optuna study.
 
     study, storage      the study, in a SQLite file or any Optuna storage
-    attempts, owners    a recurrence as it is kept; who runs it, and whether that process still lives
+    attempts            a recurrence as it is kept; who runs it, and whether that process still lives
     optuna_bridge, csv  the policies as Optuna samplers; the history as CSV
     outlook, replay     what a history says under an objective; one made elsewhere, played again
 """

@@ -5,15 +5,20 @@ policy may see.
 from __future__ import annotations
 
 import math
+import os
+import socket
+import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ... import _processes
 from ...errors import UsageError
 from ...search.batch_size.history import Evidence, Run, Space
 from ...search.objective import Objective
 
 CRASHES = 2  # in a row, before a batch size is not tried again
 KILLS = 3
+PATIENCE_S = 24 * 3600.0  # without a word from another machine; an epoch that takes longer needs more
 ENDED = ("reached", "stopped", "failed", "crashed")
 
 
@@ -223,3 +228,26 @@ def without(space: Space, out: dict[int, str]) -> Space:
         return space if len(left) == len(space.batch_sizes) else replace(space, batch_sizes=left)
     default = max((b for b in left if b < space.default), default=left[0])
     return replace(space, batch_sizes=left, default=default)
+
+
+# who runs one, and whether they still do
+
+
+def current_owner() -> dict[str, Any]:
+    """This process, so that another one can tell whether it still runs."""
+    pid = os.getpid()
+    host, boot, started = socket.gethostname(), _processes.boot_id(), _processes.started_at(pid)
+    return {"host": host, "boot": boot, "pid": pid, "started": started}
+
+
+def is_abandoned(owner: dict[str, Any], seen_unix_s: float, *, patience_s: float = PATIENCE_S) -> str:
+    """Why an attempt is nobody's any more; empty while it may still end."""
+    if owner.get("host") == socket.gethostname():
+        if owner.get("boot") != _processes.boot_id() and owner.get("boot") and _processes.boot_id():
+            return "the machine was restarted while it ran"
+        pid = int(owner.get("pid", 0))
+        gone = not (pid > 0 and _processes.runs(pid, owner.get("started", "")))
+        return f"its process ({owner.get('pid')}) is gone" if gone else ""
+    silent_s = time.time() - seen_unix_s
+    where = owner.get("host", "its machine")
+    return f"nothing was heard from {where} for {silent_s / 3600:.0f} hours" if silent_s > patience_s else ""

@@ -32,19 +32,24 @@ class AttemptLedger:
     """Attempts of one study, read as they come and counted once; `evidence` is what a policy sees of them.
 
     Reading costs what is new, not what is there: ended attempts never change.
+
+    Attributes:
+        ended: Attempts, in the order in which they were seen to end.
+        open: Those that run and have a record, by number; `blank` are the numbers of those that have none.
+        seen: How many trials there were, when it was last read.
     """
 
     def __init__(self, space: Space, *, plain: bool = False) -> None:
         self.space, self._plain = space, plain
-        self._ended: dict[int, Attempt] = {}
-        self._counted: list[Attempt] = []  # in the order they were seen to end
+        self._known: dict[int, Attempt] = {}
+        self.ended: list[Attempt] = []
         self._late: set[int] = set()  # attempts that were given up and ended after all
         self._settled = 0  # all trials before that number have ended
-        self.open: dict[int, Attempt] = {}  # with a record
-        self.blank: set[int] = set()  # trials that run and have none yet
+        self.open: dict[int, Attempt] = {}
+        self.blank: set[int] = set()
         self._evidence: tuple[Space, int, Evidence] | None = None
         self._bars: tuple[int, Bars] | None = None
-        self.seen = 0  # trials, when it was last read
+        self.seen = 0
 
     def read(self, trials: list[optuna.trial.FrozenTrial]) -> None:
         """Take note of what is new."""
@@ -53,7 +58,7 @@ class AttemptLedger:
         for trial in (
             trials[settled:] if settled < len(trials) and trials[settled].number == settled else trials
         ):
-            if trial.number in self._ended:
+            if trial.number in self._known:
                 continue
             kept = trial.user_attrs.get(KEY)
             finished = trial.state.is_finished()
@@ -73,48 +78,41 @@ class AttemptLedger:
                     energy_j=epochs, profile=((0.0, 1.0, 1.0),),
                 )
             elif finished:
-                attempt = Attempt(
-                    trial.number, 0, state="killed"
-                )  # of somebody else, or gone before it began
+                attempt = Attempt(trial.number, 0, state="killed")  # somebody else's, or gone before it began
             else:
                 self.blank.add(trial.number)
                 continue
             if finished:
-                self._ended[trial.number] = attempt
+                self._known[trial.number] = attempt
                 if attempt.batch_size:
-                    self._counted.append(attempt)
+                    self.ended.append(attempt)
                 if attempt.late_for is not None:  # what was counted in its place is to be counted no more
                     self._late.add(attempt.late_for)
                     self._evidence = None
             else:
                 self.open[trial.number] = attempt
-        while self._settled in self._ended:
+        while self._settled in self._known:
             self._settled += 1
 
     def take(self, attempt: Attempt) -> None:
         """An attempt that has ended elsewhere and has no trial here."""
-        self._ended[attempt.number] = attempt
+        self._known[attempt.number] = attempt
         if attempt.batch_size:
-            self._counted.append(attempt)
+            self.ended.append(attempt)
 
     @property
     def attempts(self) -> list[Attempt]:
         """All of them, those that run included, by number."""
-        return sorted([*self._counted, *self.open.values()], key=lambda a: a.number)
-
-    @property
-    def ended(self) -> list[Attempt]:
-        """Those that have ended, as they came in."""
-        return self._counted
+        return sorted([*self.ended, *self.open.values()], key=lambda a: a.number)
 
     def bars(self, pardoned: dict[int, int] | None = None) -> Bars:
         """What is not to be tried again."""
         if self._bars is None or self._bars[1].pardoned != (pardoned or {}):
             self._bars = (0, Bars(self.space, pardoned))
         done, bars = self._bars
-        for attempt in self._counted[done:]:
+        for attempt in self.ended[done:]:
             bars.see(attempt)
-        self._bars = (len(self._counted), bars)
+        self._bars = (len(self.ended), bars)
         return bars
 
     def evidence(self, space: Space | None = None, *, before: int | None = None) -> Evidence:
@@ -129,10 +127,10 @@ class AttemptLedger:
         if self._evidence is None or self._evidence[0] != space:
             self._evidence = (space, 0, Evidence(space))
         _, done, evidence = self._evidence
-        for attempt in self._counted[done:]:
+        for attempt in self.ended[done:]:
             if attempt.number not in self._late:
                 count(evidence, attempt)
-        self._evidence = (space, len(self._counted), evidence)
+        self._evidence = (space, len(self.ended), evidence)
         evidence.in_flight[:] = 0
         for number, attempt in self.open.items():
             if before is None or number < before:

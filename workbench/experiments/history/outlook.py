@@ -19,6 +19,7 @@ import polars as pl
 from ...errors import UsageError
 from ...search.batch_size.epochs import EpochPosterior, EpochPrior, believe
 from ...search.batch_size.history import Evidence, Space
+from ...search.batch_size.knowledge_gradient import run_costs
 from ...search.batch_size.policy import BatchSizePolicy, Proposal
 from ...search.objective import EnergyWithin, Objective
 from .attempts import Attempt, without
@@ -165,14 +166,6 @@ def belief_of(
     )
 
 
-def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
-    """Expected cost of a run at each batch size, a row per draw: the mean over the scatter of runs."""
-    degree = objective.degree
-    return np.asarray(
-        np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2) * belief.epoch_cost
-    )
-
-
 def believed_costs(
     evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space,
     barred: dict[int, str],
@@ -180,26 +173,20 @@ def believed_costs(
     """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave
     out what is barred.
     """
-    costs = None if belief is None else run_costs(belief, objective)
-    best = None
-    if costs is not None:
+    believed: list[tuple[float | None, ...]] = [(None,) * 4] * evidence.arms
+    if belief is not None:
+        costs = run_costs(belief, objective)
         allowed = np.where(evidence.usable[None, :], costs, np.inf)
         best = np.bincount(np.argmin(allowed, axis=1), minlength=evidence.arms) / len(costs)
-    others = np.zeros(evidence.arms, dtype=int)
-    for run in evidence.current:
-        others[run.arm] += run.state != "reached"
-    rows = []
+        columns = [*np.quantile(costs, (0.5, *INTERVAL), axis=0).tolist(), best.tolist()]
+        believed = list(zip(*columns, strict=True))
+    others = [run.arm for run in evidence.current if run.state != "reached"]
+    rows: list[tuple[object, ...]] = []
     for b in space.batch_sizes:
-        arm = evidence.index.get(b)
-        if arm is None or costs is None or best is None:
-            middle = low = high = probability = None
-        else:
-            low, middle, high = (
-                float(value) for value in np.quantile(costs[:, arm], (INTERVAL[0], 0.5, INTERVAL[1]))
-            )
-            probability = float(best[arm])
-        counted = (int(evidence.count[arm]), int(others[arm])) if arm is not None else (0, 0)
-        rows.append((b, middle, low, high, probability, *counted, barred.get(b, "")))
+        known: tuple[object, ...] = (None,) * 4 + (0, 0)
+        if (arm := evidence.index.get(b)) is not None:
+            known = (*believed[arm], int(evidence.count[arm]), others.count(arm))
+        rows.append((b, *known, barred.get(b, "")))
     return pl.DataFrame(rows, schema=BELIEVED, orient="row")
 
 
@@ -288,19 +275,18 @@ def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objecti
     """What an epoch takes at each power limit that is known: power_limit_w, time_s, energy_j, cost, best;
     empty where none is.
     """
-    arm = evidence.index.get(batch_size) if batch_size is not None else None
-    limits = evidence.space.power_limits_w
-    time_s = np.full(0, np.nan) if arm is None or not limits else evidence.epoch_time_s[arm]
-    power_w = np.full(0, np.nan) if arm is None or not limits else evidence.power_w[arm]
-    known = ~np.isnan(time_s)
-    time_s, energy_j = time_s[known], (time_s * power_w)[known]
+    arm, limits = evidence.index.get(batch_size or 0), evidence.space.power_limits_w
+    known = np.empty(0, int)
+    if arm is not None and limits:
+        known = np.flatnonzero(~np.isnan(evidence.epoch_time_s[arm]))
+    at = (arm or 0, known)
+    time_s = evidence.epoch_time_s[at]
+    energy_j = time_s * evidence.power_w[at]
     cost = np.asarray(objective.cost(time_s, energy_j), dtype=float)
-    best = np.zeros(len(cost), dtype=bool)
-    if len(cost):
-        best[int(np.argmin(cost))] = True
-    kept = np.asarray(limits, dtype=float)[known] if len(known) else time_s
+    best = np.arange(len(cost)) == (np.argmin(cost) if len(cost) else -1)
+    limit_w = np.asarray(limits, dtype=float)[known]
     return pl.DataFrame(
-        {"power_limit_w": kept, "time_s": time_s, "energy_j": energy_j, "cost": cost, "best": best}
+        {"power_limit_w": limit_w, "time_s": time_s, "energy_j": energy_j, "cost": cost, "best": best}
     )
 
 

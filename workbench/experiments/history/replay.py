@@ -96,14 +96,12 @@ def space_of(attempts: Sequence[Attempt]) -> Space:
 
 
 def _attempts(what: str | Path | pl.DataFrame | Sequence[Attempt]) -> list[Attempt]:
-    if isinstance(what, (str, Path)):
-        return _numbered(read_csv(Path(what)))
-    return _numbered(of_frame(what) if isinstance(what, pl.DataFrame) else list(what))
-
-
-def _numbered(attempts: list[Attempt]) -> list[Attempt]:
-    """Numbers in the order in which they stand; those in a file may be of several studies."""
-    ended = [a for a in attempts if a.ended]
+    """Those that have ended, numbered in the order in which they stand: a file may be of several studies."""
+    found = (
+        read_csv(Path(what)) if isinstance(what, (str, Path))
+        else of_frame(what) if isinstance(what, pl.DataFrame) else what
+    )
+    ended = [a for a in found if a.ended]
     new = {a.number: number for number, a in enumerate(ended)}
     return [
         replace(a, number=number, late_for=new.get(a.late_for) if a.late_for is not None else None)

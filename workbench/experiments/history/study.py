@@ -28,8 +28,7 @@ from ...errors import StoreError, UsageError
 from ...search.batch_size.history import Evidence, Space
 from ...search.batch_size.policy import BatchSizePolicy, Progress, Proposal
 from ...search.objective import Objective, check_measured
-from . import owners
-from .attempts import Attempt, without
+from .attempts import PATIENCE_S, Attempt, current_owner, is_abandoned, without
 from .csv import as_frame
 from .optuna_bridge import KEY, PARAMETER, AttemptLedger, best_limit_w, samplers
 from .storage import LOCK_S, open_study, storage_url, translate_storage_errors
@@ -62,7 +61,7 @@ class JobStudy:
     def __init__(
         self, name: str, space: Space, objective: Objective, *, storage: str | Path,
         sampler: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
-        seed: int | None = None, accept_changes: bool = False, patience_s: float = owners.PATIENCE_S,
+        seed: int | None = None, accept_changes: bool = False, patience_s: float = PATIENCE_S,
     ) -> None:
         import optuna
 
@@ -74,6 +73,7 @@ class JobStudy:
             )
         else:
             self.sampler = bandit(space, objective, sampler, seed=seed)
+        self.ledger: AttemptLedger = self.sampler.ledger
         self.url = storage_url(storage)
         with translate_storage_errors(self.url):
             self.study, self._storage = open_study(name, self.url, self.sampler)
@@ -100,7 +100,7 @@ class JobStudy:
     def attempts(self) -> list[Attempt]:
         """All attempts by number, those of other processes and those that run included."""
         self.refresh()
-        return self.sampler.ledger.attempts  # type: ignore[no-any-return]
+        return self.ledger.attempts
 
     def history(self) -> pl.DataFrame:
         """All attempts, a row each (`csv.HISTORY`), with their `cost` under today's objective."""
@@ -111,17 +111,17 @@ class JobStudy:
     def evidence(self) -> Evidence:
         """What a policy sees of them."""
         self.refresh()
-        return self.sampler.ledger.evidence()  # type: ignore[no-any-return]
+        return self.ledger.evidence()
 
     def barred(self) -> dict[int, str]:
         """Batch sizes that are not tried any more, and why."""
         self.refresh()
-        return self.sampler.ledger.bars(self._pardoned()).out  # type: ignore[no-any-return]
+        return self.ledger.bars(self._pardoned()).out
 
     def refresh(self) -> None:
         """Read what other processes have added."""
         with translate_storage_errors(self.url):
-            self.sampler.ledger.read(self.study.get_trials(deepcopy=False))
+            self.ledger.read(self.study.get_trials(deepcopy=False))
 
     # what happens
 
@@ -137,7 +137,7 @@ class JobStudy:
         """
         with translate_storage_errors(self.url):
             self.close_stale()
-            bars = self.sampler.ledger.bars(self._pardoned())
+            bars = self.ledger.bars(self._pardoned())
             bars.check_reachable()
             without(self.space, bars.out)
             return self._begin(None, slices, gpu)
@@ -186,7 +186,7 @@ class JobStudy:
             attempt = Attempt(
                 trial.number, proposal.batch_size, recurrence if recurrence >= 0 else trial.number,
                 proposal.purpose, power_limit_w=proposal.power_limit_w, reason=proposal.reason,
-                target=self.space.target, gpu=gpu or self.space.gpu, owner=owners.current_owner(),
+                target=self.space.target, gpu=gpu or self.space.gpu, owner=current_owner(),
                 seen_unix_s=time.time(), stop_after_epochs=proposal.stop_after_epochs,
                 stop_after_cost=proposal.stop_after_cost,
             )
@@ -204,13 +204,8 @@ class JobStudy:
             return f"all {self.space.max_epochs} epochs are done"
         if self.policy is None:
             return None
-        self.refresh()
-        ledger: AttemptLedger = self.sampler.ledger
-        space = without(
-            self.space,
-            {b: why for b, why in ledger.bars(self._pardoned()).out.items() if b != attempt.batch_size},
-        )
-        evidence = ledger.evidence(space, before=attempt.number)
+        barred = {b: why for b, why in self.barred().items() if b != attempt.batch_size}
+        evidence = self.ledger.evidence(without(self.space, barred), before=attempt.number)
         proposal = Proposal(
             attempt.batch_size, attempt.power_limit_w, stop_after_epochs=attempt.stop_after_epochs,
             stop_after_cost=attempt.stop_after_cost,
@@ -292,10 +287,9 @@ class JobStudy:
     def close_stale(self) -> list[str]:
         """Close attempts whose process is gone; returns a sentence for each."""
         self.refresh()
-        messages = []
-        ledger: AttemptLedger = self.sampler.ledger
+        messages, ledger = [], self.ledger
         for attempt in list(ledger.open.values()):
-            why = owners.is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
+            why = is_abandoned(attempt.owner, attempt.seen_unix_s, patience_s=self.patience_s)
             if why and self._close(attempt.number, attempt if attempt.ended else None):
                 messages.append(
                     f"attempt {attempt.number} at batch size {attempt.batch_size} is closed: {why}"
@@ -350,7 +344,7 @@ class JobStudy:
         """Which recurrence a new attempt is for: one that has not reached its target and nobody else
         retries, or (-1) a new one.
         """
-        ledger: AttemptLedger = self.sampler.ledger
+        ledger = self.ledger
         near = [
             a for a in (*ledger.open.values(), *ledger.ended[-NEAR:])
             if a.number < number and a.state != "withdrawn"
@@ -388,12 +382,14 @@ class JobStudy:
         return {int(b): int(n) for b, n in self.study.user_attrs.get(f"{KEY} pardoned", {}).items()}
 
     def _check(self, accept_changes: bool) -> None:
+        import optuna
+
         kept = self.study.user_attrs.get(KEY)
         now = {"format": FORMAT, "batch_sizes": list(self.space.batch_sizes)}
         with translate_storage_errors(self.url):
             if kept is None:
                 trials = self.study.get_trials(deepcopy=False)
-                if trials or self.study.directions != [_minimize()]:
+                if trials or self.study.direction != optuna.study.StudyDirection.MINIMIZE:
                     names = sorted({name for trial in trials for name in trial.params})
                     raise StoreError(
                         f"the study '{self.name}' in {self.url} is not one of a recurring job: {len(trials)} "
@@ -428,9 +424,3 @@ def _states() -> dict[str, Any]:
         "running": TrialState.RUNNING, "reached": TrialState.COMPLETE, "stopped": TrialState.PRUNED,
         **dict.fromkeys(failed, TrialState.FAIL),
     }
-
-
-def _minimize() -> Any:
-    from optuna.study import StudyDirection
-
-    return StudyDirection.MINIMIZE

@@ -145,7 +145,7 @@ class KnowledgeGradient:
         so_far = Run(arm, "stopped", progress.epochs, 0.0, 0.0, milestones=dict(progress.milestones))
         known = evidence.with_run(so_far)
         belief = believe(known, objective, self.prior, self.draws, np.random.default_rng(len(evidence.runs)))
-        costs = _run_costs(belief, objective)
+        costs = run_costs(belief, objective)
         expected = costs.mean(axis=0)
         tried = evidence.count > 0
         if not tried.any():
@@ -284,7 +284,7 @@ def weigh(
         policy: Horizon, samples and constants.
         purse: What a try may cost at most.
     """
-    costs = _run_costs(belief, objective)
+    costs = run_costs(belief, objective)
     expected = costs.mean(axis=0)
     tried = evidence.count > 0
     incumbent = int(np.argmin(np.where(tried, expected, np.inf)))
@@ -306,7 +306,8 @@ def weigh(
     return CandidateValues(value, stop, expected, incumbent)
 
 
-def _run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
+def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
+    """Expected cost of a run at each batch size, a row per draw: the mean over the scatter of runs."""
     degree = objective.degree
     epochs = np.exp(degree * belief.log_epochs + 0.5 * (degree * belief.noise[:, None]) ** 2)
     return np.asarray(epochs * belief.epoch_cost)

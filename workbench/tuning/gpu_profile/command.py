@@ -5,7 +5,7 @@ Built-in workloads of graded intensity (`graded`) run at the GPU's default and a
 Each is measured over whole iterations, with the energy counter; the features of a workload are read at the
 default (`features`). Rows go to a file one by one, so what was interrupted goes on where it was, workload by
 workload (`gpu_profile`). In the end a model for each set of features is trained and kept
-(`search.surrogates.predictor`, `model_store`). The GPU is put back as it was, whatever happens.
+(`search.surrogates.predictor`, `tuning.models`). The GPU is put back as it was, whatever happens.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list
     import polars as pl
 
     from ...search.surrogates.predictor import ClockModel
-    from .. import model_store
+    from .. import models
     from ..features import FEATURE_SETS
 
     told = set(frame["feature_set"].drop_nulls().to_list())
@@ -58,7 +58,7 @@ def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list
             if notes is not None:
                 notes.append(f"no model from {name}: {error}")
             continue
-        made.append((model.save(model_store.path(gpu, name)), model))
+        made.append((model.save(models.model_path(gpu, name)), model))
     return made
 
 
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _profile(mine: Session, arguments: argparse.Namespace) -> int:
-    from .. import model_store
+    from .. import models
     from . import collector as collecting
     from . import workloads
 
@@ -132,7 +132,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
             f"{device.name} has nothing to set over {arguments.over}{why}; try another --over, or another GPU"
         )
     plan = collecting.ProfilePlan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
-    path = arguments.output or model_store.directory() / f"{model_store.slug(device.name)}.profile.csv"
+    path = arguments.output or models.models_directory() / f"{models.slug(device.name)}.profile.csv"
     if arguments.fresh and path.exists():
         kept = path.replace(path.with_suffix(time.strftime(".%Y%m%d-%H%M%S.csv")))
         print(f"the older measurements are kept as {kept}")
