@@ -1,9 +1,4 @@
-"""What every stretch of a tuned job took, and what was saved: measured on both sides, tuning included.
-
-A stretch counts with its whole iterations, their time and their energy. What they would have taken at the
-default setting comes from baselines that are measured before and, now and then, in between. The saving is the
-difference; its error comes from the baselines' errors and the stretches' own.
-"""
+"""What every stretch of a tuned job took, and what was saved against its baselines, tuning included."""
 
 from __future__ import annotations
 
@@ -21,10 +16,7 @@ from .results import Saved
 
 @dataclass(frozen=True, slots=True)
 class SavingsAccountParams:
-    """Tuned constants of `SavingsAccounts`.
-
-    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
-    """
+    """Tuned constants of `SavingsAccounts`; set by hand, `benchmarks.clocks --only online` scores them."""
 
     # relative error of a baseline that no length of measuring takes away: what differs from time to
     # time
@@ -217,7 +209,7 @@ class Pool:
 
 
 class SavingsLedger:
-    """What is to go into the book."""
+    """Cuts the time of a running job into stretches, and counts each once its energy is known."""
 
     def __init__(self) -> None:
         self.cursor_s = math.nan  # up to where the book is kept; nothing is, where NaN

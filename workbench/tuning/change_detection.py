@@ -22,10 +22,8 @@ from ..records import Process, Setting
 
 @dataclass(frozen=True, slots=True)
 class ChangeDetectionParams:
-    """Tuned constants of the watches over a held setting, the job's power and other processes.
-
-    Set by hand; `benchmarks.clocks --only online` scores the tuner with them. `periodic` and `aperiodic`
-    are GPOEO's.
+    """Tuned constants of the watches; set by hand (`periodic` and `aperiodic` by GPOEO's authors),
+    `benchmarks.clocks --only online` scores them.
     """
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
@@ -66,8 +64,7 @@ class ModelWatch:
     """Iteration time and power against what is expected at the held setting: two-sided cumulative sums (Page,
     Biometrika 41, 1954).
 
-    The expectation starts as what the search believes of the setting and is taken over by the first
-    stretches; later it follows slowly, so that a card that warms up is no new job.
+    The expectation is taken over by the first stretches; later it follows slowly: a warm card is no new job.
 
     Args:
         iteration_s, power_w: Expected, or NaN where the first stretch is to tell.
@@ -89,19 +86,15 @@ class ModelWatch:
         now = (iteration_s, power_w)
         expected = (self.iteration_s, self.power_w)
         off = [0.0 if math.isnan(e) else math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        floors = (
-            max(self.tolerance * PARAMS.least_time_sd, time_sd),
-            max(self.tolerance * PARAMS.least_power_sd, time_sd),
-        )
         first = self._seen < 2  # how much stretches differ is not known yet, nor is the setting's model exact
-        for k in range(2):
-            sd = max(floors[k], math.sqrt(self._spread[k]), PARAMS.first_sd if first else 0.0)
+        for k, floor in enumerate((PARAMS.least_time_sd, PARAMS.least_power_sd)):
+            least = max(self.tolerance * floor, time_sd)
+            sd = max(least, math.sqrt(self._spread[k]), PARAMS.first_sd if first else 0.0)
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
                 self._sums[side] = max(0.0, self._sums[side] + min(signed, PARAMS.most) - PARAMS.slack)
-        if (
-            abs(off[0]) > PARAMS.far and time_sd < 0.3 * PARAMS.far
-        ):  # whole iterations that are so much longer or shorter are those of another job
+        # Whole iterations that are so much longer or shorter are those of another job.
+        if abs(off[0]) > PARAMS.far and time_sd < 0.3 * PARAMS.far:
             return f"an iteration takes {iteration_s:.4g} s, not {self.iteration_s:.4g} s"
         worst = max(range(4), key=lambda side: self._sums[side])
         if self._sums[worst] > PARAMS.limit:
@@ -110,10 +103,10 @@ class ModelWatch:
         self._seen += 1
         gain = 1.0 / self._seen if self._seen <= 4 else PARAMS.follow
         if max(self._sums) < 0.5 * PARAMS.limit:
-            self.iteration_s = (
-                iteration_s if math.isnan(self.iteration_s) else self.iteration_s * math.exp(gain * off[0])
+            self.iteration_s, self.power_w = (
+                n if math.isnan(e) else e * math.exp(gain * each)
+                for n, e, each in zip(now, expected, off, strict=True)
             )
-            self.power_w = power_w if math.isnan(self.power_w) else self.power_w * math.exp(gain * off[1])
             if not first:
                 for k in range(2):
                     self._spread[k] += PARAMS.spread_follow * (
@@ -134,7 +127,8 @@ class GpoeoWatch:
     """
 
     periodic: bool = True
-    _powers: list[float] = field(default_factory=list)
+    _low_w: float = math.inf
+    _high_w: float = 0.0
     _skip: int = 0
     _quiet: int = 0
 
@@ -146,8 +140,7 @@ class GpoeoWatch:
         if self._skip > 0:
             self._skip -= 1
             return ""
-        self._powers = [min([*self._powers, power_w]), max([*self._powers, power_w])]
-        low, high = self._powers[0], self._powers[-1]
+        low, high = self._low_w, self._high_w = min(self._low_w, power_w), max(self._high_w, power_w)
         change = (high - low) / (0.5 * (high + low))
         if change > (PARAMS.periodic if self.periodic else PARAMS.aperiodic):
             return f"the power went between {low:.0f} and {high:.0f} W ({100 * change:.0f} %)"
@@ -162,11 +155,9 @@ def make_watch(
     """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the
     power of a steady job wander.
     """
-    return (
-        GpoeoWatch(periodic)
-        if name == "gpoeo"
-        else ModelWatch(iteration_s, power_w, min(2.0**false_alarms, PARAMS.longest_alarm_backoff))
-    )
+    if name == "gpoeo":
+        return GpoeoWatch(periodic)
+    return ModelWatch(iteration_s, power_w, min(2.0**false_alarms, PARAMS.longest_alarm_backoff))
 
 
 class ForeignProcessMonitor:
@@ -208,10 +199,8 @@ class IdleMonitor:
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
         self._recorder, self._uuids = recorder, tuple(uuids)
         self._looked_s = -math.inf
-        self._seen_s = (
-            math.nan
-        )  # when one was last seen at all: a sampling that stutters says nothing of the GPU
-        self.busy_s = math.nan  # when one was last seen working
+        # When one was last seen at all (a sampling that stutters says nothing of the GPU), and working.
+        self._seen_s = self._busy_s = -math.inf
 
     def look(self, now_s: float) -> None:
         if now_s < self._looked_s + 0.4:
@@ -219,30 +208,23 @@ class IdleMonitor:
         for uuid in self._uuids:
             rows = self._recorder.rows(uuid, max(self._looked_s, now_s - 3.0), now_s)
             if len(rows):
-                self._seen_s = max(
-                    float(rows["time_s"][-1]), self._seen_s if self._seen_s == self._seen_s else -math.inf
-                )
-            active = np.flatnonzero(
-                ~(rows["utilisation"] <= 0)
-            )  # a GPU that does not tell is taken to be busy
+                self._seen_s = max(self._seen_s, float(rows["time_s"][-1]))
+            # A GPU that does not tell is taken to be busy.
+            active = np.flatnonzero(~(rows["utilisation"] <= 0))
             if len(active):
-                at_s = float(rows["time_s"][active[-1]])
-                self.busy_s = at_s if math.isnan(self.busy_s) else max(self.busy_s, at_s)
+                self._busy_s = max(self._busy_s, float(rows["time_s"][active[-1]]))
         self._looked_s = now_s
 
     @property
     def idle_s(self) -> float:
-        """For how long; 0 while nothing was seen."""
-        idle_s = self._seen_s - self.busy_s
-        return max(0.0, idle_s) if idle_s == idle_s else 0.0
+        """For how long; 0 while nothing was seen working."""
+        return max(0.0, self._seen_s - self._busy_s) if math.isfinite(self._busy_s) else 0.0
 
 
 class PowerLevelDetector:
-    """The power of a job whose iterations nobody tells: a step of it that lasts is another job before its
-    rhythm is known.
+    """The power of a job whose iterations nobody tells: a step of it that lasts is another job.
 
-    Evaluations and checkpoints draw another power too. So it must last, and longer each time that it was a
-    false alarm.
+    Evaluations and checkpoints draw another power too, so it must last longer after each false alarm.
     """
 
     def __init__(self, recorder: Recorder, uuids: Sequence[str]) -> None:
@@ -261,7 +243,7 @@ class PowerLevelDetector:
         self.setting, self._off_s, self._looked_s = setting, math.nan, from_s
 
     def look(self, now_s: float, iteration_s: float, expected_w: float, tolerance: float) -> str:
-        """A sentence, if the mean power over the last iterations has been another for long enough."""
+        """A sentence, if the mean power over the last iterations was another for long enough."""
         window_s = max(PARAMS.level_s, 2.0 * iteration_s)
         if now_s < self._looked_s + window_s:
             return ""

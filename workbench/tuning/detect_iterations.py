@@ -21,10 +21,7 @@ from .iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace
 
 @dataclass(frozen=True, slots=True)
 class IterationDetectorParams:
-    """Tuned constants of `IterationDetector`.
-
-    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
-    """
+    """Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them."""
 
     steady_iterations: int = 6  # that are reported, before they are believed,
     steady_s: float = 1.0  # and over how long
@@ -172,11 +169,8 @@ class IterationDetector:
                 self._answers = [*self._answers[-PARAMS.agreed - 1 :], answer]
         seconds = self._agreed()
         if seconds is not None and not self.no_doubtful:
-            words = (
-                f"iterations of {seconds:.4g} s, if the sensor does not deceive: a change of the clock will "
-                "show"
-            )
-            return self._traced(seconds, self.from_s, now_s, words, True)
+            words = f"iterations of {seconds:.4g} s, if the sensor does not deceive: a change of the clock"
+            return self._traced(seconds, self.from_s, now_s, f"{words} will show", True)
         waited_s = now_s - self.from_s
         short = level is None or level.seconds < PARAMS.short_s
         hopeless_s = PARAMS.short_hopeless_s if short else PARAMS.hopeless_s
@@ -198,13 +192,10 @@ class IterationDetector:
         if len(last) < PARAMS.agreed or not last[-1][1] < PARAMS.short_s:
             return None
         alike = [each for each in last if abs(math.log(each[1] / last[-1][1])) < PARAMS.alike]
-        if (
-            len(alike) < PARAMS.agreed
-            or alike[-1][0] - alike[0][0] < PARAMS.agreed_s
-            or float(np.mean([each[2] for each in alike])) < PARAMS.likely
-        ):
+        if len(alike) < PARAMS.agreed or alike[-1][0] - alike[0][0] < PARAMS.agreed_s:
             return None
-        return float(np.median([each[1] for each in alike]))
+        _, seconds, likely = np.transpose(alike)
+        return float(np.median(seconds)) if float(np.mean(likely)) >= PARAMS.likely else None
 
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""

@@ -6,15 +6,9 @@ settings.
     ...                                          # the job runs, for an iteration or longer
     found = reader.read()                        # found.values, found.source, and why the rest is missing
 
-Sources, best first:
-
-    gpm    the performance counters of Hopper and newer, through NVML
-    dcgm   the same through DCGM's profiling fields, where `dcgmi` and its host engine are there (Volta and
-           newer)
-    nvml   utilisation, power and clocks, which every driver tells
-
-The first two contain what the third tells. Names are those of DCGM's fields in lower case. What a source does
-not tell is absent.
+Sources are "gpm" (NVML's performance counters), "dcgm" (the same through `dcgmi`) and "nvml" (utilisation,
+power and clocks), which the first two contain. Names are those of DCGM's fields in lower case; what a source
+does not tell is absent. docs/clocks.md has the table.
 """
 
 from __future__ import annotations
@@ -40,9 +34,8 @@ NAMES = (*COUNTERS, *TRAFFIC, *LOAD)
 FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "dcgm": NAMES, "nvml": LOAD}  # best first
 
 SHORTEST_S = 0.1  # between two samples of GPM counters (nvml.h)
-LOOKS_BACK_S = (
-    1.0  # utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before
-)
+# Utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before.
+LOOKS_BACK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -224,11 +217,7 @@ def _by_counter(times_s: list[float], energies_j: list[float]) -> float | None:
     """Mean power between the first and the last reading of the energy counter; None where there are no
     two, or it went back.
     """
-    known = [
-        (at, joules)
-        for at, joules in zip(times_s, energies_j, strict=True)
-        if math.isfinite(at) and math.isfinite(joules)
-    ]
+    known = [each for each in zip(times_s, energies_j, strict=True) if all(map(math.isfinite, each))]
     if len(known) < 2:
         return None
     (from_s, from_j), (to_s, to_j) = known[0], known[-1]

@@ -115,19 +115,16 @@ class TunedGpus:
         self._try(refused, "power_limit_w", limits)
         if self._request.over == "power":
             return refused
-        mems = [next(iter(device.limits.mem_clocks_mhz), None) for device in self.devices]
-        tops = [
-            max(device.limits.sm_clocks_mhz[mem], default=None)
-            if mem is not None and device.can("lock_sm_clock") else None
-            for device, mem in zip(self.devices, mems, strict=True)
-        ]
-        self._try(refused, "sm_clock_mhz", [Setting(sm_clock_mhz=top) for top in tops])
+        sms, mems = [], []
+        for device in self.devices:
+            mem = next(iter(device.limits.mem_clocks_mhz), None)
+            able = mem is not None and device.can("lock_sm_clock")
+            top = max(device.limits.sm_clocks_mhz[mem], default=None) if able else None
+            sms.append(Setting(sm_clock_mhz=top))
+            mems.append(Setting(mem_clock_mhz=mem if device.can("lock_mem_clock") else None))
+        self._try(refused, "sm_clock_mhz", sms)
         if "sm_clock_mhz" not in refused:
-            lockable = zip(self.devices, mems, strict=True)
-            self._try(refused, "mem_clock_mhz", [
-                Setting(mem_clock_mhz=mem if device.can("lock_mem_clock") else None)
-                for device, mem in lockable
-            ])
+            self._try(refused, "mem_clock_mhz", mems)
         self._lease.put(Setting())
         return refused
 

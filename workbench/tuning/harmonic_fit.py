@@ -1,11 +1,8 @@
 """How long an iteration takes in a few seconds of power readings, when its length is roughly known.
 
-A change of clocks stretches the iterations of a job; it does not make a new job of it. So a probe needs no
-new detection, which takes three to five periods and can be wrong by whole factors (GPOEO detects anew at
-every probe: `SpectrumAnalysis.py`, `PyEPOpt.py:954-1722`). It needs one number, and where to look for it is
-known: by least squares the readings are laid on the first harmonics of every period within the range that the
-change can have made, and the one that leaves least is it. The shape is free, because not all of an iteration
-stretches alike.
+By least squares the readings are laid on the first harmonics of every period within the range that a change
+of clocks can have made, and the one that leaves least is it; the shape is free, because not all of an
+iteration stretches alike. GPOEO detects the period anew at every probe instead (`PyEPOpt.py:954-1722`).
 """
 
 from __future__ import annotations
@@ -23,10 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class HarmonicFitParams:
-    """Tuned constants of the fit of harmonics to a power trace.
-
-    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
-    """
+    """Tuned constants of the fit; set by hand, `benchmarks.clocks --only online` scores them."""
 
     most_harmonics: int = 6
     least_readings: int = 12
@@ -43,10 +37,8 @@ class HarmonicFitParams:
 
 PARAMS = HarmonicFitParams()
 
-
-MOST_READINGS = (
-    4000  # the newest: a stretch that nobody has looked at for an hour must not take the memory of the job
-)
+# The newest: a stretch that nobody has looked at for an hour must not take the memory of the job.
+MOST_READINGS = 4000
 AT_ONCE = 200_000  # candidates times readings
 
 
@@ -78,12 +70,9 @@ def readings(rows: Array) -> tuple[Array, Array]:
     if len(counted) > PARAMS.least_readings and np.isfinite(rows["energy_j"][counted]).all():
         ticks, joules = rows["tick_s"][counted], rows["energy_j"][counted]
         spans = np.diff(ticks)
-        if (
-            float(np.median(spans)) >= PARAMS.slow_s
-            and np.all(np.diff(joules) >= 0)
-            and joules[-1] > joules[0]
-        ):
-            whole = (spans > 0.02) & (spans < 2.5 * float(np.median(spans)))
+        usual_s = float(np.median(spans))
+        if usual_s >= PARAMS.slow_s and np.all(np.diff(joules) >= 0) and joules[-1] > joules[0]:
+            whole = (spans > 0.02) & (spans < 2.5 * usual_s)
             return (ticks[:-1] + 0.5 * spans)[whole], (np.diff(joules) / np.maximum(spans, 1e-9))[whole]
     ticks = aliasing.refreshes(rows["power_tick_s"])
     if len(ticks) >= PARAMS.least_readings:
@@ -120,14 +109,12 @@ def timed(
     if span_s < 1.6 * guess_s:
         return None
     step_s = float(np.median(np.diff(time_s)))
-    harmonics = int(
-        np.clip(math.floor(guess_s / (2.2 * step_s)), 1, min(PARAMS.most_harmonics, (n - 4) // 6))
-    )
+    most = min(PARAMS.most_harmonics, (n - 4) // 6)
+    harmonics = int(np.clip(math.floor(guess_s / (2.2 * step_s)), 1, most))
     first, last = 1.0 / (guess_s * high), 1.0 / (guess_s * low)
     # The peak of the highest harmonic is the narrowest.
-    count = int(
-        np.clip(PARAMS.steps * span_s * (last - first) * min(harmonics, 3), 24, PARAMS.most_candidates)
-    )
+    wanted = PARAMS.steps * span_s * (last - first) * min(harmonics, 3)
+    count = int(np.clip(wanted, 24, PARAMS.most_candidates))
     grid = np.linspace(first, last, count)
     middle_s = 0.5 * (time_s[0] + time_s[-1])
     x, y = time_s - middle_s, power_w - power_w.mean()
@@ -135,10 +122,8 @@ def timed(
     if not total > 0:
         return None
     left = _left(x, y, grid, harmonics)
-    score = (
-        -0.5 * n * np.log(np.maximum(left / total, 1e-6)) - 0.5 * (np.log(1.0 / (grid * guess_s)) / sd) ** 2
-    )
-    best = int(np.argmax(score))
+    likely = -0.5 * n * np.log(np.maximum(left / total, 1e-6))
+    best = int(np.argmax(likely - 0.5 * (np.log(1.0 / (grid * guess_s)) / sd) ** 2))
     for part in (3, 2):  # a multiple of the true length fits as well as that itself
         near = np.flatnonzero(np.abs(grid / (part * grid[best]) - 1.0) < 2.0 / (span_s * grid[best] * part))
         if len(near):
@@ -156,20 +141,16 @@ def timed(
     bend = (before - 2 * here + after) / (around[1] - around[0]) ** 2
     frequency = float(around[at])
     if bend > 0:
-        frequency += float(np.clip(0.5 * (before - after) / (before - 2 * here + after), -1, 1)) * float(
-            around[1] - around[0]
-        )
+        off = float(np.clip(0.5 * (before - after) / (before - 2 * here + after), -1, 1))
+        frequency += off * float(around[1] - around[0])
     explained = 1.0 - float(here) / total
     free = max(n - 2 * harmonics - 3, 1)
     variance = 2.0 * float(here) / free / bend if bend > 0 else (grid[1] - grid[0]) ** 2
-    variance *= (
-        2.5 if step_s >= PARAMS.slow_s else 1.0
-    )  # an error of a slow refresh's moment is in two differences at once
+    if step_s >= PARAMS.slow_s:  # an error of a slow refresh's moment is in two differences at once
+        variance *= 2.5
     seconds = 1.0 / frequency
-    sd_s = math.hypot(
-        math.sqrt(variance) * seconds**2,
-        max(variation, PARAMS.variation) * seconds / math.sqrt(max(span_s / seconds, 1.0)),
-    )
+    varies_s = max(variation, PARAMS.variation) * seconds / math.sqrt(max(span_s / seconds, 1.0))
+    sd_s = math.hypot(math.sqrt(variance) * seconds**2, varies_s)
     if explained < PARAMS.least_explained:
         return None
     return Timed(seconds, sd_s, explained, n)

@@ -2,8 +2,7 @@
 nothing repeats.
 
 All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they
-begin and end. Any rhythm that belongs to the work will do: what is compared is its time and energy at one
-setting with its own at another.
+begin and end.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class IterationSourceParams:
-    """Tuned constants of what counts iterations: marks, counters, power traces and rates.
-
-    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
-    """
+    """Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them."""
 
     long: float = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
     least_sd: float = 0.002  # relative, of the mean length of marked iterations
@@ -46,8 +42,6 @@ class IterationSourceParams:
 
 
 PARAMS = IterationSourceParams()
-
-
 MOST_MARKS = 400_000
 
 
@@ -130,9 +124,7 @@ class MarkSource(marks.MarkRecorder):
 
     def last(self, count: int) -> Array:
         """The newest moments."""
-        return np.array(
-            self.steps[-count:]
-        )  # a copy: an array that somebody looks into cannot be appended to
+        return np.array(self.steps[-count:])  # a copy: an array that is looked into cannot be appended to
 
     def since(self, from_s: float, to_s: float = math.inf) -> Array:
         steps = self.steps
@@ -270,17 +262,10 @@ class Trace:
 class Rate:
     """Work done by a job without iterations, told from how busy the GPU is and how fast its clock runs.
 
-    One iteration is what `unit_s` does at the default setting. Two things bound how much longer it takes
-    elsewhere, both from above:
-
-    - the GPU's part of the time stretches as the SM clock falls, which is the most that it can, and the rest
-        not at all:
-      `busy0 * clock0 / clock + 1 - busy0`. It says nothing where the memory clock is lower too.
-    - what is not the GPU's part, the waits, takes as long as before, or less where it overlaps with the
-        GPU's: `(1 - busy0) / (1 - busy)`.
-      It tells much where the GPU mostly waits, and next to nothing where it hardly does.
-
-    The lower of the two is taken. What is called a slowdown is then an upper bound of it.
+    One iteration is what `unit_s` does at the default setting. How much longer it takes elsewhere is the
+    lower of two upper bounds: the GPU's part stretches at most as the SM clock falls, the rest not at all,
+    `busy0 * clock0 / clock + 1 - busy0` (which says nothing of a lower memory clock); and the waits take at
+    most as long as before, `(1 - busy0) / (1 - busy)`.
 
     Args:
         recorder, uuid: Whose readings.
@@ -293,9 +278,8 @@ class Rate:
     def __init__(
         self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan
     ) -> None:
-        self._recorder, self._uuid, self.busy, self.clock_mhz, self._mem_clock_mhz = (
-            recorder, uuid, busy, clock_mhz, mem_clock_mhz,
-        )
+        self._recorder, self._uuid = recorder, uuid
+        self.busy, self.clock_mhz, self._mem_clock_mhz = busy, clock_mhz, mem_clock_mhz
 
     @property
     def sees_memory(self) -> bool:
@@ -362,10 +346,6 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         time_s = float(moments[last] - moments[first])
         n = last - first
         spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
-        found.append(
-            Count(
-                whole, float(moments[first]), float(moments[last]),
-                max(spread, PARAMS.least_sd * time_s / whole),
-            )
-        )
+        sd_s = max(spread, PARAMS.least_sd * time_s / whole)
+        found.append(Count(whole, float(moments[first]), float(moments[last]), sd_s))
     return found

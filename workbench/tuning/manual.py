@@ -106,12 +106,12 @@ class ManualControl:
         except DeviceError as error:
             return EffectiveSetting(None, "lost", f"{words['lost']} ({error})", holder)
         origin, more = self._origin(now, holder), ""
-        for last in self.history[-1:]:
-            more = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}.get(
-                origin, ""
-            )
         if origin == "process":
             more = f": {holder}"
+        elif history := self.history:
+            last = history[-1]
+            said = {"applied": f" at {last.at}", "program": f" (this workbench had set {last.after})"}
+            more = said.get(origin, "")
         return EffectiveSetting(now, origin, words[origin] + more, holder, computing)
 
     def _origin(self, now: Setting, holder: str) -> str:
@@ -152,13 +152,13 @@ class ManualControl:
         nothing is recorded.
         """
         change = change or (self.history[-1] if self.history else None)
-        return self.power_around(change.at_s) if change is not None else None
-
-    def power_around(self, at_s: float) -> StepResponse | None:
-        """Recorded power (W) around a moment of the device's clock (s); None where nothing is recorded."""
-        recorder = session.current().recorder
-        if recorder is None or self.device.uuid not in {each.uuid for each in session.current().devices}:
+        if change is None:
             return None
+        mine = session.current()
+        recorder = mine.recorder
+        if recorder is None or self.device.uuid not in {each.uuid for each in mine.devices}:
+            return None
+        at_s = change.at_s
         rows = recorder.rows(self.device.uuid, at_s - settings.BEFORE_S, at_s + settings.AFTER_S)
         update_s = recorder.update_s(self.device.uuid) or 0.1
         return settings.followed(
@@ -212,9 +212,8 @@ class ManualControl:
                     self._found, self.left = before, "; ".join(self._lease.restore()) or self.left
                 raise
             self.refused = self.left = ""
-            words += settings.difference(before, configuration.setting, self.device) or (
-                "the GPU was at this setting already",
-            )
+            changed = settings.difference(before, configuration.setting, self.device)
+            words += changed or ("the GPU was at this setting already",)
             words += self._choose(configuration, jobs)
             at = time.strftime("%H:%M:%S")
             theirs = jobs if size is not None else ()
@@ -281,7 +280,8 @@ class ManualControl:
         for tuner in _tuners():
             if tuner.works_on(self.device.uuid):
                 tuner.stop()
-                named = f"the tuner of '{tuner.label}'" if tuner.label else "the tuner"
+                label = tuner.request.label
+                named = f"the tuner of '{label}'" if label else "the tuner"
                 words += (f"{named} was told to stop",)
         over = present.hand_over(self.device.uuid) if (present := session.present()) is not None else None
         if over is not None:
@@ -304,12 +304,8 @@ class ManualControl:
             self._as_before(before)
             raise
         after = self.device.setting()
-        wrong = [
-            knob
-            for knob in settings.changed(after, wanted)
-            if knob != "power_limit_w" or wanted.power_limit_w is not None
-        ]
-        if wrong:
+        wrong = set(settings.changed(after, wanted))
+        if wrong - ({"power_limit_w"} if wanted.power_limit_w is None else set()):
             self._as_before(before)
             raise DriverError(
                 f"{self.device.name} was put to {wanted}, and shows {after}: another program is changing it "
@@ -367,15 +363,11 @@ class ManualControl:
         for job in jobs:
             limit_w = configuration.setting.power_limit_w
             job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
-        words = (
-            f"batch size {size} cannot change inside a job that runs: it is in "
-            "workbench.chosen.batch_size"
-        )
+        where = "it is in workbench.chosen.batch_size"
         if jobs:
-            words += (
-                ", and the next recurrence of " + " and ".join(f"'{job.name}'" for job in jobs) + " takes it"
-            )
-        return (words,)
+            names = " and ".join(f"'{job.name}'" for job in jobs)
+            where += f", and the next recurrence of {names} takes it"
+        return (f"batch size {size} cannot change inside a job that runs: {where}",)
 
     def _unchoose(self, last: Applied) -> None:
         selection.choose(last.chosen_before)

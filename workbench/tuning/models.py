@@ -96,7 +96,7 @@ class Forecast:
             self._reader.close()
 
 
-# where they are: one for each GPU and features
+# where models are: one for each GPU and set of features
 
 SUFFIX = ".clocks.json.gz"
 

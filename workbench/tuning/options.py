@@ -47,16 +47,19 @@ def check_slowdown(value: float | None) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
-        hint = (
-            f"; did you mean {value / 100:g} ({value:g} %)?"
-            if isinstance(value, Real) and 1 < value <= 100
-            else ""
-        )
+        percent = isinstance(value, Real) and 1 < value <= 100
+        hint = f"; did you mean {value / 100:g} ({value:g} %)?" if percent else ""
         raise UsageError(
             f"a slowdown of {value!r} is not allowed for; give a share from 0 to 1 (0.05 is 5 %), or None "
             f"for no bound{hint}"
         )
     return float(value)
+
+
+_KNOWN: dict[str, Objective] = {
+    "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(),
+    "zeus": ZeusCost(0.5, 1.0),
+}
 
 
 def check_objective(value: str | Objective) -> Objective:
@@ -70,11 +73,7 @@ def check_objective(value: str | Objective) -> Objective:
         return value
     if value not in OBJECTIVES:
         raise UsageError(f"there is no objective named {value!r}; choose {', '.join(OBJECTIVES)}")
-    known: dict[str, Objective] = {
-        "energy": Energy(), "edp": EnergyDelay(1), "ed2p": EnergyDelay(2), "time": Time(),
-        "zeus": ZeusCost(0.5, 1.0),
-    }
-    return known[value]
+    return _KNOWN[value]
 
 
 def check_options(
@@ -90,12 +89,7 @@ def check_options(
     for what, value, known in allowed:
         if value not in known:
             raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
-    if (
-        model is not None
-        and model is not False
-        and not isinstance(model, (str, Path))
-        and not hasattr(model, "predict")
-    ):
+    if not (model is None or model is False or isinstance(model, (str, Path)) or hasattr(model, "predict")):
         raise UsageError(
             f"model={model!r} is no model of a GPU; give the path of one, None for the user's own, or False "
             "for none"
@@ -109,8 +103,7 @@ def check_options(
 
 def objective_name(value: Objective) -> str:
     """Its name in `OBJECTIVES`, or its own."""
-    for name in OBJECTIVES:
-        known = check_objective(name)
+    for name, known in _KNOWN.items():
         if type(known) is type(value) and all(
             getattr(value, each, 0) == getattr(known, each, 0) for each in ("delay", "eta")
         ):

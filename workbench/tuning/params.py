@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TunerParams:
-    """Tuned constants of `Tuner`: how long it waits and looks, and from which change on it acts.
-
-    Set by hand; `benchmarks.clocks --only online` (`benchmarks.clocks_online`) scores whole jobs with
-    them.
-    """
+    """Tuned constants of `Tuner`; set by hand, `benchmarks.clocks --only online` scores whole jobs."""
 
     settle_s: float = 0.3  # clocks are obeyed at once,
     limit_settle_s: float = 0.6  # a power limit by a controller

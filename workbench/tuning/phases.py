@@ -290,9 +290,7 @@ class Trying:
         return self
 
     def leave(self) -> Searching:
-        """It is worth nothing before it is over, and the same one is wanted again; what it took is on the
-        account.
-        """
+        """Give the probe up: the same one is wanted again, and what it took is on the account."""
         self.job.cut(self.job.log.clock(), "probe")
         return Searching(self.job)
 
@@ -391,9 +389,8 @@ class Holding:
 class Watching:
     """Hold a setting, and look whether the job is still the one that was tuned.
 
-    Every stretch at the held setting is a measurement of it, and a better one than any probe. So the search
-    is told of it, in portions that double in length, and where the next setting is believed to be better by
-    then, or the bound is no longer kept, the tuner goes there.
+    The search is told of the stretches at the held setting, in portions that double in length; where another
+    setting is believed to be better by then, or the bound is no longer kept, the tuner goes there.
 
     Attributes:
         seen_s: When iterations of the job were last seen.
@@ -454,9 +451,7 @@ class Watching:
         return Holding(self.job) if after == "hold" else Searching(self.job) if after else self
 
     def _learn(self, stretch: Stretch, run: Reading | Count) -> None:
-        """What a stretch at the held setting says of it: held for longer than it was probed, it is the
-        better measurement of the two.
-        """
+        """Pool a stretch at the held setting with others, and tell the search where they are enough."""
         pool = self._pool
         pool.add(stretch, run)
         if pool.iterations < 4 or pool.time_s < pool.least_s:
@@ -492,7 +487,7 @@ class Checking:
         self.job, self._watching, self.probe = watching.job, watching, probe
 
     def leave(self) -> Watching:
-        """It is worth nothing before it is over; what it took is on the account."""
+        """Give the probe up; what it took is on the account."""
         self.job.cut(self.job.log.clock(), "re-check")
         return self._watching
 

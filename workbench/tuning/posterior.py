@@ -12,12 +12,13 @@ import polars as pl
 
 from ..errors import WorkbenchError
 from ..records import Setting
+from ..search.clocks.base import Choice
 from ..search.objective import Objective, ZeusCost
 from ..search.space import SettingSpace
 from .probe import Reading
 
 if TYPE_CHECKING:
-    from ..search.clocks.make import Choice, ClockSearch
+    from ..search.clocks.make import ClockSearch
 
 
 class SettingPosterior:
@@ -82,11 +83,10 @@ class SettingPosterior:
         self._frame = None
 
     def read(self, reading: Reading) -> None:
-        """A probe."""
-        uncertainty_j = reading.energy_uncertainty_j
+        """Report a probe to the search."""
         self.tell(
-            reading.setting, reading.iterations, reading.time_s, reading.energy_j, uncertainty_j,
-            reading.iteration_sd_s,
+            reading.setting, reading.iterations, reading.time_s, reading.energy_j,
+            reading.energy_uncertainty_j, reading.iteration_sd_s,
         )
 
     def cannot(self, setting: Setting, reason: str) -> None:
@@ -108,14 +108,11 @@ class SettingPosterior:
 
     def about(self, setting: Setting) -> Choice:
         """What is known of a setting that somebody else has chosen."""
-        from ..search.clocks.base import Choice
-
         time_ratio, time_sd, energy_ratio = self.ratios(setting)
         energy_sd = self._of(setting, "energy_sd")
-        named, visited = self.named(setting), self.visited(setting)
         return Choice(
-            named, time_ratio, energy_ratio, time_sd, 0.1 if energy_sd is None else energy_sd,
-            self.probability(setting), visited,
+            self.named(setting), time_ratio, energy_ratio, time_sd, 0.1 if energy_sd is None else energy_sd,
+            self.probability(setting), self.visited(setting),
         )
 
     @property

@@ -18,10 +18,7 @@ from .iteration_sources import Count, Counter, Guess, IterationSource, MarkSourc
 
 @dataclass(frozen=True, slots=True)
 class ProbeParams:
-    """Tuned constants of `Probe`.
-
-    Set by hand; `benchmarks.clocks --only online` scores the tuner with them.
-    """
+    """Tuned constants of `Probe`; set by hand, `benchmarks.clocks --only online` scores them."""
 
     read_s: float = 0.25  # after a stretch's end: the sensors have refreshed
     wait_s: float = 2.5  # after a stretch's end: its last edge is known
@@ -148,11 +145,9 @@ class Probe:
     def _count(self, now_s: float) -> None:
         if now_s < self._look_s:
             return
-        self._look_s = now_s + (
-            0.0
-            if self._source.name in ("marks", "counter")
-            else max(PARAMS.least_look_s, PARAMS.look * self.guess.seconds)
-        )
+        told, self._look_s = isinstance(self._source, (MarkSource, Counter)), now_s
+        if not told:
+            self._look_s += max(PARAMS.least_look_s, PARAMS.look * self.guess.seconds)
         runs = self._source.runs(self.from_s, now_s, self.guess)
         found = max(runs, key=lambda run: run.iterations, default=None)
         if found is not None:
@@ -160,12 +155,10 @@ class Probe:
             if enough and self._source.name == "power":
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
                 enough = found.sd_s <= PARAMS.trace_sd * found.iteration_s or found.time_s >= long_s
-            if isinstance(self._source, (MarkSource, Counter)) and now_s > max(
-                self._long_s, found.end_s + 3.0 * self.guess.most_s
-            ):
-                enough = enough or found.iterations >= max(
-                    4, min(self.iterations / 3, PARAMS.many_iterations)
-                )  # checkpoints may leave no longer row
+            if told and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
+                # Checkpoints may leave no longer row.
+                least = max(4, min(self.iterations / 3, PARAMS.many_iterations))
+                enough = enough or found.iterations >= least
             if enough:
                 self.count = found
                 return

@@ -45,13 +45,9 @@ class Saved(HtmlFacts):
 
     Attributes:
         energy_j: Saved; below zero where tuning has cost more than it gave.
-        uncertainty_j: Of it, from the errors of the baseline and of the stretches.
         share: Of what the same iterations would have taken.
-        share_uncertainty: Of that share.
         slowdown: Time that the counted iterations took over what they would have taken, less 1.
-        slowdown_uncertainty: Of it.
-        iterations: That are counted.
-        time_s: That they took.
+        iterations, time_s: How many are counted, and the time that they took.
     """
 
     energy_j: float

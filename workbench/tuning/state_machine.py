@@ -1,5 +1,4 @@
-"""The tuner of a running job: waits for it, finds its iterations, searches, holds, watches, one short step at
-a time.
+"""The tuner of a running job, one short step at a time.
 
     wait -> detect -> features -> baseline -> predict -> search -> hold -> watch -> re-tune -> detect ...
     done       it was told to stop, or its job has ended
@@ -18,7 +17,6 @@ from typing import Any
 
 from ..errors import Transient, UsageError, WorkbenchError
 from ..measurement.meter import Meter
-from ..records import Setting
 from ..search.objective import Objective
 from .iteration_sources import ToldIterations
 from .logbook import Logbook
@@ -45,16 +43,8 @@ class Tuner:
     Args:
         meter: What measures them; its recorder must be running.
         uuids: Which GPUs; those that are found working where None.
-        objective: A name of `OBJECTIVES`, or an objective of `search.objective`.
-        max_slowdown: Allowed share of additional time, 0..1; None for no bound.
-        over: What may be set: "power" limits, "clocks", or "both".
-        search: How: a name of `search.clocks.make.NAMES`.
-        progress: A counter of iterations: called often, returns a number that grows.
-        model: A model of this GPU (or its path); None looks for one in the user's directory, False uses none.
-        watch: "model" or "gpoeo": how a change of the job is noticed.
-        recheck: Measure the default setting again now and then.
-        label: Of the cell.
-        seed: Of the search's draws.
+        objective, max_slowdown, over, search, progress, model, watch, recheck, label, seed: As `api.tune`
+            takes them.
         params: The constants.
         no_gpu: Why the meter has no GPUs, where it has none and that is known.
 
@@ -119,20 +109,10 @@ class Tuner:
         return self.phase.words
 
     @property
-    def label(self) -> str:
-        """Of the cell."""
-        return self.request.label
-
-    @property
     def at_work(self) -> AtWork | None:
         """It at work, now or before it ended; None where it never was."""
         phase = self.phase.last if isinstance(self.phase, Finished) else self.phase
         return phase if isinstance(phase, AtWork) else None
-
-    @property
-    def current(self) -> Setting:
-        """Setting of the GPUs now; `Setting()` is the one that was found."""
-        return self.at_work.gpus.current if self.at_work is not None else Setting()
 
     def works_on(self, uuid: str) -> bool:
         """Whether it is at work on a GPU, or waits for any GPU to work."""
@@ -159,9 +139,9 @@ class Tuner:
         work, request = self.at_work, self.request
         devices = work.gpus.devices if work is not None else self._meter.devices
         job = work.job if work is not None else None
-        known: dict[str, Any] = {"current": self.current}
+        known: dict[str, Any] = {}
         if work is not None:
-            known["reference"] = work.gpus.space.reference
+            known |= {"current": work.gpus.current, "reference": work.gpus.space.reference}
         if devices:
             device = devices[0]
             known |= {"gpu": device.name, "uuid": device.uuid, "index": device.index,

@@ -1,11 +1,9 @@
 """`workbench profile-gpu`: learns how one's own GPU answers its clocks and power limits, for better first
 guesses when a cell is tuned.
 
-Built-in workloads of graded intensity (`graded`) run at the GPU's default and at a handful of other settings.
-Each is measured over whole iterations, with the energy counter; the features of a workload are read at the
-default (`features`). Rows go to a file one by one, so what was interrupted goes on where it was, workload by
-workload (`gpu_profile`). In the end a model for each set of features is trained and kept
-(`search.surrogates.predictor`, `tuning.models`). The GPU is put back as it was, whatever happens.
+Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`),
+row by row into a file (`rows`), so that what was interrupted goes on; then a model for each set of features
+is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is put back, whatever happens.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The file of a GPU's profile: one row a measurement, written as it comes, and the training frame that is
 made of them.
 
-A CSV file with a header. A row is on the disk before the next measurement begins; what was cut off by a crash
-is left out when it is read. Each pass over a workload has a number (`run`); a pass that was interrupted is
-begun anew, because a workload is compared with its own reference, measured minutes before.
+A CSV file with a header; what was cut off by a crash is left out when it is read. Each pass over a workload
+has a number (`run`); a pass that was interrupted is begun anew, because a workload is compared with its own
+reference, measured minutes before.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from ...device.journal import KNOBS
 from ...errors import StoreError, UsageError
 from ...records import Setting
 from ..features import NAMES
 
-SCHEMA = pl.Schema(
-    {
-        "run": pl.Int64, "gpu": pl.String, "workload": pl.String, "group": pl.String, "reference": pl.Boolean,
-        "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "power_limit_w": pl.Float64,
-        "iteration_s": pl.Float64, "power_w": pl.Float64, "iteration_j": pl.Float64, "iterations": pl.Int64,
-        "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
-        "feature_set": pl.String, **dict.fromkeys(NAMES, pl.Float64), "note": pl.String,
-    }
-)
-KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+SCHEMA = pl.Schema({
+    "run": pl.Int64, "gpu": pl.String, "workload": pl.String, "group": pl.String, "reference": pl.Boolean,
+    "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "power_limit_w": pl.Float64,
+    "iteration_s": pl.Float64, "power_w": pl.Float64, "iteration_j": pl.Float64, "iterations": pl.Int64,
+    "time_s": pl.Float64, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
+    "feature_set": pl.String, **dict.fromkeys(NAMES, pl.Float64), "note": pl.String,
+})
 
 
 class Rows:
@@ -62,7 +61,7 @@ class Rows:
         self, run: int, workload: str, group: str, setting: Setting | None, values: Mapping[str, Any]
     ) -> None:
         """Append a measurement at a setting, None for the reference, and wait until the disk has it."""
-        knobs = {knob: getattr(setting, knob) for knob in KNOBS} if setting else {}
+        knobs = asdict(setting) if setting else {}
         row = {
             "run": run, "gpu": self.gpu, "workload": workload, "group": group, "reference": setting is None,
             **knobs, **values,
@@ -89,7 +88,7 @@ class Rows:
         """Workloads that one pass has measured at all these settings and, before and after them, at the
         reference.
         """
-        wanted = {_key(setting) for setting in settings}
+        wanted = {astuple(setting) for setting in settings}
         found = set()
         for (workload, _), rows in self._table.group_by("workload", "run"):
             at = {tuple(row) for row in rows.filter(~pl.col("reference")).select(KNOBS).iter_rows()}
@@ -105,23 +104,13 @@ class Rows:
         passes = measured.group_by("workload", "run").agg(
             pl.len().alias("rows"), pl.col("reference").sum().alias("references")
         )
-        passes = (
-            passes.filter(pl.col("references") > 0)
-            .sort("rows", "run")
-            .group_by("workload", maintain_order=True)
-            .last()
-        )
-        chosen = measured.join(
-            passes.select("workload", "run"), on=["workload", "run"], how="semi", maintain_order="left"
-        )
+        fullest = passes.filter(pl.col("references") > 0).sort("rows", "run").unique("workload", keep="last")
+        chosen = measured.join(fullest, on=["workload", "run"], how="semi", maintain_order="left")
         told = ("feature_set", *NAMES)
-        features = chosen.filter(pl.col("reference") & pl.col("feature_set").is_not_null()).unique(
-            "workload", keep="first"
-        )
-        features = features.select("workload", *told)
-        joined = chosen.drop(*told, "run", "note").join(
-            features, on="workload", how="left", maintain_order="left"
-        )
+        features = chosen.filter(pl.col("reference") & pl.col("feature_set").is_not_null())
+        features = features.unique("workload", keep="first").select("workload", *told)
+        rest = chosen.drop(*told, "run", "note")
+        joined = rest.join(features, on="workload", how="left", maintain_order="left")
         absent = [name for name in NAMES if joined[name].null_count() == joined.height]
         return joined.drop(absent)
 
@@ -152,13 +141,5 @@ def _read(path: Path) -> pl.DataFrame:
     )
 
 
-def _key(setting: Setting) -> tuple[float | None, int | None, int | None]:
-    return (setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz)
-
-
 def _written(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,10 +1,9 @@
 """Built-in workloads of graded intensity: what `workbench profile-gpu` runs to learn how a GPU answers its
 clocks and limits.
 
-On a simulated GPU they are simulated loads (`simulation.graded`); on a real one small PyTorch kernels: matrix
-products with and without tensor cores, double precision, convolutions, streams through the memory,
-normalisations, kernels too small to fill the card, a training step; some with gaps in which the GPU waits for
-its host. An iteration is some tens of milliseconds of them and ends when the GPU has ended.
+On a simulated GPU they are simulated loads (`simulation.graded`); on a real one small PyTorch kernels
+(`_makers`), some with gaps in which the GPU waits for its host. An iteration is some tens of milliseconds of
+them and ends when the GPU has ended.
 """
 
 from __future__ import annotations
