@@ -5,9 +5,8 @@
     HereExecutor     this process, for work that cannot leave it
     DaskExecutor     workers of a Dask client, one per GPU with `resources={"GPU": 1}`; extra `[cluster]`
 
-GPUs are a matter of the executor, not of `submit`. A process that dies takes its trial with it, not the
-sweep: the setting is restored by its watchdog (and by the next process, from the journal), and the trial is
-run again.
+A process that dies takes its trial with it, not the sweep: its watchdog restores the setting, and the trial
+is run again.
 """
 
 from __future__ import annotations
@@ -38,9 +37,7 @@ class WorkerDied(WorkbenchError):
 
 
 class HereExecutor(Executor):
-    """Runs everything in this process, at once: `submit` returns when it is done. For work that holds on
-    to what is here.
-    """
+    """Runs everything in this process, at once: `submit` returns when it is done."""
 
     gpus: tuple[str, ...] = ("",)
 
@@ -114,34 +111,33 @@ class LocalExecutor(Executor):
         try:
             while (job := self._jobs.get()) is not None:
                 future, message = job
-                if not future.set_running_or_notify_cancel():
-                    continue
-                for attempt in range(ATTEMPTS):
-                    process = self._processes.get(uuid)
-                    if process is None or not process.is_alive() or here is None:
-                        try:
-                            here = self._start(uuid)
-                        # this thread must live on: whoever waits for it would wait for ever
-                        except Exception as error:
-                            here = None
-                            future.set_exception(
-                                WorkerDied(f"no process can be started for GPU {uuid}: {error}")
-                            )
-                            break
-                    try:
-                        here.send_bytes(message)
-                        answer = here.recv_bytes()
-                    except (EOFError, OSError):  # it died
-                        here = None
-                        if attempt == ATTEMPTS - 1:
-                            future.set_exception(
-                                WorkerDied(f"the process of GPU {uuid} died {ATTEMPTS} times with this trial")
-                            )
-                        continue
-                    _settle(future, answer)
-                    break
+                if future.set_running_or_notify_cancel():
+                    here = self._have_done(uuid, here, future, message)
         finally:
             self._end(uuid, here)
+
+    def _have_done(
+        self, uuid: str, here: Connection | None, future: Future[Any], message: bytes
+    ) -> Connection | None:
+        """Have a GPU's process do one job; returns the connection to it, None where it has died."""
+        for _ in range(ATTEMPTS):
+            process = self._processes.get(uuid)
+            try:
+                if process is None or not process.is_alive() or here is None:
+                    here = self._start(uuid)
+            except Exception as error:  # this thread must live on: whoever waits for it would wait for ever
+                future.set_exception(WorkerDied(f"no process can be started for GPU {uuid}: {error}"))
+                return None
+            try:
+                here.send_bytes(message)
+                answer = here.recv_bytes()
+            except (EOFError, OSError):  # it died
+                here = None
+                continue
+            _settle(future, answer)
+            return here
+        future.set_exception(WorkerDied(f"the process of GPU {uuid} died {ATTEMPTS} times with this trial"))
+        return None
 
     def _start(self, uuid: str) -> Connection:
         context = multiprocessing.get_context("spawn")  # a forked CUDA or NVML works no more
@@ -187,9 +183,7 @@ def _work(jobs: Connection, uuid: str) -> None:
             function, args, kwargs = pickle.loads(message)
             answer: tuple[bool, Any] = (False, function(*args, **kwargs))
         # a terminal interrupts all its processes: told, not died of, or the trial would begin again
-        except KeyboardInterrupt as error:
-            answer = (True, error)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             answer = (True, error)
         try:
             jobs.send(answer)
@@ -256,15 +250,13 @@ def dask_client(gpus: Sequence[str]) -> Client:
         raise UsageError(
             "Dask is not installed; pip install 'gpu-energy-workbench[cluster]', or leave out executor="
         ) from error
-    common = {
-        "nthreads": 1, "resources": {"GPU": 1}, "host": "127.0.0.1", "dashboard": False,
-        "silence_logs": logging.ERROR,
-    }
+    local = {"host": "127.0.0.1", "dashboard": False}
+    common = {**local, "nthreads": 1, "resources": {"GPU": 1}, "silence_logs": logging.ERROR}
     workers = {
         uuid: {"cls": Nanny, "options": {**common, "name": uuid, "env": {"CUDA_VISIBLE_DEVICES": uuid}}}
         for uuid in found
     }
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
+    scheduler = {"cls": Scheduler, "options": {**local, "port": 0}}
     return Client(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.ERROR))
 
 

@@ -211,11 +211,8 @@ class RecurringJob:
     def history(self) -> pl.DataFrame:
         """All attempts, a row each, those that run and those of others included.
 
-        Columns: number, recurrence (number of its first attempt), purpose ("run" or "slice"), batch_size,
-        power_limit_w, state, epochs, time_s and energy_j (without profiling), profile_time_s,
-        profile_energy_j, metric, target, gpu, oom, iterations_per_epoch, reason, seen_unix_s, profile (list
-        of power_limit_w, epoch_time_s, power_w), milestones (list of level, epoch), late_for, and the cost
-        under today's objective.
+        Columns: those of `history.csv.HISTORY`, which are the attributes of `history.attempts.Attempt`, and
+        the cost under today's objective.
         """
         return self.study.history()
 
@@ -265,14 +262,9 @@ class RecurringJob:
         known = [(low, high) for low, high in ranges if low is not None and high is not None]
         if wanted is None:
             if gpus and not able:
-                why = next(
-                    (
-                        c.reason for gpu in gpus for c in gpu.capabilities
-                        if c.name == "set_power_limit" and not c.present
-                    ),
-                    "",
-                )
-                self.notes.append(f"the power limit stays as it is: {why or 'this GPU does not take one'}")
+                can = [c for gpu in gpus for c in gpu.capabilities if c.name == "set_power_limit"]
+                why = next((c.reason for c in can if not c.present), "") or "this GPU does not take one"
+                self.notes.append(f"the power limit stays as it is: {why}")
             return default_limits_w(known) if able and len(known) == len(gpus) else ()
         for limit_w in wanted:
             for low, high in known:

@@ -1,10 +1,8 @@
 """Power limits profiled inside a running job: slices begin and end where its iterations do (Zeus, NSDI'23,
 section 4.2).
 
-`OnlinePowerProfiler` is told of every iteration and every epoch, and does the rest: puts the GPUs to the
-limit that `search.power_profile` wants, lets it settle, measures whole iterations, and leaves the best limit
-in force when it is done. An epoch's end cuts a slice short; where epochs are too short for any, or iterations
-are not told, whole epochs are measured instead.
+An epoch's end cuts a slice short; where epochs are too short for any, or iterations are not told, whole
+epochs are measured instead. The best limit stays in force when the profile is done.
 """
 
 from __future__ import annotations
@@ -138,13 +136,10 @@ class OnlinePowerProfiler:
             self._passed += 1
             settled = self._passed > self._slice.warm_up and now_s - self._since_s >= self._slice.settle_s
             # A whole epoch is not thrown away for half a second of it.
-            if settled or (
-                self.by_epoch and self._epoch_s is not None
-                and self._epoch_s[1] > LONG_EPOCH * self._slice.settle_s
-            ):
-                self._window, self._count, self._moments = (
-                    self._meter.open("power-limit slice"), 0, [self._meter.clock()],
-                )
+            epoch_s = self._epoch_s[1] if self.by_epoch and self._epoch_s is not None else 0.0
+            if settled or epoch_s > LONG_EPOCH * self._slice.settle_s:
+                self._window, self._count = self._meter.open("power-limit slice"), 0
+                self._moments = [self._meter.clock()]
             return
         self._count += 1
         self._moments.append(now_s)
@@ -160,9 +155,8 @@ class OnlinePowerProfiler:
             try:
                 if self._limiter.set(step.limit_w):
                     self._from_start = self._in_epoch <= 1
-                    self._slice, self._passed, self._since_s = (
-                        step, 0, now_s if changed else now_s - step.settle_s,
-                    )
+                    self._slice, self._passed = step, 0
+                    self._since_s = now_s if changed else now_s - step.settle_s
                     return True
             except DeviceError as error:  # this limit only
                 self.profile.cannot(step.limit_w, str(error))

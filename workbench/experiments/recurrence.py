@@ -186,10 +186,8 @@ class Recurrence:
                 )
             window = self._meter.close(self._window)
             self.notes += self._lease.release()
-        outcome = (
-            "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-        )
-        self.measurement = self._meter.measure(window, outcome=outcome)
+        failed = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+        self.measurement = self._meter.measure(window, outcome="ok" if error is None else failed)
         self._end(error)
 
     # limits
@@ -309,10 +307,7 @@ class Recurrence:
 
     def _state(self, error: BaseException | None) -> str:
         if error is not None:
-            return (
-                "crashed"
-                if isinstance(error, Exception) and not isinstance(error, GeneratorExit) else "interrupted"
-            )
+            return "crashed" if isinstance(error, Exception) else "interrupted"
         if self.purpose == "slice":
             return "stopped"
         if self.reached:
@@ -340,14 +335,10 @@ class Recurrence:
         profiling = self._profiling
         limit_w = self._limiter.limit_w
         if profiling is None or not len(profiling.profile.slices):
-            if (
-                self.epochs < 1 or time_s <= 0
-                or (self._limiter.refused == "" and self.job.study.space.power_limits_w)
-            ):
+            settable = self._limiter.refused == "" and self.job.study.space.power_limits_w
+            if self.epochs < 1 or time_s <= 0 or settable:
                 return ()
-            return (
-                (self._limit_found() or 0.0, time_s / epochs, energy_j / time_s),
-            )  # the limit that there is
+            return ((self._limit_found() or 0.0, time_s / epochs, energy_j / time_s),)
         each = 1.0 if profiling.by_epoch else self._iterations_per_epoch()
         if each is None:
             return ()
@@ -367,6 +358,7 @@ class Recurrence:
         )
 
     def _limit_found(self) -> float | None:
+        """The limit that there is (W); None where it is not told."""
         try:
             return self._meter.devices[0].setting().power_limit_w if self._meter.devices else None
         except DeviceError:

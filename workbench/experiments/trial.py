@@ -118,18 +118,15 @@ def failure(error: BaseException) -> dict[str, Any]:
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error of a framework, or of the simulated GPU, says that the batch does not fit."""
     words = f"{type(error).__name__} {error}".casefold().replace("_", " ")
-    return (
-        isinstance(error, MemoryError) or "outofmemory" in words or "out of memory" in words
-        or "resource exhausted" in words
-    )
+    said = ("outofmemory", "out of memory", "resource exhausted")
+    return isinstance(error, MemoryError) or any(each in words for each in said)
 
 
 def raised_at(error: BaseException, work: Work) -> str | None:
     """The line of the user's code ("file:line") that an error comes from, not that of a library that it
     called.
 
-    Where the work could not even be called, it is the line that defines the work; None where neither is
-    known.
+    Where the work could not even be called, it is the line that defines it; None where neither is known.
     """
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     libraries = (*installed, str(Path(__file__).parent), "<frozen ")

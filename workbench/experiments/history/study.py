@@ -236,19 +236,13 @@ class JobStudy:
                 without it.
         """
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
-        for time_s, energy_j in (
-            (attempt.time_s, attempt.energy_j), (attempt.profile_time_s, attempt.profile_energy_j),
-        ):
-            try:
-                check_measured(time_s, energy_j)
-            except Exception:
-                self.end(
-                    replace(
-                        attempt, state="crashed", time_s=0.0, energy_j=0.0, profile_time_s=0.0,
-                        profile_energy_j=0.0,
-                    )
-                )
-                raise
+        try:
+            check_measured(attempt.time_s, attempt.energy_j)
+            check_measured(attempt.profile_time_s, attempt.profile_energy_j)
+        except Exception:
+            nothing = dict.fromkeys(("time_s", "energy_j", "profile_time_s", "profile_energy_j"), 0.0)
+            self.end(attempt, state="crashed", **nothing)
+            raise
         with translate_storage_errors(self.url):
             if not self._tell(attempt):
                 attempt = self._add(replace(attempt, late_for=attempt.number))
@@ -275,10 +269,8 @@ class JobStudy:
         """Forget the crashes of a batch size, or of all: what came before does not bar it any more."""
         until = max((a.number for a in self.attempts), default=-1) + 1
         sizes = self.space.batch_sizes if batch_size is None else (batch_size,)
-        self.study.set_user_attr(
-            f"{KEY} pardoned",
-            {**{str(k): v for k, v in self._pardoned().items()}, **{str(b): until for b in sizes}},
-        )
+        pardoned = self._pardoned() | dict.fromkeys(sizes, until)
+        self.study.set_user_attr(f"{KEY} pardoned", {str(b): number for b, number in pardoned.items()})
 
     def close(self) -> None:
         """Let go of the database's connections; they are opened again where the history is used again."""
@@ -330,10 +322,8 @@ class JobStudy:
         """End a trial of whatever process, as killed or as its record has it; whether it was us who did."""
         import optuna
 
-        state, values = _states()["killed"], None
-        if ended is not None:
-            state = _states()[ended.state]
-            values = self._values(ended) if state.name == "COMPLETE" else None
+        state = _states()["killed" if ended is None else ended.state]
+        values = self._values(ended) if ended is not None and state.name == "COMPLETE" else None
         try:
             self.study.tell(number, values, state)
         except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
@@ -393,9 +383,8 @@ class JobStudy:
                     names = sorted({name for trial in trials for name in trial.params})
                     raise StoreError(
                         f"the study '{self.name}' in {self.url} is not one of a recurring job: {len(trials)} "
-                        "trials with "
-                        f"{', '.join(names) or 'no parameters'}; choose another name or another storage. "
-                        "Nothing was changed"
+                        f"trials with {', '.join(names) or 'no parameters'}; choose another name or another "
+                        "storage. Nothing was changed"
                     )
                 self.study.set_user_attr(KEY, now)
                 return
@@ -408,9 +397,8 @@ class JobStudy:
                 if not accept_changes:
                     raise UsageError(
                         f"the study '{self.name}' was made with the batch sizes {kept['batch_sizes']}, and "
-                        "now they "
-                        f"are {now['batch_sizes']}; go on with accept_changes=True (runs at others stay in "
-                        "the history and are not used), or choose another name. Nothing was changed"
+                        f"now they are {now['batch_sizes']}; go on with accept_changes=True (runs at others "
+                        "stay in the history and are not used), or choose another name. Nothing was changed"
                     )
                 self.study.set_user_attr(KEY, now)
 
