@@ -1,5 +1,4 @@
-"""Where trials run: one at a time on each GPU, in a process of its own per GPU, behind
-`concurrent.futures.Executor`.
+"""Where trials run: one at a time on each GPU, behind `concurrent.futures.Executor`.
 
     LocalExecutor    processes of this machine, the default
     HereExecutor     this process, for work that cannot leave it
@@ -52,11 +51,7 @@ class HereExecutor(Executor):
 
 
 class LocalExecutor(Executor):
-    """One process per GPU; each sees only its own (CUDA_VISIBLE_DEVICES). Functions of a notebook travel by
-    value (cloudpickle).
-
-    Args:
-        gpus: UUIDs.
+    """One process per GPU of `gpus` (UUIDs), which sees no other; functions travel by value (cloudpickle).
 
     Raises:
         UsageError: no GPU.
@@ -237,8 +232,7 @@ class DaskExecutor(Executor):
 
 
 def dask_client(gpus: Sequence[str]) -> Client:
-    """A Dask cluster on this machine: one worker per GPU, restarted by its nanny when it dies. Close its
-    `cluster` after it.
+    """A Dask cluster on this machine, one worker per GPU. Close its `cluster` after it.
 
     Raises:
         UsageError: no GPU, or Dask is not installed.

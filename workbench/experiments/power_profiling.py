@@ -1,5 +1,4 @@
-"""Power limits profiled inside a running job: slices begin and end where its iterations do (Zeus, NSDI'23,
-section 4.2).
+"""Power limits profiled inside a running job, whole iterations at a time (Zeus, NSDI'23, section 4.2).
 
 An epoch's end cuts a slice short; where epochs are too short for any, or iterations are not told, whole
 epochs are measured instead. The best limit stays in force when the profile is done.
@@ -24,11 +23,7 @@ SPOILT = 2  # slices that had a whole epoch and did not fit, before whole epochs
 
 
 class PowerLimitSetter:
-    """The power limit of a job's GPUs: one for all, or the reason why it cannot be set.
-
-    Args:
-        lease: Of the GPUs.
-    """
+    """The power limit of a job's GPUs: one for all, or the reason why it cannot be set."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
@@ -109,9 +104,7 @@ class OnlinePowerProfiler:
             self._boundary()
 
     def end(self) -> None:
-        """The job has ended, or wants no more of it; a slice that has not ended is lost, what was told
-        before is not.
-        """
+        """The job has ended, or wants no more of it; only a slice that has not ended is lost."""
         if self._closed is not None:
             self._read()
         self._drop()
@@ -183,9 +176,7 @@ class OnlinePowerProfiler:
         )
 
     def _salvage(self) -> bool:
-        """Keep the iterations of a slice that an epoch's end cuts short; the evaluation after the last of
-        them is not in it.
-        """
+        """Keep the iterations of a slice that an epoch's end cuts short, without the evaluation."""
         if self._window is None or self._slice is None or self._count < SHORTEST:
             return False
         begin_s, end_s = self._moments[0], self._moments[-1]

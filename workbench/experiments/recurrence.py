@@ -1,6 +1,4 @@
-"""One attempt of a recurring job: measured, its power limit set or profiled, stopped when going on is not
-worth it, and reported.
-"""
+"""One attempt of a recurring job: measured, its power limit set or profiled, stopped in time, reported."""
 
 from __future__ import annotations
 
@@ -149,9 +147,7 @@ class Recurrence:
         self._beat(time_s, energy_j)
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop: the target is reached, or going on is not worth it, or a
-        slice is done.
-        """
+        """Whether to leave the training loop: the target is reached, it is not worth it, a slice is done."""
         if self.purpose == "slice" and (self._profiling is None or self._profiling.done):
             self.stop_reason = self.stop_reason or "the slice is done"
         return self.reached or bool(self.stop_reason)
@@ -236,9 +232,7 @@ class Recurrence:
             self._beat(*self._spent())
 
     def _take(self, metric: float) -> None:
-        """The metric of the epoch that has ended: is the target reached, and which levels on the way to
-        it?
-        """
+        """Note the metric of the epoch that has ended: the target, and levels on the way to it."""
         self.metric, target = metric, self.job.study.space.target
         if target is None:
             return
@@ -252,9 +246,7 @@ class Recurrence:
                 self._milestones.setdefault(level, self.epochs)
 
     def _spent(self) -> tuple[float, float]:
-        """Time (s) and energy (J) since the start, near enough to decide by: of the trace no more is fetched
-        than what is new, however long the run.
-        """
+        """Time (s) and energy (J) since the start, to decide by; of the trace only what is new is fetched."""
         assert self._window is not None
         meter, (settled_s, settled_j) = self._meter, self._settled
         if meter.recorder is None:

@@ -1,13 +1,11 @@
-"""Sweeps: many configurations of one workload measured, on one GPU or several, until the budget is spent or
-the frontier is known.
+"""Sweeps: many configurations measured, on one GPU or several, until the budget or the search is at its end.
 
     found = workbench.sweep(train_some, {"batch_size": [64, 128, 256], "power_limit_w": range(100, 301, 25)},
         budget=12)
     workbench.panels.frontier(found)
 
-`Sweep` is the same as a thing to step: it yields a row (`trial.TRIALS`) as each trial ends, so that a button,
-a test and a loop can drive it. With a name its rows are kept on disk, and a sweep of that name goes on where
-the last one was interrupted.
+`Sweep` yields a row (`trial.TRIALS`) as each trial ends, so that a button, a test and a loop can drive it.
+With a name its rows are kept on disk, and a sweep of that name goes on where the last one was interrupted.
 """
 
 from __future__ import annotations
@@ -46,18 +44,15 @@ class Sweep:
     """One sweep, to be iterated.
 
     Args:
-        work: A fixed piece of training: a function of the batch size that returns how many samples it went
-            through.
+        work: A fixed piece of training: a function of the batch size that returns how many samples it took.
         space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz,
             mem_clock_mhz (all combinations).
         budget: Configurations to measure at most, trials that fail beside; the whole space where None.
-        order: "frontier" measures next where the frontier is expected to grow most and stops when it has it;
-            "grid" goes through all.
+        order: "frontier" measures where the frontier is expected to grow most, until it has it; "grid" all.
         executor: Where trials run; a process per GPU where None.
         gpus: For that, as `devices` takes them; all that the session sees where None.
         name: Keep the rows under this name and go on with those that are there.
-        worth: With "frontier", stop where the next trial is expected to add less than this share of the
-            frontier's area.
+        worth: With "frontier", the least share of its area that a next trial must be expected to add.
         seed: Of the search.
 
     Raises:

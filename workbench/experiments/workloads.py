@@ -1,6 +1,4 @@
-"""Training jobs to try the workbench on: simulated where the GPU is, a small PyTorch network on a real
-one.
-"""
+"""Trainings to try the workbench on: simulated, or a small PyTorch network on a real GPU."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The energy-time frontier: what nothing beats in both time and energy, and how sure that is.
 
-A frame of points has `time_s` and `energy_j` per row, lower is better in both; what else is in it (knobs,
-batch size, GPU, job, labels) stays with its row. `time_sd_s` and `energy_sd_j`, where they are there, are
-standard errors. Only points for the same work can be compared: give `by` ("gpu", "job") where a frame holds
-several.
+A frame of points has `time_s` and `energy_j` per row, lower is better in both, and what else is in it stays
+with its row; `time_sd_s` and `energy_sd_j` are standard errors. Only points for the same work can be
+compared: give `by` ("gpu", "job") where a frame holds several.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ def frontier(points: pl.DataFrame, *, by: str | Sequence[str] = ()) -> pl.DataFr
 def pool(points: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     """Repeats of a configuration as one row each: means, standard errors, and how many there were.
 
-    The standard error is the larger of what the repeats' spread says (two or more) and what their own errors
-    say.
+    The standard error is the larger of what the repeats' spread (two or more) and their own errors say.
 
     Args:
         by: Columns that make two rows the same configuration.
@@ -208,11 +206,11 @@ def area(time_s: np.ndarray, energy_j: np.ndarray, worst_time_s: float, worst_en
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Distance of a point from a frontier in time and energy.
+    """Distance of a point from a frontier.
 
     Attributes:
-        energy_j: Joules that a frontier configuration at most as slow would save; below 0 where the point is
-            beyond the frontier, NaN where it is faster than all of it.
+        energy_j: Joules that a configuration at most as slow would save; below 0 beyond the frontier, NaN
+            where the point is faster than all of it.
         time_s: Seconds that one at most as hungry would save; NaN where it draws less than all.
     """
 

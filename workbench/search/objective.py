@@ -105,11 +105,9 @@ class EnergyDelay:
 
 @dataclass(frozen=True, slots=True)
 class EnergyWithin:
-    """Least energy among what takes at most `slowdown` x `reference_time_s`; what takes longer costs
-    infinitely much.
+    """Least energy among what takes at most `slowdown` x `reference_time_s`; all else costs infinitely much.
 
     The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are.
-    The cost of an epoch is therefore only comparable with a reference per epoch.
     """
 
     slowdown: float

@@ -1,8 +1,7 @@
 """The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
 
-A space is finite, as the driver's lists are. Its reference is what the GPU runs by default; slowdown and
-saving are relative to it. A clock lock and a power limit both lower the SM clock, so one at a time is enough:
-"both" is the clocks and, beside them, the limits.
+A space is finite; slowdown and saving are relative to its reference, what the GPU runs by default. A clock
+lock and a limit both lower the SM clock, so "both" is the clocks and, beside them, the limits.
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ class SettingSpace:
     """Settings that a search may choose from, and the default one.
 
     Attributes:
-        settings: All candidates, the reference included, each once. A setting names only the knobs that are
-            to be set.
+        settings: All candidates, the reference included, each once; each names only the knobs to be set.
         reference: What the GPU runs by default: its default power limit, its highest clocks.
-        max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: What a knob that is left alone stands at; None
-            where it is not known.
+        max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: Of a knob that is left alone; None if unknown.
     """
 
     settings: tuple[Setting, ...]
@@ -135,8 +132,7 @@ def space_from(
         limits: What the device says of itself.
         over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the
             default. "both": the clocks, and the limits below the default beside them.
-        can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h); otherwise they are
-            left to the driver.
+        can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h).
         step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
         most_sm_clocks: More supported SM clocks than this are thinned out evenly, both ends kept.
 

@@ -1,11 +1,9 @@
-"""What was measured, pooled for a look at its frontier: the default to compare with, bounds, choices, and
-what a choice saves.
+"""What was measured, pooled for a look at its frontier: the default, bounds, choices, savings.
 
     view = analyse_frontier(collect(frame).points)
     chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
 
-Everything here is a pure function over frames with `time_s` and `energy_j` for the same work, as
-`search.frontier` reads them.
+Pure functions over frames with `time_s` and `energy_j` for the same work, as `search.frontier` reads them.
 """
 
 from __future__ import annotations
@@ -55,12 +53,10 @@ class Collected(NamedTuple):
 def collect(frame: pl.DataFrame) -> Collected:
     """Any frame with `time_s` and `energy_j` as pooled points; repeats become one row with their spread.
 
-    Rows without a usable time and energy are left out, and said. A prediction (`measured` false) gives way to
-    a measurement.
+    Rows without a usable time and energy are left out, and said; a prediction gives way to a measurement.
 
     Raises:
-        UsageError: a column that is missing or no number, or not one usable row; says what is wrong with the
-            first.
+        UsageError: a column that is missing or no number, or not one usable row; says what is wrong.
     """
     if not {"time_s", "energy_j"} <= set(frame.columns):
         pareto.check(frame)
@@ -186,9 +182,7 @@ class FrontierAnalysis:
         return float(self.points["time_s"][row])
 
     def optimum(self, eta: float, max_slowdown: float | None = None) -> int:
-        """Of the frontier's rows within a slowdown, the one of least eta x energy + (1 - eta) x maximum
-        power x time (Zeus, equation 2).
-        """
+        """Of the frontier's rows within a slowdown, the one of least `ZeusCost` at eta."""
         return int(self.optima([eta])[0, self.allowed(max_slowdown) - 1])
 
     def optima(self, etas: Sequence[float]) -> np.ndarray:

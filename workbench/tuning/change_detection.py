@@ -1,6 +1,4 @@
-"""Whether the job is still the one that was tuned, whether it works at all, and whether it has the GPU to
-itself.
-"""
+"""Whether the job is still the one that was tuned, works at all, and has the GPU to itself."""
 
 from __future__ import annotations
 
@@ -118,12 +116,9 @@ class ModelWatch:
 @dataclass
 class GpoeoWatch:
     """GPOEO's rule (`PyEPOpt.py:514-586`): mean power over one period; a change where (max - min) / mean
-    since the entry is above a bound.
+    since the entry is above a bound, which is higher for a job without iterations (not `periodic`).
 
     Quiet looks become rarer: after the n-th, 2**(n-1) stretches are let pass, at most 32.
-
-    Args:
-        periodic: 0.18 for a job with iterations, else 0.30.
     """
 
     periodic: bool = True
@@ -152,9 +147,7 @@ class GpoeoWatch:
 def make_watch(
     name: str, iteration_s: float, power_w: float, *, periodic: bool, false_alarms: int = 0
 ) -> Watch:
-    """"model" (ours) or "gpoeo". Ours hears less after each false alarm: a sensor that aliases makes the
-    power of a steady job wander.
-    """
+    """"model" (ours) or "gpoeo". Ours hears less after each false alarm, as where a sensor aliases."""
     if name == "gpoeo":
         return GpoeoWatch(periodic)
     return ModelWatch(iteration_s, power_w, min(2.0**false_alarms, PARAMS.longest_alarm_backoff))
@@ -170,9 +163,7 @@ class ForeignProcessMonitor:
         self.processes: tuple[Process, ...] = ()
 
     def look(self, now_s: float) -> bool:
-        """Whether others use the GPU too; looks at most every few seconds, and takes them for gone after
-        two looks without.
-        """
+        """Whether others use the GPU too: asked every few seconds, gone after two looks without."""
         if now_s >= self._due_s:
             self._due_s = now_s + self._every_s
             found: list[Process] = []
@@ -264,9 +255,7 @@ class PowerLevelDetector:
 
 
 def mean_power_w(rows: np.ndarray) -> float | None:
-    """By the energy counter, which glimpses at an iteration cannot deceive; by readings where there is
-    none. None for too few rows.
-    """
+    """Mean power (W) by the energy counter, else by readings; None for too few rows."""
     counted = aliasing.refreshes(rows["tick_s"])
     if len(counted) > 6 and np.isfinite(rows["energy_j"][counted]).all():
         first, last = rows[counted[0]], rows[counted[-1]]

@@ -18,8 +18,7 @@ from .results import Saved
 def best(
     belief: SettingPosterior, bound: float | None, *, in_hand: float, common: float, params: TunerParams
 ) -> Choice:
-    """The best by what is known, as far inside the bound as that is unsure, and farther where the job was
-    too slow so far.
+    """The best by what is known, farther inside the bound where that is unsure or the job is behind.
 
     Args:
         in_hand: `in_hand(...)`.
@@ -44,11 +43,7 @@ def best(
 
 
 def in_hand(saved: Saved | None, bound: float | None, params: TunerParams) -> float:
-    """By which share an iteration may take longer than the bound asks, if it must be, without the whole job
-    doing so.
-
-    The baseline and quick probes leave something over; a job that was too slow so far owes.
-    """
+    """Share by which an iteration may exceed the bound without the whole job doing so; below 0 it owes."""
     if bound is None or saved is None:
         return 0.0
     would_s = saved.time_s / (1.0 + saved.slowdown)
@@ -90,7 +85,7 @@ class Steering:
         """Why to leave the held setting: "bound", "better", "far" (better, and to be probed first), or empty.
 
         Args:
-            baseline: Time and energy of an iteration at the default setting.
+            baseline: Time (s) and energy (J) of an iteration at the default setting.
             keeps: `keeps(...)` of the held setting.
         """
         gain = belief.cost(held, baseline) - belief.cost(new, baseline)

@@ -1,6 +1,4 @@
-"""Which iterations a running job has: told by marks or a counter, found in the power trace, or none, and
-then a rate.
-"""
+"""Iterations of a running job: told by marks or a counter, found in the power trace, or none, then a rate."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ class DetectedIterations:
         variation: Standard deviation of that from one to the next, as a share.
         from_s: Since when they have been steady: the baseline may begin there.
         words: For the person.
-        doubtful: Whether the sensor alone could have made the rhythm: a change of the clock must show whether
-            it belongs to the job.
+        doubtful: Whether the sensor alone could have made the rhythm, which a change of the clock must show.
     """
 
     source: IterationSource

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 class TunerThread:
-    """Advances a tuner until `end`, which also ends the tuner.
-
-    On a clock that is stepped there is no thread: the tuner is advanced as the clock moves, and what runs in
-    between takes no time.
-    """
+    """Advances a tuner until `end`, which also ends the tuner; on a stepped clock as the clock moves."""
 
     def __init__(self, tuner: Tuner) -> None:
         self.tuner = tuner

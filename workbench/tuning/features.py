@@ -1,5 +1,4 @@
-"""What a running job does to its GPU, in a few numbers: the features by which a model foretells other
-settings.
+"""The features of a running job, by which a model foretells other settings.
 
     reader = FeatureReader(device, recorder)     # the best source that is there
     reader.start()
@@ -43,8 +42,7 @@ class Features:
     """Features of a running job, as read.
 
     Attributes:
-        values: By name, one of `NAMES`: shares 0..1, rates in bytes/s, ratios to the default power limit and
-            the highest clocks.
+        values: By name, one of `NAMES`: shares 0..1, bytes/s, ratios to the default limit and highest clocks.
         source: Where from; a key of `FEATURE_SETS`.
         seconds: How long it was looked at.
         power_w: Mean power meanwhile; None where this GPU does not tell.
@@ -59,8 +57,7 @@ class Features:
 
 
 class FeatureReader:
-    """Reads the features of what runs on a GPU between `start` and `read`. Does not wait; the caller says
-    when.
+    """Reads the features of what runs on a GPU between `start` and `read`. Does not wait.
 
     Args:
         device: Of which GPU.
@@ -214,9 +211,7 @@ def _mean(values: list[float]) -> float | None:
 
 
 def _by_counter(times_s: list[float], energies_j: list[float]) -> float | None:
-    """Mean power between the first and the last reading of the energy counter; None where there are no
-    two, or it went back.
-    """
+    """Mean power (W) between the first and the last reading of the counter; None without two."""
     known = [each for each in zip(times_s, energies_j, strict=True) if all(map(math.isfinite, each))]
     if len(known) < 2:
         return None

@@ -36,8 +36,7 @@ class TunedGpus:
 
     Args:
         devices: The GPUs.
-        whole: Measures them, and perhaps others.
-        recorder: Its recorder.
+        whole: Measures them, and perhaps others; `recorder` is its recorder.
         request: What may be set.
         log: Is told which knobs are refused, and what could not be put back.
 

@@ -44,11 +44,9 @@ AT_ONCE = 200_000  # candidates times readings
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The mean length of an iteration in a stretch of readings.
+    """The mean length of an iteration in a stretch of readings, and its standard error.
 
     Attributes:
-        seconds: The length.
-        sd_s: Its standard error.
         explained: Share of the readings' variance that repeats with it, 0..1.
         readings: Refreshes of the sensor that it stands on.
     """
@@ -62,9 +60,8 @@ class Timed:
 def readings(rows: Array) -> tuple[Array, Array]:
     """Times and mean powers of a recorder's rows, one for each refresh of the sensor where those are known.
 
-    A slow sensor's reading is often a glimpse (25 ms of 100: Yang et al., arXiv 2312.02741), which an
-    iteration of a few refreshes makes dance. Its energy counter misses nothing, so there the differences of
-    the counter are taken.
+    A slow sensor's reading is often a glimpse (25 ms of 100: Yang et al., arXiv 2312.02741), so there the
+    differences of its energy counter are taken, which misses nothing.
     """
     counted = aliasing.refreshes(rows["tick_s"])
     if len(counted) > PARAMS.least_readings and np.isfinite(rows["energy_j"][counted]).all():
@@ -166,11 +163,8 @@ def thinned(time_s: Array, power_w: Array, seconds: float) -> tuple[Array, Array
 
 
 def variation(time_s: Array, power_w: Array, seconds: float) -> float | None:
-    """How much iterations differ in length, as a share of it: what their phases wander more over two periods
-    than over one.
-
-    What the readings' own noise adds is the same over one and over two, and cancels. None where too few
-    periods or readings tell.
+    """How much iterations differ in length, as a share: what phases wander more over two periods than one,
+    in which the readings' own noise cancels. None where too few periods or readings tell.
     """
     number = np.floor((time_s - time_s[0]) / seconds).astype(np.int64)
     count = int(number[-1]) if len(number) else 0

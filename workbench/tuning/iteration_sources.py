@@ -1,5 +1,4 @@
-"""Where iterations come from: marks of the training, a counter of the user, the power trace, or a rate where
-nothing repeats.
+"""Where iterations come from: marks of the training, a user's counter, the power trace, or else a rate.
 
 All answer one question: how many whole iterations lie in a stretch of time at one setting, and where they
 begin and end.
@@ -47,14 +46,11 @@ MOST_MARKS = 400_000
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Whole iterations in a row.
+    """Whole iterations in a row, from `start_s` to `end_s` on the device's clock.
 
     Attributes:
-        iterations: How many.
-        start_s, end_s: From when to when, on the device's clock.
         sd_s: Standard error of the mean length of one.
-        common_sd: What all counts at this setting have in common of a relative error: more of them do not
-            lower it.
+        common_sd: Relative error common to all counts at this setting: more of them do not lower it.
     """
 
     iterations: int
@@ -73,9 +69,7 @@ class Count:
 
 
 class Guess(NamedTuple):
-    """How long an iteration should take: `sd` is the standard deviation of the logarithm, beyond
-    `least_s`..`most_s` it cannot be.
-    """
+    """How long an iteration should take: `sd` is of the logarithm; it lies in `least_s`..`most_s`."""
 
     seconds: float
     sd: float
@@ -95,11 +89,7 @@ class IterationSource(Protocol):
     name: str
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        """All rows of whole iterations between two times.
-
-        Args:
-            guess: How long one should take at this setting.
-        """
+        """All rows of whole iterations between two times, which should take `guess` each."""
 
 
 class MarkSource(marks.MarkRecorder):
@@ -141,10 +131,7 @@ class MarkSource(marks.MarkRecorder):
 
 
 class Counter:
-    """Iterations as a user's counter tells them: a number that grows, read whenever the tuner looks.
-
-    Raises nothing: a counter that fails, or is no number, is `failed` with the reason.
-    """
+    """Iterations as a user's counter tells them, a growing number; `failed` says why it cannot be used."""
 
     name = "counter"
 
@@ -321,13 +308,13 @@ def busy_and_clock(rows: Array) -> tuple[float, float]:
 
 
 def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) -> list[Count]:
-    """Rows of iterations between moments, without what took far longer than usual or was told to be something
-    else.
+    """Rows of iterations between moments, without what took far longer than usual or was something else.
 
     Args:
         moments: When iterations ended.
         counts: How many ended between a moment and the next.
         guess_s: How long one should take; the median where that is longer.
+        phases: What was told to be something else.
     """
     if len(moments) < 2:
         return []

@@ -129,8 +129,8 @@ class Logbook:
     # what was counted
 
     def count(self, meter: Meter, source: IterationSource, now_s: float) -> list[Counted]:
-        """Stretches at the held setting whose energy is known by now: they go on the account once they
-        prove to be of the same job (`believe`), all others at once.
+        """Count stretches whose energy is known by now; returns those at the held setting, which go on the
+        account once they prove to be of the same job (`believe`).
         """
         counted = self.ledger.count(meter, source, now_s)
         held = [each for each in counted if each.stretch.kind == "held"]

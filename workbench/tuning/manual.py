@@ -1,5 +1,4 @@
-"""Putting a GPU to a chosen configuration, for good or until it is undone; what is in force, and who has set
-it.
+"""A GPU put to a chosen configuration until it is undone; what is in force, and who has set it.
 
     hand = workbench.control()                 # the first GPU of this process's session
     # read back; knobs that are None are given back to the driver
@@ -7,9 +6,8 @@ it.
     hand.undo()                                    # step by step
     hand.restore_default()
 
-What is applied stays until it is undone or the process ends: a cell's end does not take it back, a kill does
-(the watchdog of `device.lease`). Clocks that another program has locked NVML does not tell, so they are
-never touched unless a clock is chosen.
+What is applied stays until it is undone or the process ends, however that is (watchdog of `device.lease`).
+Clocks that another program has locked NVML does not tell, so they are never touched unless a clock is chosen.
 """
 
 from __future__ import annotations
@@ -56,9 +54,7 @@ class EffectiveSetting(HtmlFacts):
 
 @dataclass(frozen=True, slots=True)
 class Applied(HtmlFacts):
-    """Change of a GPU's setting by hand: both settings as read back, when (`at_s` on the device's clock in
-    seconds, `at` on the wall's), and what there is to say of it.
-    """
+    """Change of a GPU's setting by hand, as read back; `at_s` on the device's clock, `at` on the wall's."""
 
     wanted: Configuration
     before: Setting
@@ -71,11 +67,7 @@ class Applied(HtmlFacts):
 
 
 class ManualControl:
-    """Hand on one GPU: changes its setting, and takes that back. Every call may come from any thread.
-
-    Args:
-        device: The GPU.
-    """
+    """Hand on one GPU: changes its setting, and takes that back. Every call may come from any thread."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self.device = device
@@ -148,9 +140,7 @@ class ManualControl:
         return settings.rights(now, configuration.setting, self.device, refused=self.refused)
 
     def follow(self, change: Applied | None = None) -> StepResponse | None:
-        """Recorded power (W) around a change, the last one where None; None where nothing was changed or
-        nothing is recorded.
-        """
+        """Recorded power (W) around a change, the last one where None; None where nothing was recorded."""
         change = change or (self.history[-1] if self.history else None)
         if change is None:
             return None
@@ -181,8 +171,7 @@ class ManualControl:
         Raises:
             OutOfRange, NotSupported: the GPU does not take it; nothing was changed, nobody stopped.
             DeviceHeld: another process is changing this GPU.
-            NotPermitted: this process has not the rights; `rights(wanted).command` is what an administrator
-                types.
+            NotPermitted: this process has not the rights; an administrator types `rights(wanted).command`.
             UsageError: a batch size that is none, or that one of the jobs has not; nothing was changed.
         """
         configuration = _configuration(wanted)
@@ -264,9 +253,7 @@ class ManualControl:
             return self.left
 
     def restore_default(self) -> Applied:
-        """Give every knob back to the driver; a change like any other, which can be undone. Raises as
-        `apply`.
-        """
+        """Give every knob back to the driver: a change that can be undone. Raises as `apply`."""
         return self.apply(Configuration())
 
     # how
@@ -314,9 +301,7 @@ class ManualControl:
         return after
 
     def _as_before(self, before: Setting) -> None:
-        """After a refusal, which gives back clocks that were locked before, and may come when other knobs
-        are changed already.
-        """
+        """After a refusal, which may come when other knobs are changed, or clocks unlocked, already."""
         if lease.holder(self.device.uuid) != "this process":
             return  # the first change, and it was given up
         try:

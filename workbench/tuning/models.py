@@ -72,9 +72,7 @@ class Forecast:
         return None
 
     def prediction(self, space: SettingSpace, power_w: float) -> tuple[Prediction | None, str]:
-        """What the model foretells of all settings, for a job that draws `power_w` on each GPU; or a
-        sentence on why it does not, empty where there is no model.
-        """
+        """The model's prediction for a job that draws `power_w` on each GPU, or why there is none."""
         if self._model is None or self._reader is None:
             return None, ""
         try:
@@ -123,7 +121,5 @@ def model_path(gpu: str, feature_set: str) -> Path:
 
 
 def find_model(gpu: str, source: str) -> Path | None:
-    """The model that serves features of a source: its own, or that of what every driver tells, which the
-    other sources contain.
-    """
+    """The model that serves features of a source: its own, or that of what every driver tells."""
     return next((each for each in (model_path(gpu, source), model_path(gpu, "nvml")) if each.exists()), None)

@@ -205,9 +205,7 @@ class Predicting:
 
 
 def _seen_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
-    """Settings whose cost in time a rate can tell: a lock's clock is known, what a limit makes of it only as
-    far as glimpses show.
-    """
+    """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's only by glimpses."""
     settings = [
         each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0 or rate.sees_memory
     ]
@@ -525,12 +523,7 @@ class Checking:
 
 
 class Retuning:
-    """The job has changed: wait until the default setting is in force again.
-
-    Args:
-        job: The one that was tuned.
-        why: What shows it.
-    """
+    """The job has changed, as `why` says: wait until the default setting is in force again."""
 
     state = "re-tune"
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 class SettingPosterior:
-    """A search over the settings of one workload. The tuner calls the reference `Setting()`; the search has
-    its own name for it.
+    """A search over the settings of one workload, which has its own name for the reference `Setting()`.
 
     Args:
         name: Of the search.
@@ -137,11 +136,9 @@ class SettingPosterior:
         )
 
     def slowest(self, setting: Setting, power_share: float) -> float:
-        """Time relative to the reference that a setting can need at most: all of it waits for what was slowed
-        down.
+        """Most time, relative to the reference, that a setting can need: all of it waits for what was slowed.
 
-        A limit lowers the SM clock at least until power follows; half of what a card draws may not depend on
-        that clock.
+        A limit lowers the SM clock at least until power follows, half of which may not depend on that clock.
         """
         row = self.space.row(self.named(setting))
         clocks = 1.0 / min(self.space.x[row], self.space.mu[row])
@@ -167,9 +164,7 @@ class SettingPosterior:
         return 0.5 if known is None else known
 
     def cost(self, setting: Setting, baseline: Sequence[float]) -> float:
-        """By the objective, relative to the reference's; `baseline` holds time and energy of an iteration
-        there.
-        """
+        """Cost relative to the reference, where an iteration takes `baseline` (s, J)."""
         time_ratio, _, energy_ratio = self.ratios(setting)
         time_s, energy_j = baseline
         there = float(self.objective.cost(time_s, energy_j))

@@ -1,6 +1,4 @@
-"""One probe: let a setting settle, then measure whole iterations by the energy counter and the count of
-iterations.
-"""
+"""One probe: let a setting settle, then measure whole iterations, their time and their energy."""
 
 from __future__ import annotations
 
@@ -89,8 +87,7 @@ class Reading:
 
 
 class Probe:
-    """A probe that is under way. `advance` it; it is over when there is a `reading` or `failed` says why
-    there is none.
+    """A probe that is under way: `advance` it until there is a `reading`, or `failed` says why there is none.
 
     Args:
         kind: "baseline", "probe" or "re-check".
@@ -100,8 +97,7 @@ class Probe:
         from_s: When it has settled; may lie in the past.
         iterations, seconds: Least that it measures.
         guess: How long an iteration should take.
-        breaks: Whether so many iterations in so much time are sure to break the bound; without it the
-            probe is made whole, whatever it shows.
+        breaks: Whether so many iterations in so much time are sure to break the bound, and end the probe.
 
     Attributes:
         since_s: Since when its time counts as that of the probe.
@@ -198,9 +194,7 @@ class Probe:
 
 
 def energy(meter: Meter, start_s: float, end_s: float) -> EnergyEstimate | None:
-    """What all GPUs of a meter drew between two times; None where nothing tells, as where a counter stands
-    still.
-    """
+    """What all GPUs drew between two times; None where nothing tells, as where a counter stands still."""
     found, recorder = meter.energy(start_s, end_s), meter.recorder
     if found is None or found.energy_j <= 0 or recorder is None:
         return None

@@ -31,11 +31,7 @@ from .tuned_job import TunedJob, Workplace
 
 
 class Waiting:
-    """No GPU has worked for long enough yet.
-
-    Args:
-        meter: What measures the GPUs.
-    """
+    """No GPU of the meter has worked for long enough yet."""
 
     state = "wait"
 
@@ -66,9 +62,7 @@ class Waiting:
         return AtWork(self._request, self.log, self._told, gpus)
 
     def _others_may_begin(self, busy: tuple[Device, ...], now_s: float) -> bool:
-        """A job on several GPUs does not begin on all of them in one moment; whether there is still
-        something to wait for.
-        """
+        """Whether other GPUs may still begin: a job on several does not begin on all in one moment."""
         if math.isnan(self._any_busy_s):
             self._any_busy_s = now_s
         if busy != self._busy:

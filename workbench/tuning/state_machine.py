@@ -125,9 +125,7 @@ class Tuner:
         return self.at_work is not None and self.works_on(uuid)
 
     def view(self) -> TuningView:
-        """Everything there is to see at this moment. Does not wait for a step that is under way: it then
-        shows what was before.
-        """
+        """Everything there is to see now; while a step is under way, what was before it."""
         if self._lock.acquire(timeout=0.02):
             try:
                 self._view = self._look()
@@ -187,9 +185,7 @@ class Tuner:
     # the end
 
     def end(self) -> TuningResult:
-        """Put everything back as it was found; returns how it went. From any state, and as often as one
-        likes.
-        """
+        """Put everything back as it was found; returns how it went. From any state, any number of times."""
         with self._lock:
             if self._result is not None and not self.log.left:
                 return self._result

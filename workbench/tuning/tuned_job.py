@@ -62,13 +62,7 @@ class Workplace:
 
 
 class TunedJob:
-    """The job that is tuned, from its baseline until it ends or another one takes its place.
-
-    Args:
-        work: Where it runs.
-        found: Its iterations.
-        belief: Of its settings.
-        first: Its baseline.
+    """The job that is tuned, from its first baseline until it ends or another one takes its place.
 
     Attributes:
         choice: The best setting by what is known, or the one that a person has pinned.
@@ -126,9 +120,7 @@ class TunedJob:
 
     @property
     def safe(self) -> Setting:
-        """The best setting that is known to be allowed: the choice where it was measured, else the
-        default.
-        """
+        """The best setting that is known to be allowed: the choice if it was measured, else the default."""
         return self.chosen if self.choice.measured else Setting()
 
     @property
@@ -136,9 +128,7 @@ class TunedJob:
         return choice.in_hand(self.log.accounts.saved(), self.work.request.max_slowdown, self.params)
 
     def reconsider(self, now_s: float) -> str:
-        """Choose anew; returns "hold" where another setting is to be held, "search" where one is to be
-        probed first, and "" where the held one stays.
-        """
+        """Choose anew; returns what is to be done then: "hold" another setting, "search", or "" to stay."""
         held = self.choice
         self.choose()
         new = self.choice
@@ -229,11 +219,7 @@ class TunedJob:
 
 class RhythmTest:
     """Whether a rhythm that the sensor alone could have made is the job's: at a lower clock it must become
-    as much longer as the clock allows.
-
-    Args:
-        first: The baseline.
-        doubtful: Whether there is anything to test.
+    as much longer as the clock allows. `first` is the baseline.
     """
 
     def __init__(self, gpus: TunedGpus, params: TunerParams, first: Reading, doubtful: bool) -> None:
@@ -241,9 +227,7 @@ class RhythmTest:
         self._made = self._passed = 0
 
     def next(self) -> Trial:
-        """A setting a little slower, at which a rhythm of the job is as much longer as the clock allows,
-        and a beat is not.
-        """
+        """A setting a little slower, which makes a rhythm of the job longer and a beat of the sensor not."""
         reading, space = self._first, self._gpus.space
         clock_mhz = self._gpus.clock_mhz(reading)
         top_mhz = space.max_sm_clock_mhz or clock_mhz

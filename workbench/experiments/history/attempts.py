@@ -1,6 +1,4 @@
-"""One attempt as a study keeps it, and what attempts together say: which batch sizes are barred, what a
-policy may see.
-"""
+"""One attempt as a study keeps it; what attempts say: barred batch sizes, evidence for a policy."""
 
 from __future__ import annotations
 
@@ -130,11 +128,7 @@ class Bars:
 
     One that ran out of memory bars all that are not smaller, on that card, until one of them has run an epoch
     there. Other crashes bar a batch size after two in a row, kills after three, and only if another batch
-    size has ended well: else it is not the batch size.
-
-    Args:
-        space: Of the job.
-        pardoned: Batch size -> number of the first attempt that counts again.
+    size has ended well: else it is not the batch size. From attempt `pardoned[batch_size]` on all counts.
     """
 
     def __init__(self, space: Space, pardoned: dict[int, int] | None = None) -> None:
@@ -192,11 +186,7 @@ class Bars:
         return found
 
     def check_reachable(self) -> None:
-        """Say so where every batch size has had all its epochs and none has reached the target.
-
-        Raises:
-            UsageError: in that case.
-        """
+        """Raise UsageError where every batch size has had all its epochs and none has reached the target."""
         space = self.space
         if (
             self._reached or self._exhausted.get(space.default, 0) < 2
@@ -212,8 +202,7 @@ class Bars:
 
 
 def without(space: Space, out: dict[int, str]) -> Space:
-    """The space without what is barred; where the default is, the next smaller one takes its place, or the
-    smallest.
+    """The space without what is barred; the next smaller batch size, or the smallest, stands in as default.
 
     Raises:
         UsageError: nothing is left.

@@ -1,9 +1,8 @@
-"""Our policies as Optuna samplers, Optuna's samplers over a history scored anew, and the ledger that all of
-them read a study with.
+"""Our policies as Optuna samplers, Optuna's samplers over a history scored anew, and the ledger of both.
 
-study = optuna.create_study(sampler=BanditSampler(space, objective))
-# which calls trial.suggest_int("batch_size", ...) and record(trial, ...)
-study.optimize(train)
+    study = optuna.create_study(sampler=BanditSampler(space, objective))
+    # which calls trial.suggest_int("batch_size", ...) and record(trial, ...)
+    study.optimize(train)
 """
 
 from __future__ import annotations
@@ -120,8 +119,7 @@ class AttemptLedger:
 
         Args:
             space: A part of the job's, where batch sizes are barred.
-            before: The trial that is asking: those after it are not in its way, so that of two that ask at
-                once one explores.
+            before: The trial that is asking, for which later ones do not run: of two at once one explores.
         """
         space = space or self.space
         if self._evidence is None or self._evidence[0] != space:
@@ -193,11 +191,9 @@ def samplers() -> tuple[type, type]:
             raise NotImplementedError
 
     class BanditSampler(BatchSizeSampler):
-        """One of our policies as an Optuna sampler: it answers `suggest_int` and `suggest_categorical` of
-        "batch_size".
+        """One of our policies as an Optuna sampler: it answers suggestions of "batch_size", others at random.
 
-        Other parameters are drawn at random. Trials tell what they cost with `record(trial, ...)`; of trials
-        that do not, the value is taken as the cost.
+        Trials tell what they cost with `record(trial, ...)`; of trials that do not, the value is the cost.
 
         Args:
             space: What it may choose from.
@@ -227,9 +223,7 @@ def samplers() -> tuple[type, type]:
             )
 
     class Rescored(BatchSizeSampler):
-        """A sampler of Optuna's over a history scored by the objective of today, its choice put to the
-        nearest allowed batch size.
-        """
+        """A sampler of Optuna's over a history scored anew, its choice put to the nearest batch size."""
 
         def __init__(self, inner: optuna.samplers.BaseSampler, space: Space, objective: Objective) -> None:
             super().__init__(space, objective, inner)
@@ -300,9 +294,7 @@ def record(
     trial: optuna.trial.Trial, *, time_s: float, energy_j: float, epochs: float, reached: bool = True,
     **more: Any,
 ) -> None:
-    """Tell a trial of `study.optimize` what it took, so that `BanditSampler` can use it (and score it by
-    another objective).
-    """
+    """Tell a trial of `study.optimize` what it took, for `BanditSampler` to use and to score anew."""
     check_measured(time_s, energy_j)
     if epochs > 0 and time_s > 0:
         more.setdefault("profile", ((more.get("power_limit_w") or 0.0, time_s / epochs, energy_j / time_s),))

@@ -1,11 +1,10 @@
-"""What the history of a recurring job says under an objective: believed costs, what was paid, what the
-default would have cost.
+"""What a history says under an objective: believed costs, what was paid, what the default would have cost.
 
     paid = attempts_paid(study.attempts, space)              # once, when something has ended
     outlook = look(ledger, paid, objective, policy)          # again at every change of the objective
 
-Nothing is run and nothing is claimed: these are numbers to look at. Every cost is computed from the recorded
-time and energy, so another eta, or another objective altogether, scores the same history anew.
+Nothing is run or claimed. Every cost is computed from the recorded time and energy, so another objective
+scores the same history anew.
 """
 
 from __future__ import annotations
@@ -48,11 +47,8 @@ PAID = pl.Schema({
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a recurrence at the default batch size and the highest power limit takes, as believed.
-
-    Attributes:
-        cost, time_s, energy_j: Expected.
-        low, high: 90 % of what is believed of its cost lies between.
+    """What a recurrence at the default batch size and the highest power limit takes: what is expected, and
+    where 90 % of what is believed of its cost lies (low..high).
     """
 
     batch_size: int
@@ -72,12 +68,10 @@ class Outlook:
         believed: Frame `BELIEVED`, a row per batch size of the space.
         proposal: What the policy would do next, were nobody else running; None with the `reason`.
         arm: Index in the space's batch sizes of what is proposed, or believed best; None where nothing is.
-        recurrences: A row per recurrence, as `recurrences` makes it; with `saved` and its interval where the
-            default is known.
-        break_even: Number of recurrences after which the sum stays below the default's; None where it does
-            not (yet).
-        profile: Epochs at each power limit, as `epoch_profile` makes it, at the batch size `profile_of`: the
-            one of `arm`, or, where that has not been profiled, one that ran last.
+        recurrences: A row per recurrence, as `recurrences` makes it.
+        break_even: Recurrences after which the sum stays below the default's; None where it does not (yet).
+        profile: As `epoch_profile` makes it, at the batch size `profile_of`: the one of `arm`, or, where that
+            has not been profiled, one that ran last.
         changes: How often the job has changed on the way.
     """
 
@@ -103,7 +97,7 @@ def look(
     ledger: AttemptLedger, paid: pl.DataFrame, objective: Objective, policy: BatchSizePolicy | None, *,
     pardoned: dict[int, int] | None = None, seed: int = 0,
 ) -> Outlook:
-    """Everything at once. The random draws are the same every time, so that what moves on a screen was moved.
+    """Everything at once, with the same random draws every time: what moves on a screen was moved.
 
     Args:
         ledger: Of the history; read before.
@@ -154,9 +148,7 @@ def belief_of(
     evidence: Evidence, objective: Objective, policy: BatchSizePolicy | None = None, *, draws: int = DRAWS,
     seed: int = 0,
 ) -> EpochPosterior | None:
-    """Draws of what may be true; None before a run has reached the target, or before anything is known of
-    what an epoch costs.
-    """
+    """Draws of what may be true; None before a run has reached the target or an epoch was profiled."""
     if not evidence.count.any() or not evidence.in_profile.any():
         return None
     prior = getattr(policy, "prior", None)
@@ -170,9 +162,7 @@ def believed_costs(
     evidence: Evidence, belief: EpochPosterior | None, objective: Objective, space: Space,
     barred: dict[int, str],
 ) -> pl.DataFrame:
-    """What a recurrence is believed to cost at every batch size of `space`; `evidence` and `belief` leave
-    out what is barred.
-    """
+    """Frame `BELIEVED` for all of `space`; `evidence` and `belief` leave out what is barred."""
     believed: list[tuple[float | None, ...]] = [(None,) * 4] * evidence.arms
     if belief is not None:
         costs = run_costs(belief, objective)
@@ -212,9 +202,7 @@ def default_cost(evidence: Evidence, belief: EpochPosterior, objective: Objectiv
 
 
 def attempts_paid(attempts: Iterable[Attempt], space: Space) -> pl.DataFrame:
-    """Frame `PAID` of all attempts that have ended, slices and failures too; without those on other GPUs
-    or to other targets.
-    """
+    """Frame `PAID` of all attempts that have ended, without those on other GPUs or to other targets."""
     kept = [a for a in attempts if a.ended]
     late = {a.late_for for a in kept if a.late_for is not None}
     rows = [
@@ -272,9 +260,7 @@ def break_even(rows: pl.DataFrame) -> int | None:
 
 
 def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objective) -> pl.DataFrame:
-    """What an epoch takes at each power limit that is known: power_limit_w, time_s, energy_j, cost, best;
-    empty where none is.
-    """
+    """An epoch at each known power limit: columns power_limit_w, time_s, energy_j, cost, best."""
     arm, limits = evidence.index.get(batch_size or 0), evidence.space.power_limits_w
     known = np.empty(0, int)
     if arm is not None and limits:
@@ -291,9 +277,7 @@ def epoch_profile(evidence: Evidence, batch_size: int | None, objective: Objecti
 
 
 def _total(objective: Objective, time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
-    """Costs of whole runs. A bound on the time of an epoch forbids limits, not runs that are over: those
-    cost their energy.
-    """
+    """Costs of whole runs; where a bound is on the time of an epoch, a run that is over costs its energy."""
     return np.asarray(
         energy_j if isinstance(objective, EnergyWithin) else objective.cost(time_s, energy_j), dtype=float
     )

@@ -24,8 +24,7 @@ class Recorded:
 
     Args:
         what: The CSV file of an exported history, its frame, or attempts.
-        space: What could be chosen; what the history shows where None, with the batch size of its first run
-            as the default.
+        space: What could be chosen; what the history shows where None, its first run as the default.
         objective: To score it by.
         policy: Whose choices are shown, by name.
 

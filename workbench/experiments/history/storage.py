@@ -1,6 +1,4 @@
-"""Where studies are kept: opened with patience, checked before anything is written, and their errors told
-in our words.
-"""
+"""Where studies are kept: opened with patience and checked first; their errors as `StoreError`."""
 
 from __future__ import annotations
 

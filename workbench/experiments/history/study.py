@@ -145,8 +145,7 @@ class JobStudy:
     def claim(
         self, batch_size: int, power_limit_w: float | None = None, *, reason: str = "chosen by hand"
     ) -> Attempt:
-        """A new attempt at a batch size that a person has chosen. It runs from now on, and counts in the
-        history as any other.
+        """A new attempt at a batch size that a person has chosen; it runs from now on.
 
         Args:
             batch_size: One of the space's.
@@ -173,9 +172,7 @@ class JobStudy:
             return self._begin(chosen, False, None)
 
     def _begin(self, chosen: Proposal | None, slices: bool, gpu: str | None) -> Attempt:
-        """Begin a trial at what was chosen, or what the sampler then decides: of two that ask at once the
-        later one knows that another trial runs.
-        """
+        """Begin a trial at what was chosen, or what the sampler decides then, knowing of all other trials."""
         sampler = self.sampler
         sampler.chosen, sampler.slices, sampler.pardoned = chosen, slices, self._pardoned()
         trial = self.study.ask()
@@ -228,12 +225,10 @@ class JobStudy:
         return attempt
 
     def end(self, attempt: Attempt, **changes: Any) -> Attempt:
-        """The end of an attempt. Where others had given it up, it is added as a late one, and counts in place
-        of that.
+        """The end of an attempt; where others had given it up, it is added, and counts in place of that.
 
         Raises:
-            MeasurementError: time or energy is no number, or negative; the attempt is kept, as crashed and
-                without it.
+            MeasurementError: a time or energy that cannot be; the attempt is kept as crashed, without it.
         """
         attempt = replace(attempt, **{"seen_unix_s": time.time(), **changes})
         try:
@@ -331,9 +326,7 @@ class JobStudy:
         return True
 
     def _recurrence(self, number: int) -> int:
-        """Which recurrence a new attempt is for: one that has not reached its target and nobody else
-        retries, or (-1) a new one.
-        """
+        """The recurrence of a new attempt: an unfinished one that nobody else retries, or (-1) a new one."""
         ledger = self.ledger
         near = [
             a for a in (*ledger.open.values(), *ledger.ended[-NEAR:])

@@ -1,5 +1,4 @@
-"""Measures a GPU for its profile: built-in workloads at the default and at a handful of other settings, over
-whole iterations.
+"""Measures a GPU for its profile: workloads at the default and at some other settings, over whole iterations.
 
 A `Collector` is a generator of measurements, so a command, a button and a test can all step it. Each row is
 on disk before the next measurement begins; whatever ends it, the GPU is put back as it was.
@@ -44,8 +43,7 @@ def settings_to_try(
     limits: Limits, over: str = "both", *, lock_sm: bool = True, lock_memory: bool = True,
     set_limit: bool = True,
 ) -> list[Setting]:
-    """A handful of settings beside the default: SM clocks at the highest memory clock, fewer at lower ones,
-    power limits.
+    """Settings beside the default: SM clocks at the highest memory clock, fewer at lower ones, power limits.
 
     Args:
         limits: What the device says of itself.
@@ -96,8 +94,7 @@ class ProfilePlan:
         workloads: Which to run.
         settings: At which settings beside the default.
         seconds: Least length of a measured stretch.
-        seed: Of the order of the settings, which is another for each workload, so that a warming GPU does not
-            look like a trend.
+        seed: Of the order of the settings, another for each workload: a warming GPU is no trend.
     """
 
     workloads: tuple[CalibrationWorkload, ...]
@@ -254,9 +251,7 @@ class Collector:
             )
 
     def _try_rights(self, stack: contextlib.ExitStack) -> None:
-        """Learn which settings may be set before an hour is spent, and hold the GPU at its default limit
-        all the while.
-        """
+        """Learn which settings may be set before an hour is spent, and hold the GPU all the while."""
         device, default_w = self.device, self.device.limits.default_power_limit_w
         refused: NotPermitted | NotSupported | None = None
         if device.can("set_power_limit") and default_w is not None:

@@ -1,5 +1,4 @@
-"""`workbench profile-gpu`: learns how one's own GPU answers its clocks and power limits, for better first
-guesses when a cell is tuned.
+"""`workbench profile-gpu`: learns how a GPU answers its clocks and limits, for better first guesses.
 
 Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`),
 row by row into a file (`rows`), so that what was interrupted goes on; then a model for each set of features
@@ -26,12 +25,10 @@ if TYPE_CHECKING:
 
 
 def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list[tuple[Path, ClockModel]]:
-    """Models of a GPU from its profile, one for each set of features that its workloads tell, kept where
-    tuning looks for them.
+    """Models of a GPU from its profile, one for each set of features, kept where tuning looks for them.
 
     Args:
-        notes: Is told which set too few workloads know, as where a source was there for a part of the profile
-            only.
+        notes: Is told which set too few workloads know.
 
     Raises:
         UsageError: too few workloads for any, or none that was measured at the reference.

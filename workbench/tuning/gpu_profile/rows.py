@@ -1,5 +1,4 @@
-"""The file of a GPU's profile: one row a measurement, written as it comes, and the training frame that is
-made of them.
+"""The file of a GPU's profile, one row a measurement, and the training frame that is made of them.
 
 A CSV file with a header; what was cut off by a crash is left out when it is read. Each pass over a workload
 has a number (`run`); a pass that was interrupted is begun anew, because a workload is compared with its own
@@ -85,9 +84,7 @@ class Rows:
         self._table = pl.concat([self._table, pl.DataFrame(whole, schema=SCHEMA)])
 
     def finished(self, settings: Sequence[Setting]) -> set[str]:
-        """Workloads that one pass has measured at all these settings and, before and after them, at the
-        reference.
-        """
+        """Workloads that one pass has measured at all these settings, and twice at the reference."""
         wanted = {astuple(setting) for setting in settings}
         found = set()
         for (workload, _), rows in self._table.group_by("workload", "run"):
@@ -97,9 +94,7 @@ class Rows:
         return found
 
     def frame(self) -> pl.DataFrame:
-        """The training frame: measurements with the features of their workload at the reference, the
-        fullest pass of each workload.
-        """
+        """The training frame: each workload's fullest pass, with the features read at the reference."""
         measured = self._table.filter(pl.col("iteration_s").is_not_null() & pl.col("power_w").is_not_null())
         passes = measured.group_by("workload", "run").agg(
             pl.len().alias("rows"), pl.col("reference").sum().alias("references")

@@ -1,5 +1,4 @@
-"""Built-in workloads of graded intensity: what `workbench profile-gpu` runs to learn how a GPU answers its
-clocks and limits.
+"""Built-in workloads of graded intensity, for `workbench profile-gpu`.
 
 On a simulated GPU they are simulated loads (`simulation.graded`); on a real one small PyTorch kernels
 (`_makers`), some with gaps in which the GPU waits for its host. An iteration is some tens of milliseconds of
@@ -28,8 +27,7 @@ class CalibrationWorkload:
 
     Attributes:
         name: Of its own.
-        group: The family; grades of one family are near relatives, and a model is not to be judged on one
-            after having seen another.
+        group: The family; its members are near relatives, and no model is judged on one after another.
         running: A context in which it runs; gives a function that does one whole iteration.
     """
 
