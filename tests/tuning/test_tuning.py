@@ -1056,7 +1056,7 @@ def test_a_long_stretch_takes_little_memory() -> None:
         + np.random.default_rng(0).normal(0, 5, len(time_s))
     )
     tracemalloc.start()
-    found = harmonic_fit.timed(time_s, power_w, 0.52, low=0.7, high=1.5)
+    found = harmonic_fit.timed(time_s, power_w, 0.52, low=0.7, high=1.5, sd=0.06)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found is not None

@@ -182,8 +182,7 @@ class RecurringJob:
                 )
             if run.reached:
                 return
-            # A slice that shows nothing (no right to set a limit, a loop that does not tell its iterations)
-            # would be wanted for ever.
+            # A slice that shows nothing (no right to set a limit, a silent loop) would be wanted for ever.
             self._slices &= bool(run.attempt.profile) or run.purpose != "slice"
         raise MeasurementError(
             f"{runs} runs of '{self.name}' in a row did not reach their target; allow more epochs, or lower "

@@ -208,8 +208,7 @@ class Recurrence:
         update_s = max((self._update_s(gpu.uuid) for gpu in self._meter.devices), default=0.1)
 
         def make(by_epoch: bool) -> PowerProfile:
-            # Epochs are sums of many iterations and differ little; more than one at a limit is seldom worth
-            # it.
+            # Epochs are sums of many iterations and differ little: one at a limit will do.
             scatter = EPOCH_SCATTER if by_epoch else PROFILE_PARAMS.scatter
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class ZeusCost:
         gpus: GPUs of the job. Energies are sums over them, so the power that time is priced at is too.
     """
 
+    degree: ClassVar[int] = 1
     eta: float
     max_power_w: float
     gpus: int = 1
@@ -53,10 +54,6 @@ class ZeusCost:
         if self.gpus < 1:
             raise UsageError(f"a job has {self.gpus} GPUs; give 1 or more")
 
-    @property
-    def degree(self) -> int:
-        return 1
-
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         return self.eta * energy_j + (1 - self.eta) * self.max_power_w * self.gpus * time_s
 
@@ -65,9 +62,7 @@ class ZeusCost:
 class Energy:
     """Joules, however long it takes."""
 
-    @property
-    def degree(self) -> int:
-        return 1
+    degree: ClassVar[int] = 1
 
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         return energy_j
@@ -77,9 +72,7 @@ class Energy:
 class Time:
     """Seconds, whatever the energy."""
 
-    @property
-    def degree(self) -> int:
-        return 1
+    degree: ClassVar[int] = 1
 
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         return time_s
@@ -110,6 +103,7 @@ class EnergyWithin:
     The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are.
     """
 
+    degree: ClassVar[int] = 1
     slowdown: float
     reference_time_s: float
 
@@ -118,10 +112,6 @@ class EnergyWithin:
             raise UsageError(f"the slowdown bound is {self.slowdown:g}; 1 allows none, 1.05 allows 5 %")
         if not self.reference_time_s > 0:
             raise UsageError(f"the reference time is {self.reference_time_s:g} s; it must be above 0")
-
-    @property
-    def degree(self) -> int:
-        return 1
 
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         allowed = np.asarray(time_s) <= self.slowdown * self.reference_time_s * (1 + 1e-9)

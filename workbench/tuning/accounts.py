@@ -18,8 +18,7 @@ from .results import Saved
 class SavingsAccountParams:
     """Tuned constants of `SavingsAccounts`; set by hand, `benchmarks.clocks --only online` scores them."""
 
-    # relative error of a baseline that no length of measuring takes away: what differs from time to
-    # time
+    # relative error of a baseline that no length of measuring takes away
     baseline_sd: float = 0.002
 
 
@@ -155,9 +154,6 @@ def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
         )
         variance *= max(1.0, chi)
     return mean, math.sqrt(variance) / mean
-
-
-# from time to stretches
 
 
 class Piece(NamedTuple):

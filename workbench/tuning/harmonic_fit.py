@@ -32,7 +32,6 @@ class HarmonicFitParams:
     # between refreshes of a counter, from which on its differences tell more than readings
     slow_s: float = 0.06
     alike: float = 0.93  # of what the longer one explains
-    guess_sd: float = 0.06  # relative, of the guessed length
 
 
 PARAMS = HarmonicFitParams()
@@ -84,8 +83,8 @@ def readings(rows: Array) -> tuple[Array, Array]:
 
 
 def timed(
-    time_s: Array, power_w: Array, guess_s: float, *, low: float = 0.9, high: float = 1.6,
-    sd: float = PARAMS.guess_sd, variation: float = PARAMS.variation,
+    time_s: Array, power_w: Array, guess_s: float, *, low: float, high: float, sd: float,
+    variation: float = PARAMS.variation,
 ) -> Timed | None:
     """The length of an iteration in readings; None where too few are there or none repeats.
 

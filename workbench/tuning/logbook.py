@@ -14,7 +14,7 @@ from .accounts import Counted, SavingsAccount, SavingsAccounts, SavingsLedger, S
 from .detect_iterations import DetectedIterations
 from .iteration_sources import IterationSource, MarkSource
 from .probe import Probe
-from .results import PROBES, TuningResult, TuningView
+from .results import PROBES, TuningResult
 
 
 class ProbeTable:
@@ -185,19 +185,4 @@ class Logbook:
             state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,
             self.probes.made, book.spent_s, book.spent_j, self.retuned, self.elapsed_s, reason,
             tuple(self.left), tuple(self.events), tuple(self.remarks), simulated,
-        )
-
-    def view(self, **fields: Any) -> TuningView:
-        """View of this moment; `fields` are those that the record does not hold."""
-        book, found = self.accounts, self.found
-        if book.accounts:
-            period_s, sd, _, _ = book.accounts[-1].baseline()
-            fields |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
-        elif found is not None:
-            fields["period_s"] = found.iteration_s
-        return TuningView(
-            saved=book.saved(), probes=self.probes.frame, period_source=self.source, elapsed_s=self.elapsed_s,
-            iterations=round(self.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
-            settled_s=self.settled_s, settled_iterations=self.settled_iterations, events=tuple(self.events),
-            model=self.model, **fields,
         )

@@ -172,8 +172,7 @@ class Predicting:
 
     def _known(self) -> int | None:
         """The workload on the account that this baseline is of."""
-        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing but the energy is
-        # known.
+        # Where a sensor aliases, the energy of a steady job wanders; of a rate nothing else is known.
         reading, work = self._reading, self._work
         wide = 1 + min(work.false_alarms, 2) if isinstance(self.found.source, Rate) else 1
         for number, account in enumerate(work.log.accounts.accounts):

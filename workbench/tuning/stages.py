@@ -128,14 +128,9 @@ class AtWork:
     def _wait(self, now_s: float) -> bool:
         """Whether nothing can be done now: others are on the GPUs, or they are idle."""
         crowded = self._company.look(now_s)
+        self._turn(crowded, self.crowded, self._company.words, "the GPU is this job's alone again", now_s)
         if crowded and not self.crowded:
-            self.log.note(self._company.words)
-            self._leave_probe()
-            self.log.ledger.drop()
             self.gpus.put(Setting())
-        elif self.crowded and not crowded:
-            self.log.note("the GPU is this job's alone again")
-            self._go_on(now_s)
         self.crowded = crowded
         if crowded:
             return True
@@ -143,15 +138,19 @@ class AtWork:
         looking = isinstance(self.phase, (Detecting, Retuning))
         usual_s = self.log.found.iteration_s if self.log.found is not None else 0.0
         idle = not looking and self._vitals.idle_s > max(WATCH_PARAMS.idle_s, 1.5 * usual_s)
-        if idle and not self.idle:
-            self.log.note("the GPU is idle")
-            self._leave_probe()
-            self.log.ledger.drop()
-        elif self.idle and not idle:
-            self.log.note("the GPU works again")
-            self._go_on(now_s)
+        self._turn(idle, self.idle, "the GPU is idle", "the GPU works again", now_s)
         self.idle = idle
         return idle
+
+    def _turn(self, now: bool, before: bool, begins: str, ends: str, now_s: float) -> None:
+        """Stop what is under way where an interruption begins, and go on where it ends."""
+        if now and not before:
+            self.log.note(begins)
+            self._leave_probe()
+            self.log.ledger.drop()
+        elif before and not now:
+            self.log.note(ends)
+            self._go_on(now_s)
 
     def _leave_probe(self) -> None:
         if isinstance(self.phase, (Trying, Checking)):

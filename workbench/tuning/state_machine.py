@@ -134,9 +134,10 @@ class Tuner:
         return self._view
 
     def _look(self) -> TuningView:
-        work, request = self.at_work, self.request
+        work, request, log = self.at_work, self.request, self.log
         devices = work.gpus.devices if work is not None else self._meter.devices
         job = work.job if work is not None else None
+        book = log.accounts
         known: dict[str, Any] = {}
         if work is not None:
             known |= {"current": work.gpus.current, "reference": work.gpus.space.reference}
@@ -146,10 +147,19 @@ class Tuner:
                       "simulated": bool(device.simulated)}
         if job is not None:
             known |= job.view()
-        return self.log.view(
+        if book.accounts:
+            period_s, sd, _, _ = book.accounts[-1].baseline()
+            known |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
+        elif log.found is not None:
+            known["period_s"] = log.found.iteration_s
+        return TuningView(
             state=self.state, words=self.words, paused=request.paused, label=request.label,
             over=request.over, objective=objective_name(request.objective),
-            max_slowdown=request.max_slowdown, refused=self.refused, **known,
+            max_slowdown=request.max_slowdown, refused=self.refused, saved=book.saved(),
+            probes=log.probes.frame, period_source=log.source, elapsed_s=log.elapsed_s,
+            iterations=round(log.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
+            settled_s=log.settled_s, settled_iterations=log.settled_iterations, events=tuple(log.events),
+            model=log.model, **known,
         )
 
     # the loop

@@ -111,8 +111,7 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
         attempt.purpose == "slice" or attempt.state not in ENDED
         or (attempt.state == "crashed" and not attempt.oom)
     ):
-        # Who was killed, interrupted or stumbled over an error says nothing about the batch size; of repeated
-        # ones `Bars` takes care.
+        # One that was killed, interrupted or had a bug says nothing of the batch size; `Bars` counts them.
         if local:
             evidence.add_slice(*cost)
     else:

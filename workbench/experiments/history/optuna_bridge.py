@@ -69,8 +69,7 @@ class AttemptLedger:
                 finished and self._plain and PARAMETER in trial.params and trial.value is not None
                 and trial.state.name == "COMPLETE"
             ):
-                # A cost is so many epochs that cost 1 each: what is not known about it is like what is not
-                # known about epochs.
+                # A cost is so many epochs that cost 1 each, and as little is known about it.
                 epochs = max(trial.value, 1e-9)
                 attempt = Attempt(
                     trial.number, int(trial.params[PARAMETER]), state="reached", epochs=epochs, time_s=epochs,

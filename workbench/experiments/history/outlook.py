@@ -224,8 +224,7 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
     time_s, energy_j, cost, spent; with a default also saved, saved_low and saved_high: what so many
     recurrences at the default would have cost more.
     """
-    # Numpy, not a query: this is done anew at every move of a slider, and a query's threads take longer to
-    # wake than all the rest.
+    # Numpy, not a query, whose threads take longer to wake than all the rest, at every move of a slider.
     time_s, energy_j = paid["time_s"].to_numpy(), paid["energy_j"].to_numpy()
     cost = _total(objective, time_s, energy_j)
     names, row = np.unique(paid["recurrence"].to_numpy(), return_inverse=True)
@@ -242,8 +241,7 @@ def recurrences(paid: pl.DataFrame, objective: Objective, default: Default | Non
         "cost": sums[2], "spent": spent,
     }
     if default is not None:
-        # What has not reached the target has not done the work of a recurrence: the default is charged for
-        # those that have.
+        # Only what has reached the target has done the work that the default is charged for.
         done = np.cumsum(reached)
         for name, each in (("saved", default.cost), ("saved_low", default.low), ("saved_high", default.high)):
             columns[name] = done * each - spent

@@ -137,8 +137,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     about = f", which takes about {minutes} minutes" if left and not device.simulated else ""
     print(
         f"{device.name}: {len(plan.workloads)} workloads at the default and {len(plan.settings)} other "
-        "settings; "
-        f"{left} of {collector.total} measurements are to be made{about}",
+        f"settings; {left} of {collector.total} measurements are to be made{about}",
         flush=True,
     )
     if arguments.list:
@@ -151,8 +150,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(
             f"\nstopped: {collector.done} of {collector.total} measurements are in {path} and the GPU is as "
-            "it was; "
-            "the same command goes on from there",
+            "it was; the same command goes on from there",
             file=sys.stderr,
         )
         return 130
@@ -163,8 +161,7 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> int:
         time_error, power_error = model.error
         print(
             f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} "
-            "features; held-out error "
-            f"{time_error:.1%} of time, {power_error:.1%} of power; kept as {file}"
+            f"features; held-out error {time_error:.1%} of time, {power_error:.1%} of power; kept as {file}"
         )
         top = model.importance().sort("time", descending=True).head(4)
         print(

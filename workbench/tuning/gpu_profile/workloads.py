@@ -86,8 +86,7 @@ def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) 
     except ImportError as error:
         raise NotSupported(
             "profiling a real GPU takes PyTorch to keep it busy, and it is not installed here: pip install "
-            "torch; "
-            "`workbench profile-gpu --simulate A100` profiles a simulated one"
+            "torch; `workbench profile-gpu --simulate A100` profiles a simulated one"
         ) from error
     if where.startswith("cuda") and not torch.cuda.is_available():
         raise NotSupported(
