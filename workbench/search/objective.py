@@ -22,11 +22,9 @@ class Objective(Protocol):
     @property
     def degree(self) -> int:
         """A run k times as long costs k**degree as much."""
-        ...
 
     def cost(self, time_s: Any, energy_j: Any) -> Any:
         """The cost of a run, or of many at once as arrays."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

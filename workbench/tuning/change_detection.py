@@ -52,7 +52,6 @@ class Watch(Protocol):
     @property
     def calm(self) -> bool:
         """Whether nothing speaks for another job just now."""
-        ...
 
     def feed(self, at_s: float, iteration_s: float, time_sd: float, power_w: float) -> str: ...
 

@@ -37,7 +37,6 @@ class TunerPhase(Protocol):
 
     def step(self, now_s: float) -> TunerPhase:
         """Do the next short thing; returns the state that is true now."""
-        ...
 
 
 # until there is a baseline

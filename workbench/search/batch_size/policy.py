@@ -64,13 +64,11 @@ class BatchSizePolicy(Protocol):
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         """The next action, given all evidence."""
-        ...
 
     def watch(
         self, evidence: Evidence, objective: Objective, proposal: Proposal, progress: Progress
     ) -> str | None:
         """After an epoch of a run that has not reached its target: None to go on, or why to stop."""
-        ...
 
 
 __all__ = ["BatchSizePolicy", "Evidence", "Progress", "Proposal", "Space"]

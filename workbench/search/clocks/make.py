@@ -45,34 +45,27 @@ class ClockSearch(Protocol):
     @property
     def probes(self) -> pl.DataFrame:
         """Every reported probe, in order (`PROBES`)."""
-        ...
 
     def next(self) -> Trial | Done:
         """The next probe, or why there is none. Asked again without being told, it says the same."""
-        ...
 
     def tell(
         self, setting: Setting, iterations: int, time_s: float, energy_j: float,
         energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
         """Report the time and energy of a probe; see `base.Probing.tell`."""
-        ...
 
     def cannot(self, setting: Setting, reason: str) -> None:
         """A setting that could not be set."""
-        ...
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
         """The best by what is known now; re-scored for another objective or bound without a new probe."""
-        ...
 
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
         """Whether a probe that still runs is beyond the bound for sure."""
-        ...
 
     def belief(self) -> pl.DataFrame:
         """One row a setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
-        ...
 
 
 def make_search(
