@@ -153,17 +153,6 @@ def test_the_distance_to_the_frontier_is_what_could_be_saved() -> None:
     assert math.isnan(frontier.distance(FRONT, 0.5, 20.0).energy_j)
 
 
-def test_the_hull_leaves_out_what_a_mix_beats_and_mixing_is_linear() -> None:
-    front = points((0, 10), (1, 9), (2, 2), (4, 0))
-    convex = frontier.hull(front)
-    assert convex["time_s"].to_list() == [0.0, 2.0, 4.0]
-    mix = frontier.between(convex, 1.0)
-    assert (mix.energy_j, mix.share) == (6.0, 0.5)
-    assert frontier.between(convex, 99.0).energy_j == 0.0
-    with pytest.raises(UsageError, match="fastest"):
-        frontier.between(frontier.hull(FRONT), 0.5)
-
-
 # bad input
 
 
@@ -185,7 +174,6 @@ def test_points_that_are_none_are_named(frame: pl.DataFrame, words: str) -> None
 
 def test_one_point_is_a_frontier() -> None:
     assert frontier.frontier(points((1, 2))).height == 1
-    assert frontier.hull(points((1, 2))).height == 1
 
 
 def test_a_negative_error_is_refused() -> None:

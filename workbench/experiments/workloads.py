@@ -49,18 +49,24 @@ def _first_visible() -> int:
 
 def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[int]:
     """Training steps of a small convolutional network on random 64 x 64 images (PyTorch)."""
+    why = "the example trains with PyTorch on a real GPU"
+    torch = torch_on(device, why, "choose a simulated GPU with `%gpu simulate A100`")
+    return _steps(torch, iterations, batch_size, device)
+
+
+def torch_on(where: str, why: str, instead: str) -> Any:
+    """PyTorch, which has the device `where`.
+
+    Raises:
+        NotSupported: it is not installed, or finds no such device; with `why` it is needed, and what to do.
+    """
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
-        raise NotSupported(
-            "the example trains with PyTorch on a real GPU, and it is not installed here: pip install torch; "
-            "or choose a simulated GPU with `%gpu simulate A100`"
-        ) from error
-    if device == "cuda" and not torch.cuda.is_available():
-        raise NotSupported(
-            "PyTorch finds no CUDA device here; choose a simulated GPU with `%gpu simulate A100`"
-        )
-    return _steps(torch, iterations, batch_size, device)
+        raise NotSupported(f"{why}, and it is not installed here: pip install torch; or {instead}") from error
+    if where.startswith("cuda") and not torch.cuda.is_available():
+        raise NotSupported(f"PyTorch finds no CUDA device here; {instead}")
+    return torch
 
 
 def _steps(torch: Any, iterations: int, batch_size: int, device: str) -> Iterator[int]:

@@ -228,51 +228,6 @@ def distance(front: pl.DataFrame, time_s: float, energy_j: float) -> Distance:
     )
 
 
-def hull(front: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a frontier on its lower convex hull (Andrew, 1979): no mix of two others beats them."""
-    time_s, energy_j = _axes(front)
-    kept: list[int] = []
-
-    def turns_up(a: int, b: int, c: int) -> bool:
-        first, second = (time_s[b] - time_s[a]) * (energy_j[c] - energy_j[a]), energy_j[b] - energy_j[a]
-        return bool(first - second * (time_s[c] - time_s[a]) > 0)
-
-    for i in range(len(time_s)):
-        while len(kept) > 1 and not turns_up(kept[-2], kept[-1], i):
-            kept.pop()
-        kept.append(i)
-    return front[kept]
-
-
-@dataclass(frozen=True, slots=True)
-class HullMix:
-    """Two rows of a hull and the share of the work done at the second: between two configurations."""
-
-    first: int
-    second: int
-    share: float
-    time_s: float
-    energy_j: float
-
-
-def between(convex: pl.DataFrame, time_s: float) -> HullMix:
-    """Least energy for the same work in `time_s` when two configurations of a hull may take turns.
-
-    Raises:
-        UsageError: less time than the fastest takes.
-    """
-    times, energies = _axes(convex)
-    if not time_s >= times[0] * (1 - 1e-12):
-        raise UsageError(f"nothing takes {time_s:.4g} s; the fastest configuration takes {times[0]:.4g} s")
-    if time_s >= times[-1]:
-        last = len(times) - 1
-        return HullMix(last, last, 0.0, float(times[-1]), float(energies[-1]))
-    second = max(1, int(np.searchsorted(times, time_s, side="right")))
-    share = float((time_s - times[second - 1]) / (times[second] - times[second - 1]))
-    energy_j = float(energies[second - 1] + share * (energies[second] - energies[second - 1]))
-    return HullMix(second - 1, second, share, time_s, energy_j)
-
-
 def _axes(front: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     if front.is_empty():
         raise UsageError("the frontier is empty; measure at least one configuration")

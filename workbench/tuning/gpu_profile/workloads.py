@@ -16,6 +16,7 @@ from typing import Any
 
 from ...device.protocol import Device
 from ...errors import NotSupported
+from ...experiments.workloads import torch_on
 
 BUSY_S = 0.04  # of an iteration at the reference setting
 Step = Callable[[], object]
@@ -81,18 +82,8 @@ def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) 
     Raises:
         NotSupported: PyTorch is not installed, or finds no such device.
     """
-    try:
-        import torch  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise NotSupported(
-            "profiling a real GPU takes PyTorch to keep it busy, and it is not installed here: pip install "
-            "torch; `workbench profile-gpu --simulate A100` profiles a simulated one"
-        ) from error
-    if where.startswith("cuda") and not torch.cuda.is_available():
-        raise NotSupported(
-            "PyTorch finds no CUDA device here; `workbench profile-gpu --simulate A100` profiles a simulated "
-            "GPU"
-        )
+    why = "profiling a real GPU takes PyTorch to keep it busy"
+    torch = torch_on(where, why, "profile a simulated GPU with `workbench profile-gpu --simulate A100`")
     makers = _makers(torch, where, scale)
     plan = [(group, name, 0.0) for group, names in makers.items() for name in names]
     plan += [
