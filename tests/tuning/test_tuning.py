@@ -317,7 +317,7 @@ def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab])
         30,
         until=lambda t: any(words == "SM 210 MHz is too slow: ended at once" for _, words in t.log.events),
     )
-    assert tuner.current != slow
+    assert at_work(tuner).gpus.current != slow
     assert here.machine.clock() - begun_s < 8.0  # of the 20 s and 40 iterations that it was to take
     tuner.end()
 
@@ -440,13 +440,13 @@ def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     tuner = here.tuner()
     here.until(tuner, "watch")
     here.train(tuner, 60)
-    held = tuner.current
+    held = at_work(tuner).gpus.current
     here.machine.clock.on_step.append(beside := lambda _: tuner.advance())
     for _ in range(100):
         here.machine.step(0.1)
     here.machine.clock.on_step.remove(beside)
     assert tuner.words == "the GPU is idle: tuning waits until it works again"
-    assert tuner.current == held
+    assert at_work(tuner).gpus.current == held
     before = tuner.log.accounts.saved()
     here.train(tuner, 60)
     assert tuner.state in ("hold", "watch")
@@ -876,14 +876,14 @@ def test_a_driver_that_is_busy_for_a_moment_costs_a_moment(lab: Callable[..., La
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "watch")
-    held = tuner.current
+    held = at_work(tuner).gpus.current
     assert held != Setting()
     here.train(tuner, 2000, until=lambda t: isinstance(at_work(t).phase, Checking))
-    assert tuner.current == Setting()
+    assert at_work(tuner).gpus.current == Setting()
     here.machine.inject("nvmlDeviceSetGpuLockedClocks", 10, times=1)
     here.train(tuner, 80)
     assert tuner.state == "watch"
-    assert tuner.current != Setting()
+    assert at_work(tuner).gpus.current != Setting()
     assert tuner.result.retuned == 0
     tuner.end()
 
@@ -951,8 +951,8 @@ def test_what_is_held_is_what_is_told(lab: Callable[..., Lab]) -> None:
     here.train(tuner, 40)
     choice = tuner.view().choice
     assert choice is not None
-    assert at_work(tuner).gpus.own(choice.setting) == tuner.current
-    held = tuner.current
+    assert at_work(tuner).gpus.own(choice.setting) == at_work(tuner).gpus.current
+    held = at_work(tuner).gpus.current
     result = tuner.end()
     assert result.setting is not None
     assert at_work(tuner).gpus.own(result.setting) == held

@@ -269,14 +269,13 @@ class Recurrence:
     def _end(self, error: BaseException | None) -> None:
         assert self.measurement is not None
         time_s, energy_j = self.measurement.time_s, self.measurement.energy_j
-        if energy_j is None:
-            energy_j = 0.0
-            if not isinstance(self.job.study.objective, Time):
-                self.notes.append(
-                    "the energy of this run could not be measured; it is in the history as crashed, without "
-                    "a cost"
-                )
-        measured = self.measurement.energy_j is not None or isinstance(self.job.study.objective, Time)
+        measured = energy_j is not None or isinstance(self.job.study.objective, Time)
+        if not measured:
+            self.notes.append(
+                "the energy of this run could not be measured; it is in the history as crashed, without "
+                "a cost"
+            )
+        energy_j = energy_j or 0.0
         profiled = self._profiling
         p_time_s, p_energy_j = (profiled.time_s, profiled.energy_j) if profiled else (0.0, 0.0)
         state = self._state(error) if measured else "crashed"

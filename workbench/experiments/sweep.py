@@ -150,10 +150,8 @@ class Sweep:
         """Seconds that the rest of the budget will take; None before the first trial has ended."""
         if self._began is None or not self._run_here:
             return None
-        return (
-            (time.monotonic() - self._began) / self._run_here
-            * max(self.budget - len(self._search.measured), 0)
-        )
+        each_s = (time.monotonic() - self._began) / self._run_here
+        return each_s * max(self.budget - len(self._search.measured), 0)
 
     def cancel(self) -> None:
         """Begin no further trial; those that run are finished and kept."""
@@ -171,11 +169,8 @@ class Sweep:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
                     number = len(self._rows) + len(under_way)
-                    under_way[
-                        executor.submit(
-                            _run, self._configuration(row), self.work, number, self.name or "sweep"
-                        )
-                    ] = row
+                    what = (self._configuration(row), self.work, number, self.name or "sweep")
+                    under_way[executor.submit(_run, *what)] = row
                 if not under_way:
                     return
                 ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
@@ -371,12 +366,10 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     Raises:
         UsageError: an axis that is none, or nothing to choose from.
     """
-    columns = space.columns if isinstance(space, pl.DataFrame) else list(space)
-    unknown = [name for name in columns if name not in AXES]
     if isinstance(space, pl.DataFrame):
-        frame = space.select([name for name in columns if name in AXES])
+        frame = space.select([name for name in space.columns if name in AXES])
     else:
-        if unknown:
+        if unknown := [name for name in space if name not in AXES]:
             raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
         single = [
             name for name, values in space.items() if isinstance(values, (int, float, str)) or values is None
@@ -402,10 +395,8 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
     except pl.exceptions.PolarsError as error:
         raise UsageError(f"{rule}: {str(error).splitlines()[0]}") from error
     for name in frame.columns:  # a cast to whole numbers cuts what is behind the point off, and says nothing
-        wrong = numbers[name].filter(
-            ~(numbers[name] > 0) | ~numbers[name].is_finite()
-            | (typed[name].cast(pl.Float64) != numbers[name])
-        )
+        cut = typed[name].cast(pl.Float64) != numbers[name]
+        wrong = numbers[name].filter(~(numbers[name] > 0) | ~numbers[name].is_finite() | cut)
         if len(wrong):
             raise UsageError(f"{rule}: {name} cannot be {wrong[0]:g}")
     return typed.unique(maintain_order=True)

@@ -129,9 +129,8 @@ class SavingsAccounts:
             took_s += account.time_s
             iterations += account.iterations
             counts = account.count_variance + account.common**2
-            variance += (
-                (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance + counts * energy_j**2
-            )
+            own = (account.iterations * energy_j * energy_sd) ** 2 + account.own_variance
+            variance += own + counts * energy_j**2
             time_variance += (account.iterations * time_s * time_sd) ** 2 + counts * time_s**2
         if not would_j > 0:
             return None
@@ -149,10 +148,8 @@ def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
     mean = sum(w * value for w, (value, _) in zip(weights, values, strict=True)) / total
     variance = 1.0 / total
     if len(values) > 1:
-        chi = sum(w * (value - mean) ** 2 for w, (value, _) in zip(weights, values, strict=True)) / (
-            len(values) - 1
-        )
-        variance *= max(1.0, chi)
+        chi = sum(w * (value - mean) ** 2 for w, (value, _) in zip(weights, values, strict=True))
+        variance *= max(1.0, chi / (len(values) - 1))
     return mean, math.sqrt(variance) / mean
 
 

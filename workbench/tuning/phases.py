@@ -204,9 +204,8 @@ class Predicting:
 
 def _seen_by_rate(space: SettingSpace, rate: Rate) -> SettingSpace:
     """Settings whose cost in time a rate can tell: a lock's clock is known, a limit's only by glimpses."""
-    settings = [
-        each for each, mu in zip(space.settings, space.mu, strict=True) if mu >= 1.0 or rate.sees_memory
-    ]
+    pairs = zip(space.settings, space.mu, strict=True)
+    settings = [each for each, mu in pairs if mu >= 1.0 or rate.sees_memory]
     locks = [each for each in settings if each.power_limit_w is None]
     if len(locks) > 1:
         settings = locks if space.reference in locks else [*locks, space.reference]
@@ -306,9 +305,8 @@ class Trying:
         most_s = longest * max(guess.most_s, guess.seconds)
         if not shortest * guess.least_s < reading.iteration_s < most_s:
             job.work.probed(probe, "failed", "these are iterations of another job")
-            return Retuning(
-                job, now_s, f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
-            )
+            why = f"an iteration takes {reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
+            return Retuning(job, now_s, why)
         job.failures = 0
         job.read(reading)
         job.cut(now_s, "probe", None if probe.early else reading)
@@ -407,10 +405,8 @@ class Watching:
             return self
         job.gpus.check()
         job.cut(now_s, "held")
-        if (
-            request.recheck and now_s >= job.check_s and not request.paused and job.pinned is None
-            and job.gpus.current != Setting()
-        ):
+        due = request.recheck and now_s >= job.check_s and not request.paused
+        if due and job.pinned is None and job.gpus.current != Setting():
             return self._check(now_s)
         hold_s = float(np.clip(params.lost_share * (now_s - job.since_s), *params.lost_s)) + 3.0 * long_s
         if now_s - self.seen_s > hold_s:

@@ -159,9 +159,8 @@ class AtWork:
     def _go_on(self, now_s: float) -> None:
         """After an interruption."""
         phase = self.phase
-        if isinstance(phase, (Profiling, Baseline, Predicting)) or (
-            isinstance(phase, Detecting) and self.crowded
-        ):
+        looked = isinstance(phase, Detecting) and self.crowded
+        if looked or isinstance(phase, (Profiling, Baseline, Predicting)):
             self.close()  # what was seen while others were there is not of this job alone
             self.phase = Detecting(self._work, now_s)
         elif isinstance(phase, Watching):
@@ -180,9 +179,8 @@ class AtWork:
         held = self.log.count(self.gpus.meter, job.source, now_s)
         if isinstance(self.phase, Watching):
             self.phase = self.phase.look(held, now_s)
-        if isinstance(self.phase, (Searching, Trying, Watching, Checking)) and (
-            why := job.level_changed(now_s)
-        ):
+        going = isinstance(self.phase, (Searching, Trying, Watching, Checking))
+        if going and (why := job.level_changed(now_s)):
             self.phase = Retuning(job, now_s, why)
 
     # what a person may ask

@@ -97,6 +97,7 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
     local = attempt.gpu is None or space.gpu is None or attempt.gpu == space.gpu
     arm = evidence.index.get(attempt.batch_size)
     cost = (attempt.time_s + attempt.profile_time_s, attempt.energy_j + attempt.profile_energy_j)
+    bug = attempt.state == "crashed" and not attempt.oom
     if arm is None:  # a batch size that is not allowed any more: paid for all the same
         if local:
             evidence.add_slice(*cost)
@@ -107,10 +108,7 @@ def count(evidence: Evidence, attempt: Attempt) -> None:
     if attempt.target is not None and space.target is not None and attempt.target != space.target:
         if attempt.state == "reached":
             evidence.others.setdefault(attempt.target, []).append((arm, attempt.epochs))
-    elif (
-        attempt.purpose == "slice" or attempt.state not in ENDED
-        or (attempt.state == "crashed" and not attempt.oom)
-    ):
+    elif attempt.purpose == "slice" or attempt.state not in ENDED or bug:
         # One that was killed, interrupted or had a bug says nothing of the batch size; `Bars` counts them.
         if local:
             evidence.add_slice(*cost)
@@ -187,10 +185,8 @@ class Bars:
     def check_reachable(self) -> None:
         """Raise UsageError where every batch size has had all its epochs and none has reached the target."""
         space = self.space
-        if (
-            self._reached or self._exhausted.get(space.default, 0) < 2
-            or not all(b in self._exhausted for b in space.batch_sizes)
-        ):
+        twice = self._exhausted.get(space.default, 0) >= 2
+        if self._reached or not twice or not all(b in self._exhausted for b in space.batch_sizes):
             return
         what = "its target" if space.target is None else f"the target of {space.target:g}"
         last = f" (last seen: {self._last:g})" if self._last is not None else ""

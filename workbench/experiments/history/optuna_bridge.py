@@ -54,9 +54,8 @@ class AttemptLedger:
         """Take note of what is new."""
         self.open, self.blank, self.seen = {}, set(), len(trials)
         settled = self._settled
-        for trial in (
-            trials[settled:] if settled < len(trials) and trials[settled].number == settled else trials
-        ):
+        from_there = settled < len(trials) and trials[settled].number == settled
+        for trial in trials[settled:] if from_there else trials:
             if trial.number in self._known:
                 continue
             kept = trial.user_attrs.get(KEY)
@@ -238,10 +237,8 @@ def samplers() -> tuple[type, type]:
                 **dict.fromkeys(("stopped", "failed"), optuna.trial.TrialState.PRUNED),
             }
             for attempt in self.ledger.ended[-RESCORED:]:
-                if (
-                    attempt.purpose == "run" and attempt.state in states
-                    and attempt.batch_size in space.batch_sizes
-                ):
+                known = attempt.state in states and attempt.batch_size in space.batch_sizes
+                if known and attempt.purpose == "run":
                     shadow.add_trial(
                         optuna.trial.create_trial(
                             state=states[attempt.state], value=attempt.cost(self.objective),
