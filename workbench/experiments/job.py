@@ -31,6 +31,7 @@ from ..search.batch_size.history import Space
 from ..search.batch_size.policy import BatchSizePolicy
 from ..search.objective import Objective, Time, ZeusCost
 from .history.attempts import Attempt
+from .history.csv import missing, read_csv, write_csv
 from .history.study import JobStudy
 from .power_profiling import default_limits_w
 from .recurrence import Recurrence, configuration_of
@@ -133,10 +134,7 @@ class RecurringJob:
         return configuration_of(self._next)
 
     def choose(self, batch_size: int | None, power_limit_w: float | None = None) -> None:
-        """Run the next recurrence at a batch size that you have chosen, once; None leaves it to the policy
-        again.
-
-        The policy learns from that run as from any other.
+        """Run the next recurrence at a batch size that you have chosen; None leaves it to the policy again.
 
         Args:
             batch_size: One of the job's.
@@ -158,8 +156,7 @@ class RecurringJob:
         return Recurrence(self, attempt)
 
     def attempts(self) -> Iterator[Recurrence]:
-        """The attempts of one recurrence, until one has reached the target: slices of a few seconds, whole
-        runs, retries.
+        """The attempts of one recurrence until one has reached the target: short slices, runs, retries.
 
         Raises:
             UsageError: no batch size reaches the target.
@@ -190,8 +187,7 @@ class RecurringJob:
         )
 
     def run(self, train: Callable[[Recurrence], object]) -> Recurrence:
-        """Run one recurrence: `train(run)` as often as it takes, at batch size `run.batch_size`; returns the
-        run that reached the target.
+        """Run one recurrence: `train(run)` as often as it takes; returns the run that reached the target.
 
         A batch size that does not fit the memory is noted, and another one is tried; every other error of the
         training goes through.
@@ -217,19 +213,14 @@ class RecurringJob:
 
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""
-        from .history.csv import write_csv
-
         return write_csv(self.study.attempts, Path(path))
 
     def import_csv(self, path: str | Path) -> int:
-        """Add a history that `export_csv` has written; what is here already is left out. Returns how many
-        attempts were added.
+        """Add what is missing here of a history that `export_csv` has written; returns how many attempts.
 
         Raises:
             UsageError: a row that is none, with its number; nothing was added.
         """
-        from .history.csv import missing, read_csv
-
         rows = missing(read_csv(Path(path)), self.study.attempts)
         self.study.add_all(rows)
         return len(rows)

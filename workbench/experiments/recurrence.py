@@ -251,7 +251,7 @@ class Recurrence:
         if meter.recorder is None:
             measured = meter.measure(meter.close(self._window, sync=False), settle=False)
             return measured.time_s, measured.energy_j or 0.0
-        now_s = meter.clock()
+        now_s = max(meter.clock(), settled_s)
         past_s = max(settled_s, now_s - SETTLED_S)
         past_j, new_j = np.nan_to_num(meter.energies([settled_s, past_s, now_s]).energy_j).tolist()
         self._settled = (past_s, settled_j + past_j)

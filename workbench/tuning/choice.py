@@ -1,6 +1,4 @@
-"""Which setting is the best by what is known: as near to the bound as errors and what the job has in hand
-allow; and whether it pays to leave the held one for it.
-"""
+"""Which setting is the best by what is known, and whether it pays to leave the held one for it."""
 
 from __future__ import annotations
 
