@@ -117,9 +117,8 @@ class TunedGpus:
         sms, mems = [], []
         for device in self.devices:
             mem = next(iter(device.limits.mem_clocks_mhz), None)
-            able = mem is not None and device.can("lock_sm_clock")
-            top = max(device.limits.sm_clocks_mhz[mem], default=None) if able else None
-            sms.append(Setting(sm_clock_mhz=top))
+            able = device.limits.sm_clocks_mhz[mem] if mem is not None and device.can("lock_sm_clock") else ()
+            sms.append(Setting(sm_clock_mhz=max(able, default=None)))
             mems.append(Setting(mem_clock_mhz=mem if device.can("lock_mem_clock") else None))
         self._try(refused, "sm_clock_mhz", sms)
         if "sm_clock_mhz" not in refused:
