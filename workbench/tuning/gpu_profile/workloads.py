@@ -251,7 +251,7 @@ def _sines(torch: Any, steps: int) -> Callable[[Any], object]:
 def _cuda_index(device: Device) -> int:
     """Which of PyTorch's devices a GPU is: the one with its UUID."""
     try:
-        import torch
+        import torch  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return 0
     count = 0
