@@ -196,8 +196,8 @@ def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> Non
     assert len(sent) - so_far <= (time.monotonic() - began) / 0.1 + 1
     view.finish("done")
     assert kinds(sent)[-1] == "done"
-    assert view._thread is not None
-    assert not view._thread.is_alive()
+    assert view._publisher.thread is not None
+    assert not view._publisher.thread.is_alive()
 
 
 def test_what_the_kernel_receives_it_answers_at_once(make: Make) -> None:
@@ -394,7 +394,8 @@ def test_a_gap_lifts_the_pen(make: Make) -> None:
     view.drain()
     lines_before = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
     with view._lock:
-        view._series[0].append(view._series[0].rows[-20:] + np.float32([[3, 0, 0, 0, 0]]))
+        series = view._gpus[0].series
+        series.append(series.rows[-20:] + np.float32([[3, 0, 0, 0, 0]]))
     lines_after = sum(path.count("M") for path in paths(view.svg()) if len(path) > 60)
     assert lines_after > lines_before
 
@@ -422,9 +423,9 @@ def test_the_picture_of_a_long_cell_stays_small(make: Make, cards: str, bytes_at
     view, _ = make(cards)
     times = np.arange(0, 3600, 0.05, np.float32)
     rng = np.random.default_rng(1)
-    for series in view._series:
+    for gpu in view._gpus:
         noise = rng.normal(300, 40, len(times))
-        series.append(
+        gpu.series.append(
             np.stack([times, noise, 0 * times + 400, 1300 + noise / 10, noise / 500], axis=1).astype(
                 np.float32
             )

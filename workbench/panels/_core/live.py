@@ -21,6 +21,7 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -102,6 +103,43 @@ def bokeh_js() -> tuple[str, bytes]:
     return version("bokeh"), gzip.compress(path.read_bytes(), 6)
 
 
+class Publisher:
+    """The thread of a panel: looks for what is new while somebody watches, now and then while nobody does.
+
+    Args:
+        publish: Called with whether somebody watches.
+    """
+
+    def __init__(self, publish: Callable[[bool], None]) -> None:
+        self._publish = publish
+        self.watched = threading.Event()  # also set when it is over
+        self.ended = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self.thread is None and not self.ended.is_set():
+            self.thread = threading.Thread(target=self._run, name="panel", daemon=True)
+            self.thread.start()
+
+    def end(self) -> None:
+        """Stop, and wait for what is being published."""
+        self.ended.set()
+        self.watched.set()
+        if self.thread is not None and self.thread is not threading.current_thread():
+            self.thread.join(2.0)
+
+    def _run(self) -> None:
+        due_s = time.monotonic()
+        while not self.ended.is_set():
+            if not self.watched.wait(UNWATCHED_S):
+                self._publish(False)
+                continue
+            if self.ended.wait(max(0.0, due_s - time.monotonic())):
+                return
+            due_s = max(due_s + UPDATE_S, time.monotonic())  # who is late skips, and says all of it next time
+            self._publish(True)
+
+
 class LivePanel(Displayed, anywidget.AnyWidget):
     """A widget that draws with BokehJS and is fed from a thread. Subclasses say what is shown (`about`,
     `news`, `svg`, `summary`), take in what is new (`refresh`) and hear what a person does (`on_message`).
@@ -118,9 +156,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def __init__(self, *, live: bool | None = None) -> None:
         self._shown = DisplayHandle(live)
         self._lock = threading.RLock()  # what was sent and what is known belong together
-        self._watched = threading.Event()  # somebody looks, or it is over
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._publisher = Publisher(self._publish)
         self._problem = ""
         self._greeted: dict[str, float] = {}  # views, and when
         self._equipped: set[str] = set()  # views that were sent BokehJS
@@ -214,38 +250,25 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     @property
     def running(self) -> bool:
-        return not self._ended.is_set()
+        return not self._publisher.ended.is_set()
 
     def start(self) -> None:
         """Begin to publish."""
-        if self._thread is None and self.running:
-            self._thread = threading.Thread(target=self._publish, name="panel", daemon=True)
-            self._thread.start()
+        self._publisher.start()
 
     def end(self) -> None:
         """Stop publishing and tell the views."""
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        self._watched.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(2.0)
-        self._say({"kind": "done"})
+        if self.running:
+            self._publisher.end()
+            self._say({"kind": "done"})
 
-    def _publish(self) -> None:
-        due_s = time.monotonic()
-        while self.running:
-            if not self._watched.wait(UNWATCHED_S):
-                with self._report_errors(), self._lock:
-                    self.drain()
-                continue
-            if self._ended.wait(max(0.0, due_s - time.monotonic())):
-                return
-            due_s = max(due_s + UPDATE_S, time.monotonic())  # who is late skips, and says all of it next time
-            with self._report_errors(), self._lock:
-                message = self.changes()
-                if message is not None:
-                    self._say(*message)
+    def _publish(self, watched: bool = True) -> None:
+        """Say what is new; where nobody watches only take it in."""
+        with self._report_errors(), self._lock:
+            if not watched:
+                self.drain()
+            elif (message := self.changes()) is not None:
+                self._say(*message)
 
     def _say(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         if self._greeted and self.comm is not None:  # else there is nobody to say it to
@@ -282,7 +305,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             state = "running" if self.running else "done"
             self.send({**answer, "kind": "greeting", "state": state, "problem": self._problem}, buffers)
             self._greeted[view] = time.monotonic()  # a busy kernel may have taken long to answer
-            self._watched.set()
+            self._publisher.watched.set()
 
     # troubles
 

@@ -10,7 +10,6 @@ slider.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,15 +24,16 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..period.follower import PeriodFollower, Told
 from ..period.svg import rhythm
-from .series import Rows, Series, rows_of
-from .svg import TraceLine, VerticalMark, trace_picture
+from .gpus import WatchedGpu
+from .marks import MarkList
+from .series import Rows
+from .svg import VerticalMark, trace_picture
 
 if TYPE_CHECKING:
     from ....periods.segment import SegmentedIterations
 
 WINDOW_S = 60.0
 SAME_DRAG_S = 2.0  # limit changes closer than this are one mark: a drag of the slider passes many values
-MOST_MARKS = 500
 MOST_FAILURES = 3  # of the period part, one after another; then the view goes on without
 
 
@@ -65,17 +65,13 @@ class PowerView(LivePanel):
         self._stop, self._set_power_limit = stop, set_power_limit
         self._setting = threading.RLock()
         self._accepting = True  # limits; with `_setting` held
-        self._series = [
-            Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0))) for device in self.devices
+        self._gpus = [
+            WatchedGpu(recorder, device, number, self.start_s) for number, device in enumerate(self.devices)
         ]
-        self._last_s = [math.nextafter(self.start_s, -math.inf)] * len(self.devices)
-        self._energy: list[tuple[float, float] | None] = [None] * len(self.devices)
-        self._marks: list[VerticalMark] = []
-        self._dropped = self._unsaid = 0  # marks forgotten at the front; the first one that views do not know
+        self._marks = MarkList()
         self._last_limit: tuple[str, float] | None = None
         self._recorder_problem = ""
         self._end_s: float | None = None
-        self._caption = ""
         self._failures = 0  # of following the iterations, one after another
         self._settled: SegmentedIterations | None = None
         self._rhythm = PeriodFollower(recorder, self.devices, self.start_s) if period else None
@@ -86,10 +82,7 @@ class PowerView(LivePanel):
     def mark(self, time_s: float, text: str) -> None:
         """Draw a vertical line with a few words at a time."""
         with self._lock:
-            self._marks.append(VerticalMark(time_s - self.start_s, text))
-            if len(self._marks) > MOST_MARKS:
-                del self._marks[0]
-                self._dropped += 1
+            self._marks.add(VerticalMark(time_s - self.start_s, text))
 
     def refuse_limits(self) -> None:
         """Take no more power limits. One that is being set has been set when this returns."""
@@ -119,29 +112,23 @@ class PowerView(LivePanel):
                     self._rhythm.conclude(self._end_s, self._settled)
             except Exception as error:
                 self._lose(error)
-        with self._report_errors(), self._lock:
-            message = self.changes()
-            if message is not None:
-                self._say(*message)
+        self._publish()
         self.end()
         with self._lock:
-            for series in self._series:
-                series.cut(self._end_s - self.start_s)
+            for gpu in self._gpus:
+                gpu.series.cut(self._end_s - self.start_s)
         self._hold = None  # the recorder may forget
-        self._caption = caption
         self.leave(self.svg(), "\n".join(text for text in (caption, self._problem) if text))
 
     def svg(self) -> str:
         with self._lock:
             if self._end_s is None:
                 self.drain()
-            lines = [
-                TraceLine(number, f"GPU {device.index}", series.rows)
-                for number, (device, series) in enumerate(zip(self.devices, self._series, strict=True))
-            ]
             found = self._rhythm if self._rhythm is not None and self._rhythm.number is not None else None
             spans = () if found is None else found.look.spans
-            picture = trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans)
+            picture = trace_picture(
+                self.title(), [gpu.line for gpu in self._gpus], self._marks.kept, self._elapsed_s(), spans
+            )
             if found is not None:
                 rhythm(picture, found.look, found.number or 0)
             return picture.svg()
@@ -163,21 +150,18 @@ class PowerView(LivePanel):
 
     def snapshot(self) -> Message:
         self.drain()
-        self._unsaid = self._dropped + len(self._marks)
-        gpus = [self._about(number, device) for number, device in enumerate(self.devices)]
         words = {
-            "title": self.title(), "label": self.label, "gpus": gpus, "theme": theme.VARIABLES,
-            "window": WINDOW_S, "stop": self._stop is not None, "slider": self._set_power_limit is not None,
-            "marks": self._mark_rows(self._dropped), "follows": self._rhythm is not None, **self._numbers(),
+            "title": self.title(), "label": self.label, "gpus": [gpu.about() for gpu in self._gpus],
+            "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
+            "slider": self._set_power_limit is not None, "marks": self._marks.rows(whole=True),
+            "follows": self._rhythm is not None, **self._numbers(),
         }
         known = self._rhythm is not None and self._rhythm.number is not None
         told = self._rhythm.told(whole=True) if self._rhythm is not None and known else None
-        return self._packed(words, [series.rows for series in self._series], told)
+        return self._packed(words, [gpu.series.rows for gpu in self._gpus], told)
 
     def changes(self) -> Message | None:
-        new = self._gather()
-        marks = self._mark_rows(self._unsaid)
-        self._unsaid = self._dropped + len(self._marks)
+        new, marks = self._gather(), self._marks.rows()
         self._watch_recorder()
         told = None
         if self._rhythm is not None and self._followed():
@@ -208,15 +192,8 @@ class PowerView(LivePanel):
 
     def _gather(self) -> list[Rows]:
         """Take new rows in; returns them, per device, as views want them."""
-        found = []
         now_s = self.recorder.clock() if self._end_s is None else self._end_s
-        for number, device in enumerate(self.devices):
-            rows = self.recorder.rows(device.uuid, self._last_s[number], now_s)
-            if len(rows):
-                self._last_s[number] = math.nextafter(float(rows["time_s"][-1]), math.inf)
-                self._count(number, rows["energy_j"])
-            found.append(self._series[number].append(rows_of(rows, self.start_s)))
-        return found
+        return [gpu.gather(now_s) for gpu in self._gpus]
 
     def _followed(self) -> bool:
         """Follow the iterations; true where views are to be told."""
@@ -241,12 +218,6 @@ class PowerView(LivePanel):
         self._rhythm = None
         self.report_error(f"the iterations are not followed any more: {type(error).__name__}: {error}")
 
-    def _count(self, number: int, energy_j: np.ndarray[Any, Any]) -> None:
-        known = energy_j[~np.isnan(energy_j)]
-        if len(known):
-            before = self._energy[number]
-            self._energy[number] = (before[0] if before else float(known[0]), float(known[-1]))
-
     def _packed(self, words: dict[str, Any], tables: Sequence[Rows], told: Told | None = None) -> Message:
         """One message: words, and all tables in one buffer, those of the period part last."""
         words = {**words, "counts": [len(table) for table in tables], **({"period": told[0]} if told else {})}
@@ -255,29 +226,12 @@ class PowerView(LivePanel):
         ]
 
     def _numbers(self) -> dict[str, Any]:
-        energy = [None if pair is None else round(pair[1] - pair[0], 3) for pair in self._energy]
-        return {"elapsed": round(self._elapsed_s(), 3), "energy": energy}
+        return {
+            "elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus],
+        }
 
     def _elapsed_s(self) -> float:
         return (self.recorder.clock() if self._end_s is None else self._end_s) - self.start_s
-
-    def _mark_rows(self, since: int) -> list[list[Any]]:
-        first = max(0, since - self._dropped)
-        return [
-            [self._dropped + first + n, round(m.time_s, 3), m.text] for n, m in enumerate(self._marks[first:])
-        ]
-
-    def _about(self, number: int, device: Device) -> dict[str, Any]:
-        limits = device.limits
-        low, high = limits.min_power_limit_w, limits.max_power_limit_w
-        reason = "" if device.can("set_power_limit") else _why_not(device, "set_power_limit")
-        if not reason and (low is None or high is None):
-            reason = f"{device.name} does not tell which limits it takes"
-        return {
-            "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
-            "colour": theme.colour(number), "dash": list(theme.dash(number)), "low": low, "high": high,
-            "default": limits.default_power_limit_w, "reason": reason,
-        }
 
     def _watch_recorder(self) -> None:
         """Say what keeps the recorder from seeing a GPU, and take it back when that is over."""
@@ -315,15 +269,7 @@ class PowerView(LivePanel):
         with self._lock:
             last = self._last_limit
             recent = last is not None and last[0] == who and now_s - last[1] < SAME_DRAG_S
-            if recent and self._marks and self._marks[-1].text.startswith(who):
-                del self._marks[-1]
-                self._unsaid = min(self._unsaid, self._dropped + len(self._marks))
+            if recent and self._marks.kept and self._marks.kept[-1].text.startswith(who):
+                self._marks.retract()
             self._last_limit = (who, now_s)
             self.mark(now_s, f"{who}{'/'.join(map(str, watts))} W")
-
-
-def _why_not(device: Device, name: str) -> str:
-    for capability in device.capabilities:
-        if capability.name == name and capability.reason:
-            return capability.reason
-    return f"{device.name} does not take a power limit"

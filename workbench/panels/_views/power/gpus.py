@@ -1,0 +1,68 @@
+"""One GPU of a live view: its rows, the energy that its counter has seen, and the limits that it takes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ....device.protocol import Device
+from ....measurement.recorder import Recorder
+from ..._core import theme
+from .series import Rows, Series, rows_of
+from .svg import TraceLine
+
+
+class WatchedGpu:
+    """What a live view knows of one GPU since `start_s`, on the recorder's clock.
+
+    Args:
+        recorder: Watches the device already.
+        number: Its place in the view.
+    """
+
+    def __init__(self, recorder: Recorder, device: Device, number: int, start_s: float) -> None:
+        self.recorder, self.device, self.number, self.start_s = recorder, device, number, start_s
+        self.series = Series(max(0.5, 4 * (recorder.update_s(device.uuid) or 0.0)))
+        self._last_s = math.nextafter(start_s, -math.inf)
+        self._counted_j: list[float] = []  # by the counter: the first, and the newest last
+
+    @property
+    def line(self) -> TraceLine:
+        return TraceLine(self.number, f"GPU {self.device.index}", self.series.rows)
+
+    @property
+    def energy_j(self) -> float | None:
+        """To a millijoule; None where the GPU does not tell it."""
+        return round(self._counted_j[-1] - self._counted_j[0], 3) if self._counted_j else None
+
+    def gather(self, now_s: float) -> Rows:
+        """Take new rows in; returns them as views want them."""
+        rows = self.recorder.rows(self.device.uuid, self._last_s, now_s)
+        if len(rows):
+            self._last_s = math.nextafter(float(rows["time_s"][-1]), math.inf)
+            known_j = rows["energy_j"][~np.isnan(rows["energy_j"])]
+            if len(known_j):
+                self._counted_j = [*self._counted_j[:1], *known_j[[0, -1]].tolist()]
+        return self.series.append(rows_of(rows, self.start_s))
+
+    def about(self) -> dict[str, Any]:
+        """What a view needs to know of it once."""
+        device, limits = self.device, self.device.limits
+        low, high = limits.min_power_limit_w, limits.max_power_limit_w
+        reason = "" if device.can("set_power_limit") else _why_not(device)
+        if not reason and (low is None or high is None):
+            reason = f"{device.name} does not tell which limits it takes"
+        return {
+            "uuid": device.uuid, "index": device.index, "name": device.name, "simulated": device.simulated,
+            "colour": theme.colour(self.number), "dash": list(theme.dash(self.number)), "low": low,
+            "high": high, "default": limits.default_power_limit_w, "reason": reason,
+        }
+
+
+def _why_not(device: Device) -> str:
+    for capability in device.capabilities:
+        if capability.name == "set_power_limit" and capability.reason:
+            return capability.reason
+    return f"{device.name} does not take a power limit"
