@@ -5,7 +5,7 @@ any theme. Standard library only.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -17,11 +17,13 @@ CELL = "style='text-align:left;padding:0 1em 0 0;white-space:normal;vertical-ali
 MOST = 20  # rows of a table within a table
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of texts, escaped; empty where there is no row."""
-    body = "".join(_row("td", row) for row in rows)
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, bold: Container[int] = (), style: str = ""
+) -> str:
+    """A table of texts, escaped; empty where there is no row. `bold` are numbers of rows."""
+    body = "".join(_row("td", row, "font-weight:bold" * (n in bold)) for n, row in enumerate(rows))
     head = _row("th", heads) if any(heads) else ""
-    return f"<table style='margin:.3em 0'>{head}{body}</table>" if body else ""
+    return f"<table style='margin:.3em 0;{style}'>{head}{body}</table>" if body else ""
 
 
 def facts(title: str, values: Mapping[str, object], *, simulated: bool = False) -> str:
@@ -75,8 +77,9 @@ def _record_table(records: Sequence[Any]) -> str:
     return table(heads, [[row.get(name, "") for name in heads] for row in rows]) + left
 
 
-def _row(tag: str, cells: Iterable[object]) -> str:
-    return "<tr>" + "".join(f"<{tag} {CELL}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+def _row(tag: str, cells: Iterable[object], style: str = "") -> str:
+    drawn = "".join(f"<{tag} {CELL}>{html.escape(str(c))}</{tag}>" for c in cells)
+    return f"<tr style='{style}'>{drawn}</tr>" if style else f"<tr>{drawn}</tr>"
 
 
 def _name(name: str) -> str:

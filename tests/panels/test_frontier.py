@@ -20,7 +20,7 @@ from workbench.measurement.store import Store, as_frame, export
 from workbench.panels._views.frontier.model import COLUMNS
 from workbench.panels._views.frontier.panel import FrontierPanel
 from workbench.panels._views.frontier.sources import of_attempts
-from workbench.panels._views.frontier.traces import traces
+from workbench.panels._views.frontier.svg import traces
 from workbench.records import Configuration, GpuMeasurement, Measurement, Observation, Setting
 from workbench.tariff import Tariff
 from workbench.trace import SCHEMA
@@ -398,7 +398,7 @@ def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions()
 
 def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
     sweep = Sweep(lambda batch_size: 1.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
-    panel = FrontierPanel(workbench.panels._views.frontier.sources.source(sweep), live=True)  # type: ignore[attr-defined]
+    panel = workbench.panels.frontier(sweep, live=True)
     failed = {"outcome": "error", "reason": "ValueError: no data", "raised_at": "/home/me/train.py:3",
               "power_limit_w": 150.0}
     for number, batch_size in enumerate((32, 32, 32, 64)):
@@ -427,7 +427,7 @@ def test_a_sweep_whose_work_fails_says_why_in_place_of_points() -> None:
 
 def test_a_sweep_that_has_measured_nothing_says_so_and_fills_up_as_it_goes_on() -> None:
     sweep = Sweep(lambda batch_size: 1000.0, {"batch_size": [32, 64], "power_limit_w": [150.0, 200.0, 250.0]})
-    panel = FrontierPanel(workbench.panels._views.frontier.sources.source(sweep), live=True)  # type: ignore[attr-defined]
+    panel = workbench.panels.frontier(sweep, live=True)
     assert panel.chosen is None
     assert "Nothing is measured yet; points appear here as they are" in panel.summary()
     ElementTree.fromstring(panel.svg())

@@ -1,6 +1,4 @@
-"""What the workbench has besides its panels: the log as a table, a sweep's progress, the log as points of
-a frontier.
-"""
+"""What the workbench has besides its panels: the log as a table, a sweep's progress."""
 
 from __future__ import annotations
 
@@ -12,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ..errors import StoreError
+from .._html import table
 from ..measurement.report import format_duration, format_energy
 from ..measurement.store import Store
-from ..search.tradeoff import Collected, collect
 from ._core.live import LivePanel, Message, script
-from ._views.frontier.sources import _of_log
+from ._views.frontier.sources import files, log_of
 
 if TYPE_CHECKING:
     from ..experiments.sweep import Sweep
@@ -91,7 +88,8 @@ def progress_words(sweep: Sweep) -> str:
 def log_sheet(store: Store) -> HtmlPanel:
     """The newest measurements of the log."""
     return HtmlPanel(
-        "Log", lambda: log_html(_log(store)), lambda: files(store), lambda: f"{len(_log(store))} measurements"
+        "Log", lambda: log_html(log_of(store)), lambda: files(store),
+        lambda: f"{len(log_of(store))} measurements",
     )
 
 
@@ -99,24 +97,19 @@ def log_html(log: pl.DataFrame) -> str:
     """The newest measurements as a table."""
     if log.is_empty():
         return "<p>Nothing is measured yet: %%energy above a cell measures it.</p>"
-    cells = "".join(f'<th style="text-align:left;padding:0 10px 2px 0">{head}</th>' for head in HEADS)
-    rows = [f"<tr>{cells}</tr>"]
+    rows = []
     for row in log.tail(ROWS).reverse().iter_rows(named=True):
         gpus = row["gpus"] or []
         watts = None if not row["time_s"] or row["energy_j"] is None else row["energy_j"] / row["time_s"]
         limit_w = gpus[0]["power_limit_w"] if gpus else None
-        words = (
+        rows.append((
             time.strftime("%d %b %H:%M", time.localtime(row["started_unix_s"])), row["label"], row["outcome"],
             format_duration(row["time_s"]), format_energy(row["energy_j"], row["energy_uncertainty_j"]),
             "" if watts is None else f"{watts:.0f} W", "" if limit_w is None else f"{limit_w:.0f} W",
             " + ".join(dict.fromkeys(gpu["name"] for gpu in gpus)),
-        )
-        cells = "".join(
-            f'<td style="text-align:left;padding:0 10px 0 0">{html.escape(str(word))}</td>' for word in words
-        )
-        rows.append(f"<tr>{cells}</tr>")
+        ))
     more = "" if len(log) <= ROWS else f"<p>and {len(log) - ROWS} earlier ones: %energy_log</p>"
-    return f'<table style="font-size:12px">{"".join(rows)}</table>{more}'
+    return table(HEADS, rows, style="font-size:12px") + more
 
 
 def sweep_sheet(sweep: Sweep) -> HtmlPanel:
@@ -128,41 +121,3 @@ def sweep_sheet(sweep: Sweep) -> HtmlPanel:
     return HtmlPanel(
         "Sweep", lambda: f"<p>{html.escape(words())}</p>", lambda: (sweep.done, sweep.reason), words, sweep
     )
-
-
-class Logged:
-    """The measurements of the log as points, new ones as they come."""
-
-    name, unit, live = "log", "run", True
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.simulated = False
-
-    def read(self) -> Hashable:
-        return files(self._store)
-
-    def points(self) -> Collected:
-        log = _log(self._store).filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
-        if log.is_empty():
-            return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
-        self.simulated = bool(log["simulated"].any())
-        return collect(_of_log(log))
-
-
-def files(store: Store) -> Hashable:
-    """Something that changes with the log."""
-    try:
-        return tuple(
-            (path.name, path.stat().st_mtime_ns)
-            for path in sorted((store.directory / "measurements").glob("*.parquet"))
-        )
-    except OSError:
-        return ()
-
-
-def _log(store: Store) -> pl.DataFrame:
-    try:
-        return store.log()
-    except StoreError:
-        return Store(store.directory / "none").log()

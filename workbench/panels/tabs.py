@@ -27,9 +27,10 @@ from ._core.persistent import Displayed, DisplayHandle, widget_bundle
 from ._views.apply.panel import ApplyPanel
 from ._views.clocks.panel import ClocksPanel
 from ._views.cluster.panel import cluster
-from ._views.frontier.panel import FrontierPanel, frontier
+from ._views.frontier.panel import frontier
+from ._views.frontier.sources import Logged
 from ._views.power.panel import PowerView
-from .tab_sheets import Logged, log_sheet, sweep_sheet
+from .tab_sheets import log_sheet, sweep_sheet
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -55,10 +56,7 @@ class Workbench(Displayed):
         self.panels: dict[str, LivePanel] = {}
         if self.recorder is not None:
             self.panels["Power and periods"] = _power(here, self.recorder, devices)
-        if points is None:
-            self.frontier = FrontierPanel(Logged(store), store=store, live=live)
-        else:
-            self.frontier = frontier(points, store=store, live=live)
+        self.frontier = frontier(Logged(store) if points is None else points, store=store, live=live)
         self.panels["Frontier"] = self.frontier
         if callable(getattr(points, "cancel", None)):
             self.panels["Sweep"] = sweep_sheet(points)

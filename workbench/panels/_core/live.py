@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
-import html
 import importlib.util
 import json
 import math
@@ -30,7 +29,7 @@ import anywidget
 from ...errors import WorkbenchError
 from . import theme
 from .jupyter import kernel, unblock
-from .persistent import Displayed, DisplayHandle, widget_bundle
+from .persistent import Displayed, DisplayHandle, captioned, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
 UPDATE_S = 0.1
@@ -174,7 +173,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def news(self, *, whole: bool = False) -> Message | None:
         """What is shown, and buffers of what views do not know yet; with `whole` all of it. None where
-        nothing is to be said. Called with the lock held.
+        there is nothing to say. Called with the lock held.
         """
         raise NotImplementedError
 
@@ -188,8 +187,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return {"theme": theme.VARIABLES, **self.about(), **content}, buffers
 
     def changes(self) -> Message | None:
-        """What came since the last call; None where there is nothing to say, where the source was looked at
-        just now, or where no browser has spoken for long. Called with the lock held.
+        """What came since the last call; None where that is nothing, the source was looked at just now, or
+        no browser has spoken for long. Called with the lock held.
         """
         now_s = time.monotonic()
         if now_s - self._read_s < self.poll_s or now_s - self._heard_s > ABSENT_S:
@@ -204,9 +203,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         return message
 
     def drain(self) -> None:
-        """Take in what would otherwise be lost. Called now and then while nobody looks, with the lock
-        held.
-        """
+        """Take in what would be lost while nobody looks. Called now and then, with the lock held."""
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         """A message of the front end, on whatever thread; what it raises is shown under the plot."""
@@ -236,12 +233,10 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         """Put a static picture (HTML without scripts) and its words where the panel was displayed, or
         display them.
         """
-        body = html.escape(text).replace("\n", "<br>")
-        words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
         if kernel() is None:
             print(text)
             return
-        self._shown.leave({"text/html": f"{picture}{words}", "text/plain": text}, anywhere=True)
+        self._shown.leave(captioned(picture, text), anywhere=True)
         self._finished.append(self)
         while len(self._finished) > KEEP_FINISHED:
             self._finished.popleft().close()

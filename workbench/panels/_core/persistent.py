@@ -9,6 +9,7 @@ shown has rested for a while, so that a notebook that is saved keeps what was se
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import threading
 import time
@@ -124,6 +125,13 @@ class DisplayHandle:
 def _beside(picture: dict[str, Any]) -> dict[str, Any]:
     """A picture that hides where a widget lives below it."""
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
+
+
+def captioned(picture: str, text: str) -> dict[str, Any]:
+    """A picture with its words below it."""
+    body = html.escape(text).replace("\n", "<br>")
+    words = f'\n<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>' if body else ""
+    return {"text/html": f"{picture}{words}", "text/plain": text}
 
 
 def widget_bundle(model_id: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ picture.
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -13,19 +14,10 @@ import polars as pl
 
 from ....errors import UsageError
 from ....measurement.report import format_duration, format_energy
-from ....search import frontier
+from ....search import frontier, tradeoff
 from ....search.objective import ZeusCost
-from ....search.tradeoff import (
-    Z95,
-    FrontierAnalysis,
-    Saving,
-    Work,
-    check_slowdown,
-    configuration,
-    savings,
-    words,
-)
-from ....tariff import J_PER_KWH, Tariff
+from ....search.tradeoff import Z95, FrontierAnalysis, Saving, Work, configuration, words
+from ....tariff import J_PER_KWH, Tariff, significant
 from ..._core.words import percent
 
 COLUMNS = (
@@ -35,9 +27,8 @@ COLUMNS = (
 ETAS = tuple(number / 100 for number in range(101))  # of the slider
 HAND, ETA, SLOWDOWN = "hand", "eta", "slowdown"  # how a choice was made
 RULES = (HAND, ETA, SLOWDOWN)
-HOURS = (
-    (1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"),
-)  # from how many kWh on, by what, and the unit
+# From how many kWh on, by what, and the unit.
+HOURS = ((1e-2, 1.0, "kWh"), (1e-5, 1e3, "Wh"), (0.0, 1e6, "mWh"))
 PADDING = 0.06
 Span = tuple[float, float]
 
@@ -62,7 +53,7 @@ class FrontierChoice:
         if self.rule not in RULES:
             raise UsageError(f"a choice is made by {', '.join(RULES)}, not by {self.rule!r}")
         ZeusCost(self.eta, 1.0)  # says what is wrong with it
-        check_slowdown(self.max_slowdown)
+        tradeoff.check_slowdown(self.max_slowdown)
 
 
 def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
@@ -111,13 +102,22 @@ def begins(seen: FrontierAnalysis, points: pl.DataFrame) -> np.ndarray:
     return nearest
 
 
-def ranks(seen: FrontierAnalysis) -> tuple[dict[str, Any], np.ndarray]:
-    """What a browser moves by before the kernel answers: for each place on the frontier the least bound in
-    per cent that allows it, how many etas the slider has; and the place of least cost, shape (etas, places
-    that are allowed).
+def plane(seen: FrontierAnalysis, work: Work, tariff: Tariff) -> tuple[dict[str, Any], list[bytes]]:
+    """What a browser draws the points from and moves by before the kernel answers.
+
+    Buffers: `table`; for each eta of its slider the place of least cost, shape (etas, places that are
+    allowed). Of each place "bounds" has the least bound in per cent that allows it.
     """
-    about = {"bounds": (100 * seen.slowdowns).tolist(), "etas": len(ETAS)}
-    return about, seen.optima(ETAS).astype(np.uint32)
+    columns, gpus = table(seen)
+    about = {
+        "bounds": (100 * seen.slowdowns).tolist(), "etas": len(ETAS), "columns": COLUMNS,
+        "count": len(seen.points), "gpus": gpus, "front": seen.front.tolist(), "reference": seen.reference,
+        "why": seen.why, "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
+        "maxPower": seen.max_power_w, "ranges": ranges(seen), "unit": work.unit,
+        "factors": {} if seen.reference is None else work.factors(seen.reference_time_s),
+        "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
+    }
+    return about, [columns.tobytes(), seen.optima(ETAS).astype(np.uint32).tobytes()]
 
 
 def ranges(seen: FrontierAnalysis) -> dict[str, tuple[Span, Span]]:
@@ -141,10 +141,8 @@ def _span(values: np.ndarray) -> Span:
 
 def headline(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
     """The chosen configuration and how it came to be that."""
-    return (
-        f"{words(configuration(seen.points, choice.row))}{predicted(seen, choice.row)}: "
-        f"{rule_words(seen, choice)}"
-    )
+    chosen = words(configuration(seen.points, choice.row))
+    return f"{chosen}{predicted(seen, choice.row)}: {rule_words(seen, choice)}"
 
 
 def a(unit: str) -> str:
@@ -167,11 +165,9 @@ def rule_words(seen: FrontierAnalysis, choice: FrontierChoice) -> str:
         return f"least cost at eta {choice.eta:g}{bound}"
     if choice.rule == SLOWDOWN:
         return f"least energy{bound}"
-    return (
-        "chosen by hand, not on the frontier"
-        if place is None
-        else f"step {place + 1} of {len(seen.front)}, chosen by hand"
-    )
+    if place is None:
+        return "chosen by hand, not on the frontier"
+    return f"step {place + 1} of {len(seen.front)}, chosen by hand"
 
 
 def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: Tariff) -> list[str]:
@@ -183,7 +179,7 @@ def details(seen: FrontierAnalysis, choice: FrontierChoice, work: Work, tariff: 
         f"{format_duration(row['time_s'])} and {format_energy(row['energy_j'], error)} "
         f"{a(work.unit)}{repeats}{against(seen, choice.row)}"
     ]
-    said += [saving_words(each, tariff) for each in savings(seen, choice.row, work, tariff)]
+    said += [saving_words(each, tariff) for each in tradeoff.savings(seen, choice.row, work, tariff)]
     said.append(standing(seen, choice.row))
     return said
 
@@ -201,30 +197,17 @@ def against(seen: FrontierAnalysis, row: int) -> str:
 
 def saving_words(saved: Saving, tariff: Tariff) -> str:
     """A saving as a sentence."""
-    what = {"hour": "In the work of an hour at the default", "epoch": "In an epoch", "job": "In a job"}[
-        saved.per
-    ]
+    periods = {"hour": "In the work of an hour at the default", "epoch": "In an epoch", "job": "In a job"}
     verb = "saves" if saved.energy_j >= 0 else "costs"
     scale, unit = next((scale, unit) for least, scale, unit in HOURS if abs(saved.kwh) >= least)
-    error = "" if not saved.uncertainty_j else f" ± {_short(scale * saved.uncertainty_j / J_PER_KWH)}"
+    error = "" if not saved.uncertainty_j else f" ± {significant(scale * saved.uncertainty_j / J_PER_KWH)}"
     money = tariff.words(abs(saved.energy_j))
     longer = f"{format_duration(abs(saved.time_s))} {'less' if saved.time_s >= 0 else 'more'} time"
     more = "" if saved.energy_j >= 0 else " more"
     return (
-        f"{what} it {verb} {_short(scale * abs(saved.kwh))}{error} "
+        f"{periods[saved.per]} it {verb} {significant(scale * abs(saved.kwh))}{error} "
         f"{unit}{more}{', ' + money if money else ''} and takes {longer}"
     )
-
-
-def _short(value: float) -> str:
-    """Three digits without an exponent.
-
-    >>> _short(12.3456), _short(0.00012345), _short(0.0)
-    ('12.3', '0.000123', '0')
-    """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.{min(max(0, 2 - math.floor(math.log10(abs(value)))), 12)}f}"
 
 
 def standing(seen: FrontierAnalysis, row: int) -> str:
@@ -232,16 +215,16 @@ def standing(seen: FrontierAnalysis, row: int) -> str:
     place = seen.place(row)
     chance = float(seen.chance[row])
     if place is not None:
-        sure = f"{frontier.verdict(chance)} on the frontier" + (
-            f" ({100 * chance:.0f} % likely)" if chance < 0.995 else ""
-        )
+        likely = f" ({100 * chance:.0f} % likely)" if chance < 0.995 else ""
+        sure = f"{frontier.verdict(chance)} on the frontier{likely}"
         return sure[:1].upper() + sure[1:]
     at = seen.points.row(row, named=True)
     left = frontier.distance(seen.frontier, at["time_s"], at["energy_j"])
-    parts = (
-        [f"one at most as slow needs {format_energy(left.energy_j, None)} less"] if left.energy_j > 0 else []
-    )
-    parts += [f"one at most as hungry takes {format_duration(left.time_s)} less"] if left.time_s > 0 else []
+    parts = []
+    if left.energy_j > 0:
+        parts.append(f"one at most as slow needs {format_energy(left.energy_j, None)} less")
+    if left.time_s > 0:
+        parts.append(f"one at most as hungry takes {format_duration(left.time_s)} less")
     return f"Not on the frontier: {', '.join(parts)}" if parts else "As good as a point of the frontier"
 
 
@@ -263,12 +246,31 @@ def summary_table(seen: FrontierAnalysis, choice: FrontierChoice, *, most: int =
     for number in range(first, min(first + most, len(seen.front))):
         row = int(seen.front[number])
         at = seen.points.row(row, named=True)
-        rows.append(
-            {
-                "step": number + 1,
-                "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
-                "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None),
-                "chosen": row == choice.row,
-            }
-        )
+        rows.append({
+            "step": number + 1,
+            "configuration": words(configuration(seen.points, row)) + predicted(seen, row),
+            "time": format_duration(at["time_s"]), "energy": format_energy(at["energy_j"], None),
+            "chosen": row == choice.row,
+        })
     return rows
+
+
+def table_file(seen: FrontierAnalysis, row: int, what: str) -> bytes:
+    """The points with what is known of each as a file ("csv" or "parquet"); `row` is the one that is chosen.
+
+    Raises:
+        UsageError: another kind of file.
+    """
+    if what not in ("csv", "parquet"):
+        hint = "; the panel's own button makes PNG" if what == "png" else ""
+        raise UsageError(f"a frontier is exported as .svg, .csv or .parquet, not as .{what}{hint}")
+    rows = pl.Series(range(len(seen.points)))
+    frame = seen.points.with_columns(
+        on_frontier=rows.is_in(seen.front.tolist()), frontier_probability=pl.Series(seen.chance),
+        chosen=rows == row,
+    )
+    if what == "csv":
+        return frame.with_columns(pl.col("measurements").list.join(" ")).write_csv().encode()
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()

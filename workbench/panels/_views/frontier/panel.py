@@ -27,13 +27,10 @@ from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from . import model
-from .export import table_file
-from .filters import ALL, NAMES
-from .model import ETA, SLOWDOWN, FrontierChoice
-from .shown import NOTHING, ShownFrontier, row_of
-from .sources import GivenPoints, PointSource, source
-from .svg import draw, frontier_page
-from .traces import traces
+from .model import FrontierChoice
+from .shown import ALL, NAMES, NOTHING, ShownFrontier
+from .sources import NO_POINTS, GivenPoints, PointSource, source
+from .svg import draw, frontier_page, traces
 
 if TYPE_CHECKING:
     from ....measurement.store import Store
@@ -47,16 +44,14 @@ class FrontierPanel(LivePanel):
     _esm = script("frontier")
 
     def __init__(
-        self, given: PointSource, *, default: Configuration | None = None, max_power_w: float | None = None,
-        work: Work | None = None, tariff: Tariff | None = None, eta: float = 0.5,
-        max_slowdown: float | None = None, relative: bool = False, store: Store | None = None,
+        self, given: PointSource, shown: ShownFrontier, *, work: Work | None = None,
+        tariff: Tariff | None = None, relative: bool = False, store: Store | None = None,
         live: bool | None = None,
     ) -> None:
         self.source, self.relative = given, relative
         self._work, self._tariff, self._store = work, tariff, store
         self._seen: Hashable = None
-        first = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
-        self._frontier = ShownFrontier(first, default=default, max_power_w=max_power_w)
+        self._frontier = shown
         self._sent_version = -1  # what views know
         self._callbacks: list[Callable[[Configuration], object]] = []
         super().__init__(live=live)
@@ -97,14 +92,8 @@ class FrontierPanel(LivePanel):
 
     @property
     def tariff(self) -> Tariff:
-        """What energy is worth; without one of its own, that of the magics (`%config
-        EnergyMagics.price_per_kwh`).
-        """
-        if self._tariff is not None:
-            return self._tariff
-        shell = getattr(kernel(), "shell", None)
-        magics = None if shell is None else shell.magics_manager.registry.get("EnergyMagics")
-        return getattr(magics, "tariff", NO_TARIFF)
+        """What energy is worth; without one of its own, that of the magics."""
+        return self._tariff or magics_tariff()
 
     def on_choice(self, callback: Callable[[Configuration], object]) -> Callable[[], None]:
         """Call `callback` with every configuration that is newly chosen, on whatever thread that happens;
@@ -117,8 +106,8 @@ class FrontierPanel(LivePanel):
         self, chosen: Configuration | int | None = None, *, eta: float | None = None,
         max_slowdown: float | None = None,
     ) -> Configuration:
-        """Choose a configuration, or a row of `analyse_frontier.points`; or what is best for eta, or of least
-        energy, within a slowdown.
+        """Choose a configuration, or a row of `look.points`; or what is best for eta, or of least energy,
+        within a slowdown.
 
         Raises:
             UsageError: it is none of the points; an eta outside 0..1; a slowdown below 0.
@@ -129,9 +118,7 @@ class FrontierPanel(LivePanel):
             return tradeoff.configuration(self._frontier.must().points, self.choice.row)
 
     def step(self, by: int = 1) -> Configuration:
-        """So many steps along the frontier towards less energy; below 0 towards less time. The bound is
-        kept.
-        """
+        """So many steps along the frontier, within the bound: above 0 to less energy, below to less time."""
         with self._lock:
             return self.choose(self._frontier.neighbour(by))
 
@@ -144,20 +131,12 @@ class FrontierPanel(LivePanel):
             UsageError: there is none such.
         """
         with self._lock:
-            filters = self._frontier.filters
-            before = filters.values
-            filters.select({"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted})
-            try:
-                self._moved(self._frontier.draw(moved=False))
-            except UsageError:
-                filters.values = before
-                raise
+            asked = {"job": job, "gpu": gpu, "batch_size": batch_size, "predicted": predicted}
+            self._moved(self._frontier.select(asked))
             self._say_whole()
 
     def update(self, points: Any) -> None:
-        """Show other points; a choice that is not among them, or beaten now, goes to the nearest and says
-        so.
-        """
+        """Show other points; a choice that is not among them, or beaten now, goes to the nearest."""
         with self._lock:
             self.source = source(points, name=self.source.name, unit=self.source.unit)
             self._seen = None
@@ -175,10 +154,7 @@ class FrontierPanel(LivePanel):
             except UsageError as error:
                 if self.look is not None or not self.source.live:
                     raise
-                # A job whose first run has not ended.
-                self._frontier.empty(str(error))
-                self._seen = seen
-                return True
+                collected = NO_POINTS._replace(said=(str(error),))  # a job whose first run has not ended
             self._seen = seen
             self._moved(self._frontier.collect(collected))
             return True
@@ -187,7 +163,7 @@ class FrontierPanel(LivePanel):
         """Write the picture (.svg) or the points (.csv, .parquet); PNG is made by the browser's button.
 
         Raises:
-            UsageError: another ending, or nothing to write. StoreError: it cannot be written there.
+            UsageError, StoreError: another ending, or nothing to write; it cannot be written there.
         """
         target = Path(path).expanduser()
         data = self._exported(target.suffix.removeprefix("."))
@@ -254,21 +230,10 @@ class FrontierPanel(LivePanel):
             "relative": self.relative, **shown.state(), "python": self.python, "view": None,
             "hollow": shown.some_predicted,
         }
-        seen = self.look
-        if seen is None:
+        if self.look is None:
             return about, []
-        columns, gpus = model.table(seen)
-        tariff = self.tariff
-        places, optima = model.ranks(seen)
-        about["view"] = {
-            **places, "version": shown.version, "columns": model.COLUMNS, "count": len(seen.points),
-            "gpus": gpus, "front": seen.front.tolist(), "reference": seen.reference, "why": seen.why,
-            "referenceTime": seen.reference_time_s, "knee": int(seen.front[seen.knee]),
-            "maxPower": seen.max_power_w, "ranges": model.ranges(seen), "unit": self.work.unit,
-            "factors": {} if seen.reference is None else self.work.factors(seen.reference_time_s),
-            "price": tariff.price_per_kwh, "currency": tariff.currency, "co2": tariff.g_co2_per_kwh,
-        }
-        return about, [columns.tobytes(), optima.tobytes()]
+        plane, buffers = model.plane(self.look, self.work, self.tariff)
+        return {**about, "view": {**plane, "version": shown.version}}, buffers
 
     def _say_whole(self) -> None:
         self._say(*(self.news(whole=True) or ({}, [])))
@@ -298,16 +263,21 @@ class FrontierPanel(LivePanel):
                 about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}
                 self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
             elif kind == "traces":
-                seen = self._frontier.must()
-                known = content.get("version") == self._frontier.version
-                row = row_of(seen, int(content["row"])) if known else self.choice.row
-                svg, said = traces(seen.points["measurements"][row].to_list(), self._store)
+                row = self._frontier.row_asked(content)
+                svg, said = traces(self._frontier.must().points["measurements"][row].to_list(), self._store)
                 self._say({"kind": "traces", "row": row, "svg": svg, "said": said})
 
     def _exported(self, what: str) -> bytes:
         if what == "svg":
             return self.svg().encode()
-        return table_file(self._frontier.must(), self.choice.row, what)
+        return model.table_file(self._frontier.must(), self.choice.row, what)
+
+
+def magics_tariff() -> Tariff:
+    """That of the magics (`%config EnergyMagics.price_per_kwh`)."""
+    shell = getattr(kernel(), "shell", None)
+    magics = None if shell is None else shell.magics_manager.registry.get("EnergyMagics")
+    return getattr(magics, "tariff", NO_TARIFF)
 
 
 def frontier(
@@ -342,9 +312,10 @@ def frontier(
     given = source(points, name=name, unit=unit, simulated=simulated)
     told = (unit, per_epoch, epochs) != (None, None, None)
     return FrontierPanel(
-        given, default=default, max_power_w=max_power_w,
-        work=Work(unit or given.unit, per_epoch, epochs) if told else None, tariff=tariff, eta=eta,
-        max_slowdown=max_slowdown, relative=relative, store=store, live=live,
+        given, ShownFrontier(eta, max_slowdown, default=default, max_power_w=max_power_w),
+        work=Work(unit or given.unit, per_epoch, epochs) if told else None, tariff=tariff, relative=relative,
+        store=store, live=live,
     )
+
 
 __all__ = ["FrontierPanel", "frontier"]

@@ -1,4 +1,6 @@
-"""What a frontier panel shows: the points that pass its filters, their frontier, and the choice on it."""
+"""What a frontier panel shows: the points that pass its filters (one job, one GPU or all, one batch size or
+all, with predictions or without), their frontier, and the choice on it.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,80 @@ from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import Collected, FrontierAnalysis, words
 from . import model
-from .filters import Filters
 from .model import ETA, HAND, SLOWDOWN, FrontierChoice
 
 NOTHING = "Nothing is measured yet; points appear here as they are"
+ALL = "all"
+NAMES = ("job", "gpu", "batch_size")  # of what is selected
 KEPT = 3  # versions of the frontier: a browser may speak of the one before
+
+
+class Filters:
+    """What is selected, and what there is to select. Jobs are different work, so that there is no choosing
+    all of them.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {"job": None, "gpu": None, "batch_size": ALL, "predicted": True}
+        self.options: dict[str, list[Any]] = {name: [] for name in NAMES}
+
+    def learn(self, points: pl.DataFrame) -> None:
+        """What there is now; what was selected and is gone gives way to the commonest."""
+        self.options = {
+            name: sorted(v for v in points[name].unique().to_list() if v is not None) for name in NAMES
+        }
+        for name in NAMES:
+            if self.values[name] not in (*self.options[name], ALL):
+                self.values[name] = ALL if name == "batch_size" else _commonest(points, name)
+
+    def select(self, given: dict[str, Any]) -> None:
+        """Select other values; None leaves one as it is.
+
+        Raises:
+            UsageError: there is none such.
+        """
+        for name in NAMES:
+            value = given.get(name)
+            if value is not None and value not in self.options[name] and not (value == ALL and name != "job"):
+                known = ", ".join(map(str, self.options[name])) or "none"
+                raise UsageError(f"there is no {name} {value!r} here; there are {known}")
+        self.values = self.values | {name: value for name, value in given.items() if value is not None}
+
+    def apply(self, points: pl.DataFrame) -> pl.DataFrame:
+        """The points that are selected.
+
+        Raises:
+            UsageError: none is left.
+        """
+        shown = points.filter(pl.col("measured") | self.values["predicted"])
+        for name in NAMES:
+            value = self.values[name]
+            if value != ALL and (value is not None or self.options[name]):
+                shown = shown.filter(pl.col(name).eq_missing(value))
+        if shown.is_empty():
+            raise UsageError("no point is left by what is selected; select another job, GPU or batch size")
+        return shown
+
+
+def _commonest(points: pl.DataFrame, name: str) -> Any:
+    return points.group_by(name).len().sort(["len", name], descending=[True, False], nulls_last=True)[name][0]
 
 
 class ShownFrontier:
     """The frontier of the points that are shown, by version, and the choice on the newest.
 
     Args:
-        choice: The first one.
+        eta, max_slowdown: Of the first choice: least cost, or, where a bound is given, least energy within.
         default: The configuration that savings are against; None takes the one with the default limit.
         max_power_w: Of Zeus' cost; None takes the GPU's.
     """
 
     def __init__(
-        self, choice: FrontierChoice, *, default: Configuration | None, max_power_w: float | None
+        self, eta: float, max_slowdown: float | None, *, default: Configuration | None,
+        max_power_w: float | None,
     ) -> None:
-        self.choice, self.default, self.max_power_w = choice, default, max_power_w
+        self.choice = FrontierChoice(0, ETA if max_slowdown is None else SLOWDOWN, eta, max_slowdown)
+        self.default, self.max_power_w = default, max_power_w
         self.filters = Filters()
         self.version = 0
         self.note = ""  # why the choice has moved with the points
@@ -66,14 +122,20 @@ class ShownFrontier:
             raise UsageError(self.said or NOTHING)
         return self.frontier
 
-    def empty(self, said: str) -> None:
-        """Show no points, and the sentence why."""
-        self.said, self.version = said, self.version + 1
-
     def collect(self, collected: Collected) -> Configuration | None:
         """Show other points; returns the configuration that is newly chosen, if one is."""
         self._collected = collected
         return self.draw(moved=True)
+
+    def select(self, asked: dict[str, Any]) -> Configuration | None:
+        """Show the points that pass other filters, as `collect`. Raises as `Filters` does."""
+        before = self.filters.values
+        self.filters.select(asked)
+        try:
+            return self.draw(moved=False)
+        except UsageError:
+            self.filters.values = before
+            raise
 
     def draw(self, *, moved: bool) -> Configuration | None:
         """Filter the points, find their frontier, and bring the choice along; a choice that moves with new
@@ -81,7 +143,7 @@ class ShownFrontier:
         """
         points = self._collected.points
         if points.is_empty():
-            self.empty(". ".join(self._collected.said))
+            self.said, self.version = ". ".join(self._collected.said), self.version + 1
             return None
         before, old = self.frontier, self.chosen
         self.filters.learn(points)
@@ -140,6 +202,11 @@ class ShownFrontier:
         last = seen.allowed(self.choice.max_slowdown) - 1
         place = int(model.begins(seen, seen.points[[self.choice.row]])[0]) + by
         return int(seen.front[max(0, min(last, place))])
+
+    def row_asked(self, content: dict[str, Any]) -> int:
+        """The row that a browser speaks of; the chosen one where it speaks of other points than are shown."""
+        known = content.get("version") == self.version
+        return row_of(self.must(), int(content["row"])) if known else self.choice.row
 
     def heard(self, content: dict[str, Any]) -> Configuration | None:
         """Make a choice that a browser sent, perhaps among the points before these; returns the configuration

@@ -4,52 +4,36 @@ way, a recurring job.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ....errors import UsageError
+from ....errors import StoreError, UsageError
 from ....experiments.history.attempts import Attempt
-from ....experiments.history.optuna_bridge import AttemptLedger
 from ....experiments.history.replay import Recorded
-from ....experiments.history.storage import translate_storage_errors
 from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....experiments.sweep import Sweep
-from ....measurement.store import SCHEMA, as_frame
+from ....measurement.store import SCHEMA, Store, as_frame
 from ....records import Measurement, Observation
 from ....search.frontier import KNOBS
-from ....search.tradeoff import Collected, collect
+from ....search.tradeoff import Z95, Collected, collect
+from ..recurring.sources import Studied
 
-Z95 = 1.96
-
-
-class PointSource(Protocol):
-    """What is shown."""
-
-    live: bool  # points may come by themselves
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def unit(self) -> str:
-        """What a point's time and energy are for, as `trade_off.Work` takes it."""
-        ...
-
-    @property
-    def simulated(self) -> bool: ...
-    def read(self) -> Hashable:
-        """Something that changes with what there is to show."""
-        ...
-
-    def points(self) -> Collected: ...
+LOGGED = {"gpus", "energy_uncertainty_j", "id"}  # columns by which a log is known
+NO_POINTS = Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)))
 
 
 class GivenPoints:
-    """A frame that stays as it is until another is given."""
+    """A frame that stays as it is until another is given.
+
+    Args:
+        unit: What a point's time and energy are for, as `tradeoff.Work` takes it.
+    """
 
     live = False
 
@@ -57,11 +41,8 @@ class GivenPoints:
         self, frame: pl.DataFrame, name: str = "", unit: str = "run", simulated: bool | None = None
     ) -> None:
         self.name, self.unit = name, unit
-        marked = (
-            "simulated" in frame.columns
-            and frame.schema["simulated"] == pl.Boolean
-            and bool(frame["simulated"].any())
-        )
+        marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
+        marked = marks.dtype == pl.Boolean and bool(marks.any())
         self.simulated = marked if simulated is None else simulated
         self._collected = collect(_plain(frame))
 
@@ -97,14 +78,13 @@ class SweepPoints:
 
     def points(self) -> Collected:
         measured = self._sweep.points
+        words = (self._sweep.summary(),) if self._sweep.failure else ()
         if measured.is_empty():
-            words = (self._sweep.summary(),) if self._sweep.failure else ()
-            return Collected(pl.DataFrame(schema=dict.fromkeys(("time_s", "energy_j"), pl.Float64)), words)
+            return NO_POINTS._replace(said=words)
         believed = self._sweep.belief.filter(~pl.col("measured"))
         if measured["gpu"].n_unique() == 1:
             believed = believed.with_columns(gpu=pl.lit(measured["gpu"][0]))
         collected = collect(pl.concat([_plain(measured), believed], how="diagonal_relaxed"))
-        words = (self._sweep.summary(),) if self._sweep.failure else ()
         return collected._replace(said=collected.said + words)
 
 
@@ -117,20 +97,54 @@ class Recurred:
     unit = "job"
 
     def __init__(self, job: RecurringJob | JobStudy, simulated: bool | None = None) -> None:
-        self._study = job.study if isinstance(job, RecurringJob) else job
-        self.name = job.name
-        gpus = job.meter.devices if isinstance(job, RecurringJob) else ()
-        named = "simulated" in (self._study.space.gpu or "") or any(gpu.simulated for gpu in gpus)
-        self.simulated = named if simulated is None else simulated
-        self._ledger = AttemptLedger(self._study.space)
+        self._job = Studied(job, None, simulated)
+        self.name, self.simulated = self._job.name, self._job.simulated
 
     def read(self) -> Hashable:
-        with translate_storage_errors(self._study.url):
-            self._ledger.read(self._study.study.get_trials(deepcopy=False))
-        return len(self._ledger.ended)
+        self._job.read()
+        return len(self._job.ledger.ended)
 
     def points(self) -> Collected:
-        return collect(of_attempts(self._ledger.attempts))
+        return collect(of_attempts(self._job.ledger.attempts))
+
+
+class Logged:
+    """The measurements of the log as points, new ones as they come."""
+
+    name, unit, live, simulated = "log", "run", True, False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self) -> Hashable:
+        return files(self._store)
+
+    def points(self) -> Collected:
+        log = log_of(self._store).filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
+        if log.is_empty():
+            return NO_POINTS
+        self.simulated = bool(log["simulated"].any())
+        return collect(_of_log(log))
+
+
+PointSource = GivenPoints | SweepPoints | Recurred | Logged
+
+
+def files(store: Store) -> Hashable:
+    """Something that changes with the log."""
+    try:
+        found = sorted((store.directory / "measurements").glob("*.parquet"))
+        return tuple((path.name, path.stat().st_mtime_ns) for path in found)
+    except OSError:
+        return ()
+
+
+def log_of(store: Store) -> pl.DataFrame:
+    """The log; an empty one where it cannot be read."""
+    try:
+        return store.log()
+    except StoreError:
+        return Store(store.directory / "none").log()
 
 
 def source(
@@ -141,6 +155,8 @@ def source(
     Raises:
         UsageError: it cannot, or holds nothing.
     """
+    if isinstance(what, Logged):
+        return what
     if isinstance(what, Sweep):
         return SweepPoints(what, name, simulated)
     if isinstance(what, (RecurringJob, JobStudy)):
@@ -156,18 +172,18 @@ def source(
         return GivenPoints(of_attempts(what.ledger.attempts), name, unit or "job", simulated)
     if isinstance(what, Iterable):
         each = list(what)
-        if each and all(isinstance(one, Measurement) for one in each):
-            return GivenPoints(as_frame(each), name, unit or "run", simulated)
-        if each and all(isinstance(one, Observation) for one in each):
-            return GivenPoints(_of_observations(each), name, unit or "run", simulated)
-        if each and all(isinstance(one, Attempt) for one in each):
-            return GivenPoints(of_attempts(each), name, unit or "job", simulated)
         if not each:
             raise UsageError("there are no points yet; measure at least one configuration")
+        kinds: tuple[tuple[type, Callable[[Any], pl.DataFrame], str], ...] = (
+            (Measurement, as_frame, "run"), (Observation, _of_observations, "run"),
+            (Attempt, of_attempts, "job"),
+        )
+        for kind, frame_of, each_unit in kinds:
+            if all(isinstance(one, kind) for one in each):
+                return GivenPoints(frame_of(each), name, unit or each_unit, simulated)
     raise UsageError(
         "a frontier is drawn of a frame with time_s and energy_j, of measurements or observations, of a "
-        "sweep, "
-        f"of a recurring job or of a file of such; this is {type(what).__name__}"
+        f"sweep, of a recurring job or of a file of such; this is {type(what).__name__}"
     )
 
 
@@ -179,15 +195,13 @@ def _file(path: Path, name: str, unit: str | None, simulated: bool | None) -> Po
             frame = pl.read_json(path, infer_schema_length=None)
         else:
             frame = pl.read_csv(path, infer_schema_length=None)
-        if {"gpus", "energy_uncertainty_j", "id"} <= set(frame.columns):
+        if set(frame.columns) >= LOGGED:
             frame = _exported_log(frame)
     except (OSError, pl.exceptions.PolarsError) as error:
         words = f"{path} cannot be read as Parquet, CSV or JSON: {str(error).splitlines()[0]}"
         raise UsageError(words) from error
     if {"recurrence", "state"} <= set(frame.columns):
-        return GivenPoints(
-            of_attempts(Recorded(path).ledger.attempts), name or path.stem, unit or "job", simulated
-        )
+        return source(Recorded(path), name=name or path.stem, unit=unit, simulated=simulated)
     return source(frame, name=name or path.stem, unit=unit, simulated=simulated)
 
 
@@ -202,7 +216,7 @@ def _exported_log(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
     """A log's or a sweep's rows as points; other frames as they are."""
-    if {"gpus", "energy_uncertainty_j", "id"} <= set(frame.columns):
+    if set(frame.columns) >= LOGGED:
         return _of_log(frame)
     if "outcome" in frame.columns and frame.schema["outcome"] == pl.String:
         frame = frame.filter(pl.col("outcome").is_null() | (pl.col("outcome") == "ok"))
@@ -215,10 +229,8 @@ def _of_log(log: pl.DataFrame) -> pl.DataFrame:
     """
     whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
     if whole.is_empty():
-        raise UsageError(
-            f"none of the {len(log)} measurements ended well with an energy; measure at least one "
-            "configuration"
-        )
+        words = f"none of the {len(log)} measurements ended well with an energy"
+        raise UsageError(f"{words}; measure at least one configuration")
     first = pl.col("gpus").list.first()
     setting = first.struct.field("setting")
     runs = pl.col("repeats").clip(1)
@@ -244,31 +256,16 @@ def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
     """Observations know their configuration; those that did not reach their target are no run of the work."""
     done = [each for each in observations if each.reached is not False]
     if not done:
-        raise UsageError(
-            f"none of the {len(observations)} observations reached its target, so none tells what the work "
-            "takes"
-        )
-    rows = (
-        _of_log(as_frame([each.measurement for each in done]))
-        if all(each.measurement.energy_j is not None for each in done)
-        else None
-    )
-    if rows is None:
+        words = f"none of the {len(observations)} observations reached its target"
+        raise UsageError(f"{words}, so none tells what the work takes")
+    if any(each.measurement.energy_j is None for each in done):
         raise UsageError("an observation has no energy; leave it out, or measure on a GPU that tells energy")
-    if len(rows) != len(done):
-        kept = [each for each in done if each.measurement.outcome == "ok"]
-        return _of_observations(kept)
-    knobs = {
-        name: [getattr(each.configuration.setting, name) for each in done]
-        for name in KNOBS
-        if name != "batch_size"
-    }
-    return rows.with_columns(
-        pl.Series("power_limit_w", knobs["power_limit_w"], pl.Float64),
-        pl.Series("sm_clock_mhz", knobs["sm_clock_mhz"], pl.Int64),
-        pl.Series("mem_clock_mhz", knobs["mem_clock_mhz"], pl.Int64),
-        pl.Series("batch_size", [each.configuration.batch_size for each in done], pl.Int64),
-        job=pl.lit(None, pl.String),
+    done = [each for each in done if each.measurement.outcome == "ok"] or done
+    asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
+    kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))
+    knobs = pl.DataFrame(asked, schema=kinds, orient="row")
+    return _of_log(as_frame([each.measurement for each in done])).with_columns(
+        *knobs, job=pl.lit(None, pl.String)
     )
 
 

@@ -1,5 +1,5 @@
-"""The still picture of a frontier: energy against time, the default, the line of equal cost, the choice,
-and what it saves in words.
+"""The still pictures of a frontier: energy against time, the default, the line of equal cost, the choice, and
+what it saves in words; and the power traces behind a point.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 
+from ...._html import table
+from ....measurement.store import Store
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis
+from ....trace import duration_s
 from ..._core.svg import GUTTER, Pen, Picture, page
 from ..._core.theme import colour
 from ..._core.words import prefixed
+from ..power.series import Rows, Series, rows_of
+from ..power.svg import TraceLine, trace_picture
 from .model import FrontierChoice, ranges
 
 HEIGHT = 300
+MOST_TRACES = 4  # repeats in one picture, the newest
 MOST = 1500  # beaten points that are drawn: more would not be seen
 ONE, CHOSEN, SAVED = colour(0), colour(1), colour(2)
 LEGEND = "; hollow: predicted, pale: beaten, dashed: equal cost at eta, bars: 95 %"
@@ -153,15 +160,45 @@ def frontier_page(picture: str, rows: Sequence[dict[str, object]], code: str, wo
     if not rows:
         return page(picture, words)
     names = ("step", "configuration", "time", "energy")
-    cell = 'style="text-align:left;padding:0 1em 0 0"'
-    body = "".join(f"<th {cell}>{name}</th>" for name in names)
-    for row in rows:
-        weight = ' style="font-weight:bold"' if row["chosen"] else ""
-        cells = "".join(f"<td {cell}>{html.escape(str(row[name]))}</td>" for name in names)
-        body += f"</tr><tr{weight}>{cells}"
-    table = f"<table style='margin:.3em 0;font-size:12px;color:inherit'><tr>{body}</tr></table>"
+    chosen = {number for number, row in enumerate(rows) if row["chosen"]}
+    shown = table(names, [[row[name] for name in names] for row in rows], bold=chosen, style="font-size:12px")
     line = f"<pre style='margin:.3em 0;white-space:pre-wrap'>{html.escape(code)}</pre>" if code else ""
     return page(
         picture, words,
-        f"<details style='font-size:12px'><summary>the frontier in a table</summary>{table}{line}</details>",
+        f"<details style='font-size:12px'><summary>the frontier in a table</summary>{shown}{line}</details>",
     )
+
+
+def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str, str]:
+    """An `<svg>` element with the power of an observation's repeats, each from its own start; and a sentence.
+
+    The element is empty where no trace is kept, and the sentence says why.
+    """
+    if not measurements:
+        return "", "this point names no measurement of the log, so there is no trace"
+    kept = store or Store()
+    lines: list[TraceLine] = []
+    end_s = 0.0
+    told = []
+    for name in list(measurements)[-MOST_TRACES:]:
+        frame = kept.trace(name)
+        if frame is None or frame.is_empty():
+            continue
+        told.append(name)
+        for part in frame.partition_by("uuid", maintain_order=True) if "uuid" in frame.columns else [frame]:
+            length_s = duration_s(part)
+            label = name if len(measurements) > 1 else f"GPU {len(lines)}"
+            lines.append(TraceLine(len(lines), label, _rows(part, length_s)))
+            end_s = max(end_s, length_s)
+    if not lines:
+        return "", f"no trace is kept of measurement {', '.join(list(measurements)[-MOST_TRACES:])}"
+    more = f", the newest of {len(measurements)} repeats" if len(measurements) > MOST_TRACES else ""
+    picture = trace_picture("Power of this observation", lines, (), end_s)
+    return picture.svg(), f"measurement {', '.join(told)}{more}"
+
+
+def _rows(frame: pl.DataFrame, length_s: float) -> Rows:
+    frame = frame.sort("time_s")
+    series = Series(gap_s=max(1.0, length_s / 20))
+    series.append(rows_of(frame, frame["time_s"][0]))
+    return series.rows
