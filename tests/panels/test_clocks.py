@@ -198,22 +198,22 @@ def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved()
 
 def test_what_tuning_has_not_paid_back_is_said_to_be_spent() -> None:
     more = Saved(-300.0, 40.0, -0.004, 0.0, -0.01, 0.002, 300.0)
-    said = words(tuning(saved=more), OBJECTIVES).saved
+    said = words(tuning(saved=more)).saved
     assert said == "300 ± 40 J spent more (0.4 %), 1.0 % faster, tuning included"
-    assert words(tuning(), OBJECTIVES).saved == ""
+    assert words(tuning()).saved == ""
 
 
 def test_a_prediction_is_called_one_and_a_held_choice_held() -> None:
     assert (
-        words(tuning(choice=replace(CHOICE, measured=False)), OBJECTIVES).details[0].endswith(", predicted")
+        words(tuning(choice=replace(CHOICE, measured=False))).details[0].endswith(", predicted")
     )
-    assert words(tuning(state="hold"), OBJECTIVES).details[0].startswith("held: SM 1200 MHz")
-    assert words(tuning(state="done"), OBJECTIVES).details[0].startswith("chosen: SM 1200 MHz")
+    assert words(tuning(state="hold")).details[0].startswith("held: SM 1200 MHz")
+    assert words(tuning(state="done")).details[0].startswith("chosen: SM 1200 MHz")
 
 
 def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
     said = words(
-        tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True)), OBJECTIVES
+        tuning(state="hold", choice=Choice(HIGHEST, 1.0, 1.0, 0.0, 0.0, 1.0, True))
     ).details[0]
     assert (
         said
@@ -224,22 +224,22 @@ def test_a_choice_of_the_default_is_no_gain_of_nothing_per_cent() -> None:
 
 def test_a_refusal_gives_its_reason_and_a_pause_is_said() -> None:
     refused = words(
-        tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None), OBJECTIVES
+        tuning(state="refused", refused="setting clocks needs root", belief=None, choice=None)
     )
     assert refused.headline == "Not tuned: setting clocks needs root"
     assert not any(refused.commands.values())
-    paused = words(tuning(paused=True), OBJECTIVES)
+    paused = words(tuning(paused=True))
     assert paused.headline == "Paused: Trying SM 1200 MHz next"
     assert (paused.commands["start"], paused.commands["pause"]) == (True, False)
 
 
 def test_before_the_search_nothing_can_be_held() -> None:
-    assert not words(tuning(state="detect"), OBJECTIVES).commands["hold"]
-    assert words(tuning(), OBJECTIVES).commands["hold"]
+    assert not words(tuning(state="detect")).commands["hold"]
+    assert words(tuning()).commands["hold"]
 
 
 def test_without_a_bound_any_slowdown_is_allowed() -> None:
-    said = words(tuning(max_slowdown=None, objective="edp"), OBJECTIVES).objective_words
+    said = words(tuning(max_slowdown=None, objective="edp")).objective_words
     assert said == "objective: energy x time (EDP), however long it takes"
 
 

@@ -1,5 +1,5 @@
-"""What the panel of a tuner draws, as columns: the same for the live view and for the picture. `clocks_words`
-has what it says.
+"""What the panel of a tuner draws, as columns: the same for the live view and for the picture. `text` has
+what it says.
 
 Times and energies are changes against the default in per cent. Errors are half widths of 95 % intervals.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from ....measurement.report import format_duration
 from ....records import Setting
-from .surface import SURE, Columns, Table, cells, knobs_of, line, memory_clocks, surface
+from ....search.tradeoff import Z95
+from .surface import Columns, Table, add_row, cells, knobs_of, line, memory_clocks, surface
 from .text import ENDED
 
 if TYPE_CHECKING:
@@ -27,16 +28,17 @@ if TYPE_CHECKING:
 
 MOST_PROBES = 200
 HIGHEST = 5.0  # per cent of more energy that is shown where nobody was
-FRAME_PX = (
-    330.0, 170.0,
-)  # of the plane of time and energy, about; where numbers stand is chosen for this size
+FRAME_PX = (330.0, 170.0)  # of a plane, about; where numbers stand is chosen for this size
 # Of a number at its point.
 PLACES = (
     (9.0, 7.0), (-9.0, 7.0), (9.0, -8.0), (-9.0, -8.0), (0.0, 13.0), (0.0, -13.0), (20.0, 0.0), (-20.0, 0.0),
 )
-Plane = tuple[
-    str, tuple[float, float], Sequence[Any], tuple[float, float]
-]  # column across and its range, values up and their range
+# Column across and its range, values up and their range.
+Plane = tuple[str, tuple[float, float], Sequence[Any], tuple[float, float]]
+PROBED = (
+    "n", "limit_w", "sm_mhz", "mem_mhz", "time", "time_error", "energy", "energy_error", "kind", "whole",
+    "words", "cost",
+)
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,11 @@ class Drawing:
         knobs: The planes of settings that can be drawn: "clocks" (SM against memory clock), "sm" and "limit"
             (lines); the first is shown.
         mem_clocks: Rows of the plane of clocks, lowest first.
-        lines: By knob, as `clocks_surface.line` has them.
-        shaded, allowed: Of the plane of clocks, as `clocks_surface.cells` has them.
-        probes: Columns n, limit_w, sm_mhz, mem_mhz, time, time_error, energy, energy_error, kind, whole,
-            words, cost. A baseline has no number. Where a number stands on the plane "trade" (of time and
-            energy) and on those of `knobs`, in pixels right of and above its point, is in "trade across",
-            "trade up" and so on.
+        lines: By knob, as `surface.line` has them.
+        shaded, allowed: Of the plane of clocks, as `surface.cells` has them.
+        probes: Columns `PROBED`. A baseline has no number. Where a number stands on the plane "trade" (of
+            time and energy) and on those of `knobs`, in pixels right of and above its point, is in "trade
+            across", "trade up" and so on.
         default, current, choice: What stands out.
         ranges: Of the axes "time" and "energy" and of each knob.
     """
@@ -110,43 +111,35 @@ def drawing(tuning: TuningView) -> tuple[Drawing, Table]:
             )
     _place_numbers(probes, planes)
     lines = {knob: line(table, knob) for knob in knobs if knob != "clocks"}
-    return (
-        Drawing(
-            bound, tuple(knobs), memories, lines, shaded, allowed, probes, default, current, choice, ranges
-        ),
-        table,
+    seen = Drawing(
+        bound, tuple(knobs), memories, lines, shaded, allowed, probes, default, current, choice, ranges
     )
+    return seen, table
 
 
 # columns
 
 
 def probe_columns(probes: pl.DataFrame | None) -> Columns:
-    names = (
-        "n", "limit_w", "sm_mhz", "mem_mhz", "time", "time_error", "energy", "energy_error", "kind", "whole",
-        "words", "cost",
-    )
-    columns: Columns = {name: [] for name in names}
+    """`PROBED` of the last probes."""
+    columns: Columns = {name: [] for name in PROBED}
     number = 0
-    rows = [] if probes is None else probes.to_dicts()
-    for row in rows:
-        number += row.get("kind", "probe") == "probe"
-        columns["n"].append(number if row.get("kind", "probe") == "probe" else None)
-        for name, knob in (
-            ("limit_w", "power_limit_w"), ("sm_mhz", "sm_clock_mhz"), ("mem_mhz", "mem_clock_mhz"),
-        ):
-            columns[name].append(row[knob])
-        for name in ("time", "energy"):
-            ratio, deviation = row.get(f"{name}_ratio"), row.get(f"{name}_sd")
-            columns[name].append(_percent(ratio))
-            columns[f"{name}_error"].append(
-                None if ratio is None or deviation is None else _finite(100 * SURE * ratio * deviation)
-            )
-        columns["kind"].append(row.get("kind", "probe"))
-        columns["whole"].append(row.get("outcome", "kept") == "kept")
-        columns["words"].append(str(Setting(row["power_limit_w"], row["sm_clock_mhz"], row["mem_clock_mhz"])))
-        columns["cost"].append(_cost(row))
+    for row in [] if probes is None else probes.to_dicts():
+        kind = row.get("kind", "probe")
+        number += kind == "probe"
+        setting = Setting(row["power_limit_w"], row["sm_clock_mhz"], row["mem_clock_mhz"])
+        add_row(columns, (
+            number if kind == "probe" else None, *astuple(setting), *_change(row, "time"),
+            *_change(row, "energy"), kind, row.get("outcome", "kept") == "kept", str(setting), _cost(row),
+        ))
     return {name: values[-MOST_PROBES:] for name, values in columns.items()}
+
+
+def _change(row: dict[str, Any], name: str) -> tuple[float | None, float | None]:
+    """Of a probe's time or energy, and its error."""
+    ratio, deviation = row.get(f"{name}_ratio"), row.get(f"{name}_sd")
+    known = ratio is not None and deviation is not None
+    return _percent(ratio), _finite(100 * Z95 * ratio * deviation) if known else None
 
 
 def _cost(row: dict[str, Any]) -> str:
@@ -171,7 +164,7 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
     setting = tuning.current
     if setting == Setting() or tuning.state in ENDED:
         return None
-    knobs = (setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz)
+    knobs = astuple(setting)
     for n in reversed(range(len(probes["n"]))):
         if (probes["limit_w"][n], probes["sm_mhz"][n], probes["mem_mhz"][n]) == knobs:
             return _mark("now", setting, probes["time"][n], probes["energy"][n])
@@ -185,9 +178,7 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
 def _mark(
     words: str, setting: Setting, time: float | None = None, energy: float | None = None
 ) -> SettingMark:
-    return SettingMark(
-        words, setting.power_limit_w, setting.sm_clock_mhz, setting.mem_clock_mhz, time, energy
-    )
+    return SettingMark(words, *astuple(setting), time, energy)
 
 
 # ranges and places
@@ -232,10 +223,10 @@ def _place_numbers(probes: Columns, drawn: Mapping[str, Plane]) -> None:
     for plane, (across, span, heights, rise) in drawn.items():
         scales = [size / (ends[1] - ends[0]) for size, ends in zip(FRAME_PX, (span, rise), strict=True)]
         places: list[tuple[float, float]] = []
-        known = [
-            (x, y) for x, y in zip(probes[across], heights, strict=True) if x is not None and y is not None
+        taken = [
+            (x * scales[0], y * scales[1])
+            for x, y in zip(probes[across], heights, strict=True) if x is not None and y is not None
         ]
-        taken = [(x * scales[0], y * scales[1]) for x, y in known]
         for number, x, y in zip(probes["n"], probes[across], heights, strict=True):
             if number is None or x is None or y is None:
                 places.append(PLACES[0])

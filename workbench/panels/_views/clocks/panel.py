@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....errors import UsageError
+from ....tuning.results import OBJECTIVES
 from ..._core import theme
 from ..._core.jupyter import kernel
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from .model import Drawing, drawing
-from .sources import LatestTuner, Tunable, TunerSource, objectives, source
+from .sources import LatestTuner, TunerSource, source
 from .surface import Table
 from .svg import draw
 from .text import ENDED, STEPS, Words, words
 
 if TYPE_CHECKING:
     from ....tuning.results import TuningView
+    from ....tuning.state_machine import Tuner
 
 NOTHING = (
     "Nothing is being tuned here. Start tunes what this kernel runs on the GPU; %%energy --tune tunes a cell"
@@ -36,16 +38,7 @@ NOTHING = (
 
 
 class ClocksPanel(LivePanel):
-    """What a tuner believes, tries and has saved.
-
-    Args:
-        tuner: A `tuning.Tuner` or what `workbench.tune` returns; None looks for the one that tunes in this
-            process.
-        live: A widget or a picture; None takes a widget where the front end has them.
-
-    Raises:
-        UsageError: `tuner` is none.
-    """
+    """What a tuner believes, tries and has saved. `clocks` says what the arguments are."""
 
     poll_s = 0.25
     _esm = script("clocks")
@@ -80,15 +73,13 @@ class ClocksPanel(LivePanel):
                 return
             tuning = tuner.view()
             before, self._tuning = self._tuning, tuning
-            self._words = words(tuning, objectives())
+            self._words = words(tuning)
             if before is None or not _draws_alike(before, tuning):
                 self._drawing, self._table = drawing(tuning)
                 self._drawn += 1
 
     def finish(self, caption: str = "") -> None:
-        """Stop publishing and put a static picture in the view's place. Call it when the tuner has ended;
-        the second time does nothing.
-        """
+        """Stop publishing and put a static picture in the view's place; the second time does nothing."""
         with self._lock:
             if self._over:
                 return
@@ -128,7 +119,7 @@ class ClocksPanel(LivePanel):
         places = {"energy": 0, "chosen": 1, "time": 2, "spent": 5}
         return {
             "inks": {name: theme.colour(number) for name, number in places.items()},
-            "steps": STEPS, "objectives": dict(objectives()), "nothing": NOTHING,
+            "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
         }
 
     def changes(self) -> Message | None:
@@ -188,7 +179,7 @@ class ClocksPanel(LivePanel):
     def _going(self) -> bool:
         return self._tuning is not None and self._tuning.state not in ENDED
 
-    def _tuner(self) -> Tunable:
+    def _tuner(self) -> Tuner:
         tuner = self.source.tuner
         if tuner is None:
             raise UsageError("nothing is being tuned; press Start first")

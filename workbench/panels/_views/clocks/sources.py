@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ....errors import UsageError
 
 if TYPE_CHECKING:
     from ....tuning.api import Tuning
-    from ....tuning.results import TuningView
-
-
-class Tunable(Protocol):
-    """What the panel asks of a tuner; `tuning.state_machine.Tuner` does it. Everything may be called from
-    any thread and returns at once.
-    """
-
-    def view(self) -> TuningView: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def step_once(self) -> None: ...
-    def hold_here(self) -> None: ...
-    def stop(self) -> None: ...
-    def change(self, *, objective: str | None = None, max_slowdown: float | None = None) -> None: ...
-
-
-class TunerSource(Protocol):
-    """A tuner, or the lack of one."""
-
-    given: bool  # it was given, and no other takes its place
-
-    @property
-    def tuner(self) -> Tunable | None:
-        """The one to look at; None where nothing is tuned."""
-        ...
-
-    def begin(self, objective: str | None, max_slowdown: float | None) -> None:
-        """Tune what this process runs on the GPU from now on."""
-        ...
+    from ....tuning.state_machine import Tuner
 
 
 class GivenTuner:
     """One tuner, to its end. It begins and ends with what it tunes."""
 
-    given = True
+    given = True  # no other takes its place
 
-    def __init__(self, tuner: Tunable) -> None:
-        self.tuner: Tunable | None = tuner
+    def __init__(self, tuner: Tuner) -> None:
+        self.tuner = tuner
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
         raise UsageError(
@@ -67,12 +37,14 @@ class LatestTuner:
         self._own: Tuning | None = None  # begun from here
 
     @property
-    def tuner(self) -> Tunable | None:
+    def tuner(self) -> Tuner | None:
+        """None where nothing is tuned."""
         from ....tuning.state_machine import latest
 
         return latest()
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
+        """Tune what this process runs on the GPU from now on."""
         from ....tuning import api, state_machine
 
         if state_machine.running():
@@ -86,24 +58,15 @@ class LatestTuner:
             own.end()
 
 
-def objectives() -> Mapping[str, str]:
-    """Names of the objectives that can be chosen, and what they are in words."""
-    from ....tuning.results import OBJECTIVES
-
-    return OBJECTIVES
+TunerSource = GivenTuner | LatestTuner
 
 
 def source(what: Any) -> TunerSource:
-    """Of a tuner, of what `workbench.tune` returns, or of None.
-
-    Raises:
-        UsageError: none of these.
-    """
+    """Raises UsageError where `what` is neither a tuner, what `workbench.tune` returns, nor None."""
     if what is None:
         return LatestTuner()
     tuner = getattr(what, "tuner", what)
     if not callable(getattr(tuner, "view", None)) or not callable(getattr(tuner, "change", None)):
-        raise UsageError(
-            f"a tuner can be looked at, or what workbench.tune() returns, not {type(what).__name__}"
-        )
+        kind = type(what).__name__
+        raise UsageError(f"a tuner can be looked at, or what workbench.tune() returns, not {kind}")
     return GivenTuner(tuner)

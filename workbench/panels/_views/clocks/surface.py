@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....search.tradeoff import Z95
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -19,7 +21,6 @@ Table = np.ndarray[Any, np.dtype[np.float32]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Columns = dict[str, list[Any]]
 
-SURE = 1.96  # standard deviations of 95 %
 COLUMNS = (
     "power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "time", "time_error", "energy", "energy_error",
     "allowed",
@@ -35,8 +36,8 @@ def surface(belief: pl.DataFrame | None) -> Table:
     time, energy = _floats(belief["time_ratio"]), _floats(belief["energy_ratio"])
     columns = [
         *(_floats(belief[name]) for name in COLUMNS[:3]),
-        100 * (time - 1), 100 * SURE * time * _floats(belief["time_sd"]),
-        100 * (energy - 1), 100 * SURE * energy * _floats(belief["energy_sd"]),
+        100 * (time - 1), 100 * Z95 * time * _floats(belief["time_sd"]),
+        100 * (energy - 1), 100 * Z95 * energy * _floats(belief["energy_sd"]),
         _floats(belief["p_allowed"]) >= 0.5,
     ]
     return np.column_stack(columns).astype(np.float32)
@@ -63,22 +64,17 @@ def memory_clocks(table: Table) -> tuple[int, ...]:
 
 def line(table: Table, knob: str) -> Columns:
     """The settings of one knob in its order; missing is None."""
-    of_knob = ~np.isnan(table[:, 1]) if knob == "sm" else ~np.isnan(table[:, 0]) & np.isnan(table[:, 1])
-    rows = table[of_knob]
-    rows = rows[np.argsort(rows[:, 1 if knob == "sm" else 0], kind="stable")]
-    at = rows[:, 1 if knob == "sm" else 0]
-    spans = list(_allowed(at, rows[:, 7] > 0))
-    values = {
-        "x": at, "time": rows[:, 3], "time_error": rows[:, 4], "energy": rows[:, 5],
-        "energy_error": rows[:, 6],
-    }
+    column = COLUMNS.index("sm_clock_mhz" if knob == "sm" else "power_limit_w")
+    rows = table[~np.isnan(table[:, column]) & ((knob == "sm") | np.isnan(table[:, 1]))]
+    rows = rows[np.argsort(rows[:, column], kind="stable")]
+    spans = list(_allowed(rows[:, column], rows[:, 7] > 0))
+    values = {"x": rows[:, column], **{name: rows[:, COLUMNS.index(name)] for name in COLUMNS[3:7]}}
     return {
         **{
             name: [round(float(v), 3) if math.isfinite(v) else None for v in each]
             for name, each in values.items()
         },
-        "allowed_from": [x0 for x0, _ in spans],
-        "allowed_to": [x1 for _, x1 in spans],
+        "allowed_from": [x0 for x0, _ in spans], "allowed_to": [x1 for _, x1 in spans],
     }
 
 
@@ -97,9 +93,9 @@ def cells(table: Table) -> tuple[Columns, Columns]:
         turns = np.flatnonzero(np.diff(shades)) + 1
         for first, after in zip([0, *turns], [*turns, len(shades)], strict=True):
             if shades[first]:
-                _add(shaded, (float(edges[first]), float(edges[after]), row, int(shades[first])))
+                add_row(shaded, (float(edges[first]), float(edges[after]), row, int(shades[first])))
         for x0, x1 in _allowed(rows[:, 1], rows[:, 7] > 0):
-            _add(allowed, (x0, x1, row))
+            add_row(allowed, (x0, x1, row))
     return shaded, allowed
 
 
@@ -130,7 +126,8 @@ def _edges(values: Table) -> Table:
     return np.concatenate([[2 * values[0] - between[0]], between, [2 * values[-1] - between[-1]]])
 
 
-def _add(columns: Columns, row: Sequence[Any]) -> None:
+def add_row(columns: Columns, row: Sequence[Any]) -> None:
+    """A value for each of the columns."""
     for values, value in zip(columns.values(), row, strict=True):
         values.append(value)
 

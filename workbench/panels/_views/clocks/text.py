@@ -4,23 +4,24 @@ now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....measurement.report import format_duration, format_energy
+from ....search.tradeoff import Z95
+from ....tuning.results import OBJECTIVES
 from ..._core.words import percent, period
-from .surface import SURE
 
 if TYPE_CHECKING:
     from ....search.clocks.make import Choice
     from ....tuning.results import TuningView
 
-STEPS = (
-    "wait", "detect", "features", "baseline", "predict", "search", "hold", "watch",
-)  # the way through; "re-tune" goes back
+# The way through; "re-tune" goes back.
+STEPS = ("wait", "detect", "features", "baseline", "predict", "search", "hold", "watch")
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
+# Where the period is from.
+FOUND = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,12 @@ class Words:
         return (self.headline, *([self.saved] if self.saved else []), *self.details, self.objective_words)
 
 
-def words(tuning: TuningView, objectives: Mapping[str, str]) -> Words:
-    """What there is to be said.
-
-    Args:
-        tuning: What the tuner tells of itself.
-        objectives: Names of objectives, and what they are in words.
-    """
+def words(tuning: TuningView) -> Words:
+    """What there is to be said of a tuner."""
     return Words(
         tuning.state, STEPS.index(tuning.state) if tuning.state in STEPS else None, tuning.paused,
         headline(tuning), tuple(details(tuning)), saved_words(tuning), tuple(tuning.events[-MOST_EVENTS:]),
-        tuning.objective, objective_words(tuning, objectives),
+        tuning.objective, objective_words(tuning),
         None if tuning.max_slowdown is None else 100 * tuning.max_slowdown, commands(tuning),
     )
 
@@ -89,15 +85,12 @@ def headline(tuning: TuningView) -> str:
     return said[:1].upper() + said[1:]
 
 
-def objective_words(tuning: TuningView, objectives: Mapping[str, str]) -> str:
+def objective_words(tuning: TuningView) -> str:
     """The objective with its bound, as a person says it."""
-    words = objectives.get(tuning.objective, tuning.objective)
-    bound = (
-        "however long it takes"
-        if tuning.max_slowdown is None
-        else f"at most {100 * tuning.max_slowdown:g} % slower"
-    )
-    return f"objective: {words}, {bound}"
+    bound = "however long it takes"
+    if tuning.max_slowdown is not None:
+        bound = f"at most {100 * tuning.max_slowdown:g} % slower"
+    return f"objective: {OBJECTIVES.get(tuning.objective, tuning.objective)}, {bound}"
 
 
 def details(tuning: TuningView) -> list[str]:
@@ -108,16 +101,11 @@ def details(tuning: TuningView) -> list[str]:
     count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
     if tuning.spent_s:
         probes = f", {count} probe{'s' * (count != 1)}" if count else ""
-        said.append(
-            f"tuning has taken {format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)} "
-            f"of the job{probes}"
-        )
+        spent = f"{format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)}"
+        said.append(f"tuning has taken {spent} of the job{probes}")
     if tuning.period_s is not None:
-        found = {"marks": " (marked)", "power": " (from the power)", "counter": " (your counter)"}.get(
-            tuning.period_source, ""
-        )
         takes = period(tuning.period_s, tuning.period_uncertainty_s or None)
-        said.append(f"an iteration takes {takes}{found}")
+        said.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
     elif tuning.period_source == "rate":
         said.append("no iterations were found; settings are compared by the rate of work")
     return said
@@ -128,16 +116,14 @@ def choice_words(choice: Choice, tuning: TuningView) -> str:
     state = tuning.state
     first = "held" if state in ("hold", "watch") else "best so far" if state not in ENDED else "chosen"
     if choice.setting == tuning.reference:
-        return (
-            f"{first}: the default setting ({choice.setting}); nothing is known to be better within the bound"
-        )
-    return f"{first}: {choice.setting}: {_change(choice)}{'' if choice.measured else ', predicted'}"
-
-
-def _change(choice: Choice) -> str:
-    energy, time = choice.energy_ratio, choice.time_ratio
-    energy_error, time_error = SURE * energy * choice.energy_sd, SURE * time * choice.time_sd
-    return f"energy {percent(energy - 1, energy_error or None)}, time {percent(time - 1, time_error or None)}"
+        best = "nothing is known to be better within the bound"
+        return f"{first}: the default setting ({choice.setting}); {best}"
+    energy, time = (
+        percent(ratio - 1, Z95 * ratio * deviation or None)
+        for ratio, deviation in ((choice.energy_ratio, choice.energy_sd), (choice.time_ratio, choice.time_sd))
+    )
+    predicted = "" if choice.measured else ", predicted"
+    return f"{first}: {choice.setting}: energy {energy}, time {time}{predicted}"
 
 
 def saved_words(tuning: TuningView) -> str:
@@ -150,6 +136,3 @@ def saved_words(tuning: TuningView) -> str:
     verb, share = "saved" if saved.energy_j >= 0 else "spent more", f"{abs(100 * saved.share):.1f}{error} %"
     slower = f"{abs(100 * saved.slowdown):.1f} % {'slower' if saved.slowdown >= 0 else 'faster'}"
     return f"{joules} {verb} ({share}), {slower}, tuning included"
-
-
-
