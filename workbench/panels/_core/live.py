@@ -309,10 +309,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         """Show under the plot what goes wrong in here."""
         try:
             yield
-        except WorkbenchError as error:
-            self.report_error(str(error))
         except Exception as error:
-            self.report_error(f"{type(error).__name__}: {error}")
+            self.report_error(describe(error))
 
     def report_error(self, problem: str) -> None:
         """Show one sentence under the plot until another, or an empty one, takes its place."""
@@ -320,3 +318,8 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self._problem = problem
             with contextlib.suppress(Exception):  # a broken connection has no place to be shown
                 self._say({"kind": "problem", "text": problem})
+
+
+def describe(error: Exception) -> str:
+    """An error as a sentence: ours speak for themselves."""
+    return str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"

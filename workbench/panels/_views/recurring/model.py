@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Default, Outlook
@@ -65,34 +66,25 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
     scale, unit = prefixed(float(np.median(typical)) if typical else 1.0, kind)
     columns = {
         "batch": believed["batch_size"].to_list(),
-        **{
-            name: _scaled(believed[source].to_list(), scale)
-            for name, source in (("middle", "cost"), ("low", "low"), ("high", "high"))
-        },
+        "middle": _scaled(believed["cost"], scale),
+        **{name: _scaled(believed[name], scale) for name in ("low", "high")},
         **{name: believed[name].to_list() for name in ("best", "reached", "other", "barred")},
     }
-    keep = np.unique(
-        np.linspace(0, recurrences.height - 1, min(recurrences.height, MOST_ROWS)).round().astype(int)
-    )
-    shown = recurrences[keep.tolist()] if recurrences.height > MOST_ROWS else recurrences
+    keep = np.linspace(0, recurrences.height - 1, min(recurrences.height, MOST_ROWS)).round().astype(int)
+    shown = recurrences[np.unique(keep).tolist()] if recurrences.height > MOST_ROWS else recurrences
     rows: Columns = {
-        "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"].to_list(), scale),
+        "recurrence": shown["recurrence"].to_list(), "cost": _scaled(shown["cost"], scale),
         "batch": shown["batch_size"].to_list(),
     }
     saved_unit = unit
     if "saved" in shown.columns:
-        saved_scale, saved_unit = prefixed(
-            max(np.abs(shown["saved"].to_numpy()).max(initial=0.0), 1e-12), kind
-        )
-        rows |= {
-            name: _scaled(shown[name].to_list(), saved_scale) for name in ("saved", "saved_low", "saved_high")
-        }
+        most = max(np.abs(shown["saved"].to_numpy()).max(initial=0.0), 1e-12)
+        saved_scale, saved_unit = prefixed(most, kind)
+        rows |= {name: _scaled(shown[name], saved_scale) for name in ("saved", "saved_low", "saved_high")}
     profile, optimum = _profile(outlook)
-    about = (
-        None
-        if default is None
-        else {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
-    )
+    about = None
+    if default is not None:
+        about = {name: getattr(default, name) / scale for name in ("cost", "low", "high")}
     return RecurringView(
         headline(outlook, running or []), tuple(details(outlook)),
         outlook.objective.eta if isinstance(outlook.objective, ZeusCost) else None,
@@ -107,12 +99,7 @@ def view(outlook: Outlook, running: list[Attempt] | None = None) -> RecurringVie
 def headline(outlook: Outlook, running: list[Attempt]) -> str:
     """What runs, or would be done next."""
     if running:
-        each = [
-            f"{'a few seconds of ' if a.purpose == 'slice' else ''}batch size "
-            f"{a.batch_size}{_at(a.power_limit_w)}"
-            + (f", {a.epochs:g} epoch{'s' * (a.epochs != 1)} done" if a.epochs else "")
-            for a in running[:3]
-        ]
+        each = [_running(attempt) for attempt in running[:3]]
         return f"Running: {'; '.join(each)}" + (f"; {len(running) - 3} more" if len(running) > 3 else "")
     proposal = outlook.proposal
     if proposal is None:
@@ -120,10 +107,15 @@ def headline(outlook: Outlook, running: list[Attempt]) -> str:
             return outlook.reason[:1].upper() + outlook.reason[1:]
         return f"Believed to cost least: batch size {outlook.batch_size}{_sure(outlook)}"
     what = "a few seconds of batch size" if proposal.purpose == "slice" else "batch size"
-    limits = _at(proposal.power_limit_w) or (
-        ", power limits profiled in its first iterations" if outlook.space.power_limits_w else ""
-    )
+    profiled = ", power limits profiled in its first iterations" * bool(outlook.space.power_limits_w)
+    limits = _at(proposal.power_limit_w) or profiled
     return f"Next: {what} {proposal.batch_size}{limits}: {proposal.reason}{_sure(outlook)}"
+
+
+def _running(attempt: Attempt) -> str:
+    what = "a few seconds of batch size" if attempt.purpose == "slice" else "batch size"
+    done = f", {attempt.epochs:g} epoch{'s' * (attempt.epochs != 1)} done" if attempt.epochs else ""
+    return f"{what} {attempt.batch_size}{_at(attempt.power_limit_w)}{done}"
 
 
 def details(outlook: Outlook) -> list[str]:
@@ -131,14 +123,12 @@ def details(outlook: Outlook) -> list[str]:
     rows, default, kind = outlook.recurrences, outlook.default, unit_of(outlook.objective)
     said = []
     if rows.height:
-        count = f"{rows.height} recurrence{'s' * (rows.height > 1)}"
-        spent = float(rows["spent"][-1])
+        spent = amount(float(rows["spent"][-1]), kind)
+        cost = f"{rows.height} recurrence{'s' * (rows.height > 1)} cost {spent}"
         if default is None or not rows["reached"].any():
-            said.append(f"{count} cost {amount(spent, kind)}")
+            said.append(cost)
         else:
-            said += [
-                f"{count} cost {amount(spent, kind)}, {_against(outlook, default)}", _even(outlook, kind),
-            ]
+            said += [f"{cost}, {_against(outlook, default)}", _even(outlook, kind)]
     if outlook.proposal is None and outlook.reason and outlook.batch_size is not None:
         said.append(outlook.reason)
     said += sorted({why for why in outlook.believed["barred"].to_list() if why})
@@ -151,10 +141,7 @@ def details(outlook: Outlook) -> list[str]:
 def _against(outlook: Outlook, default: Default) -> str:
     rows = outlook.recurrences
     done = int(rows["reached"].sum())
-    least, most = (
-        1 - float(rows["spent"][-1]) / (done * default.low),
-        1 - float(rows["spent"][-1]) / (done * default.high),
-    )
+    least, most = (1 - float(rows["spent"][-1]) / (done * end) for end in (default.low, default.high))
     what = f"batch size {default.batch_size}{_at(default.power_limit_w)}"
     parts = []
     if default.energy_j > 0:  # else it is not measured
@@ -179,9 +166,8 @@ def _even(outlook: Outlook, kind: str) -> str:
     rows = outlook.recurrences
     if outlook.break_even is not None:
         maybe = "probably " if rows["saved_low"][-1] < 0 else ""
-        return f"{maybe}cheaper in sum " + (
-            f"since recurrence {outlook.break_even}" if outlook.break_even > 1 else "from the first on"
-        )
+        since = f"since recurrence {outlook.break_even}" if outlook.break_even > 1 else "from the first on"
+        return f"{maybe}cheaper in sum {since}"
     return f"not cheaper in sum yet, {amount(-float(rows['saved'][-1]), kind)} are missing"
 
 
@@ -199,21 +185,15 @@ def _at(limit_w: float | None) -> str:
 def objective_words(objective: Objective) -> str:
     """An objective as a person says it."""
     if isinstance(objective, ZeusCost):
-        return (
-            f"eta {objective.eta:g}: {100 * objective.eta:.0f} % energy, {100 * (1 - objective.eta):.0f} % "
-            "time"
-        )
+        energy, time = 100 * objective.eta, 100 * (1 - objective.eta)
+        return f"eta {objective.eta:g}: {energy:.0f} % energy, {time:.0f} % time"
     if isinstance(objective, EnergyDelay):
         return "energy x time" if objective.delay == 1 else f"energy x time^{objective.delay}"
     if isinstance(objective, EnergyWithin):
         return f"least energy within {100 * (objective.slowdown - 1):g} % more time"
-    return (
-        "energy"
-        if isinstance(objective, Energy)
-        else "time"
-        if isinstance(objective, Time)
-        else type(objective).__name__
-    )
+    if isinstance(objective, Energy):
+        return "energy"
+    return "time" if isinstance(objective, Time) else type(objective).__name__
 
 
 def unit_of(objective: Objective) -> str:
@@ -232,7 +212,7 @@ def amount(value: float, unit: str) -> str:
 # columns
 
 
-def _scaled(values: list[float | None], scale: float) -> list[float | None]:
+def _scaled(values: pl.Series, scale: float) -> list[float | None]:
     return [None if value is None or not math.isfinite(value) else value / scale for value in values]
 
 
@@ -252,20 +232,18 @@ def _profile(outlook: Outlook) -> tuple[Columns, int | None]:
 def _ranges(
     believed: Columns, rows: Columns, default: dict[str, float] | None, profile: Columns
 ) -> dict[str, tuple[float, float]]:
-    highs = [value for value in believed["high"] if value is not None]
-    middles = [value for value in believed["middle"] if value is not None]
-    top = min(max(highs, default=1.0), TALLEST * min(middles, default=1.0))
-    costs = [value for value in rows["cost"] if value is not None]
-    tallest = max([*costs, default["high"] if default else 0.0], default=0.0) or 1.0
-    saved = [
-        value for name in ("saved_low", "saved_high") for value in rows.get(name, []) if value is not None
-    ] or [0.0, 1.0]
+    middles = _known(believed, "middle")
+    top = min(max(_known(believed, "high"), default=1.0), TALLEST * min(middles, default=1.0))
+    tallest = max([*_known(rows, "cost"), default["high"] if default else 0.0], default=0.0) or 1.0
+    saved = _known(rows, "saved_low", "saved_high") or [0.0, 1.0]
     room = 0.08 * ((max(saved) - min(saved)) or 1.0)
-    shares = [
-        value for name in ("time", "energy", "cost") for value in profile[name] if value is not None
-    ] or [0.0, 1.0]
+    shares = _known(profile, "time", "energy", "cost") or [0.0, 1.0]
     return {
         "believed": (0.0, 1.18 * top), "cost": (0.0, 1.1 * tallest),
         "saved": (min(min(saved), 0.0) - room, max(max(saved), 0.0) + room),
         "profile": (0.95 * min(shares), 1.12 * max(shares)),
     }
+
+
+def _known(columns: Columns, *names: str) -> list[float]:
+    return [value for name in names for value in columns.get(name, ()) if value is not None]

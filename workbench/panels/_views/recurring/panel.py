@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from ....errors import UsageError, WorkbenchError
+from ....errors import UsageError
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.outlook import Outlook, attempts_paid, look
 from ....experiments.history.replay import Recorded
@@ -28,7 +28,7 @@ from ....experiments.job import RecurringJob
 from ....search.batch_size.history import Space
 from ....search.objective import Objective
 from ..._core import theme
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import LivePanel, Message, describe, script
 from ..._core.svg import titled
 from .model import RecurringView, view
 from .sources import JobSource, Played, Studied, as_csv
@@ -38,12 +38,7 @@ MOST = 1000  # recurrences on one click
 
 
 class RecurringPanel(LivePanel):
-    """A recurring job's beliefs, costs and savings.
-
-    Args:
-        source: Where the history is.
-        live: A widget or a picture; None takes a widget where the front end has them.
-    """
+    """A recurring job's beliefs, costs and savings. `recurring` says what the arguments are."""
 
     poll_s = 0.5
     keeps_error = ("stop",)
@@ -99,9 +94,9 @@ class RecurringPanel(LivePanel):
 
     def export_csv(self, path: str | Path) -> int:
         """Write the history as CSV; returns how many attempts that were."""
-        text = as_csv(self.source.ledger.attempts)
-        Path(path).write_text(text, encoding="utf-8")
-        return sum(a.ended for a in self.source.ledger.attempts)
+        attempts = self.source.ledger.attempts
+        Path(path).write_text(as_csv(attempts), encoding="utf-8")
+        return sum(a.ended for a in attempts)
 
     def import_csv(self, path: str | Path) -> int:
         """Add an exported history; returns how many attempts of it were new."""
@@ -119,9 +114,9 @@ class RecurringPanel(LivePanel):
             ledger = self.source.ledger
             if self._paid[0] != len(ledger.ended) or self.source.replayed:
                 self._paid = (len(ledger.ended), attempts_paid(ledger.attempts, ledger.space))
+            history, pardoned = self.source.history, self.source.pardoned
             self._outlook = look(
-                ledger, self._paid[1], self.source.objective, self.source.policy,
-                pardoned=self.source.pardoned,
+                ledger, self._paid[1], history.objective, history.policy, pardoned=pardoned
             )
             self._view = view(self._outlook, list(ledger.open.values()))
             self._words, self._seen = asdict(self._view), seen
@@ -170,13 +165,12 @@ class RecurringPanel(LivePanel):
                 self.source.rewind()
                 self.tell()
             elif kind == "export":
-                text, name = as_csv(self.source.ledger.attempts), f"{self.source.name or 'history'}.csv"
-                self._say({"kind": "csv", "name": name, "text": text})
+                name = f"{self.source.name or 'history'}.csv"
+                self._say({"kind": "csv", "name": name, "text": as_csv(self.source.ledger.attempts)})
             elif kind == "import":
                 count = self.source.add(str(content["text"]))
-                self._note = (
-                    f"{count} attempt{'s' * (count != 1)} added" if count else "nothing was new in that file"
-                )
+                added = f"{count} attempt{'s' * (count != 1)} added"
+                self._note = added if count else "nothing was new in that file"
                 self.tell()
 
     # running
@@ -206,9 +200,7 @@ class RecurringPanel(LivePanel):
                     went = self.source.recur()
             except Exception as error:
                 self._error = error
-                self.report_error(
-                    str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
-                )
+                self.report_error(describe(error))
             with self._lock:
                 self._left = self._left - 1 if went else 0
                 if not went and self._error is None:
@@ -239,14 +231,13 @@ def recurring(
         return RecurringPanel(Studied(job, run, simulated), live=live)
     if run is not None:
         raise UsageError("a history has nothing to run; give the job or its study, or leave out run=")
-    if not isinstance(job, Recorded):
-        if not isinstance(job, (str, Path, pl.DataFrame, Sequence)):
-            raise UsageError(
-                f"a recurring job, its study or its history can be looked at, not {type(job).__name__}"
-            )
-        name = Path(job).stem if isinstance(job, (str, Path)) else ""
-        return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)
-    return RecurringPanel(Played(job, "", simulated), live=live)
+    if isinstance(job, Recorded):
+        return RecurringPanel(Played(job, "", simulated), live=live)
+    if not isinstance(job, (str, Path, pl.DataFrame, Sequence)):
+        kind = type(job).__name__
+        raise UsageError(f"a recurring job, its study or its history can be looked at, not {kind}")
+    name = Path(job).stem if isinstance(job, (str, Path)) else ""
+    return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)
 
 
 __all__ = ["RecurringPanel", "recurring"]
