@@ -18,7 +18,6 @@ from .colocation import Colocation, Profile
 from .power import UNIT, CapLevel, NodeType
 from .recording import STANDBY, RunRecord
 
-STATES = ("standby", "waking", "awake")
 NODE_SCHEMA: dict[str, Any] = {
     "from_s": pl.Float64, "to_s": pl.Float64, "state": pl.String, "jobs": pl.Int64, "utilisation": pl.Float64,
     "power_limit_w": pl.Float64, "power_w": pl.Float64,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import polars as pl
@@ -24,6 +25,8 @@ MOST_BOXES = 800  # residents of a node that are drawn; of more, the ones that s
 MOST_WAKES = 300  # that are drawn in a node's power
 GREYS = {"waiting": 0.08, "waking": 0.3, "stopping": 0.5}
 MOST_NAMES = 8
+# From how many seconds on a time axis has which seconds for a unit.
+UNITS = ((4 * 86400, 86400.0, "days"), (3 * 3600, 3600.0, "hours"), (180, 60.0, "minutes"))
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,6 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     about = drill.facts(record, job_id)
     beside = drill.companions(told)
     nodes = tuple(sorted({node for nodes in told["nodes"].to_list() for node in nodes}))
-    origin_s = record.result.start_s
     title = f"Job {job_id} under {words} (simulated)"
     own = log.filter(pl.col("job_id") == job_id).row(0, named=True)
     gpus = f"{about['num_gpus']} GPU{'s' * (about['num_gpus'] != 1)}"
@@ -55,6 +57,8 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     if about["wait_h"] > 0:
         first = f"first on a GPU {_after(about['start_s'] - about['submit_s'])}"
         waited = f"{format_duration(3600 * about['wait_h'])}, {first}"
+    came = f"{_since(about['submit_s'] - record.result.start_s)} after the first job"
+    against = f"on GPUs, {percent(about['inflation'])} against alone"
     ended = f"ended {format_duration(3600 * about['jct_h'])} after it came, {about['slowdown']:.2f} times its"
     company = "nobody: its GPUs were its own"
     if beside.height:
@@ -64,19 +68,16 @@ def job(record: RunRecord, log: pl.DataFrame, policy: str, words: str, job_id: s
     stops = f"{about['undos']} placements put back, {about['moves']} moves"
     facts = [
         ("asks for", f"{gpus} for {format_duration(about['duration_s'])} alone; {own['model']}, {load}"),
-        ("came", f"{_since(about['submit_s'] - origin_s)} after the first job"
-                 + (f", from {about['user']}" if about["user"] else "")),
-        ("waited", waited),
-        ("ran", f"{format_duration(about['run_s'])} on GPUs, {percent(about['inflation'])} against alone; "
-                f"{ended} duration"),
+        ("came", f"{came}, from {about['user']}" if about["user"] else came), ("waited", waited),
+        ("ran", f"{format_duration(about['run_s'])} {against}; {ended} duration"),
         ("where", _nodes(nodes)), ("beside", company),
         ("energy", f"{format_energy(about['energy_j'], None)}; {shared}"),
         ("deadline", _deadline(about)),
         ("stopped", stops if about["undos"] or about["moves"] else "never"),
     ]
-    more = tuple((name, format_duration(seconds)) for name, seconds in beside.head(MOST_NAMES).iter_rows())
+    picture = _job_picture(title, told, about)
     return Drilled(
-        "job", policy, job_id, title, _job_picture(title, told, about), tuple(facts), more, nodes[:MOST_NAMES]
+        "job", policy, job_id, title, picture, tuple(facts), _named(beside), nodes[:MOST_NAMES]
     )
 
 
@@ -89,20 +90,21 @@ def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: 
     length = told["to_s"] - told["from_s"]
     span_s = float(length.sum())
     energy_j = float((length * told["power_w"]).sum())
-    shares = {
-        state: float(length.filter(told["state"] == state).sum()) / span_s if span_s else 0.0
-        for state in drill.STATES
-    }
-    hosting = float(length.filter(told["jobs"] > 0).sum()) / span_s if span_s else 0.0
+
+    def share(chosen: pl.Series) -> float:
+        """Of the time, in per cent."""
+        return 100 * float(length.filter(chosen).sum()) / span_s if span_s else 0.0
+
+    awake = share(told["state"].is_in(["awake", "waking"]))
+    standby, hosting = share(told["state"] == "standby"), share(told["jobs"] > 0)
     wakes = int(record.result.nodes.filter(pl.col("node") == number)["wakes"][0])
     once = there.unique(["job_id", "from_s", "to_s"])  # a job on several GPUs of it was there once
     seconds = (pl.col("to_s") - pl.col("from_s")).sum().alias("seconds")
     stays = once.group_by("job_id").agg(seconds).sort("seconds", "job_id", descending=[True, False])
-    awake, standby = 100 * (shares["awake"] + shares["waking"]), 100 * shares["standby"]
     kinds = f"{kind.standby_w:g} W in standby, {kind.idle_w:g} W idle, {kind.idle_w + kind.span_w:g} W full"
     facts = [
         ("is", f"{kind.name}, {kinds}"),
-        ("hosted", f"{stays.height} jobs; {100 * hosting:.0f} % of the time it had at least one"),
+        ("hosted", f"{stays.height} jobs; {hosting:.0f} % of the time it had at least one"),
         ("was awake", f"{awake:.0f} % of the time, in standby {standby:.0f} %; "
                       f"woken {wakes} time{'s' * (wakes != 1)}"),
         ("energy", f"{energy_j / 3.6e6:.4g} kWh, {energy_j / span_s if span_s else 0:.0f} W on average"),
@@ -112,10 +114,14 @@ def node(record: RunRecord, log: pl.DataFrame, policy: str, words: str, number: 
         facts.append(("limits", f"its GPUs were under a power limit, {limits}, for part of the time"))
     if there.height > MOST_BOXES:
         facts.append(("drawn", f"the {MOST_BOXES:,} longest of {there.height:,} stays"))
-    more = tuple((name, format_duration(seconds)) for name, seconds in stays.head(MOST_NAMES).iter_rows())
     drawn = there.top_k(MOST_BOXES, by=pl.col("to_s") - pl.col("from_s"))
     picture = _node_picture(title, told, drawn, kind.gpus, record.result.start_s)
-    return Drilled("node", policy, str(number), title, picture, tuple(facts), more, ())
+    return Drilled("node", policy, str(number), title, picture, tuple(facts), _named(stays), ())
+
+
+def _named(jobs: pl.DataFrame) -> tuple[tuple[str, str], ...]:
+    """The first jobs of a frame of job ids and seconds, to go on to."""
+    return tuple((name, format_duration(seconds)) for name, seconds in jobs.head(MOST_NAMES).iter_rows())
 
 
 def _job_picture(title: str, told: pl.DataFrame, about: dict[str, Any]) -> str:
@@ -213,9 +219,8 @@ def _levels(there: pl.DataFrame) -> list[tuple[str, int, float, float, int, int]
     found: list[tuple[str, int, float, float, int]] = []
     deepest: dict[int, int] = {}
     free_s: dict[tuple[int, int], float] = {}
-    for job_id, gpu, from_s, to_s in (
-        there.sort("gpu", "from_s", "job_id").select("job_id", "gpu", "from_s", "to_s").iter_rows()
-    ):
+    stays = there.sort("gpu", "from_s", "job_id").select("job_id", "gpu", "from_s", "to_s")
+    for job_id, gpu, from_s, to_s in stays.iter_rows():
         level = 0
         while free_s.get((gpu, level), float("-inf")) > from_s:
             level += 1
@@ -227,8 +232,6 @@ def _levels(there: pl.DataFrame) -> list[tuple[str, int, float, float, int, int]
 
 def number_of(job_id: str) -> int:
     """A number by which a job keeps its colour from picture to picture."""
-    from zlib import crc32
-
     return crc32(job_id.encode()) % 8
 
 
@@ -242,9 +245,7 @@ def _stretch_words(row: dict[str, Any]) -> str:
 
 
 def _unit(span_s: float) -> tuple[float, str]:
-    for least, scale, unit in (
-        (4 * 86400, 86400.0, "days"), (3 * 3600, 3600.0, "hours"), (180, 60.0, "minutes"),
-    ):
+    for least, scale, unit in UNITS:
         if span_s >= least:
             return scale, unit
     return 1.0, "seconds"
@@ -259,18 +260,15 @@ def _since(seconds: float) -> str:
 
 
 def _nodes(nodes: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, nodes[:MOST_NAMES])) + (
-        "" if len(nodes) <= MOST_NAMES else f" and {len(nodes) - MOST_NAMES} more"
-    )
-    return f"node{'s' * (len(nodes) != 1)} {shown}" if nodes else "nowhere"
+    more = f" and {len(nodes) - MOST_NAMES} more" if len(nodes) > MOST_NAMES else ""
+    shown = ", ".join(map(str, nodes[:MOST_NAMES]))
+    return f"node{'s' * (len(nodes) != 1)} {shown}{more}" if nodes else "nowhere"
 
 
 def _deadline(about: dict[str, Any]) -> str:
     if about["deadline_s"] is None:
         return "none"
     late_s = about["end_s"] - about["deadline_s"]
-    return (
-        f"missed by {format_duration(late_s)}"
-        if about["missed"]
-        else f"met, {format_duration(max(-late_s, 0.0))} before"
-    )
+    if about["missed"]:
+        return f"missed by {format_duration(late_s)}"
+    return f"met, {format_duration(max(-late_s, 0.0))} before"

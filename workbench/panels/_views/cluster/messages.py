@@ -56,18 +56,15 @@ def about(comparison: PolicyComparison) -> list[str]:
             left += f"; {wrong:,} of {rows} are left out: wrong, or too large for the cluster"
         if source.drawn:
             return [f"Everything is simulated, the jobs too: they are drawn{left}"]
-        return [
-            "Simulated over the jobs of a log; models, memory and deadlines that it does not tell are drawn "
-            f"by seed{left}"
-        ]
+        drawn = "models, memory and deadlines that it does not tell are drawn by seed"
+        return [f"Simulated over the jobs of a log; {drawn}{left}"]
     return []
 
 
 def node_count(comparison: PolicyComparison) -> int:
     """Of the runs that can be looked into."""
-    return next(
-        (each.record.result.cluster.size for each in comparison.outcomes if each.record is not None), 0
-    )
+    records = (each.record for each in comparison.outcomes if each.record is not None)
+    return next((record.result.cluster.size for record in records), 0)
 
 
 def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
@@ -118,9 +115,7 @@ def progress(comparison: PolicyComparison) -> dict[str, Any]:
 
 
 def read(sent: dict[str, Any]) -> dict[str, Any]:
-    """Settings as a browser sends them. Raises UsageError where a number is missing; `Scenario` says what
-    else is wrong.
-    """
+    """Settings as a browser sends them; raises UsageError where a number is missing."""
     found = dict(sent)
     if found.get("sleep_after_s") == "never":
         found["sleep_after_s"] = NEVER_S

@@ -30,16 +30,13 @@ DISTRIBUTION_WORDS = {
     "slowdown": ("Slowdown: waiting and running over the duration alone", "times"),
     "inflation": ("Runtime on GPUs against alone", "% longer"),
 }
-LOWEST = {
-    "wait_h": 0.01, "jct_h": 0.01, "slowdown": 1.0, "inflation": None,
-}  # of a logarithmic axis; None is a linear one
+# Of a logarithmic axis; None is a linear one.
+LOWEST = {"wait_h": 0.01, "jct_h": 0.01, "slowdown": 1.0, "inflation": None}
 
 
 @dataclass(frozen=True)
 class TableLine:
-    """A policy in the table: its name, number (of its colour), value of what is swept, and its cells as
-    words.
-    """
+    """A policy in the table: its name, number (of its colour), value of what is swept, and cells."""
 
     policy: str
     number: int
@@ -117,13 +114,10 @@ def cluster_view(
         if each.seen is not None and each.task.policy not in curves:
             curves[each.task.policy] = curve(each, numbers[each.task.policy])
     at_first = [row for row in table if row.value == first]
+    lines = (TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table)
+    bars = (_bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None)
     return ClusterView(
-        lines=tuple(
-            TableLine(row.policy, numbers[row.policy], row.value, cells(row, scenario)) for row in table
-        ),
-        bars=tuple(
-            _bar(row, numbers[row.policy], scenario) for row in at_first if row.energy_ratio is not None
-        ),
+        lines=tuple(lines), bars=tuple(bars),
         curves=tuple(curves[name] for name in scenario.policies if name in curves),
         swept=_swept(scenario, table, numbers), swept_words=UNITS[scenario.sweep] if scenario.sweep else "",
         headline=headline(scenario, at_first), details=tuple(details(scenario, at_first)),
@@ -154,26 +148,15 @@ def _swept(scenario: Scenario, table: Sequence[PolicyRow], numbers: dict[str, in
         return ()
     found = []
     for name in scenario.policies:
-        mine = sorted(
-            (row for row in table if row.policy == name and row.value is not None),
-            key=lambda row: row.value or 0.0,
-        )
+        mine = sorted((row.value, row.figures["energy_kwh"]) for row in table if row.policy == name)
         if mine:
-            energy = [row.figures["energy_kwh"] for row in mine]
-            found.append(
-                SweepCurve(
-                    numbers[name],
-                    label(name, scenario.at(None)) if scenario.sweep == "nodes" else _plain(name),
-                    tuple(float(row.value or 0.0) for row in mine),
-                    tuple(each.mean / 1000 for each in energy),
-                    tuple(None if each.sd is None else each.sd / 1000 for each in energy),
-                )
-            )
+            words = label(name, scenario.at(None)) if scenario.sweep == "nodes" else LABELS.get(name, name)
+            found.append(SweepCurve(
+                numbers[name], words, tuple(float(value) for value, _ in mine),
+                tuple(each.mean / 1000 for _, each in mine),
+                tuple(None if each.sd is None else each.sd / 1000 for _, each in mine),
+            ))
     return tuple(found)
-
-
-def _plain(name: str) -> str:
-    return LABELS.get(name, name)
 
 
 # words
@@ -181,9 +164,7 @@ def _plain(name: str) -> str:
 
 def cells(row: PolicyRow, scenario: Scenario) -> tuple[str, ...]:
     """A row as `HEADS` names its columns."""
-    f = row.figures
-    at = scenario.at(row.value)
-    name = label(row.policy, at)
+    f, name = row.figures, label(row.policy, scenario.at(row.value))
     if scenario.sweep is not None and row.value is not None:
         name += f" · {UNITS[scenario.sweep]} {value_words(scenario.sweep, row.value)}"
     ratio = row.energy_ratio
@@ -206,17 +187,12 @@ def headline(scenario: Scenario, table: Sequence[PolicyRow]) -> str:
     name = label(best.policy, scenario.at(best.value))
     base = next((row for row in table if row.policy == scenario.policies[0]), None)
     if base is None or base is best or best.energy_ratio is None:
-        return (
-            f"{name}: {energy_words(best.figures['energy_kwh'])}"
-            + ("" if len(table) == 1 else ", the least of these")
-            + so_far
-        )
+        least = "" if len(table) == 1 else ", the least of these"
+        return f"{name}: {energy_words(best.figures['energy_kwh'])}{least}{so_far}"
     less = 100 * (1 - best.energy_ratio.mean)
     error = "" if best.energy_ratio.sd is None else f" ± {100 * best.energy_ratio.sd:.1f}"
-    return (
-        f"{name} uses {less:.1f}{error} % less energy than "
-        f"{label(base.policy, scenario.at(base.value))}{so_far}"
-    )
+    other = label(base.policy, scenario.at(base.value))
+    return f"{name} uses {less:.1f}{error} % less energy than {other}{so_far}"
 
 
 def _complete(scenario: Scenario, table: Sequence[PolicyRow]) -> bool:
@@ -233,20 +209,17 @@ def details(scenario: Scenario, table: Sequence[PolicyRow]) -> list[str]:
     if base is not None and base is not best:
         b, a = best.figures, base.figures
         said.append(
-            f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; waiting and "
-            "running "
-            f"{hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; runtime "
-            f"{percent(b['runtime_inflation'].mean)}; "
+            f"{b['active_nodes'].mean:.1f} active nodes against {a['active_nodes'].mean:.1f}; "
+            f"waiting and running {hours(b['jct_h'].mean)} against {hours(a['jct_h'].mean)}; "
+            f"runtime {percent(b['runtime_inflation'].mean)}; "
             f"{b['misses'].mean:,.0f} of {best.deadlines:,} deadlines missed against {a['misses'].mean:,.0f}"
         )
     others = [row for row in table if row is not best and row is not base]
     if others:
         second = min(others, key=lambda row: row.figures["energy_kwh"].mean)
         less = 1 - best.figures["energy_kwh"].mean / second.figures["energy_kwh"].mean
-        said.append(
-            f"{100 * less:.1f} % less than {label(second.policy, scenario.at(second.value))}, which comes "
-            "next"
-        )
+        name = label(second.policy, scenario.at(second.value))
+        said.append(f"{100 * less:.1f} % less than {name}, which comes next")
     draws = min(row.draws for row in table)
     if not _complete(scenario, table):
         most = max(row.draws for row in table)
@@ -290,12 +263,10 @@ def hours(value: float) -> str:
     >>> hours(0.001234), hours(0.5), hours(12.345), hours(101.2)
     ('0.07 min', '30 min', '12.3 h', '101 h')
     """
+    if value >= 1:
+        return f"{rounded(value):g} h"
     minutes = 60 * value
-    return (
-        f"{rounded(value):g} h"
-        if value >= 1
-        else f"{rounded(minutes) if minutes >= 1 else round(minutes, 2):g} min"
-    )
+    return f"{rounded(minutes) if minutes >= 1 else round(minutes, 2):g} min"
 
 
 def value_words(sweep: str, value: float) -> str:
@@ -313,12 +284,10 @@ def packed(found: ClusterView) -> tuple[list[dict[str, Any]], bytes]:
             pieces.append(np.ascontiguousarray(values, np.float32))
             places[name] = [at, at + len(values)]
             at += len(values)
-        about.append(
-            {
-                "policy": each.policy, "number": each.number, "words": each.words, "places": places,
-                "open": each.open, "notable": each.notable if each.open else {},
-            }
-        )
+        about.append({
+            "policy": each.policy, "number": each.number, "words": each.words, "places": places,
+            "open": each.open, "notable": each.notable if each.open else {},
+        })
     return about, np.concatenate(pieces).tobytes() if pieces else b""
 
 

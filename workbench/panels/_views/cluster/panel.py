@@ -28,11 +28,12 @@ from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
+from ..._core.svg import page
 from . import drill
 from . import messages as told
 from .drill import Drilled
 from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve, cluster_view, packed
-from .svg import axis, cluster_page, draw
+from .svg import axis, draw, table
 
 
 class ClusterPanel(LivePanel):
@@ -53,8 +54,7 @@ class ClusterPanel(LivePanel):
     # for the caller
 
     def set(self, **settings: Any) -> None:
-        """Change what is to be run: fields of `cluster.scenario.Scenario`, and `log`, `part`, `trimmed`,
-        `keep_valid`.
+        """Change what is to be run: fields of `Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
 
         Raises:
             UsageError: A setting that makes no sense; nothing is changed then.
@@ -125,9 +125,7 @@ class ClusterPanel(LivePanel):
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, value of what is swept, everything that
-        `cluster.summarise` tells.
-        """
+        """A row per run that has ended: policy, seed, value of what is swept, all of `cluster.summarise`."""
         return self.comparison.results
 
     def job(self, policy: str, job_id: str) -> Drilled:
@@ -203,7 +201,7 @@ class ClusterPanel(LivePanel):
     def html(self) -> str:
         """The whole view as HTML without scripts."""
         more = "" if self._drilled is None else f'<div style="margin-top:10px">{self._drilled.picture}</div>'
-        return cluster_page(self.svg(), self._look, self.summary(), more)
+        return page(self.svg(), self.summary(), table(self._look) + more)
 
     # for the views
 
@@ -229,20 +227,16 @@ class ClusterPanel(LivePanel):
             return content, []
         self._told = self._version
         found = self._look
-        curves, table = packed(found)
+        curves, buffer = packed(found)
         drawn = {
-            "lines": [asdict(line) for line in found.lines],
-            "bars": [asdict(bar) for bar in found.bars],
-            "curves": curves,
-            "sweptLines": [asdict(each) for each in found.swept],
+            "lines": [asdict(line) for line in found.lines], "bars": [asdict(bar) for bar in found.bars],
+            "curves": curves, "sweptLines": [asdict(each) for each in found.swept],
             "sweptWords": found.swept_words,
             "axes": {name: axis(name, found.curves) for name in DISTRIBUTIONS},
-            "headline": found.headline,
-            "details": found.details,
-            "about": told.about(self.comparison),
+            "headline": found.headline, "details": found.details, "about": told.about(self.comparison),
             "nodeCount": told.node_count(self.comparison),
         }
-        return {**content, "drawn": told.sendable(drawn), "version": self._version}, [table]
+        return {**content, "drawn": told.sendable(drawn), "version": self._version}, [buffer]
 
     def on_message(self, kind: str, content: dict[str, Any]) -> None:
         if not self.running and kind in ("set", "run", "at once", "open"):
@@ -310,9 +304,8 @@ def cluster(
     given = sources(log)
     if isinstance(kind, str):
         if kind not in KINDS:
-            raise UsageError(
-                f"there is no node type {kind!r}; there are {', '.join(KINDS)}, or give a NodeType"
-            )
+            known = ", ".join(KINDS)
+            raise UsageError(f"there is no node type {kind!r}; there are {known}, or give a NodeType")
         kind = KINDS[kind]
     scenario = Scenario(
         policies=policies,  # type: ignore[arg-type]

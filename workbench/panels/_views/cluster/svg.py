@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..._core.svg import GUTTER, Pen, Picture, Span, page, ticks
+from ..._core.svg import GUTTER, Pen, Picture, Span, ticks
 from ..._core.theme import colour, dash
 from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve
 
@@ -107,14 +107,13 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
     values = [value for each in found.swept for value in each.values if math.isfinite(value)]
     if not values:
         return
-    tops = [
+    top = max(
         value + (error or 0.0)
-        for each in found.swept
-        for value, error in zip(each.energy_mwh, each.error, strict=True)
-    ]
+        for each in found.swept for value, error in zip(each.energy_mwh, each.error, strict=True)
+    )
     low, high = min(values), max(values)
     room = 0.06 * ((high - low) or 1.0)
-    frame = picture.frame(HEIGHT, (low - room, high + room), (0.0, 1.08 * max(tops)))
+    frame = picture.frame(HEIGHT, (low - room, high + room), (0.0, 1.08 * top))
     spread = any(any(each.error) for each in found.swept)
     frame.axes("Energy (MWh)" + ("; bars: standard deviation from draw to draw" if spread else ""))
     tried = sorted(set(values))
@@ -127,11 +126,6 @@ def _sweep(picture: Picture, found: ClusterView) -> None:
         for x, y, error in spots:
             frame.dot(x, y, colour(each.number), 3.2)
             frame.errors(x, y, None, error, Pen(colour(each.number)))
-
-
-def cluster_page(picture: str, found: ClusterView, words: str, more: str = "") -> str:
-    """The picture, the table below it, and all words folded away."""
-    return page(picture, words, table(found) + more)
 
 
 def table(found: ClusterView) -> str:
