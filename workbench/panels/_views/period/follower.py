@@ -18,6 +18,7 @@ from .model import PeriodView, Table, level_words, look
 if TYPE_CHECKING:
     from ....measurement.follow import Following
     from ....periods.segment import SegmentedIterations
+    from ....records import Level, Periods
 
 PACE_S = 0.5  # two updates a second at most
 SHARE = 0.015  # of the processor's time that working out may take,
@@ -90,11 +91,8 @@ class PeriodFollower:
             self._following = None
 
     def told(self, *, whole: bool) -> Told:
-        """A message for views: words, and tables whose sizes they tell. All iterations, or those of the
-        last look that replace others.
-        """
-        since_s = -math.inf if whole else self._fresh_s
-        return told(self.look, self.number or 0, since_s)
+        """A message for views: all iterations, or those of the last look, which replace others."""
+        return told(self.look, self.number or 0, -math.inf if whole else self._fresh_s)
 
     def conclude(self, end_s: float, settled: SegmentedIterations | None = None) -> None:
         """Look at all of it once more, when what ran has ended.
@@ -123,8 +121,9 @@ class PeriodFollower:
             self._update(end_s, last=True)
             if self.look.sure:  # what was known for the last part of it, after a change
                 return
-        chosen = next((each for each in periods.levels if each.name == self._level), None)
-        self.look = look(trace, periods, start_s=self.start_s, level=chosen, known=known)
+        self.look = look(
+            trace, periods, start_s=self.start_s, level=self._chosen(periods), known=known
+        )
 
     # inside
 
@@ -141,20 +140,20 @@ class PeriodFollower:
             return False
         self._version, self._looked_s = tracker.version, now_s
         uuid = self.devices[self.number or 0].uuid
-        periods = replace(
-            tracker.periods, notes=()
-        )  # on the device's clock; the pauses that they tell of are drawn
+        # On the device's clock; the pauses that the notes tell of are drawn.
+        periods = replace(tracker.periods, notes=())
         since_s = max(self.start_s, now_s - WINDOW_S)
         if periods.sure and math.isfinite(tracker.since_s):
             since_s = max(since_s, tracker.since_s)  # what came before was another rhythm
-        chosen = next((each for each in periods.levels if each.name == self._level), None)
-        looking = tracker.state in ("looking", "changed")
         new = look(
-            self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s, level=chosen,
-            looking=looking,
+            self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s,
+            level=self._chosen(periods), looking=tracker.state in ("looking", "changed"),
         )
         self.look = self._with_older(new, since_s - self.start_s)
         return True
+
+    def _chosen(self, periods: Periods) -> Level | None:
+        return next((each for each in periods.levels if each.name == self._level), None)
 
     def _with_older(self, new: PeriodView, from_s: float) -> PeriodView:
         """The look with the iterations from before its trace began, where they were found earlier."""
@@ -162,11 +161,8 @@ class PeriodFollower:
         self._fresh_s = first_s
         self._older = [span for span in (*self._older, *self.look.spans) if span.start_s < first_s - 1e-6]
         self._older = sorted(set(self._older))[-MOST_SPANS:]
-        kept = tuple(
-            span
-            for span in self._older
-            if span.end_s <= first_s + 0.5 * (new.level.seconds if new.level else 0.0)
-        )
+        last_s = first_s + 0.5 * (new.level.seconds if new.level else 0.0)
+        kept = [span for span in self._older if span.end_s <= last_s]
         return replace(new, spans=(*kept, *new.spans))
 
     def _busiest(self, now_s: float) -> int:
@@ -187,22 +183,17 @@ def _following(recorder: Recorder, uuid: str, from_s: float) -> Following:
 
 
 def told(seen: PeriodView, number: int, since_s: float = -math.inf) -> Told:
-    """A look as a message: words, and tables whose sizes they tell; of the iterations those from `since_s`
-    on, which replace what came after it."""
+    """A look as a message: words, and tables whose sizes they tell; iterations from `since_s` on."""
     shown = [(span.start_s, span.end_s, span.pause) for span in seen.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
     tables = [spans, seen.folded, seen.shape, seen.spectrum]
+    levels = [
+        {"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels
+    ]
     words = {
-        "gpu": number,
-        "since": since_s if math.isfinite(since_s) else None,
-        "headline": seen.headline,
-        "details": list(seen.details),
-        "sure": seen.sure,
-        "levels": [
-            {"name": each.name, "seconds": each.seconds, "words": level_words(each)} for each in seen.levels
-        ],
+        "gpu": number, "since": since_s if math.isfinite(since_s) else None, "headline": seen.headline,
+        "details": list(seen.details), "sure": seen.sure, "levels": levels,
         "level": {"name": seen.level.name, "seconds": seen.level.seconds} if seen.level else None,
-        "waits": seen.waits,
-        "sizes": [len(table) for table in tables],
+        "waits": seen.waits, "sizes": [len(table) for table in tables],
     }
     return words, tables

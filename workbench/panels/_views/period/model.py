@@ -7,7 +7,6 @@ hundreds of points.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ Table = np.ndarray[Any, np.dtype[np.float32]]
 MOST_FOLDED, MOST_POINTS = 40, 3000  # iterations laid over one another, and their readings
 SPECTRUM_POINTS = 280
 FEWEST_TURNS, FEWEST_READINGS = 4, 48  # of a guess that is folded
-
-
 NOTHING = np.empty((0, 0), np.float32)
 
 
@@ -82,9 +79,8 @@ def look(
 
     marked = known is not None and known.summary.source == "marks"
     chosen = level or (_marked(known.summary, known.frame) if known is not None and marked else None)
-    chosen = (
-        chosen or periods.iteration or max(periods.levels, key=lambda each: each.confidence, default=None)
-    )
+    likeliest = max(periods.levels, key=lambda each: each.confidence, default=None)
+    chosen = chosen or periods.iteration or likeliest
     spectrum = _table(fold.spectrum(trace, points=SPECTRUM_POINTS), "period_s", "amplitude")
     if chosen is None:
         return PeriodView(*_no(periods, looking), spectrum=spectrum)
@@ -94,37 +90,31 @@ def look(
         frame = _found(trace, periods, chosen)
         summary = per_iteration(frame, periods=periods)
     else:  # a person's own period is laid on like a ruler, so that a wrong one is seen to be wrong
-        frame, summary = (
-            fold.uniform_grid(trace, chosen).with_columns(pl.lit("iteration").alias("kind")),
-            IterationSummary(0),
-        )
+        frame = fold.uniform_grid(trace, chosen).with_columns(kind=pl.lit("iteration"))
+        summary = IterationSummary(0)
     turns = frame.filter(frame["kind"] == "iteration")
     frame = _inner(frame)
     folded = fold.fold(trace, chosen, turns)
     late = folded.filter(folded["iteration"] >= _first(folded, turns.height))
     shape = fold.shape(late, chosen, refresh=fold.refresh_s(trace))
     idle = fold.idle_share(trace, chosen, turns)
-    slow = (
-        ""
-        if idle or turns.height < 2
-        else f"this sensor is too slow to show where in {period(chosen.seconds)} the GPU waits"
-    )
-    details = [_counts(summary), idle.words if idle else slow, *periods.notes]
+    waits = idle.words if idle else ""
+    if not idle and turns.height > 1:
+        waits = f"this sensor is too slow to show where in {period(chosen.seconds)} the GPU waits"
+    details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
     if not (periods.sure or marked) and level is None:  # a guess is not drawn as if it were known
         details, frame, idle = list(periods.notes), frame.clear(), None
         if turns.height < FEWEST_TURNS or late.height < FEWEST_READINGS:
             late, shape = late.clear(), shape.clear()
+    spans = (
+        ShadedSpan(begin_s - start_s, end_s - start_s, kind != "iteration")
+        for begin_s, end_s, kind in frame.select("start_s", "end_s", "kind").iter_rows()
+    )
+    edges = _table(shape, "phase", "low_w", "power_w", "high_w")
     return PeriodView(
-        headline, tuple(each for each in details if each), periods.sure or marked, chosen, periods.levels,
-        tuple(
-            ShadedSpan(begin_s - start_s, end_s - start_s, kind != "iteration")
-            for begin_s, end_s, kind in frame.select("start_s", "end_s", "kind").iter_rows()
-        ),
-        _broken(late, chosen),
-        _table(shape, "phase", "low_w", "power_w", "high_w")
-        * np.array([chosen.seconds, 1, 1, 1], np.float32),
-        spectrum,
+        headline, tuple(filter(None, details)), periods.sure or marked, chosen, periods.levels, tuple(spans),
+        _broken(late, chosen), edges * np.array([chosen.seconds, 1, 1, 1], np.float32), spectrum,
         (idle.at_s, min(idle.at_s + idle.longest_s, chosen.seconds)) if idle and idle.longest_s > 0 else None,
     )
 
@@ -143,9 +133,7 @@ def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
     from ....measurement.iterations import energies_of
     from ....periods.segment import iterations
 
-    others = tuple(
-        each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds
-    )
+    others = [each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds]
     periods = replace(periods, levels=(*others, replace(level, name="iteration")))
     return iterations(trace, periods, energies=energies_of([trace]))
 
@@ -160,12 +148,12 @@ def level_words(level: Level) -> str:
 def _headline(periods: Periods, level: Level, summary: IterationSummary, looking: bool) -> str:
     marked = summary.source == "marks"
     sure = "by its marks" if marked else f"{100 * level.confidence:.0f} % sure"
-    if marked or periods.sure or level not in periods.levels:
+    if not (marked or level in periods.levels):
+        return f"Folded at {period(level.seconds)}, a period of your own"
+    if marked or periods.sure:
         seconds, error_s = summary.seconds, summary.seconds_uncertainty
         if seconds is None:
             seconds, error_s = level.seconds, level.uncertainty_s
-        if not (marked or level in periods.levels):
-            return f"Folded at {period(level.seconds)}, a period of your own"
         joules = ""
         if summary.energy_j is not None:
             joules = f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
@@ -196,11 +184,8 @@ def _counts(summary: IterationSummary) -> str:
     if summary.count < 2:
         return ""
     between = [
-        f"{each.count} {each.name}s of {period(each.each_s)}"
-        if each.count > 1
-        else f"a {each.name} of {period(each.each_s)}"
-        for each in summary.levels
-        if each.name not in ("iteration", "micro-step", "cycle", "other")
+        f"{f'{each.count} {each.name}s' if each.count > 1 else f'a {each.name}'} of {period(each.each_s)}"
+        for each in summary.levels if each.name not in ("iteration", "micro-step", "cycle", "other")
     ]
     return ", ".join([f"{summary.count} iterations", *between])
 
@@ -234,9 +219,6 @@ def _broken(folded: pl.DataFrame, level: Level) -> Table:
     edges = np.flatnonzero(np.diff(folded["iteration"].to_numpy())) + 1
     broken = np.insert(table, edges, np.float32(np.nan), axis=0)
     step = 1 + len(broken) // (2 * MOST_POINTS)
-    return np.asarray(broken if step == 1 else np.concatenate([piece[::step] for piece in _pieces(broken)]))
-
-
-def _pieces(broken: Table) -> Sequence[Table]:
-    """Each iteration with the NaN before it, so that thinning keeps the breaks."""
-    return np.split(broken, np.flatnonzero(np.isnan(broken[:, 0])))
+    # Each iteration has the NaN before it, so that thinning keeps the breaks.
+    pieces = np.split(broken, np.flatnonzero(np.isnan(broken[:, 0])))
+    return np.concatenate([piece[::step] for piece in pieces])

@@ -17,7 +17,8 @@ import polars as pl
 
 from .... import trace as traces
 from ....errors import MeasurementError, UsageError
-from ....measurement.iterations import from_stored
+from ....measurement.iterations import from_stored, look_at
+from ....measurement.store import Store
 from ....records import Level, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
@@ -29,7 +30,6 @@ from .model import PeriodView, look
 from .svg import rhythm
 
 if TYPE_CHECKING:
-    from ....measurement.store import Store
     from ....periods.segment import SegmentedIterations
 
 MOST_ROWS = 8000  # of the power that a browser is given; more are the extremes of short stretches
@@ -49,7 +49,6 @@ class PeriodPanel(LivePanel):
     """
 
     keeps_error = ("follow", "level", "seconds")
-
     _esm = script("inspect")
 
     def __init__(
@@ -79,8 +78,6 @@ class PeriodPanel(LivePanel):
         """Of the GPU that is shown."""
         name = self.names[self._number]
         if name not in self._known:
-            from ....measurement.iterations import look_at
-
             self._known[name] = look_at(self._frames[self._number])
         return self._known[name]
 
@@ -91,9 +88,8 @@ class PeriodPanel(LivePanel):
         if self._looked is None or self._looked[0] != key:
             frame = self._frames[self._number]
             found = self._found if self._number == self._busiest else None
-            self._looked = (
-                key, look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found),
-            )
+            seen = look(frame, self.periods, start_s=self._start_s(), level=self._level, known=found)
+            self._looked = (key, seen)
         return self._looked[1]
 
     def choose(self, number: int) -> None:
@@ -115,9 +111,8 @@ class PeriodPanel(LivePanel):
         length_s = traces.duration_s(self._frames[self._number])
         if not 0 < seconds <= length_s / 2:
             most = f"give one up to {length_s / 2:.3g} s"
-            raise UsageError(
-                f"a period of {seconds:g} s cannot be seen twice in {length_s:.3g} s of trace; {most}"
-            )
+            what = f"a period of {seconds:g} s cannot be seen twice in {length_s:.3g} s of trace"
+            raise UsageError(f"{what}; {most}")
         start_s = self.periods.iteration.phase_s if self.periods.iteration else self._start_s()
         self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
 
@@ -143,10 +138,8 @@ class PeriodPanel(LivePanel):
     # for the views
 
     def about(self) -> dict[str, Any]:
-        gpus = [
-            {"index": number, "name": name, "colour": theme.colour(number)}
-            for number, name in enumerate(self.names)
-        ]
+        names = enumerate(self.names)
+        gpus = [{"index": n, "name": name, "colour": theme.colour(n)} for n, name in names]
         return {"gpus": gpus, "simulated": self.simulated}
 
     def news(self, *, whole: bool = False) -> Message:
@@ -202,29 +195,19 @@ def period(
     Raises:
         UsageError: nothing to look at, with what there is.
     """
-    return _panel(what, store, live)
-
-
-def _panel(what: Any, store: Store | None, live: bool | None) -> PeriodPanel:
     if isinstance(what, pl.DataFrame):
         return PeriodPanel(_by_gpu(what), live=live)
     if isinstance(what, Mapping):
         return PeriodPanel(what, live=live)
-    if store is None:
-        from ....measurement.store import Store
-
-        store = Store()
+    store = store or Store()
     measurement = store.find(what) if isinstance(what, str) else what
     if not isinstance(measurement, Measurement):
-        raise UsageError(
-            f"a trace, a measurement or its id or label can be looked at, not {type(what).__name__}"
-        )
+        kind = type(what).__name__
+        raise UsageError(f"a trace, a measurement or its id or label can be looked at, not {kind}")
     frame = store.trace(measurement.id)
     if frame is None:
-        raise UsageError(
-            f"no trace of {measurement.label or measurement.id} is kept: it was too short, or made room for "
-            "newer ones"
-        )
+        name = measurement.label or measurement.id
+        raise UsageError(f"no trace of {name} is kept: it was too short, or made room for newer ones")
     several = len(measurement.gpus) > 1
     names = {
         gpu.uuid: f"GPU {number}, {gpu.name}" if several else gpu.name
@@ -236,28 +219,23 @@ def _panel(what: Any, store: Store | None, live: bool | None) -> PeriodPanel:
         found = from_stored(frame, store.iterations(measurement.id), marked=marked)
     except MeasurementError:  # too few readings; the panel says so in its own words
         found = None
-    return PeriodPanel(
-        frames, title=measurement.label, found=found, simulated=measurement.simulated, live=live
-    )
+    label, simulated = measurement.label, measurement.simulated
+    return PeriodPanel(frames, title=label, found=found, simulated=simulated, live=live)
 
 
 def _by_gpu(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     if "uuid" not in frame.columns:
         return {"": frame}
-    return {
-        str(key[0]): part.drop("uuid")
-        for key, part in frame.partition_by("uuid", as_dict=True, maintain_order=True).items()
-    }
+    parts = frame.partition_by("uuid", as_dict=True, maintain_order=True, include_key=False)
+    return {str(uuid): part for (uuid,), part in parts.items()}
 
 
 def _sorted(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     missing = [column for column in ("time_s", "power_w") if column not in frame.columns]
     if missing:
-        has = (
-            f"{name or 'this one'} has no {' and no '.join(missing)}, only "
-            f"{', '.join(frame.columns) or 'none'}"
-        )
-        raise UsageError(f"a trace has the columns time_s and power_w; {has}")
+        lacks, has = " and no ".join(missing), ", ".join(frame.columns) or "none"
+        which = name or "this one"
+        raise UsageError(f"a trace has the columns time_s and power_w; {which} has no {lacks}, only {has}")
     return frame.drop_nulls("time_s").sort("time_s")
 
 
