@@ -12,10 +12,11 @@ is decided here.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 WIDTH, LEFT, RIGHT = 760, 56, 12
@@ -92,9 +93,21 @@ class Picture:
         """Go on below frames of that height with an axis."""
         self.y += height + below
 
+    @contextlib.contextmanager
+    def row(self, height: float) -> Iterator[None]:
+        """Frames of that height side by side, with their names above and their axes below."""
+        self.y += GUTTER
+        yield
+        self.down(height)
+
     def svg(self) -> str:
         """The `<svg>` element; it needs no scripts and no network."""
-        return svg(self.title, self._parts, self.y)
+        words = html.escape(self.title)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.y:g}" width="{WIDTH}" '
+            f'role="img" aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
+            f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(self._parts)}</svg>'
+        )
 
     # elements, in pixels
 
@@ -240,10 +253,7 @@ class Frame:
         self.picture.path("".join(drawn), pen)
 
     def dot(self, x: float, y: float, ink: str, radius: float = 4, *, hollow: bool = False) -> None:
-        if hollow:
-            self.ring(x, y, radius, Pen(ink, 1.6))
-        else:
-            self._circle(x, y, radius, f' fill="{ink}"')
+        self._circle(x, y, radius, Pen(ink, 1.6).attributes if hollow else f' fill="{ink}"')
 
     def ring(self, x: float, y: float, radius: float, pen: Pen) -> None:
         """A circle around what stands out."""
@@ -292,16 +302,6 @@ class Frame:
             dx, anchor = -dx, "end"
         at = self.x(x) + dx
         self.picture.text(at, self.y(y) + dy, words, size=size, anchor=anchor, weight=weight, opacity=opacity)
-
-
-def svg(title: str, parts: Sequence[str], height: float) -> str:
-    """The `<svg>` element around what was drawn."""
-    words = html.escape(title)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
-        f'role="img" aria-label="{words}" style="max-width:100%;height:auto;display:block" fill="none" '
-        f'font-family="system-ui, sans-serif"><title>{words}</title>{"".join(parts)}</svg>'
-    )
 
 
 def page(picture: str, words: str, more: str = "") -> str:

@@ -138,8 +138,9 @@ def probe_columns(probes: pl.DataFrame | None) -> Columns:
 def _change(row: dict[str, Any], name: str) -> tuple[float | None, float | None]:
     """Of a probe's time or energy, and its error."""
     ratio, deviation = row.get(f"{name}_ratio"), row.get(f"{name}_sd")
-    known = ratio is not None and deviation is not None
-    return _percent(ratio), _finite(100 * Z95 * ratio * deviation) if known else None
+    if ratio is None or deviation is None:
+        return _percent(ratio), None
+    return _percent(ratio), _finite(100 * Z95 * ratio * deviation)
 
 
 def _cost(row: dict[str, Any]) -> str:
@@ -178,7 +179,7 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
 def _mark(
     words: str, setting: Setting, time: float | None = None, energy: float | None = None
 ) -> SettingMark:
-    return SettingMark(words, *astuple(setting), time, energy)
+    return SettingMark(words, *astuple(setting), time=time, energy=energy)
 
 
 # ranges and places

@@ -1,13 +1,11 @@
-"""The still picture of a tuner: what every setting was believed to cost, the probes on top in order, the
-planes of settings.
-"""
+"""The still picture of a tuner: what settings were believed to cost, the probes in order, the planes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..._core.svg import GUTTER, Frame, Pen, Picture, Values
+from ..._core.svg import Frame, Pen, Picture, Values
 from ..._core.theme import colour
 from .model import Drawing, SettingMark
 from .surface import Columns, Table, opacity
@@ -24,11 +22,10 @@ def draw(title: str, sentences: Sequence[str], view: Drawing | None, table: Tabl
     if view is None:
         picture.y += 12
         return picture.svg()
-    picture.y += GUTTER
-    _plane(picture, view, table)
-    if view.knobs:
-        (_clocks if view.knobs[0] == "clocks" else _line_of)(picture, view)
-    picture.down(HEIGHT)
+    with picture.row(HEIGHT):
+        _plane(picture, view, table)
+        if view.knobs:
+            (_clocks if view.knobs[0] == "clocks" else _line_of)(picture, view)
     return picture.svg()
 
 
@@ -46,9 +43,8 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
     frame.upright(0, Pen(opacity=0.45))  # where the default is
     frame.level(0, Pen(opacity=0.45))
     if view.bound is not None:
-        frame.label(
-            frame.x_span[0], frame.y_span[0], f"within {view.bound:g} %", dx=5, dy=-6, opacity=0.8
-        )
+        words = f"within {view.bound:g} %"
+        frame.label(frame.x_span[0], frame.y_span[0], words, dx=5, dy=-6, opacity=0.8)
     probes = view.probes
     known = _drawn(frame, probes, probes["time"], probes["energy"])
     _way(frame, probes, known)
@@ -56,8 +52,8 @@ def _plane(picture: Picture, view: Drawing, table: Table) -> None:
         frame.errors(x, y, probes["time_error"][n], probes["energy_error"][n], Pen(colour(0), opacity=0.6))
         _probe(frame, probes, n, x, y)
     _numbers(frame, probes, "trade", known)
-    marks = [mark for mark in (view.default, view.current, view.choice) if mark]
-    _marks(frame, [(mark, mark.time, mark.energy) for mark in marks])
+    for mark in filter(None, (view.default, view.current, view.choice)):
+        _mark(frame, mark, mark.time, mark.energy)
 
 
 Place = tuple[int, float, float]  # of a probe: its row, across, up
@@ -88,31 +84,25 @@ def _numbers(frame: Frame, probes: Columns, plane: str, places: Sequence[Place])
         if probes["n"][n] is not None:
             across, up = probes[f"{plane} across"][n], probes[f"{plane} up"][n]
             anchor = "middle" if across == 0 else "end" if across < 0 else ""
-            frame.label(
-                x, y, str(probes["n"][n]), dx=0.8 * across, dy=4 - 0.8 * up, anchor=anchor, size=10
-            )
+            words = str(probes["n"][n])
+            frame.label(x, y, words, dx=0.8 * across, dy=4 - 0.8 * up, anchor=anchor, size=10)
 
 
-def _marks(
-    frame: Frame, marks: Sequence[tuple[SettingMark, float | None, float | None]], *, named: bool = True
+def _mark(
+    frame: Frame, mark: SettingMark, x: float | None, y: float | None, *, named: bool = True
 ) -> None:
-    for mark, x, y in marks:
-        if x is None or y is None or not frame.holds(x, y):
-            continue
-        if mark.words == "default":
-            frame.square(x, y, 4.5)
-            frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
-        elif mark.words == "now":
-            frame.ring(x, y, 11, Pen(dashes=(2, 2)))
-        else:
-            frame.ring(x, y, 7.5, Pen(colour(1), 2.6))
-            # Nothing lies below and left of the best; only at the edge there is no room.
-            left = frame.x(x) > frame.left + 110
-            if named:
-                frame.label(
-                    x, y, mark.words, dx=-11 if left else 11, dy=16, anchor="end" if left else "",
-                    weight="bold",
-                )
+    if x is None or y is None or not frame.holds(x, y):
+        return
+    if mark.words == "default":
+        frame.square(x, y, 4.5)
+        frame.label(x, y, "default", dx=-8, dy=15, anchor="end", opacity=0.8)
+    elif mark.words == "now":
+        frame.ring(x, y, 11, Pen(dashes=(2, 2)))
+    else:
+        frame.ring(x, y, 7.5, Pen(colour(1), 2.6))
+        # Nothing lies below and left of the best; only at the edge there is no room.
+        dx, anchor = (-11, "end") if frame.x(x) > frame.left + 110 else (11, "")
+        frame.label(x, y, mark.words * named, dx=dx, dy=16, anchor=anchor, weight="bold")
 
 
 # a line of power limits, or of SM clocks
@@ -191,8 +181,9 @@ def _clocks(picture: Picture, view: Drawing) -> None:
         _probe(frame, probes, n, x, y)
     _way(frame, probes, known)
     _numbers(frame, probes, "clocks", known)
-    standing = [mark for mark in (view.current, view.choice) if mark and mark.mem_mhz is not None]
-    _marks(frame, [(mark, mark.sm_mhz, places.get(mark.mem_mhz or 0)) for mark in standing], named=False)
+    for mark in (view.current, view.choice):
+        if mark and mark.mem_mhz is not None:
+            _mark(frame, mark, mark.sm_mhz, places.get(mark.mem_mhz), named=False)
 
 
 def _cell(frame: Frame, cell: dict[str, Any]) -> str:

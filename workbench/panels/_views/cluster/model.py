@@ -148,11 +148,14 @@ def _swept(scenario: Scenario, table: Sequence[PolicyRow], numbers: dict[str, in
         return ()
     found = []
     for name in scenario.policies:
-        mine = sorted((row.value, row.figures["energy_kwh"]) for row in table if row.policy == name)
+        mine = sorted(
+            (float(row.value), row.figures["energy_kwh"])
+            for row in table if row.policy == name and row.value is not None
+        )
         if mine:
             words = label(name, scenario.at(None)) if scenario.sweep == "nodes" else LABELS.get(name, name)
             found.append(SweepCurve(
-                numbers[name], words, tuple(float(value) for value, _ in mine),
+                numbers[name], words, tuple(value for value, _ in mine),
                 tuple(each.mean / 1000 for _, each in mine),
                 tuple(None if each.sd is None else each.sd / 1000 for _, each in mine),
             ))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..._core.svg import GUTTER, Pen, Picture, Span, ticks
+from ..._core.svg import Pen, Picture, Span, ticks
 from ..._core.theme import colour, dash
 from .model import DISTRIBUTION_WORDS, HEADS, LOWEST, ClusterView, PolicyCurve
 
@@ -27,18 +27,16 @@ def draw(title: str, sentences: Sequence[str], found: ClusterView, distribution:
         return picture.svg()
     picture.y += 6
     picture.legend((each.words, _pen(each.number)) for each in found.curves)
-    picture.y += GUTTER - 8
-    _course(picture, found.curves, "hosting", "Active nodes: with a job", "left")
-    _course(picture, found.curves, "power_kw", "Power of the cluster (kW)", "right")
-    picture.down(HEIGHT)
-    picture.y += GUTTER
-    _shares(picture, found.curves, distribution)
-    _bars(picture, found)
-    picture.down(HEIGHT)
+    picture.y -= 8
+    with picture.row(HEIGHT):
+        _course(picture, found.curves, "hosting", "Active nodes: with a job", "left")
+        _course(picture, found.curves, "power_kw", "Power of the cluster (kW)", "right")
+    with picture.row(HEIGHT):
+        _shares(picture, found.curves, distribution)
+        _bars(picture, found)
     if found.swept:
-        picture.y += GUTTER
-        _sweep(picture, found)
-        picture.down(HEIGHT)
+        with picture.row(HEIGHT):
+            _sweep(picture, found)
     return picture.svg()
 
 

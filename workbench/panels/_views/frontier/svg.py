@@ -16,7 +16,7 @@ from ....measurement.store import Store
 from ....search.objective import ZeusCost
 from ....search.tradeoff import Z95, FrontierAnalysis
 from ....trace import duration_s
-from ..._core.svg import GUTTER, Pen, Picture, page
+from ..._core.svg import Pen, Picture, page
 from ..._core.theme import colour
 from ..._core.words import prefixed
 from ..power.series import Rows, Series, rows_of
@@ -40,9 +40,8 @@ def draw(
     if seen is None:
         picture.y += 12
         return picture.svg()
-    picture.y += GUTTER
-    _Plane(picture, seen, choice, relative=relative and seen.reference is not None).draw()
-    picture.down(HEIGHT)
+    with picture.row(HEIGHT):
+        _Plane(picture, seen, choice, relative=relative and seen.reference is not None).draw()
     return picture.svg()
 
 
@@ -63,8 +62,8 @@ class _Plane:
             units = [prefixed(max(map(abs, spans[n])), unit) for n, unit in enumerate("sJ")]
             self.scales = (units[0][0], units[1][0])
             self.names = (f"time ({units[0][1]})", f"Energy ({units[1][1]})")
-        ends = [[value / self.scales[n] - self.shift for value in spans[n]] for n in (0, 1)]
-        self.frame = picture.frame(HEIGHT, (ends[0][0], ends[0][1]), (ends[1][0], ends[1][1]))
+        (x0, x1), (y0, y1) = ([value / self.scales[n] - self.shift for value in spans[n]] for n in (0, 1))
+        self.frame = picture.frame(HEIGHT, (x0, x1), (y0, y1))
         times, energies = seen.points["time_s"].to_numpy(), seen.points["energy_j"].to_numpy()
         self.x, self.y = times / self.scales[0] - self.shift, energies / self.scales[1] - self.shift
         self.inside = [self.frame.holds(x, y) for x, y in zip(self.x, self.y, strict=True)]
@@ -107,14 +106,10 @@ class _Plane:
         measured = seen.points["measured"].to_list()
         on = set(seen.front.tolist())
         beaten = [row for row in range(len(self.x)) if self.inside[row] and row not in on]
-        for solid in (True, False):
-            rows = [row for row in beaten if measured[row] is solid]
-            some = [(self.x[row], self.y[row]) for row in rows[:: math.ceil(len(rows) / MOST) or 1]]
-            if solid:
-                frame.cloud(some, ONE, width=5, opacity=0.38)
-                continue
-            for x, y in some:
-                frame.ring(x, y, 3, Pen(ONE, opacity=0.7))
+        solid, hollow = ([row for row in beaten if measured[row] is each] for each in (True, False))
+        frame.cloud(self._some(solid), ONE, width=5, opacity=0.38)
+        for x, y in self._some(hollow):
+            frame.ring(x, y, 3, Pen(ONE, opacity=0.7))
         front = [row for row in seen.front.tolist() if self.inside[row]]
         frame.line(self.x[front], self.y[front], Pen(ONE, opacity=0.55), steps=True)
         across, up = (
@@ -126,15 +121,17 @@ class _Plane:
             frame.errors(x, y, across[row], up[row], Pen(ONE, opacity=0.6))
             frame.dot(x, y, ONE, hollow=not measured[row])
 
+    def _some(self, rows: Sequence[int]) -> list[tuple[float, float]]:
+        return [(self.x[row], self.y[row]) for row in rows[:: math.ceil(len(rows) / MOST) or 1]]
+
     def _marks(self) -> None:
-        if self.seen.reference is not None and self.inside[self.seen.reference]:
-            x, y = self.x[self.seen.reference], self.y[self.seen.reference]
-            self.frame.square(x, y, 6)
-            self._name(x, y, -10, "default")
-        if self.inside[self.choice.row]:
-            x, y = self.x[self.choice.row], self.y[self.choice.row]
-            self.frame.ring(x, y, 8.5, Pen(CHOSEN, 2.6))
-            self._name(x, y, 20, "chosen", weight="bold")
+        default, chosen = self.seen.reference, self.choice.row
+        if default is not None and self.inside[default]:
+            self.frame.square(self.x[default], self.y[default], 6)
+            self._name(self.x[default], self.y[default], -10, "default")
+        if self.inside[chosen]:
+            self.frame.ring(self.x[chosen], self.y[chosen], 8.5, Pen(CHOSEN, 2.6))
+            self._name(self.x[chosen], self.y[chosen], 20, "chosen", weight="bold")
 
     def _name(self, x: float, y: float, dy: float, name: str, *, weight: str = "") -> None:
         """Beside a mark, within the frame."""
@@ -198,7 +195,5 @@ def traces(measurements: Sequence[str], store: Store | None = None) -> tuple[str
 
 
 def _rows(frame: pl.DataFrame, length_s: float) -> Rows:
-    frame = frame.sort("time_s")
-    series = Series(gap_s=max(1.0, length_s / 20))
-    series.append(rows_of(frame, frame["time_s"][0]))
-    return series.rows
+    frame, series = frame.sort("time_s"), Series(gap_s=max(1.0, length_s / 20))
+    return series.append(rows_of(frame, frame["time_s"][0]))

@@ -1,12 +1,10 @@
-"""The still picture of a rhythm: the folded iteration and the spectrum side by side, below the power or
-alone.
-"""
+"""The still picture of a rhythm: the folded iteration and the spectrum side by side."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..._core.svg import GUTTER, Pen, Picture
+from ..._core.svg import Pen, Picture
 from ..._core.theme import colour
 from .model import PeriodView, level_words
 
@@ -22,12 +20,11 @@ def rhythm(picture: Picture, look: PeriodView, number: int) -> None:
     if not len(look.spectrum):
         picture.y += 8
         return
-    picture.y += GUTTER
     folds = bool(len(look.folded)) and look.level is not None
-    if folds:
-        _fold(picture, look, number)
-    _spectrum(picture, look, number, "right" if folds else "")
-    picture.down(HEIGHT)
+    with picture.row(HEIGHT):
+        if folds:
+            _fold(picture, look, number)
+        _spectrum(picture, look, number, "right" if folds else "")
 
 
 def _fold(picture: Picture, look: PeriodView, number: int) -> None:
@@ -41,10 +38,8 @@ def _fold(picture: Picture, look: PeriodView, number: int) -> None:
         x0, x1 = (at_s * scale for at_s in look.waits)
         frame.fill(frame.rectangle(x0, x1), opacity=0.12)
         late = frame.x(x1) > frame.right - 20  # no room to the right
-        frame.label(
-            x1 if late else (x0 + x1) / 2, high_w, "waits", dx=-3 if late else 0, dy=11,
-            anchor="end" if late else "middle", opacity=0.75,
-        )
+        at, dx, anchor = (x1, -3, "end") if late else ((x0 + x1) / 2, 0, "middle")
+        frame.label(at, high_w, "waits", dx=dx, dy=11, anchor=anchor, opacity=0.75)
     times, low, median, high = (look.shape * np.array([scale, 1, 1, 1], np.float32)).T
     frame.band(times, low, high, colour(number))
     pieces = np.split(look.folded, np.flatnonzero(np.isnan(look.folded[:, 0])))

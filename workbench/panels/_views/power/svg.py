@@ -82,13 +82,11 @@ def trace_picture(
         picture.y += 16
         frame = picture.frame(plot.height, span, (0.0, plot.high or 1.0))
         name = plot.name
-        if spans and plot.column == 1:
-            if frame.narrow(spans):
-                name += "; too many iterations to be drawn"
-            else:
-                frame.bands(spans)
-                name += "; bands: iterations"
-                name += ", darker: pauses" if any(span.pause for span in spans) else ""
+        if spans and plot.column == 1 and frame.narrow(spans):
+            name += "; too many iterations to be drawn"
+        elif spans and plot.column == 1:
+            frame.bands(spans)
+            name += "; bands: iterations" + ", darker: pauses" * any(span.pause for span in spans)
         frame.axes(name, plot.ticks, None if together or len(plot.lines) > 1 else plot.lines[0].pen)
         for number, mark in enumerate(marks):
             next_s = marks[number + 1].time_s if number + 1 < len(marks) else None
@@ -115,9 +113,8 @@ def _mark(frame: Frame, mark: VerticalMark, next_s: float | None, *, named: bool
     room = (WIDTH if next_s is None else frame.x(next_s)) - frame.x(mark.time_s)
     fits = room > LETTER * len(mark.text) + 6
     if named and (fits or next_s is None):  # the last one turns to the left where it must
-        frame.label(
-            mark.time_s, frame.y_span[1], mark.text, dx=4 if fits else -4, dy=10, anchor="" if fits else "end"
-        )
+        dx, anchor = (4, "") if fits else (-4, "end")
+        frame.label(mark.time_s, frame.y_span[1], mark.text, dx=dx, dy=10, anchor=anchor)
 
 
 def _highest(lines: Sequence[TraceLine], column: int) -> float:

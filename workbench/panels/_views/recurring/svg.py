@@ -1,10 +1,8 @@
-"""The still picture of a recurring job: believed costs, the profile of limits, cost and savings over
-recurrences, in four frames.
-"""
+"""The still picture of a recurring job: costs believed and paid, the profile of limits, savings."""
 
 from __future__ import annotations
 
-from ..._core.svg import GUTTER, INK, Frame, Pen, Picture, ticks
+from ..._core.svg import INK, Frame, Pen, Picture, ticks
 from ..._core.theme import colour
 from .model import RecurringView
 
@@ -15,14 +13,12 @@ def draw(title: str, view: RecurringView) -> str:
     """One `<svg>` element."""
     picture = Picture(title)
     picture.sentences([view.headline, *view.details, f"Objective: {view.objective}"])
-    picture.y += GUTTER
-    _believed(picture, view)
-    _profile(picture, view)
-    picture.down(HEIGHT)
-    picture.y += GUTTER
-    _costs(picture, view)
-    _saved(picture, view)
-    picture.down(HEIGHT)
+    with picture.row(HEIGHT):
+        _believed(picture, view)
+        _profile(picture, view)
+    with picture.row(HEIGHT):
+        _costs(picture, view)
+        _saved(picture, view)
     return picture.svg()
 
 
