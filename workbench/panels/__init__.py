@@ -24,21 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "open", "period", "recurring"]
 
-_HOMES = {
-    "PowerView": ("_views.power.panel", "PowerView"), "apply": ("_views.apply.panel", "apply"),
-    "clocks": ("_views.clocks.panel", "clocks"), "cluster": ("_views.cluster.panel", "cluster"),
-    "frontier": ("_views.frontier.panel", "frontier"), "open": ("tabs", "open_workbench"),
-    "period": ("_views.period.panel", "period"), "recurring": ("_views.recurring.panel", "recurring"),
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _HOMES[name]
-    return getattr(import_module(f".{module}", __name__), attribute)
+    if name == "open":
+        return import_module(".tabs", __name__).open_workbench
+    folder = "power" if name == "PowerView" else name
+    return getattr(import_module(f"._views.{folder}.panel", __name__), name)
 
 
 def __dir__() -> list[str]:

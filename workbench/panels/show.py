@@ -8,11 +8,14 @@ from typing import Any
 
 import polars as pl
 
+from .. import panels
+from ..cluster.joblogs import read as read_jobs
 from ..cluster.jobs import NEEDED
 from ..cluster.recording import RunRecord
 from ..cluster.result import Result
 from ..device.nvml import NvmlDevice
 from ..errors import UsageError
+from ..experiments.history.attempts import Attempt
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
 from ..experiments.recurrence import Recurrence
@@ -56,39 +59,38 @@ def show(what: Any = None) -> Any:
     Raises:
         UsageError: there is no panel for it; the message lists what there is one for.
     """
-    from . import apply, clocks, cluster, frontier, open, period, recurring
-
     if what is None:
-        return open()
+        return panels.open()
     if isinstance(what, (Setting, Configuration)):
-        return apply(what)
+        return panels.apply(what)
     if isinstance(what, NvmlDevice):
-        return apply(gpus=what)
-    if isinstance(what, (RecurringJob, JobStudy)):
-        return recurring(what)
+        return panels.apply(gpus=what)
     if isinstance(what, Recurrence) and isinstance(what.job, RecurringJob):
-        return recurring(what.job)
+        return panels.recurring(what.job)
+    if isinstance(what, (RecurringJob, JobStudy)):
+        return panels.recurring(what)
     if isinstance(what, Sweep):
-        return frontier(what)
+        return panels.frontier(what)
     if isinstance(what, (Tuning, Tuner)):
-        return clocks(what)
+        return panels.clocks(what)
     if isinstance(what, RunRecord):
         return show(what.result)
     if isinstance(what, Result):
-        return cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.nodes[0][0])
+        return panels.cluster(what.jobs, nodes=what.cluster.size, kind=what.cluster.nodes[0][0])
     if isinstance(what, pl.DataFrame):
         return _of_table(what, what.columns)
     if isinstance(what, (str, Path)):
         return _of_text(what)
     if isinstance(what, Mapping) and what and all(isinstance(each, pl.DataFrame) for each in what.values()):
         jobs = set(NEEDED) <= set(next(iter(what.values())).columns)
-        return cluster(what) if jobs else period(what)
+        return panels.cluster(what) if jobs else panels.period(what)
     if isinstance(what, BlockResult) and (traces := what.traces):
-        return period(traces)
+        return panels.period(traces)
     if isinstance(what, Measurement):
         return _of_measurement(what)
     if isinstance(what, Sequence) and what:
-        return recurring(what) if _attempts(what) else frontier(what)
+        attempts = all(isinstance(each, Attempt) for each in what)
+        return panels.recurring(what) if attempts else panels.frontier(what)
     if isinstance(what, THEMSELVES) or hasattr(what, "_repr_mimebundle_"):
         return what
     if isinstance(inner := getattr(what, "measurement", None), Measurement):
@@ -113,54 +115,44 @@ def frontier(points: Any, *, by: str | Sequence[str] = ()) -> pl.DataFrame:
 
 def _of_measurement(measurement: Measurement) -> Any:
     """Its power and iterations; its numbers where it was too short for a trace."""
-    from . import period
-
-    return Report(measurement) if Store().trace(measurement.id) is None else period(measurement)
+    return Report(measurement) if Store().trace(measurement.id) is None else panels.period(measurement)
 
 
 def _of_text(text: str | Path) -> Any:
-    from . import cluster, period
-
     path = Path(text)
     if not path.exists():
         if isinstance(text, Path) or path.suffix in (".csv", ".parquet", ".txt", ".log"):
             raise UsageError(f"there is no file {path}")
         return _of_measurement(Store().find(text))
     if path.is_dir():
-        return cluster(path)
+        return panels.cluster(path)
     try:
-        columns = (
-            list(pl.read_parquet_schema(path)) if path.suffix == ".parquet"
-            else pl.read_csv(path, n_rows=0).columns
-        )
+        parquet = path.suffix == ".parquet"
+        columns = list(pl.read_parquet_schema(path)) if parquet else pl.read_csv(path, n_rows=0).columns
     except (pl.exceptions.PolarsError, OSError):
         columns = []  # no table; perhaps a log
     try:
         return _of_table(path, columns)
     except UsageError as error:
         try:
-            return period(read_log(path))
+            return panels.period(read_log(path))
         except UsageError:
             raise error from None
 
 
 def _of_table(what: pl.DataFrame | Path, columns: Collection[str]) -> Any:
     """The panel of a frame, or of a file with these columns."""
-    from . import cluster, frontier, period, recurring
-
     known = set(columns)
     if {"time_s", "power_w"} <= known:
-        return period(what if isinstance(what, pl.DataFrame) else _read(what))
+        return panels.period(what if isinstance(what, pl.DataFrame) else _read(what))
     if {"recurrence", "state"} <= known:
-        return recurring(what)
+        return panels.recurring(what)
     if {"time_s", "energy_j"} <= known and "start_s" not in known:
-        return frontier(what)
+        return panels.frontier(what)
     if set(NEEDED) <= known or _is_job_log(what):
-        return cluster(what)
-    raise UsageError(
-        f"there is no panel for a table with the columns {', '.join(columns) or '(none)'}; show() takes "
-        f"{TAKES}"
-    )
+        return panels.cluster(what)
+    names = ", ".join(columns) or "(none)"
+    raise UsageError(f"there is no panel for a table with the columns {names}; show() takes {TAKES}")
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -168,16 +160,8 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _is_job_log(what: pl.DataFrame | Path) -> bool:
-    from ..cluster.joblogs import read as read_jobs
-
     try:
         read_jobs(what)
     except (UsageError, pl.exceptions.PolarsError, OSError, ValueError):
         return False
     return True
-
-
-def _attempts(what: Sequence[Any]) -> bool:
-    from ..experiments.history.attempts import Attempt
-
-    return all(isinstance(each, Attempt) for each in what)

@@ -1,10 +1,8 @@
 """The whole workbench in one view, on tabs: power and periods, frontier, sweep, recurring, clocks, apply,
 cluster, log.
 
-    workbench.panels.open()                        in a cell; "Create New View for Output" in its context menu
-                                                   gives it a place of its own
-    workbench.panels.open(sweep)                   points of the frontier: whatever `panels.frontier` takes;
-                                                   the log where None
+    workbench.panels.open()         in a cell; "Create New View for Output" in its menu gives it a place
+    workbench.panels.open(sweep)    points of the frontier, as `panels.frontier` takes them; else the log
 
 It belongs to the kernel: called again, or with the notebook reopened, it is the same one as it was. Without a
 kernel a picture is left, of when it was displayed; `finish()` leaves one of now.

@@ -1,5 +1,4 @@
-"""What every live panel does: load BokehJS, replay to a page that was reloaded, publish, take input while a
-cell runs.
+"""What every live panel does: load BokehJS, replay to a reloaded page, publish, take input while a cell runs.
 
 The two ends talk in the widget's own custom messages. The front end says `hello` when it has a view; only
 then is anything sent. The answer is BokehJS (once a page, from the installed bokeh, so that no network is
@@ -13,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -88,18 +88,12 @@ def script(name: str) -> str:
 
 @functools.cache
 def bokeh_js() -> tuple[str, bytes]:
-    """Version and gzipped text of BokehJS as installed; bokeh itself is not imported, which takes a
-    second.
-    """
+    """Version and gzipped text of BokehJS as installed; to import bokeh would take a second."""
     found = importlib.util.find_spec("bokeh")
     if found is None or found.origin is None:
-        raise WorkbenchError(
-            "the live view needs the bokeh package, which is not installed: pip install bokeh"
-        )
+        raise WorkbenchError("the live view needs bokeh, which is not installed: pip install bokeh")
     path = Path(found.origin).parent / "server" / "static" / "js" / "bokeh.min.js"
-    from importlib.metadata import version
-
-    return version("bokeh"), gzip.compress(path.read_bytes(), 6)
+    return importlib.metadata.version("bokeh"), gzip.compress(path.read_bytes(), 6)
 
 
 class Publisher:

@@ -63,13 +63,13 @@ class DisplayHandle:
 
         if not self.widget:
             display(picture, raw=True)
-        elif not picture or "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ:
+            return
+        self.widget_id = self.widget_id or uuid.uuid4().hex
+        if not picture or "VSCODE_PID" in os.environ or "COLAB_RELEASE_TAG" in os.environ:
             # They would show both, and keep the picture of one output.
-            self.widget_id = self.widget_id or uuid.uuid4().hex
             display({**picture, **widget}, raw=True, display_id=self.widget_id)
         else:
             self.picture_id = self.picture_id or uuid.uuid4().hex
-            self.widget_id = self.widget_id or uuid.uuid4().hex
             display(_beside(picture), raw=True, display_id=self.picture_id)
             # Its words are said above already, where words are all that is shown.
             display({**widget, "text/plain": ""}, raw=True, display_id=self.widget_id)

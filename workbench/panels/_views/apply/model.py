@@ -1,6 +1,4 @@
-"""What the panel of applying says: a GPU's setting in force, the chosen one, what would change, and what
-was changed.
-"""
+"""What the panel of applying says: the setting in force, the chosen one, what would change and was."""
 
 from __future__ import annotations
 
@@ -46,9 +44,8 @@ class ApplyView:
         change = "; ".join(self.difference) or SAME
         said = [
             f"In force: {self.force} ({self.origin})", f"Chosen: {self.chosen}", f"Difference: {change}",
-            self.note,
+            self.note, f"Rights: {self.rights}",
         ]
-        said += [f"Rights: {self.rights}"]
         said += [] if self.allowed else [f"Command: {line}" for line in self.command.splitlines()]
         said += [self.holder and f"Held by {self.holder}", self.computing, self.power, self.left]
         said += [f"{at}  {what}" for at, what in self.history]
@@ -68,15 +65,10 @@ def view(
         jobs: Names of the recurring jobs that take the batch size.
     """
     device, now = hand.device, hand.active()
-    wanted = chosen or Configuration()
-    lost = now.setting is None
-    difference = (
-        ()
-        if chosen is None or lost
-        else settings.difference(now.setting, wanted.setting, device)
-        if now.setting
-        else ()
-    )
+    wanted, lost = chosen or Configuration(), now.setting is None
+    difference: tuple[str, ...] = ()
+    if chosen is not None and now.setting is not None:
+        difference = settings.difference(now.setting, chosen.setting, device)
     rights = settings.rights(now.setting or wanted.setting, wanted.setting, device, refused=hand.refused)
     history = hand.history
     names = [f"{each.name} ({each.pid})" for each in now.computing]
@@ -112,7 +104,6 @@ def words(wanted: Configuration, hand: ManualControl) -> str:
 def _note(wanted: Configuration, jobs: Sequence[str]) -> str:
     if wanted.batch_size is None:
         return ""
-    where = "workbench.chosen.batch_size" + "".join(
-        f", and to the next recurrence of '{name}'" for name in jobs
-    )
+    where = "workbench.chosen.batch_size"
+    where += "".join(f", and to the next recurrence of '{name}'" for name in jobs)
     return f"Batch size {wanted.batch_size} cannot change inside a job that runs; it goes to {where}"

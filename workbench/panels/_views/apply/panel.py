@@ -11,13 +11,13 @@ the kernel ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ....device.discovery import Gpus
 from ....device.settings import AFTER_S, StepResponse
-from ....errors import UsageError, WorkbenchError, renamed
+from ....errors import UsageError, renamed
 from ....experiments.job import RecurringJob
 from ....measurement import session
 from ....records import Configuration, Setting
@@ -65,10 +65,8 @@ class ApplyPanel(LivePanel):
         if isinstance(wanted, Setting):
             wanted = Configuration(wanted)
         if wanted is not None and not isinstance(wanted, Configuration):
-            raise UsageError(
-                "a Configuration, a Setting or a frontier's panel can be applied, not "
-                f"{type(wanted).__name__}"
-            )
+            kind = type(wanted).__name__
+            raise UsageError(f"a Configuration, a Setting or a frontier's panel can be applied, not {kind}")
         self.chosen = wanted
         with self._report_errors(), self._lock:
             self.refresh()
@@ -77,10 +75,9 @@ class ApplyPanel(LivePanel):
         """Apply what is chosen. Raises as `applying.ManualControl.apply`."""
         chosen = self.chosen
         if chosen is None:
-            raise UsageError(
-                "nothing is chosen yet: choose a power limit or clocks, or a point of a frontier"
-            )
-        self._do("applying", lambda: _said(self.hand.apply(chosen, jobs=self.jobs)))
+            what = "choose a power limit or clocks, or a point of a frontier"
+            raise UsageError(f"nothing is chosen yet: {what}")
+        self._do("applying", lambda: self.hand.apply(chosen, jobs=self.jobs))
 
     def undo(self) -> None:
         """Take the last change back. Raises as `applying.ManualControl.undo`."""
@@ -88,7 +85,7 @@ class ApplyPanel(LivePanel):
 
     def restore_default(self) -> None:
         """Give every knob back to the driver. Raises as `applying.ManualControl.apply`."""
-        self._do("restoring the default", lambda: _said(self.hand.restore_default()))
+        self._do("restoring the default", self.hand.restore_default)
 
     def refresh(self) -> None:
         """Look at the GPU again."""
@@ -96,13 +93,11 @@ class ApplyPanel(LivePanel):
             self._followed = self.hand.follow()
             self._view = view(self.hand, self.chosen, self._followed, jobs=[job.name for job in self.jobs])
 
-    def _do(self, doing: str, act: Any) -> None:
-        self._doing = doing
+    def _do(self, doing: str, act: Callable[[], manual.Applied | str]) -> None:
+        self._doing, self._done = doing, ""
         try:
-            self._done = act()
-        except WorkbenchError:
-            self._done = ""
-            raise
+            done = act()
+            self._done = done if isinstance(done, str) else f"applied, and read back: {done.after}"
         finally:
             self._doing = ""
             self.tell()
@@ -123,24 +118,21 @@ class ApplyPanel(LivePanel):
     # for the views
 
     def about(self) -> dict[str, Any]:
-        limits, device = self.hand.device.limits, self.hand.device
+        device, limits = self.hand.device, self.hand.device.limits
+        memories = limits.mem_clocks_mhz
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
         knobs = {
             "limits": range_w if device.can("set_power_limit") else None,
-            "sm": list(limits.sm_clocks_mhz[limits.mem_clocks_mhz[0]])
-            if device.can("lock_sm_clock") and limits.mem_clocks_mhz
-            else [],
-            "memory": list(limits.mem_clocks_mhz) if device.can("lock_mem_clock") else [],
+            "sm": list(limits.sm_clocks_mhz[memories[0]]) if device.can("lock_sm_clock") and memories else [],
+            "memory": list(memories) if device.can("lock_mem_clock") else [],
         }
         gpus = [[each.uuid, f"{place}: {each.name}"] for place, each in enumerate(session.current().devices)]
         return {"knobs": knobs, "gpus": gpus}
 
     def news(self, *, whole: bool = False) -> Message:
-        seen = asdict(self._view) if self._view is not None else None
-        chosen = self.chosen or Configuration()
-        wanted = (
-            {**asdict(chosen.setting), "batch_size": chosen.batch_size} if self.chosen is not None else None
-        )
+        seen, wanted = None if self._view is None else asdict(self._view), None
+        if self.chosen is not None:
+            wanted = {**asdict(self.chosen.setting), "batch_size": self.chosen.batch_size}
         return {
             "kind": "news", "title": self.title(), "uuid": self.hand.device.uuid, "view": seen,
             "wanted": wanted, "doing": self._doing, "done": self._done, "plot": power(self._followed),
@@ -168,10 +160,6 @@ class ApplyPanel(LivePanel):
                 self._say({**self.snapshot()[0], "kind": "knobs"})
 
 
-def _said(done: manual.Applied) -> str:
-    return f"applied, and read back: {done.after}"
-
-
 def _chosen(content: dict[str, Any]) -> Configuration:
     """What was typed and picked; what is empty is left to the driver."""
     values: dict[str, float | None] = {}
@@ -180,14 +168,10 @@ def _chosen(content: dict[str, Any]) -> Configuration:
         try:
             values[name] = None if given in (None, "") else float(given)
         except (TypeError, ValueError):
-            raise UsageError(
-                f"{given!r} is no number; type one, or leave it empty for the driver's default"
-            ) from None
-    clocks = [
-        None if values[name] is None else int(values[name] or 0)
-        for name in ("sm_clock_mhz", "mem_clock_mhz", "batch_size")
-    ]
-    return Configuration(Setting(values["power_limit_w"], clocks[0], clocks[1]), clocks[2])
+            words = f"{given!r} is no number; type one, or leave it empty for the driver's default"
+            raise UsageError(words) from None
+    sm, memory, batch = (None if each is None else int(each) for each in list(values.values())[1:])
+    return Configuration(Setting(values["power_limit_w"], sm, memory), batch)
 
 
 @renamed(gpu=("gpus", lambda gpu: gpu))
@@ -208,5 +192,3 @@ def apply(
         NoDriver: there is no such GPU.
     """
     return ApplyPanel(wanted, gpus=gpus, jobs=jobs, live=live)
-
-__all__ = ["ApplyPanel", "apply"]

@@ -51,12 +51,11 @@ def apply_page(title: str, view: ApplyView | None, drawn: str, problem: str = ""
         ("Command", "" if view.allowed else view.command), ("Held by", view.holder), ("", view.computing),
         ("", view.left), ("", problem), ("Done", "\n".join(f"{at}  {what}" for at, what in view.history)),
     ]
+    head = '<th style="text-align:left;vertical-align:top;padding-right:12px;font-weight:600">'
     cells = "".join(
-        '<tr><th style="text-align:left;vertical-align:top;padding-right:12px;font-weight:600">'
-        f"{html.escape(name)}</th>"
+        f"<tr>{head}{html.escape(name)}</th>"
         f'<td style="text-align:left;white-space:pre-wrap">{html.escape(words)}</td></tr>'
-        for name, words in rows
-        if words
+        for name, words in rows if words
     )
     return (
         f'<div style="font-size:13px;font-weight:600">{html.escape(title)}</div>'

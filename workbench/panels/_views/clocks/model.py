@@ -179,7 +179,8 @@ def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark |
 def _mark(
     words: str, setting: Setting, time: float | None = None, energy: float | None = None
 ) -> SettingMark:
-    return SettingMark(words, *astuple(setting), time=time, energy=energy)
+    limit_w, sm_mhz, mem_mhz = astuple(setting)
+    return SettingMark(words, limit_w, sm_mhz, mem_mhz, time, energy)
 
 
 # ranges and places

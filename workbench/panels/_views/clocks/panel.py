@@ -224,5 +224,3 @@ def clocks(tuner: Any = None, *, live: bool | None = None) -> ClocksPanel:
         UsageError: `tuner` is none.
     """
     return ClocksPanel(tuner, live=live)
-
-__all__ = ["ClocksPanel", "clocks"]

@@ -318,5 +318,3 @@ def cluster(
         given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
     )
     return ClusterPanel(comparison, live=live)
-
-__all__ = ["ClusterPanel", "cluster"]

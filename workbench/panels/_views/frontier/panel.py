@@ -316,6 +316,3 @@ def frontier(
         work=Work(unit or given.unit, per_epoch, epochs) if told else None, tariff=tariff, relative=relative,
         store=store, live=live,
     )
-
-
-__all__ = ["FrontierPanel", "frontier"]

@@ -238,6 +238,3 @@ def recurring(
         raise UsageError(f"a recurring job, its study or its history can be looked at, not {kind}")
     name = Path(job).stem if isinstance(job, (str, Path)) else ""
     return RecurringPanel(Played(Recorded(job, space, objective), name, simulated), live=live)
-
-
-__all__ = ["RecurringPanel", "recurring"]
