@@ -106,9 +106,7 @@ class Workbench(Displayed):
         return "".join(parts)
 
     def finish(self) -> None:
-        """Put a picture of every tab as it is now in the view's place, and end the panels. What was
-        applied stays.
-        """
+        """Leave a picture of every tab in the view's place, and end the panels. What was applied stays."""
         self.close()
         super().finish()
 

@@ -224,9 +224,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         super().finish()
 
     def leave(self, picture: str, text: str) -> None:
-        """Put a static picture (HTML without scripts) and its words where the panel was displayed, or
-        display them.
-        """
+        """Put a still picture and its words where the panel was displayed, or display them."""
         if kernel() is None:
             print(text)
             return

@@ -165,9 +165,7 @@ class Displayed:
         """Take in what is new."""
 
     def show(self) -> None:
-        """Display it: a widget where a front end can draw one, a picture elsewhere. Does nothing where no
-        notebook is.
-        """
+        """Display it, as a widget where a front end draws one; does nothing where no notebook is."""
         if kernel() is None:
             return
         with self._report_errors():

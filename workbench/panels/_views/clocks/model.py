@@ -159,9 +159,7 @@ def _chosen(choice: Choice) -> SettingMark:
 
 
 def _current(tuning: TuningView, table: Table, probes: Columns) -> SettingMark | None:
-    """The setting in force, where it was measured or is believed to be; None where the driver decides
-    everything.
-    """
+    """The setting in force and what it costs or may; None where the driver decides everything."""
     setting = tuning.current
     if setting == Setting() or tuning.state in ENDED:
         return None
@@ -219,9 +217,7 @@ def _widened(low: float, high: float) -> tuple[float, float]:
 
 
 def _place_numbers(probes: Columns, drawn: Mapping[str, Plane]) -> None:
-    """Put each probe's number where it covers least of the points and of the numbers before it: adds
-    "across" and "up" of each plane.
-    """
+    """Add "across" and "up" of each plane: where a probe's number covers least of the points and numbers."""
     for plane, (across, span, heights, rise) in drawn.items():
         scales = [size / (ends[1] - ends[0]) for size, ends in zip(FRAME_PX, (span, rise), strict=True)]
         places: list[tuple[float, float]] = []

@@ -27,9 +27,7 @@ class GivenTuner:
 
 
 class LatestTuner:
-    """The tuner that was begun last in this process, by a cell, a script or from here, also when it has
-    ended.
-    """
+    """The tuner that was begun last in this process, also when it has ended."""
 
     given = False
 

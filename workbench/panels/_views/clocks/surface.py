@@ -44,9 +44,7 @@ def surface(belief: pl.DataFrame | None) -> Table:
 
 
 def knobs_of(table: Table) -> list[str]:
-    """What can be drawn: "clocks" (SM against memory clock), "sm" (a line: there is one memory clock),
-    "limit" (a line).
-    """
+    """What can be drawn: "clocks" (SM against memory), else the lines "sm" (one memory clock) and "limit"."""
     clocks = table[~np.isnan(table[:, 1])]
     found = []
     if len(clocks):

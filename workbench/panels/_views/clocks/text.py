@@ -1,6 +1,4 @@
-"""What the panel of a tuner says: the state, the choice, what was spent and saved, what can be asked for
-now.
-"""
+"""What the panel of a tuner says: the state, the choice, what was spent and saved, the commands."""
 
 from __future__ import annotations
 

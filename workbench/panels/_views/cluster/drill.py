@@ -1,6 +1,4 @@
-"""One job or one node of a simulated run, drawn: SVG without scripts, and what is said of it. The
-arithmetic is in `cluster.drill`.
-"""
+"""Pictures of one job or one node of a simulated run; the arithmetic is in `cluster.drill`."""
 
 from __future__ import annotations
 
@@ -192,9 +190,7 @@ def _node_picture(title: str, told: pl.DataFrame, there: pl.DataFrame, gpus: int
 
 
 def _thinned(told: pl.DataFrame, most: int) -> list[tuple[float, float, float]]:
-    """The node's power in at most so many steps (from, to, watts); where there are more, the mean of each,
-    so that the area stays.
-    """
+    """The node's power in at most so many steps (from, to, watts) of the same energy."""
     if told.height <= most:
         return list(told.select("from_s", "to_s", "power_w").iter_rows())
     from_s, to_s = told["from_s"].to_numpy(), told["to_s"].to_numpy()

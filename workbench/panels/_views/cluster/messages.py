@@ -1,6 +1,4 @@
-"""What the cluster panel tells a browser of a comparison besides its results: what is chosen, how far the
-runs are; and what it reads.
-"""
+"""What the cluster panel says besides its results: the choice, how far the runs are; and what it reads."""
 
 from __future__ import annotations
 

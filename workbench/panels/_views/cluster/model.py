@@ -1,6 +1,4 @@
-"""What the cluster panel draws and says, as columns and words: the same for the live view and for the
-picture. All arithmetic is in `cluster.views`.
-"""
+"""What the cluster panel shows, as columns and words; all arithmetic is in `cluster.views`."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class TableLine:
 
 @dataclass(frozen=True)
 class Bar:
-    """Energy over that of the first policy: with jobs on the node, and without any; the error is a
-    standard deviation.
-    """
+    """Energy over that of the first policy, with jobs on the node and without; the error is one sd."""
 
     number: int
     words: str

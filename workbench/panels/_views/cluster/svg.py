@@ -1,6 +1,4 @@
-"""The still picture of a comparison of policies: nodes and power over time, a distribution, energy, the
-sweep; SVG without scripts.
-"""
+"""The still picture of a comparison: nodes and power over time, a distribution, energy, the sweep."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the panel of a frontier shows, as columns and words: the same for the live view and for the
-picture.
-"""
+"""What the panel of a frontier shows, as columns and words, live and in the picture."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ class FrontierChoice:
 
 
 def ruled(seen: FrontierAnalysis, choice: FrontierChoice) -> int:
-    """The row that a rule leads to; by hand the row itself, or the slowest of the frontier that the bound
-    allows.
-    """
+    """The row that a rule leads to; by hand the row itself, or the slowest that the bound allows."""
     allowed = seen.allowed(choice.max_slowdown)
     if choice.rule == ETA:
         return int(seen.front[seen.optimum(choice.eta, choice.max_slowdown)])

@@ -96,9 +96,7 @@ class FrontierPanel(LivePanel):
         return self._tariff or magics_tariff()
 
     def on_choice(self, callback: Callable[[Configuration], object]) -> Callable[[], None]:
-        """Call `callback` with every configuration that is newly chosen, on whatever thread that happens;
-        returns what ends it.
-        """
+        """Call `callback` with every newly chosen configuration, on any thread; returns what ends it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 

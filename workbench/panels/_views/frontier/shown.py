@@ -1,6 +1,4 @@
-"""What a frontier panel shows: the points that pass its filters (one job, one GPU or all, one batch size or
-all, with predictions or without), their frontier, and the choice on it.
-"""
+"""What a frontier panel shows: the points that pass its filters, their frontier, and the choice on it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ KEPT = 3  # versions of the frontier: a browser may speak of the one before
 
 
 class Filters:
-    """What is selected, and what there is to select. Jobs are different work, so that there is no choosing
-    all of them.
-    """
+    """What is selected, and what there is; jobs are different work, so that all of them are no choice."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"job": None, "gpu": None, "batch_size": ALL, "predicted": True}
@@ -209,9 +205,7 @@ class ShownFrontier:
         return row_of(self.must(), int(content["row"])) if known else self.choice.row
 
     def heard(self, content: dict[str, Any]) -> Configuration | None:
-        """Make a choice that a browser sent, perhaps among the points before these; returns the configuration
-        if it is another one than before.
-        """
+        """Make a browser's choice, perhaps among older points; returns the configuration if it is another."""
         seen, row, note = self.must(), int(content["row"]), ""
         bound = content.get("slowdown")
         max_slowdown = None if bound is None else float(bound) / 100

@@ -1,6 +1,4 @@
-"""Where the points of a frontier come from: a frame, the log, measurements, observations, a sweep under
-way, a recurring job.
-"""
+"""Where the points of a frontier come from."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class GivenPoints:
 
 
 class SweepPoints:
-    """A sweep, which may be under way on another thread: what it has measured, and what it expects of the
-    rest.
-    """
+    """A sweep, perhaps under way: what it has measured, and what it expects of the rest."""
 
     live = True
 
@@ -89,9 +85,7 @@ class SweepPoints:
 
 
 class Recurred:
-    """The runs of a recurring job that reached its target, and what its profiles say of the limits that
-    they did not run at.
-    """
+    """The runs of a recurring job that reached its target, and what its profiles predict."""
 
     live = True
     unit = "job"
@@ -224,9 +218,7 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_log(log: pl.DataFrame) -> pl.DataFrame:
-    """Measurements as `store.as_frame` has them. The setting is that of the first GPU; its power limit as
-    read where none was set.
-    """
+    """Measurements as `store.as_frame` has them, with the first GPU's setting, or its limit as read."""
     whole = log.filter(pl.col("outcome") == "ok", pl.col("energy_j").is_not_null())
     if whole.is_empty():
         words = f"none of the {len(log)} measurements ended well with an energy"

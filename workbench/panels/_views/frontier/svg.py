@@ -1,6 +1,4 @@
-"""The still pictures of a frontier: energy against time, the default, the line of equal cost, the choice, and
-what it saves in words; and the power traces behind a point.
-"""
+"""The still picture of a frontier; and the power traces behind a point."""
 
 from __future__ import annotations
 

@@ -210,9 +210,7 @@ def _table(frame: pl.DataFrame, *names: str) -> Table:
 
 
 def _broken(folded: pl.DataFrame, level: Level) -> Table:
-    """Rows of phase and power with a row of NaN between two iterations; phase in seconds of the mean
-    iteration.
-    """
+    """Phase (s of the mean iteration) and power (W), with a row of NaN between two iterations."""
     if not folded.height:
         return np.empty((0, 2), np.float32)
     table = _table(folded, "phase", "power_w") * np.array([level.seconds, 1], np.float32)

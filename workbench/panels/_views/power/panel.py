@@ -96,9 +96,7 @@ class PowerView(LivePanel):
             self._rhythm.end()
 
     def settle(self, found: SegmentedIterations) -> None:
-        """The iterations that the measurement has found or was told; the picture shows them, as the report
-        does.
-        """
+        """Show these iterations, found or told by marks, in the picture, as the report does."""
         self._settled = found
 
     def finish(self, caption: str = "", *, end_s: float | None = None) -> None:

@@ -1,6 +1,4 @@
-"""What a plot remembers of a long run: the last minute whole, what is older as the extremes of short
-stretches.
-"""
+"""What a plot keeps of a long run: the last minute whole, what is older as extremes of short stretches."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class Series:
 
 
 def rows_of(trace: Any, start_s: float) -> Rows:
-    """A frame's or a structured array's readings as rows of `COLUMNS`, seconds since `start_s`; what it does
-    not have is NaN.
-    """
+    """Readings as rows of `COLUMNS`, seconds since `start_s`; what is missing is NaN."""
     has = getattr(trace, "columns", None) or trace.dtype.names
     table = np.full((len(trace), len(COLUMNS)), np.nan, np.float32)
     for number, name in enumerate(COLUMNS):

@@ -1,6 +1,4 @@
-"""What the panel of a recurring job shows, as words and columns: the same for the live view and for the
-picture.
-"""
+"""What the panel of a recurring job shows, as words and columns, live and in the picture."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ class RecurringPanel(LivePanel):
             self.tell()
 
     def run(self, count: int = 1) -> None:
-        """Run so many recurrences, or play them again; returns when they are done. After an interrupt no
-        further one begins.
-        """
+        """Run so many recurrences, or play them again, and wait; after an interrupt no further one begins."""
         self._begin(count)
         assert self._worker is not None
         try:

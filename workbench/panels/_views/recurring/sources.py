@@ -21,9 +21,7 @@ from ....search.objective import Objective, ZeusCost
 
 
 class Studied:
-    """A job, or a study, whose history others may write at the same time: it is read with a ledger of its
-    own.
-    """
+    """A job, or a study, whose history others may write too: it is read with a ledger of its own."""
 
     replayed = False
 
